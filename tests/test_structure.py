@@ -16,9 +16,6 @@ from tests import checked
 # what is longer than 400 lines, or 60 of a function, and why it stays
 LONG = {
     "pipelines/reports/samples.py:_on_a_line": "one picture, panel after panel",
-    "pdegen/equations/plasticity/kernels.py:element_forces": "one pass over elements and memory",
-    "pdegen/store/variables.py:positions": "a third of it says what each domain needs",
-    "operators/data/opening.py:open_pairs": "half of it is what its arguments mean",
     "operators/models/ono.py:__init__": "arguments that presets name, and what is impossible",
     "operators/models/scot.py:__init__": "arguments that presets name, and layers in their order",
     "operators/nn/affine.py:backward": "one gradient written out, in the order of its products",

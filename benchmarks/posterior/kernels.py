@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from pdegen.equations.darcy.phase_flow_kernels import band
+from pdegen.equations.darcy.kernels import band
 
 # basis, deviations, means, the phases, f, X, Y, m
 Model = tuple[

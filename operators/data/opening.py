@@ -57,10 +57,7 @@ def open_pairs(
             fit the store's, or axes differ from one variable to another.
     """
     store = opened(str(url))
-    url, said = store.url, store.said
-    if isinstance(split, str) and split not in said.splits:
-        raise DataError(f"{url} has no split {split!r}: known are {', '.join(said.splits)}")
-    start, stop = said.splits[split] if isinstance(split, str) else split
+    url, said, samples = store.url, store.said, _numbers(store, split)
     if input is None:
         input = _of_role(store, "input")
         input = input[0] if len(input) == 1 else input
@@ -74,17 +71,7 @@ def open_pairs(
     )
     if level is not None and all(v.level is None for v in (*a.variables, *u.variables)):
         raise DataError(f"{url} has no noise levels, asked for level {level}")
-    if not 0 <= start < stop <= said.samples:
-        raise DataError(
-            f"{url} has samples 0 to {said.samples - 1}, asked for {start} to {stop - 1}"
-        )
-    samples = np.setdiff1d(np.arange(start, stop), said.skipped)
-    if not len(samples):
-        raise DataError(f"{url}: all samples {start} to {stop - 1} were skipped")
-    try:
-        domain = store.domain(axes)
-    except StoreError as error:
-        raise DataError(str(error)) from None
+    domain = _domain(store, axes)
     lines = [store.coordinates[axis] for axis in axes] if isinstance(domain, Box) else None
     kept = Subsample.of(domain, resolution, target_resolution, url, lines)
     a, u, own = a.reduced(kept.input), u.reduced(kept.target), _own(store, domain, kept)
@@ -95,13 +82,7 @@ def open_pairs(
         own.pop("weight", None)
     return Samples(
         reader=Streamed(
-            url=url,
-            a=a,
-            u=u,
-            own=own,
-            samples=samples,
-            domain=kept.domain,
-            window=window,
+            url=url, a=a, u=u, own=own, samples=samples, domain=kept.domain, window=window,
             weighted=weighted,
         ),
         x=kept.x,
@@ -122,7 +103,30 @@ def open_pairs(
             "target_resolution": target_resolution,
             "level": level,
         },
-    )
+    )  # fmt: skip
+
+
+def _numbers(store: Store, split: str | tuple[int, int]) -> np.ndarray:
+    """The samples of a split or of a range, except skipped ones."""
+    url, said = store.url, store.said
+    if isinstance(split, str) and split not in said.splits:
+        raise DataError(f"{url} has no split {split!r}: known are {', '.join(said.splits)}")
+    start, stop = said.splits[split] if isinstance(split, str) else split
+    if not 0 <= start < stop <= said.samples:
+        raise DataError(
+            f"{url} has samples 0 to {said.samples - 1}, asked for {start} to {stop - 1}"
+        )
+    samples = np.setdiff1d(np.arange(start, stop), said.skipped)
+    if not len(samples):
+        raise DataError(f"{url}: all samples {start} to {stop - 1} were skipped")
+    return samples
+
+
+def _domain(store: Store, axes: tuple[str, ...]) -> Domain:
+    try:
+        return store.domain(axes)
+    except StoreError as error:
+        raise DataError(str(error)) from None
 
 
 def _of_role(store: Store, role: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated
 
@@ -24,6 +25,14 @@ def _increasing(times: tuple[float, ...]) -> tuple[float, ...]:
 _List = (Field(min_length=1, strict=False), AfterValidator(_increasing))
 Times = Annotated[tuple[Positive, ...], *_List]
 TimesFromStart = Annotated[tuple[NonNegative, ...], *_List]
+
+
+def checked_times(t: float | Sequence[float]) -> list[float]:
+    """One or several times. Raises ValueError unless they are >= 0 and do not decrease."""
+    times = [float(s) for s in np.atleast_1d(t)]
+    if not all(np.isfinite(times)) or any(s < 0 for s in times) or times != sorted(times):
+        raise ValueError(f"times must be >= 0 and must not decrease, got {t}")
+    return times
 
 
 def of_times(u: Array) -> Array:

@@ -1,33 +1,26 @@
-"""What is observed of a field: linear maps with their transposes, and the misfit to noisy data.
-
-Arrays are (*batch, n1, n2), of NumPy or of another namespace of the array API; PyTorch's own
-derivatives go through.
-"""
+"""What is observed of a field: linear maps with their transposes, and the misfit to noisy data."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from array_api_compat import array_namespace
 from jaxtyping import Bool, Float
 
 from pdegen.domains import CellGrid
-from pdegen.numerics.device import Array, constant
 
 
 @runtime_checkable
 class Observation(Protocol):
     """A linear map H."""
 
-    def __call__(self, u: Array, /) -> Array:
+    def __call__(self, u: np.ndarray, /) -> np.ndarray:
         """H u of fields (*batch, n1, n2)."""
         ...
 
-    def transposed(self, d: Array, /) -> Array:
+    def transposed(self, d: np.ndarray, /) -> np.ndarray:
         """Hᵀ d, fields again."""
         ...
 
@@ -45,12 +38,12 @@ class Separable:
     x: Float[np.ndarray, "m1 n1"]
     y: Float[np.ndarray, "m2 n2"]
 
-    def __call__(self, u: Float[Array, "*batch n1 n2"]) -> Float[Array, "*batch m1 m2"]:
-        return _like(self.x, u) @ u @ _like(self.y.T, u)
+    def __call__(self, u: Float[np.ndarray, "*batch n1 n2"]) -> Float[np.ndarray, "*batch m1 m2"]:
+        return self.x @ u @ self.y.T
 
-    def transposed(self, d: Float[Array, "*batch m1 m2"]) -> Float[Array, "*batch n1 n2"]:
+    def transposed(self, d: Float[np.ndarray, "*batch m1 m2"]) -> Float[np.ndarray, "*batch n1 n2"]:
         """Hᵀ d = Xᵀ d Y."""
-        return _like(self.x.T, d) @ d @ _like(self.y, d)
+        return self.x.T @ d @ self.y
 
 
 @dataclass(frozen=True)
@@ -73,28 +66,16 @@ class Sensors:
         if not self.seen.any():
             raise ValueError(f"a mask of shape {self.seen.shape} has no sensor")
 
-    @cached_property
-    def _places(self) -> np.ndarray:
-        return np.flatnonzero(self.seen)
+    def __call__(self, u: Float[np.ndarray, "*batch n1 n2"]) -> Float[np.ndarray, "*batch sensors"]:
+        return u[..., self.seen]
 
-    @cached_property
-    def _sources(self) -> np.ndarray:
-        """Which datum each point has; one after the last for those that have none."""
-        sources = np.full(self.seen.size, len(self._places))
-        sources[self._places] = np.arange(len(self._places))
-        return sources
-
-    def __call__(self, u: Float[Array, "*batch n1 n2"]) -> Float[Array, "*batch sensors"]:
-        flat = array_namespace(u).reshape(u, (*u.shape[:-2], self.seen.size))
-        return flat[..., constant(self._places, u)]
-
-    def transposed(self, d: Float[Array, "*batch sensors"]) -> Float[Array, "*batch n1 n2"]:
+    def transposed(
+        self, d: Float[np.ndarray, "*batch sensors"]
+    ) -> Float[np.ndarray, "*batch n1 n2"]:
         """Hᵀ d: the data at their points, 0 elsewhere."""
-        xp = array_namespace(d)
-        padded = xp.concat([d, xp.zeros_like(d[..., :1])], axis=-1)
-        return xp.reshape(
-            padded[..., constant(self._sources, d)], (*d.shape[:-1], *self.seen.shape)
-        )
+        fields = np.zeros((*d.shape[:-1], *self.seen.shape), d.dtype)
+        fields[..., self.seen] = d
+        return fields
 
 
 @dataclass(frozen=True)
@@ -109,10 +90,10 @@ class After:
     first: Observation
     second: Observation
 
-    def __call__(self, u: Array) -> Array:
+    def __call__(self, u: np.ndarray) -> np.ndarray:
         return self.second(self.first(u))
 
-    def transposed(self, d: Array) -> Array:
+    def transposed(self, d: np.ndarray) -> np.ndarray:
         """Hᵀ d, the transposes in the other order."""
         return self.first.transposed(self.second.transposed(d))
 
@@ -130,37 +111,30 @@ class Misfit:
     """
 
     observation: Observation  # H
-    data: Array  # d, (*batch, *observed)
-    deviation: Array | float  # σ > 0 of their noise, a number or an array that broadcasts to d
+    data: np.ndarray  # d, (*batch, *observed)
+    # σ > 0 of their noise, a number or an array that broadcasts to d
+    deviation: Float[np.ndarray, "..."] | float
     axes: int = 2  # how many axes an observed field has
 
     def __post_init__(self) -> None:
-        xp = array_namespace(self.data)
-        least: Array = xp.min(xp.zeros_like(self.data) + self.deviation)
-        if not least > 0:
+        if not np.min(self.deviation) > 0:
             raise ValueError("the deviation of the noise must be positive")
 
     @property
     def _count(self) -> int:
         return math.prod(self.data.shape[-self.axes :])
 
-    def residual(self, u: Float[Array, "*batch n1 n2"]) -> Array:
+    def residual(self, u: Float[np.ndarray, "*batch n1 n2"]) -> np.ndarray:
         """(H u - d)/σ."""
         return (self.observation(u) - self.data) / self.deviation
 
-    def __call__(self, u: Float[Array, "*batch n1 n2"]) -> Float[Array, " *batch"]:
+    def __call__(self, u: Float[np.ndarray, "*batch n1 n2"]) -> Float[np.ndarray, " *batch"]:
         squares = self.residual(u) ** 2
-        axes = tuple(range(-self.axes, 0))
-        return 0.5 * array_namespace(u).mean(squares, axis=axes)
+        return 0.5 * np.mean(squares, axis=tuple(range(-self.axes, 0)))
 
-    def gradient(self, u: Float[Array, "*batch n1 n2"]) -> Float[Array, "*batch n1 n2"]:
+    def gradient(self, u: Float[np.ndarray, "*batch n1 n2"]) -> Float[np.ndarray, "*batch n1 n2"]:
         """With respect to u: Hᵀ ((H u - d)/σ²)/m for m data."""
         weighted = self.residual(u) / self.deviation
-        return self.observation.transposed(weighted) / self._count
-
-    def curvature(self, du: Float[Array, "*batch n1 n2"]) -> Float[Array, "*batch n1 n2"]:
-        """The second derivative times du: Hᵀ (H du/σ²)/m."""
-        weighted = self.observation(du) / self.deviation / self.deviation
         return self.observation.transposed(weighted) / self._count
 
 
@@ -191,9 +165,3 @@ def averages(n: int, m: int) -> Float[np.ndarray, "m n"]:
     low = np.maximum(coarse[:-1, None], fine[:-1])
     high = np.minimum(coarse[1:, None], fine[1:])
     return np.maximum(high - low, 0) * m
-
-
-def _like(matrix: np.ndarray, values: Array) -> Array:
-    """Where values are, and of their type."""
-    xp = array_namespace(values)
-    return xp.astype(constant(matrix, values), values.dtype, copy=False)

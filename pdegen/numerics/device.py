@@ -68,18 +68,8 @@ def multiplied(v: Array, factor: Array) -> Array:
     return v
 
 
-def divided(v: Array, divisor: Array) -> Array:
-    """v over a divisor; v is written over as by `multiplied`."""
-    if recorded(v):
-        return v / divisor
-    v /= divisor
-    return v
-
-
 def scaled(v: Complex[Array, "*batch k"], factor: Float[Array, " k"]) -> Complex[Array, "*batch k"]:
     """v times real numbers, without the products with imaginary parts that are 0."""
-    if recorded(v):  # a view of another type has no derivative
-        return torch().view_as_complex(torch().view_as_real(v) * factor[:, None])
     xp = array_namespace(v)
     return (v.view(xp.float64) * xp.repeat(factor, 2)).view(xp.complex128)
 

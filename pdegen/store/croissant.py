@@ -118,47 +118,34 @@ def citation(said: Attributes) -> str:
 def _array(array: Array, by_sample: bool) -> Json:
     shape = array.shape[1:] if by_sample else array.shape
     name, units = array.name, array.said.units
-    meaning = array.said.long_name or name
+    meaning, whose = array.said.long_name or name, "one for each sample" if by_sample else ""
+    about = f"{meaning}, unit {units}" if units else meaning
+    return _record_set(name, meaning, whose, about, TYPES[array.dtype.name], shape)
+
+
+def _labels(labels: Labels) -> Json:
+    meaning = labels.attributes["long_name"]
+    return _record_set(CHANNEL, meaning, "", meaning, "sc:Text", (len(labels.names),))
+
+
+def _record_set(
+    name: str, meaning: str, whose: str, about: str, kind: str, shape: tuple[int, ...]
+) -> Json:
     return {
         "@type": "cr:RecordSet",
         "@id": name,
         "name": name,
-        "description": f"{meaning}; {'one for each sample' if by_sample else 'of all samples'}",
+        "description": f"{meaning}; {whose or 'of all samples'}",
         "field": [
             {
                 "@type": "cr:Field",
                 "@id": f"{name}/values",
                 "name": f"{name}/values",
-                "description": f"{meaning}, unit {units}" if units else meaning,
-                "dataType": TYPES[array.dtype.name],
+                "description": about,
+                "dataType": kind,
                 **({"isArray": True, "arrayShape": ",".join(map(str, shape))} if shape else {}),
                 "source": {
                     "fileSet": {"@id": f"objects-of-{name}"},
-                    "extract": {"fileProperty": "content"},
-                },
-            }
-        ],
-    }
-
-
-def _labels(labels: Labels) -> Json:
-    meaning = labels.attributes["long_name"]
-    return {
-        "@type": "cr:RecordSet",
-        "@id": CHANNEL,
-        "name": CHANNEL,
-        "description": f"{meaning}; of all samples",
-        "field": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{CHANNEL}/values",
-                "name": f"{CHANNEL}/values",
-                "description": meaning,
-                "dataType": "sc:Text",
-                "isArray": True,
-                "arrayShape": str(len(labels.names)),
-                "source": {
-                    "fileSet": {"@id": f"objects-of-{CHANNEL}"},
                     "extract": {"fileProperty": "content"},
                 },
             }

@@ -97,67 +97,43 @@ def geometry(domain: Domain) -> tuple[Variable, ...]:
     )
 
 
+def parameters(name: str, axis: str, count: int, long_name: str) -> Variable:
+    """A variable with so many numbers for each sample, from which its inputs follow."""
+    said = {"long_name": long_name, "role": "parameter", "units": "1"}
+    return Variable(name, (axis,), (count,), "float64", said)
+
+
 def positions(domain: Domain) -> tuple[Coordinate, ...]:
     """The coordinates of a domain: positions that all samples share, cells and the boundary."""
+    found, names = list[Coordinate](), NAMES[: domain.dim]
     if isinstance(domain, Box):
-        return tuple(
-            Coordinate(
-                name,
-                (name,),
-                grid.x,
-                {
-                    "long_name": _where(grid, f"position {name}" if domain.dim > 1 else "position"),
-                    "units": "1",
-                    "grid": grid.kind,
-                },
-            )
-            for name, grid in zip(domain.axes, domain.grids, strict=True)
-        )
-    found = list[Coordinate]()
-    if not domain.moves:
-        found += [
-            Coordinate(
-                name,
-                domain.axes,
-                domain.points[..., k],
-                {"long_name": f"position {name} of each point", "units": "1"},
-            )
-            for k, name in enumerate(NAMES[: domain.dim])
-        ]
+        for name, grid in zip(domain.axes, domain.grids, strict=True):
+            where = _where(grid, f"position {name}" if domain.dim > 1 else "position")
+            said = {"long_name": where, "units": "1", "grid": grid.kind}
+            found.append(Coordinate(name, (name,), grid.x, said))
+    elif not domain.moves:
+        for k, name in enumerate(names):
+            said = {"long_name": f"position {name} of each point", "units": "1"}
+            found.append(Coordinate(name, domain.axes, domain.points[..., k], said))
     if isinstance(domain, Cloud) and domain.cells is not None:
-        found += [
-            Coordinate(
-                "cells",
-                ("cell", "corner"),
-                domain.cells.astype(np.int64),
-                {
-                    "long_name": "corners of each cell, in order around it; -1 fills up",
-                    "cf_role": "face_node_connectivity",
-                    "start_index": 0,
-                },
-            ),
-            Coordinate(
-                "mesh",
-                (),
-                np.zeros((), np.int64),
-                {
-                    "long_name": "mesh of points and cells (UGRID)",
-                    "cf_role": "mesh_topology",
-                    "topology_dimension": 2,
-                    "node_coordinates": " ".join(NAMES[: domain.dim]),
-                    "face_node_connectivity": "cells",
-                },
-            ),
-        ]
+        said = {
+            "long_name": "corners of each cell, in order around it; -1 fills up",
+            "cf_role": "face_node_connectivity",
+            "start_index": 0,
+        }
+        cells = domain.cells.astype(np.int64)
+        found.append(Coordinate("cells", ("cell", "corner"), cells, said))
+        said = {
+            "long_name": "mesh of points and cells (UGRID)",
+            "cf_role": "mesh_topology",
+            "topology_dimension": 2,
+            "node_coordinates": " ".join(names),
+            "face_node_connectivity": "cells",
+        }
+        found.append(Coordinate("mesh", (), np.zeros((), np.int64), said))
     if isinstance(domain, Cloud) and domain.edge is not None:
-        found.append(
-            Coordinate(
-                "edge",
-                ("point",),
-                domain.edge,
-                {"long_name": "whether the point lies on the boundary"},
-            )
-        )
+        said = {"long_name": "whether the point lies on the boundary"}
+        found.append(Coordinate("edge", ("point",), domain.edge, said))
     return tuple(found)
 
 

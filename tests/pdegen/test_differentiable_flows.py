@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from pdegen.domains import PeriodicGrid
-from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
 from pdegen.equations.semilinear.problem import SemilinearProblem
 from pdegen.equations.vorticity.solver import Flow
 from pdegen.numerics.semilinear import Semilinear
@@ -17,11 +16,8 @@ pytestmark = pytest.mark.usefixtures("shapes")
 
 GRID = PeriodicGrid(64)
 X = GRID.x
-# the mean of the first is 0, where the drift of Cole and Hopf is left out without derivatives
 U0 = np.stack([np.sin(2 * np.pi * X), 0.3 + np.cos(2 * np.pi * X) + 0.2 * np.sin(6 * np.pi * X)])
-TIMES = [0.0, 0.1, 0.3]
 STEPS = (4e-2, 2e-2, 1e-2)
-BURGERS = [ColeHopf(GRID, 0.05), ETDRK4(GRID, 0.05, dt=0.01)]
 
 
 def orders(number, start, direction, steps=STEPS):
@@ -37,53 +33,6 @@ def orders(number, start, direction, steps=STEPS):
 
 def noise(shape, seed=0):
     return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape))
-
-
-def smooth(shape, seed=0):
-    """Of a few modes along the last axis."""
-    hat = np.zeros((*shape[:-1], shape[-1] // 2 + 1), complex)
-    hat[..., :4] = np.random.default_rng(seed).standard_normal((*shape[:-1], 4)) * shape[-1] / 4
-    return torch.from_numpy(np.fft.irfft(hat, n=shape[-1]))
-
-
-@pytest.mark.parametrize("solver", BURGERS)
-@pytest.mark.parametrize("row", [0, 1])
-def test_burgers_by_its_initial_values(solver, row):
-    weights = noise((1, 3, 64), 1)
-    found = orders(
-        lambda u0: (weights * solver.solve(u0, TIMES).u).sum(),
-        torch.from_numpy(U0[row : row + 1]),
-        smooth((1, 64)),
-    )
-    assert found == pytest.approx(2, abs=0.1)
-
-
-def test_cole_hopf_by_the_viscosity():
-    weights = noise((2, 64), 1)
-    found = orders(
-        lambda nu: (weights * ColeHopf(GRID, nu)(torch.from_numpy(U0), 0.3)).sum(),
-        torch.tensor(0.05, dtype=torch.float64),
-        torch.tensor(0.05, dtype=torch.float64),
-    )
-    assert found == pytest.approx(2, abs=0.1)
-
-
-@pytest.mark.parametrize("solver", BURGERS)
-def test_burgers_is_the_same_with_derivatives(solver):
-    u0 = torch.from_numpy(U0)
-    expected, found = solver.solve(u0, TIMES), solver.solve(u0.clone().requires_grad_(), TIMES)
-    assert found.u.requires_grad
-    assert not found.error.requires_grad
-    np.testing.assert_allclose(found.u.detach(), expected.u, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(found.error, expected.error, rtol=1e-6)
-
-
-def test_a_viscosity_that_is_a_tensor_needs_tensors():
-    with pytest.raises(TypeError, match="needs initial values that are tensors"):
-        ColeHopf(GRID, torch.tensor(0.05))(U0, 0.3)
-
-
-# marches in modes
 
 
 def flow(tolerance=1e-2, dt=0.02):

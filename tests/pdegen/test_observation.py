@@ -1,8 +1,7 @@
-"""Observations: transposes, exact values, and the misfit with its derivatives."""
+"""Observations: transposes, exact values, and the misfit with its gradient."""
 
 import numpy as np
 import pytest
-import torch
 
 from pdegen.domains import CellGrid
 from pdegen.inverse.observation import (
@@ -48,17 +47,6 @@ def test_the_transpose_is_the_transpose(name):
     np.testing.assert_allclose((observation(U) * d).sum(over), (U * back).sum((2, 3)), rtol=1e-12)
 
 
-@each
-def test_tensors_are_observed_as_arrays_are(name):
-    observation, d = OBSERVATIONS[name], data(name)
-    for dtype, tolerance in ((torch.float64, 1e-13), (torch.float32, 1e-5)):
-        found = observation(torch.from_numpy(U).to(dtype))
-        back = observation.transposed(torch.from_numpy(d).to(dtype))
-        assert found.dtype == back.dtype == dtype
-        np.testing.assert_allclose(found, observation(U), rtol=0, atol=tolerance)
-        np.testing.assert_allclose(back, observation.transposed(d), rtol=0, atol=tolerance)
-
-
 def test_interpolation_is_exact_for_what_is_linear_between_the_walls():
     roof = np.minimum(CellGrid(10).x, 1 - CellGrid(10).x)
     x = np.array([0.0, 0.01, 0.2, 0.25, 0.449, 0.551, 0.98, 1.0])
@@ -84,13 +72,13 @@ def test_sensors_see_their_points_in_order():
 
 @each
 @pytest.mark.parametrize("deviation", ["number", "array"])
-def test_the_misfit_is_a_parabola_with_its_gradient_and_curvature(name, deviation):
+def test_the_misfit_is_a_parabola_with_its_gradient(name, deviation):
     d = data(name)
     sigma = 0.3 if deviation == "number" else RNG.uniform(0.1, 1, d.shape)
     misfit = Misfit(OBSERVATIONS[name], d, sigma, axes(name))
     over = (2, 3)
     expected = misfit(U) + (misfit.gradient(U) * DU).sum(over)
-    expected += 0.5 * (misfit.curvature(DU) * DU).sum(over)
+    expected += 0.5 * ((misfit.gradient(U + DU) - misfit.gradient(U)) * DU).sum(over)
     assert misfit(U).shape == U.shape[:2]
     np.testing.assert_allclose(misfit(U + DU), expected, rtol=1e-12)
 

@@ -20,7 +20,7 @@ from pdegen.law.check import Law
 from pdegen.sampling.uniform import Finite, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Along, Drawing, Physics
-from pdegen.store.variables import Variable, function, geometry, scalar
+from pdegen.store.variables import Variable, function, geometry, parameters, scalar
 
 FREE = 7  # of the eight control points: the first one does not move
 _ORDER = 2  # of the scheme
@@ -152,13 +152,7 @@ class Sections(Problem):
             function(domain, "velocity", "target", "velocity", channels=("u", "v")),
             *geometry(domain),
             function(domain, "weight", "weight", "area that belongs to each node"),
-            Variable(
-                "design",
-                ("control",),
-                (8,),
-                "float64",
-                {"long_name": design, "role": "parameter", "units": "1"},
-            ),
+            parameters("design", "control", 8, design),
             scalar("drag", "quality", "drag over the chord and rho |u|^2/2 of the stream"),
             scalar("lift", "quality", "lift over the chord and rho |u|^2/2 of the stream"),
             scalar("error", "quality", "estimate of the relative L2 error of u over the nodes"),

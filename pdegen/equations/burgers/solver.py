@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -18,15 +18,12 @@ from array_api_compat import (
 from jaxtyping import Complex, Float
 
 from pdegen.domains import PeriodicGrid
+from pdegen.equations.in_time import checked_times
 from pdegen.numerics.device import (
     Array,
     blocks,
     constant,
-    detached,
-    divided,
     first,
-    multiplied,
-    recorded,
     scaled,
 )
 from pdegen.numerics.etdrk import Step
@@ -53,13 +50,6 @@ class Solution(NamedTuple):
     error: Float[Array, " batch"]
 
 
-def _checked_times(t: float | Sequence[float]) -> list[float]:
-    times = [float(s) for s in np.atleast_1d(t)]
-    if not all(np.isfinite(times)) or any(s < 0 for s in times) or times != sorted(times):
-        raise ValueError(f"times must be >= 0 and must not decrease, got {t}")
-    return times
-
-
 def _checked_values(grid: PeriodicGrid, u0: Array) -> Float[Array, "batch n"]:
     xp = array_namespace(u0)
     if u0.ndim < 1 or u0.shape[-1] != grid.n:
@@ -72,8 +62,7 @@ def _checked_values(grid: PeriodicGrid, u0: Array) -> Float[Array, "batch n"]:
 class BurgersSolver(ABC):
     """What the two solvers have in common: the call and its shapes.
 
-    NumPy arrays are solved in blocks of rows; tensors of PyTorch all at once, on their device, and
-    its derivatives go through u, which has one by u₀; error estimates have none.
+    NumPy arrays are solved in blocks of rows; tensors of PyTorch all at once, on their device.
     """
 
     grid: PeriodicGrid
@@ -82,14 +71,14 @@ class BurgersSolver(ABC):
         self, u0: Float[Array, "*batch n"], t: float | Sequence[float]
     ) -> Float[Array, "*shape"]:
         """u at time t, shape (*batch, n); for a list of times, shape (*batch, times, n)."""
-        times = _checked_times(t)
+        times = checked_times(t)
         u = self._integrate(_checked_values(self.grid, u0), times)[0]
         shape = (*u0.shape[:-1], self.grid.n)
         return u.reshape(shape if np.ndim(t) == 0 else (*shape[:-1], len(times), shape[-1]))
 
     def solve(self, u0: Float[Array, "batch n"], t: float | Sequence[float]) -> Solution:
         """u at the times t, with an error estimate for each sample."""
-        times = _checked_times(t)
+        times = checked_times(t)
         u0 = _checked_values(self.grid, u0)
         u, state = self._integrate(u0, times)
         return Solution(u, self._error(u0, times, u, state))
@@ -118,7 +107,6 @@ class ColeHopf(BurgersSolver):
 
     Raises:
         SolveError: For a sample whose error estimate exceeds the tolerance; use `ETDRK4` there.
-        TypeError: If ν is a tensor and u₀ is none.
 
     References: J. D. Cole, Quart. Appl. Math. 9 (1951); E. Hopf, CPAM 3 (1950).
 
@@ -129,8 +117,7 @@ class ColeHopf(BurgersSolver):
     """
 
     grid: PeriodicGrid  # the grid of u₀ and u. Its points should resolve u₀
-    # ν > 0; a tensor of PyTorch without axes too, of which u has a derivative
-    viscosity: float | Array
+    viscosity: float  # ν > 0
     tolerance: float = 1e-7  # largest error estimate that is accepted
 
     def __post_init__(self) -> None:
@@ -141,31 +128,22 @@ class ColeHopf(BurgersSolver):
         return {}
 
     def _symbols(self, times: list[float], like: Array) -> tuple[Array, Array, list[Array]]:
-        """From u₀ to -V/2ν, from φ to -2ν φₓ, and exp(-νk²t) at the times; kept for a number ν."""
-        if not isinstance(self.viscosity, (int, float)):
-            return self._computed(times, lambda symbol: constant(symbol, like))
+        """From u₀ to -V/2ν, from φ to -2ν φₓ, and exp(-νk²t) at the times; kept."""
         key = tuple(times)
         if key not in self._kept:
-            self._kept[key] = self._computed(times, np.asarray)
+            grid, nu = self.grid, self.viscosity
+            squares = wave_numbers(grid) ** 2
+            decays = [np.exp(-nu * squares * t) for t in times]
+            to_exponent = antiderivative_symbol(grid) * (-1 / (2 * nu))
+            self._kept[key] = to_exponent, derivative_symbol(grid) * (-2 * nu), decays
         to_exponent, to_flux, decays = self._kept[key]
         there = [constant(decay, like) for decay in decays]
         return constant(to_exponent, like), constant(to_flux, like), there
-
-    def _computed(
-        self, times: list[float], there: Callable[[np.ndarray], Array]
-    ) -> tuple[Array, Array, list[Array]]:
-        grid, nu = self.grid, self.viscosity
-        squares = there(wave_numbers(grid) ** 2)
-        decays = [array_namespace(squares).exp(-nu * squares * t) for t in times]
-        to_exponent = there(antiderivative_symbol(grid)) * (-1 / (2 * nu))
-        return to_exponent, there(derivative_symbol(grid)) * (-2 * nu), decays
 
     def _integrate(
         self, u0: Rows, times: list[float]
     ) -> tuple[Float[Array, "b t n"], Float[Array, "b t"]]:
         xp = array_namespace(u0)
-        if is_numpy_namespace(xp) and not isinstance(self.viscosity, (int, float)):
-            raise TypeError("a viscosity that is a tensor needs initial values that are tensors")
         u = xp.empty((len(u0), len(times), self.grid.n), dtype=u0.dtype, device=device(u0))
         error = xp.empty_like(u[:, :, 0])
         for block in blocks(len(u0), self.grid.n, at_once=not is_numpy_namespace(xp)):
@@ -186,13 +164,10 @@ class ColeHopf(BurgersSolver):
         u0_hat = xp.fft.rfft(u0)
         mean = xp.real(u0_hat[:, :1]) / n
         beyond_round_off = xp.abs(mean) > eps * xp.max(xp.abs(u0), axis=1, keepdims=True)
-        if recorded(mean):  # it may be 0, and has a derivative
-            beyond_round_off = xp.ones_like(beyond_round_off)
         drifts = bool(xp.any(beyond_round_off))
         velocity = xp.where(beyond_round_off, mean, xp.zeros_like(mean))
         exponent = xp.fft.irfft(u0_hat * to_exponent, n=n)
-        # u does not depend on what is added to it, and so has no derivative there
-        low, high = xp.min(detached(exponent), axis=1), xp.max(detached(exponent), axis=1)
+        low, high = xp.min(exponent, axis=1), xp.max(exponent, axis=1)
         span = high - low
         exponent -= ((high + low) / 2)[:, None]
         # ψ = φ - 1 obeys the same equation, and keeps its digits where u is small
@@ -204,17 +179,16 @@ class ColeHopf(BurgersSolver):
                 continue
             psi_hat = scaled(psi0_hat, decays[i])
             if drifts:
-                psi_hat = multiplied(
-                    psi_hat, xp.exp(constant(-derivative_symbol(self.grid), u0) * (velocity * t))
-                )
+                psi_hat *= xp.exp(constant(-derivative_symbol(self.grid), u0) * (velocity * t))
             phi = xp.fft.irfft(psi_hat, n=n)
             phi += 1
-            smallest = xp.min(detached(phi), axis=1)
-            tail = 2 * xp.sum(xp.abs(detached(psi_hat)[:, -(n // 64) - 1 :]), axis=1) / n
+            smallest = xp.min(phi, axis=1)
+            tail = 2 * xp.sum(xp.abs(psi_hat[:, -(n // 64) - 1 :]), axis=1) / n
             positive = xp.where(smallest > 0, smallest, xp.full_like(smallest, np.nan))
             error[:, i] = (round_off + tail) / positive
-            psi_hat = multiplied(psi_hat, to_flux)
-            quotient = divided(xp.fft.irfft(psi_hat, n=n), phi)
+            psi_hat *= to_flux
+            quotient = xp.fft.irfft(psi_hat, n=n)
+            quotient /= phi
             # that of φₓ/φ is round-off
             quotient += mean - xp.mean(quotient, axis=1, keepdims=True)
             u[:, i] = quotient
@@ -303,7 +277,6 @@ class ETDRK4(BurgersSolver):
     def _error(
         self, u0: Rows, times: list[float], u: Float[Array, "b t n"], state: None
     ) -> Float[Array, " b"]:
-        u, u0 = detached(u), detached(u0)
         xp = array_namespace(u)
         norm = partial(xp.linalg.vector_norm, axis=2)
         coarse = self._march(u0, times, 2 * self.dt)
@@ -326,6 +299,6 @@ class ETDRK4(BurgersSolver):
         return error
 
 
-def _check_viscosity(viscosity: float | Array) -> None:
+def _check_viscosity(viscosity: float) -> None:
     if not 0 < viscosity < np.inf:
         raise ValueError(f"the viscosity must be positive, got {viscosity}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -14,6 +15,7 @@ from pdegen.equations.darcy.finite_volume import FiniteVolume, check_positive
 from pdegen.equations.darcy.flux import equilibrated
 from pdegen.equations.darcy.poisson import Poisson
 from pdegen.equations.darcy.reconstruction import Biquadratic
+from pdegen.equations.guarantee import Guarantee
 from pdegen.numerics.device import first
 from pdegen.numerics.failure import SolveError
 
@@ -170,3 +172,32 @@ def _ratio(above: np.ndarray, below: np.ndarray, otherwise: float) -> np.ndarray
     """above/below where below is positive."""
     safe = np.where(below > 0, below, 1.0)
     return np.where(below > 0, above / safe, otherwise)
+
+
+@dataclass(frozen=True)
+class PressureGuarantee(Guarantee):
+    """Of pressures u predicted from coefficients a."""
+
+    sentences: ClassVar[Mapping[str, str]] = {
+        "energy": "‖a^½ ∇(u - p_h)‖, p_h the biquadratic reconstruction of the values",
+        "relative_energy": "‖a^½ ∇(u - p_h)‖ / ‖a^½ ∇u‖",
+        "l2": "‖u - p_h‖",
+        "relative_l2": "‖u - p_h‖ / ‖u‖",
+    }
+    headline: ClassVar[str] = "relative_energy"
+
+    grid: CellGrid  # the cells of a and u
+    source: float  # f
+
+    @cached_property
+    def _bound(self) -> ErrorBound:
+        return ErrorBound(self.grid)
+
+    def bounds(self, inputs: Mapping[str, np.ndarray], p: np.ndarray) -> dict[str, np.ndarray]:
+        found = self._bound(inputs["a"], p, self.source)
+        return {
+            "energy": found.energy,
+            "relative_energy": found.relative,
+            "l2": found.l2,
+            "relative_l2": found.relative_l2,
+        }

@@ -11,7 +11,7 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Float
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.phase_flow_kernels import add_transposed, band, changes, faces
+from pdegen.equations.darcy.kernels import add_transposed, band, changes, faces
 
 _lapack: Any = scipy.linalg.lapack  # not in its stubs
 

@@ -223,7 +223,7 @@ class Darcy(Problem):
                 "darcy bounds errors by problem.solver.method finite-volume with harmonic "
                 f"faces, got {method.method}{' with arithmetic ones' * hasattr(method, 'faces')}"
             )
-        from pdegen.equations.darcy.guarantee import PressureGuarantee
+        from pdegen.equations.darcy.error_bound import PressureGuarantee
 
         return PressureGuarantee(self.grid, self.source)
 

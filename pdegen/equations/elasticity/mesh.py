@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from pdegen.equations.elasticity.element import GAUSS, shapes, slopes
+from pdegen.numerics.parabolas import halved
 
 _SIDES = 4
 _EDGE = 1e-9  # of an element: a place so near to it belongs to both neighbours
@@ -86,7 +87,7 @@ class Rings:
     ) -> Float[np.ndarray, "batch 2*lines 2*places-1 k"]:
         """The same parabolas at the nodes of the mesh that is twice as fine."""
         closed = np.concatenate([values, values[:, :1]], axis=1)
-        return _halved(_halved(closed, 1)[:, :-1], 2)
+        return halved(halved(closed, 1)[:, :-1], 2)
 
     @cached_property
     def cells(self) -> Int[np.ndarray, "cells 4"]:
@@ -97,16 +98,6 @@ class Rings:
         following = np.roll(ring, -1, axis=0)
         corners = [ring[:, :-1], ring[:, 1:], following[:, 1:], following[:, :-1]]
         return np.stack(corners, axis=-1).reshape(-1, 4)
-
-
-def _halved(v: np.ndarray, axis: int) -> np.ndarray:
-    """Parabolas through three nodes each, at five, along an axis."""
-    v = np.moveaxis(v, axis, 0)
-    first, middle, last = v[:-1:2], v[1::2], v[2::2]
-    quarters = [(3 * a + 6 * middle - b) / 8 for a, b in ((first, last), (last, first))]
-    parts = np.stack([first, quarters[0], middle, quarters[1]], axis=1)
-    found = np.concatenate([parts.reshape(-1, *v.shape[1:]), v[-1:]])
-    return np.moveaxis(found, 0, axis)
 
 
 @dataclass(frozen=True)

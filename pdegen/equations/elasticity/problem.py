@@ -22,7 +22,7 @@ from pdegen.law.check import Law
 from pdegen.numerics.failure import SolveError
 from pdegen.schema import Count, NonNegative, Positive, Strict
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Variable, function, geometry, scalar
+from pdegen.store.variables import Variable, function, geometry, parameters, scalar
 
 ANGLES = np.linspace(0, 2 * np.pi, 42)  # at which published files have the radius
 _ACROSS = 12  # elements around the void over those across
@@ -200,7 +200,6 @@ class Elasticity(Problem):
         domain, modes = self.domain, self.void.modes
         theta = "numbers of the radius's Gaussian field: of cos φ, sin φ, cos 2φ, sin 2φ ..."
         radius = "radius of the void at equal angles from 0 to 2π, both included"
-        said = {"role": "parameter", "units": "1"}
         return (
             function(domain, "u", "target", "von Mises stress", traction=self.traction),
             function(
@@ -208,8 +207,8 @@ class Elasticity(Problem):
             ),
             *geometry(domain),
             function(domain, "weight", "weight", "area that belongs to each point"),
-            Variable("theta", ("mode",), (2 * modes,), "float64", {"long_name": theta, **said}),
-            Variable("radius", ("angle",), ANGLES.shape, "float64", {"long_name": radius, **said}),
+            parameters("theta", "mode", 2 * modes, theta),
+            parameters("radius", "angle", len(ANGLES), radius),
             scalar("error", "quality", "estimate of the relative L2 error of u over the points"),
             scalar("residual", "quality", "of the discrete equations, relative to the load"),
             scalar("iterations", "quality", "linear systems solved for u", dtype="int64"),

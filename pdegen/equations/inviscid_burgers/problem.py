@@ -16,7 +16,7 @@ from pdegen.law.check import Law
 from pdegen.sampling.squared_exponential import SquaredExponentialField, averages
 from pdegen.schema import Coefficient, Count, Positive, Size, Strict, near
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Coordinate, Variable, function, scalar, times
+from pdegen.store.variables import Coordinate, Variable, function, parameters, scalar, times
 
 if TYPE_CHECKING:  # it is imported where it is built: its compiler takes a while
     from pdegen.equations.inviscid_burgers.solver import MinimumPrinciple
@@ -125,13 +125,12 @@ class InviscidBurgers(Problem):
     def variables(self) -> tuple[Variable, ...]:
         domain, modes = self.domain, self.initial.modes
         theta = "standard normal numbers of u(x, 0): of the constant, cos 2πx, sin 2πx, cos 4πx ..."
-        said = {"long_name": theta, "role": "parameter", "units": "1"}
         return (
             function(domain, "a", "input", "cell averages of the initial value u(x, 0)"),
             function(
                 domain, "u", "target", "cell averages of the solution u(x, t)", times=self.times
             ),
-            Variable("theta", ("mode",), (2 * modes + 1,), "float64", said),
+            parameters("theta", "mode", 2 * modes + 1, theta),
             scalar("error", "quality", "estimate of the relative L2 error of u by the solver"),
         )
 

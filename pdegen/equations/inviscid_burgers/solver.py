@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Complex, Float
 
+from pdegen.equations.in_time import checked_times
 from pdegen.equations.inviscid_burgers.kernels import minima
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.squared_exponential import antiderivative, averages
@@ -84,12 +85,12 @@ class MinimumPrinciple:
             c: Coefficients of u₀(x) = Re Σ_k c_k e^(2πikx).
             t: Time or times, >= 0.
         """
-        u = self._averages(c, _checked_times(t), self.candidates)
+        u = self._averages(c, checked_times(t), self.candidates)
         return u[:, 0] if np.ndim(t) == 0 else u
 
     def solve(self, c: Complex[np.ndarray, "batch modes"], t: float | Sequence[float]) -> Solution:
         """Cell averages at the times t, with an error estimate for each sample."""
-        times = _checked_times(t)
+        times = checked_times(t)
         u = self._averages(c, times, self.candidates)
         coarse = self._averages(c, times, self.candidates // 2)
         size = np.linalg.norm(u, axis=2) + np.finfo(float).tiny
@@ -174,10 +175,3 @@ def _antiderivatives(
 def _largest(c: Complex[np.ndarray, " modes"]) -> float:
     """A bound of |Re Σ c_k e^(2πikx)|."""
     return float(abs(c).sum())
-
-
-def _checked_times(t: float | Sequence[float]) -> list[float]:
-    times = [float(s) for s in np.atleast_1d(t)]
-    if not all(np.isfinite(times)) or any(s < 0 for s in times) or times != sorted(times):
-        raise ValueError(f"times must be >= 0 and must not decrease, got {t}")
-    return times

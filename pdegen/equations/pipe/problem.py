@@ -23,7 +23,7 @@ from pdegen.numerics.failure import SolveError
 from pdegen.sampling.uniform import Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Variable, function, geometry, scalar
+from pdegen.store.variables import Variable, function, geometry, parameters, scalar
 
 _MOST_ERROR = 0.5  # of u, relative: beyond it a label says nothing
 _NOTHING = 1e-10  # of the speed, in the mean: a smaller v is none
@@ -126,13 +126,14 @@ class BentPipe(Problem):
     def variables(self) -> tuple[Variable, ...]:
         domain, nu = self.domain, self.viscosity
         names = ", ".join(self.centre.names)
-        said = {"long_name": f"place of {names} in their ranges", "role": "parameter", "units": "1"}
         return (
             function(domain, "u", "target", "horizontal velocity", viscosity=nu),
             function(domain, "v", "target", "vertical velocity", viscosity=nu),
             function(domain, "p", "target", "pressure", viscosity=nu),
             *geometry(domain),
-            Variable("knots", ("number",), (len(self.centre.names),), "float64", said),
+            parameters(
+                "knots", "number", len(self.centre.names), f"place of {names} in their ranges"
+            ),
             scalar("error", "quality", "estimate of the relative L2 error of u over the points"),
             scalar("error_v", "quality", "estimate of the relative L2 error of v over the points"),
             scalar(

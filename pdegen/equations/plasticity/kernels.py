@@ -126,15 +126,20 @@ def returned(
 
 
 @_jit
-def element_forces(
-    nodes: np.ndarray,
-    dt: float,
-    elements: np.ndarray,
-    material: np.ndarray,
-    room: np.ndarray,
-    force: np.ndarray,
-    energy: np.ndarray,
+def stressed(
+    nodes: np.ndarray, dt: float, elements: np.ndarray, material: np.ndarray, room: np.ndarray
 ) -> None:
+    """`strained`, then `returned`, whose λ is the last of `room`."""
+    strained(nodes, dt, elements, material, room)
+    sxx, syy, sxy = elements[0].reshape(-1), elements[1].reshape(-1), elements[2].reshape(-1)
+    returned(sxx, syy, sxy, material, room[5].reshape(-1))
+
+
+@_jit
+def element_forces(
+    nodes: np.ndarray, dt: float, elements: np.ndarray, material: np.ndarray, room: np.ndarray,
+    force: np.ndarray, energy: np.ndarray,
+) -> None:  # fmt: skip
     """Stresses after a step that has led to these positions and velocities, and their forces.
 
     Args:
@@ -148,16 +153,8 @@ def element_forces(
         force: Of the nodes, along x and y; replaced.
         energy: Added to.
     """
-    strained(nodes, dt, elements, material, room)
-    returned(
-        elements[0].reshape(-1),
-        elements[1].reshape(-1),
-        elements[2].reshape(-1),
-        material,
-        room[5].reshape(-1),
-    )
-    x, y, u, v = nodes[0], nodes[1], nodes[2], nodes[3]
-    fx, fy = force[0], force[1]
+    stressed(nodes, dt, elements, material, room)
+    x, y, u, v, fx, fy = nodes[0], nodes[1], nodes[2], nodes[3], force[0], force[1]
     hourglass, viscosity = material[5], material[6]
     poisson, limit, compliance = material[1], material[2], 1 / material[0]
     wave, rate = material[3] * material[4], 1 / dt
@@ -174,34 +171,29 @@ def element_forces(
             sxx, syy, sxy = elements[0, i, j], elements[1, i, j], elements[2, i, j]
             after = sxx + syy
             elastic = compliance * (after - room[4, i, j])
-            thick = elements[3, i, j]
-            thick *= 1 - poisson * elastic - flow * after * (1 / 3)
-            elements[3, i, j] = thick
+            elements[3, i, j] *= 1 - poisson * elastic - flow * after * (1 / 3)
+            thick, slip = elements[3, i, j], 2 / 3 * limit * flow
             volume = area * thick
-            slip = 2 / 3 * limit * flow
             elements[4, i, j] += slip
             plastic += limit * slip * volume
             # acts on waves alone: plastic flow keeps the volume
             length = math.sqrt(area)
             damping = viscosity * wave * length * (1 - 2 * poisson) * elastic * rate
             viscous += damping * (xx + yy) * volume
-            sxx += damping
-            syy += damping
+            sxx, syy = sxx + damping, syy + damping
             # the velocity that is no linear function of x and y
             hx = x[i, j] - x[i + 1, j] + x[i + 1, j + 1] - x[i, j + 1]
             hy = y[i, j] - y[i + 1, j] + y[i + 1, j + 1] - y[i, j + 1]
             hu = u[i, j] - u[i + 1, j] + u[i + 1, j + 1] - u[i, j + 1]
             hv = v[i, j] - v[i + 1, j] + v[i + 1, j + 1] - v[i, j + 1]
-            hu -= (xx * hx + xy * hy) * rate
-            hv -= (yx * hx + yy * hy) * rate
+            hu, hv = hu - (xx * hx + xy * hy) * rate, hv - (yx * hx + yy * hy) * rate
             # the part of the hourglass vector along b, corners 3 and 4
             part = 1 / area
             g1, g2 = (hx * by - hy * bx) * part, (hy * ax - hx * ay) * part
             # of the same power whatever the length of that vector, so that steps stay stable
             control = hourglass * wave * length * thick * 0.25 / (1 + (g1 * g1 + g2 * g2) / 2)
             controlled += control * (hu * hu + hv * hv) * dt
-            hu *= control
-            hv *= control
+            hu, hv = hu * control, hv * control
             # of corner 3 against corner 1, and of corner 4 against corner 2
             f1x, f1y = (sxx * by - sxy * bx) * thick, (sxy * by - syy * bx) * thick
             f2x, f2y = (sxy * ax - sxx * ay) * thick, (syy * ax - sxy * ay) * thick
@@ -220,14 +212,9 @@ def element_forces(
 
 @_jit
 def pushed(
-    die: np.ndarray,
-    half: float,
-    low: float,
-    stiffness: float,
-    mass: np.ndarray,
-    nodes: np.ndarray,
-    force: np.ndarray,
-) -> float:
+    die: np.ndarray, half: float, low: float, stiffness: float, mass: np.ndarray,
+    nodes: np.ndarray, force: np.ndarray,
+) -> float:  # fmt: skip
     """Adds the forces of the die, without friction, to the nodes of the left side, the top and the
     right side: at equal distances along each edge, along the normal, and shared by its two nodes.
 
@@ -280,16 +267,10 @@ def moved(nodes: np.ndarray, force: np.ndarray, mass: np.ndarray, middle: float,
 
 @_jit
 def advanced(
-    nodes: np.ndarray,
-    mass: np.ndarray,
-    elements: np.ndarray,
-    material: np.ndarray,
-    die: np.ndarray,
-    numbers: np.ndarray,
-    span: tuple[float, float],
-    last: float,
+    nodes: np.ndarray, mass: np.ndarray, elements: np.ndarray, material: np.ndarray,
+    die: np.ndarray, numbers: np.ndarray, span: tuple[float, float], last: float,
     energy: np.ndarray,
-) -> tuple[int, int, float, float]:
+) -> tuple[int, int, float, float]:  # fmt: skip
     """Steps of central differences from one time to another.
 
     Args:

@@ -19,7 +19,7 @@ from pdegen.numerics.failure import SolveError
 from pdegen.sampling.uniform import Range, uniforms
 from pdegen.schema import Count, NonNegative, Strict, Tolerance
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Coordinate, Variable, function, scalar, times
+from pdegen.store.variables import Coordinate, Variable, function, parameters, scalar, times
 
 _STEPS = 10**7  # of time: an hour on a coarse block
 _STIFF = 20  # times the yield stress: elastic strains are small
@@ -244,7 +244,6 @@ class Plasticity(Problem):
     def variables(self) -> tuple[Variable, ...]:
         domain = self.domain
         die = "height of the die over the floor at t = 0, above each point"
-        said = {"long_name": "places of the heights in their range", "role": "parameter"}
         return (
             function(domain, "a", "input", die, units="mm"),
             function(
@@ -256,7 +255,7 @@ class Plasticity(Problem):
                 times=self._times,
                 units="mm",
             ),
-            Variable("z", ("number",), (self.die.points,), "float64", {**said, "units": "1"}),
+            parameters("z", "number", self.die.points, "places of the heights in their range"),
             self._of_frames("drift", "mean displacement of the bottom along the floor", "mm"),
             self._of_frames("work", "work of the die, over the block's thickness", "N"),
             self._of_frames("plastic", "work in plastic strain, over the thickness", "N"),

@@ -19,7 +19,7 @@ from pdegen.law.check import Law
 from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Coordinate, Variable, function, times
+from pdegen.store.variables import Coordinate, Variable, function, parameters, times
 
 _TURNS = 2**20
 
@@ -102,7 +102,6 @@ class Pulses(Problem):
 
     def variables(self) -> tuple[Variable, ...]:
         domain, names = self.domain, ", ".join(self.initial.ranges)
-        said = {"long_name": f"place of {names} in their ranges", "role": "parameter", "units": "1"}
         return (
             function(
                 domain, "a", "input", "cell averages of the initial value u(x, 0)",
@@ -112,7 +111,7 @@ class Pulses(Problem):
                 domain, "u", "target", "cell averages of the solution u(x, t)", times=self.times,
                 speed=self.speed,
             ),
-            Variable("z", ("number",), (3,), "float64", said),
+            parameters("z", "number", 3, f"place of {names} in their ranges"),
         )  # fmt: skip
 
     def coordinates(self) -> tuple[Coordinate, ...]:

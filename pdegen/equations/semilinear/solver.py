@@ -43,7 +43,7 @@ class Terms:
     convection: Numbers
     conservative_convection: Numbers
     gradient_norm: Numbers  # g
-    # r: a component, a coefficient, and the power of each component
+    # R: a component, a coefficient, and the power of each component
     reaction: tuple[tuple[int, float, Powers], ...]
 
     @property

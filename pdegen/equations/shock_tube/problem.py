@@ -19,7 +19,7 @@ from pdegen.law.check import Law
 from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Coordinate, Variable, function, scalar, times
+from pdegen.store.variables import Coordinate, Variable, function, parameters, scalar, times
 
 _CHANNELS = ("rho", "m", "E")
 _FASTEST = 1e3  # over the speed of sound: leaves digits for the pressure in float32
@@ -157,7 +157,6 @@ class ShockTubes(Problem):
 
     def variables(self) -> tuple[Variable, ...]:
         domain, gamma, names = self.domain, self.gamma, ", ".join(self.initial.ranges)
-        said = {"long_name": f"place of {names} in their ranges", "role": "parameter", "units": "1"}
         return (
             function(
                 domain, "a", "input", "cell averages of rho, m, E", channels=_CHANNELS,
@@ -167,7 +166,7 @@ class ShockTubes(Problem):
                 domain, "u", "target", "cell averages of rho, m, E", channels=_CHANNELS,
                 times=self.times, gamma=gamma,
             ),
-            Variable("z", ("number",), (6,), "float64", said),
+            parameters("z", "number", 6, f"place of {names} in their ranges"),
             scalar("residual", "quality", "of the pressure between the waves, relative"),
             scalar("iterations", "quality", "steps of Newton's method for it", dtype="int64"),
         )  # fmt: skip
