@@ -19,18 +19,9 @@ class HeadlineError(ValueError):
 
 
 def headline(template: str, problem: Problem, samples: int) -> str:
-    """The template with a value in place of each `{key}`.
-
-    Args:
-        template: Text with keys of the problem, such as `{solver.refinement}`; a table such as
-            `{force}` stands for its sentence. `{points}` are those of the domain, `{formula}` is
-            the equation, `{samples}` their number.
-        problem: What the keys are of.
-        samples: Number of samples.
-
-    Raises:
-        HeadlineError: If the problem has no such key.
-    """
+    """The template with a value in place of each key of the problem, such as `{solver.refinement}`;
+    a table such as `{force}` stands for its sentence, `{points}` are those of the domain,
+    `{formula}` is the equation, `{samples}` their number. Raises HeadlineError on another key."""
 
     def value(found: re.Match[str]) -> str:
         return _printed(found[1], problem, samples)

@@ -100,14 +100,8 @@ class Strict(BaseModel):
     ) -> str:
         """The dotted key that `key` ends: the one nearest the top, of several a preferred one; or
         the name of a table at the top, whose value is all of it.
-
-        Args:
-            key: Or the end of one.
-            preferred: Keys that go before others.
-            content: What is declared, whose keys alone are offered in an error.
-
-        Raises:
-            SchemaError: If there is none (naming the near ones), or more than one.
+        Of several, preferred keys go first; in an error the keys of the content alone are offered.
+        Raises SchemaError if there is none (naming the near ones), or more than one.
         """
         known = cls.keys()
         if any(k.startswith(f"{key}.") for k in known if key in cls.model_fields):

@@ -20,15 +20,8 @@ def from_attributes(
     cells: Int[np.ndarray, "cells corners"] | None = None,
     edge: Bool[np.ndarray, " *shape"] | None = None,
 ) -> Domain:
-    """The domain that `Domain.attributes` has described.
-
-    Args:
-        content: The attributes.
-        positions, cells, edge: The arrays that a store holds beside them.
-
-    Raises:
-        DomainError: If they describe none.
-    """
+    """The domain that `Domain.attributes` has described, with the arrays that a store holds beside
+    them. Raises DomainError if they describe none."""
     try:
         kind = content["kind"]
         if kind == "box":

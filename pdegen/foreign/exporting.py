@@ -56,13 +56,10 @@ def export(
         format: "mat" (MATLAB 5; 7.3, which is HDF5, where a variable has 2 GiB or more; the axes
             are those of the store), "hdf5", "pt" (a dictionary of tensors), "npy" (a folder
             with a file of each array), or "huggingface" (a folder with Parquet tables and a card).
-        path: Where to, on this machine.
+        path: Where to, on this machine; returned.
         overwrite: Replace what was exported there before.
         told: What the card of "huggingface" says of the recipe.
         progress: Called after each shard.
-
-    Returns:
-        The path.
 
     Raises:
         ForeignError: If something is in the way, or the format is unknown or cannot hold a name.

@@ -212,33 +212,24 @@ def _shape(view: View) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Plan:
-    """A store that is made of files.
+    """A store that is made of files. Raises ForeignError if the variables have different numbers of
+    samples, or the splits cannot be."""
 
-    Args:
-        name, title, equation: For people.
-        source: Where the facts about the files come from.
-        fields: The variables.
-        coordinates: Coordinates, the number of the sample among them.
-        splits: First and one past the last sample of each split; no sample is in two.
-        domain: Where the variables are functions; None where `attributes` say it.
-        physics: What is known of the equation.
-        attributes: Further attributes of the store.
-        skipped: Samples whose values are NaN, and why.
-
-    Raises:
-        ForeignError: If the variables have different numbers of samples, or the splits cannot be.
-    """
-
+    # name, title, equation: for people
     name: str
     title: str
     equation: str
-    source: str
-    fields: tuple[Field, ...]
-    coordinates: tuple[Coordinate, ...]
+    source: str  # where the facts about the files come from
+    fields: tuple[Field, ...]  # the variables
+    coordinates: tuple[Coordinate, ...]  # coordinates, the number of the sample among them
+    # first and one past the last sample of each split; no sample is in two
     splits: Mapping[str, tuple[int, int]]
+    # where the variables are functions; None where `attributes` say it
     domain: Domain | None = None
+    # what is known of the equation
     physics: Physics = Physics()  # noqa: RUF009, it is frozen
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)  # further attributes of the store
+    # samples whose values are NaN, and why
     skipped: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -61,38 +61,30 @@ def no_facts(contents: Contents, sizes: Mapping[str, int]) -> Facts:
 
 @dataclass(frozen=True)
 class Published:
-    """A published dataset.
+    """A published dataset."""
 
-    Args:
-        name, title, equation, source: As of `pdegen.foreign.plan.Plan`.
-        entries: Its variables.
-        splits: Splits of the literature, as sizes or as ranges, by the numbers of samples of the
-            files.
-        grid: What the points are, as of `pdegen.foreign.plan.box`.
-        sizes: Numbers of points that axes have.
-        facts: Other values of these fields, from a file and the sizes of all axes; None where the
-            file is another.
-        parameters: Of the equation; attributes of the variables.
-        points: Along axes that have not the length 1.
-        times: Of the target.
-        physics: What is known of the equation.
-        domain: Where the points are no grid.
-    """
-
+    # name, title, equation, source: as of `pdegen.foreign.plan.Plan`
     name: str
     title: str
     equation: str
     source: str
-    entries: tuple[FileEntry, ...]
+    entries: tuple[FileEntry, ...]  # its variables
+    # splits of the literature, as sizes or as ranges, by the numbers of samples of the files
     splits: Callable[[list[int]], Mapping[str, int | tuple[int, int]]]
-    grid: str = ""
+    grid: str = ""  # what the points are, as of `pdegen.foreign.plan.box`
+    # numbers of points that axes have
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    # other values of these fields, from a file and the sizes of all axes; None where the file is
+    # another
     facts: Callable[[Contents, Mapping[str, int]], Facts | None] = no_facts
+    # of the equation; attributes of the variables
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    # along axes that have not the length 1
     points: Mapping[str, np.ndarray] = field(default_factory=dict)
-    times: Sequence[float] | np.ndarray = ()
+    times: Sequence[float] | np.ndarray = ()  # of the target
+    # what is known of the equation
     physics: Physics = Physics()  # noqa: RUF009, it is frozen
-    domain: Domain | None = None
+    domain: Domain | None = None  # where the points are no grid
 
     def of(self, contents: Contents) -> Published | None:
         """What is known of a file of this dataset; None where it is another: where arrays are

@@ -49,10 +49,6 @@ class RankSum:
     one law, it has the mean NR/2 and at most the variance NR(N + R + 1)/12; its tails are lighter
     than those of the normal distribution with this variance, whose p-value is taken.
 
-    Args:
-        reference: The R values.
-
-    References: Mann and Whitney, Ann. Math. Statist. 18 (1947).
     """
 
     def __init__(self, reference: np.ndarray) -> None:

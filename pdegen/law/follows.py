@@ -61,13 +61,9 @@ class Follows(Check):
     flow is. Stored and computed modes |k_j| <= K/3 differ by at most four times that, the error of
     the store, and what points show of modes beyond them, judged by the last ones. As t₀ is a frame,
     and not the start, chaos makes nothing uncertain but frames that are far apart. Where so many
-    steps are not enough, nothing is compared.
-
-    Args:
-        evolved: The equation.
-        highest: K.
-        first: So many of the first samples, in all their frames; None for all samples: u(t₁), which
-            follows from a, and one later frame, which differs by sample.
+    steps are not enough, nothing is compared. Of so many of the first samples all frames are taken,
+    or (None) of all samples u(t₁), which follows from a, and one later frame, which differs by
+    sample.
     """
 
     variable = "u"

@@ -38,15 +38,8 @@ class GaussianLaw(Check):
       their laws with binomial counts: the modes are normal, and no sample is out of scale.
 
     The law does not change where the field changes sign or is mirrored, nor, on the square, where
-    x and y are exchanged; so no statistic of the field alone can see that.
-
-    Args:
-        variable: Its name in the store.
-        value: From what is stored of a batch to the field.
-        modes: Its modes on the output grid.
-        variance: v(x) at all points.
-        relative: Whether rounding changes the field relative to its value, or, a logarithm, by the
-            same everywhere.
+    x and y are exchanged; so no statistic of the field alone can see that. v(x) is given at all
+    points; rounding changes the field relative to its value, or, a logarithm, the same everywhere.
     """
 
     subject = "the Gaussian field"

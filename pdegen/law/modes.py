@@ -43,11 +43,8 @@ def periodic_modes(field: PeriodicGaussianField, grid: PeriodicGrid) -> Modes:
 def circle_modes(variances: Float[np.ndarray, " K+1"], n: int) -> Modes:
     """The modes of a homogeneous field at n equally spaced points of the circle, n even.
 
-    Mode k appears on n points at |k| modulo n, folded at n/2; at 0 and n/2 its sine is lost.
-
-    Args:
-        variances: Of the coefficients of cos 2πkx and of sin 2πkx, k = 0 ... K.
-        n: Number of points.
+    Mode k, whose cosine and sine have the variance k, appears on n points at |k| modulo n, folded
+    at n/2; at 0 and n/2 its sine is lost.
     """
     alias = np.arange(len(variances)) % n
     alias = np.minimum(alias, n - alias)

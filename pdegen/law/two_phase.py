@@ -37,12 +37,6 @@ class TwoPhaseLaw(Check):
     The law knows neither the scale of g nor which phase is which, and does not change where x and y
     are exchanged; `pdegen.equations.darcy.law` compares a with u, which sees the latter two.
 
-    Args:
-        variable: Its name in the store.
-        gaussian: The field g.
-        grid: The cells.
-        phases: The two values.
-
     References: W. F. Sheppard, Phil. Trans. R. Soc. A 192 (1899).
     """
 

@@ -22,10 +22,6 @@ class UniformLaw(Check):
     - Two numbers lie on the same side of 1/2 in binomial(N, 1/2) samples: they do not depend on
       each other.
 
-    Args:
-        variable: Its name in the store, of shape (sample, k).
-        names: Of the k numbers, for people.
-
     References: P. Massart, Ann. Probab. 18 (1990).
     """
 

@@ -67,19 +67,10 @@ def add_noise(
     for any number of workers and after any interruption. A sample in no split has the noise of
     its number.
 
-    Args:
-        parent: A sealed store.
-        variable: Its variable that gets the noise.
-        noises: One noise at several levels, from `at_levels`.
-        url: Where to.
-        options: The fields of `pdegen.making.generate.Options`.
-
-    Raises:
-        StoreError: If the parent cannot be read, is damaged, or has no such field; if something
-            is in the way at `url`; or if the store to resume has another parent or noise, or its
-            parent has changed.
-        OSError: If the place cannot be written or has no room.
-        SampleError: If a number of a noisy sample exceeds the type it is stored in.
+    Raises StoreError if the parent cannot be read, is damaged, or has no such field; if something
+    is in the way at `url`; or if the store to resume has another parent or noise, or its parent has
+    changed. Raises OSError if the place cannot be written or has no room, and SampleError if a
+    number of a noisy sample exceeds the type it is stored in.
     """
     _check_apart(parent, url)
     job = NoiseJob(str(parent), variable, noises)

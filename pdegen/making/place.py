@@ -33,15 +33,9 @@ _OURS = re.compile(
 def found(objects: Objects, job: str | None = None) -> Store | None:
     """The store that is there, damaged or not; None where nothing is, or nothing but the beginning
     of a layout.
-
-    Args:
-        objects: The place.
-        job: What goes on there: its shards count, although a layout was begun over them by a job
-            that was too late to see that it had been taken over.
-
-    Raises:
-        StoreError: If something else is there.
-    """
+    of a layout. The shards of a job that goes on count, although a layout was begun over them by
+    one that was too late to see that it had been taken over. Raises StoreError if something else is
+    there."""
     there = set(objects.keys("")) if objects.exists() else set()
     logs = [f"log/{name}" for name in objects.keys("log")] if "log" in there else []
     if all(map(_LOG.fullmatch, logs)) and not there - {lock.KEY, lock.RENEWED, "log"}:

@@ -41,11 +41,8 @@ def repair(
     not of the store stay, and remain faults.
 
     Args:
-        url, law, deep, progress: As of `verify`.
+        url, law, deep, progress: As of `verify`, and what a second one finds is returned.
         take_over: Take the lock of the store from another job.
-
-    Returns:
-        What a second `verify` finds: faults are those that could not be repaired.
 
     Raises:
         LockedError: If another job writes there.

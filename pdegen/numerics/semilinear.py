@@ -88,18 +88,9 @@ class Semilinear:
         needed: Sequence[bool] = (),
         finer: Modes | None = None,
     ) -> Trajectory:
-        """The solution at increasing times.
-
-        Args:
-            v0: Modes at time 0.
-            times: Increasing, >= 0.
-            needed: At which times the tolerance must be met; by default at all.
-            finer: Modes at time 0 on `torus.finer`; by default v0 has them all.
-
-        Raises:
-            SolveError: For a sample that misses the tolerance with the smallest step, or on the
-                torus.
-        """
+        """The solution at increasing times >= 0, at which the tolerance is needed or not, from
+        modes at time 0; those on `torus.finer`, unless v0 has them all. Raises SolveError for a
+        sample that misses the tolerance with the smallest step, or on the torus."""
         xp = array_namespace(v0)
         moments = _checked(times)
         reuse_memory()

@@ -110,14 +110,9 @@ class NoiseModel(ABC):
         known: Float[np.ndarray, " samples *grid"],
         deviation: Float[np.ndarray, " *grid"],
     ) -> Float[np.ndarray, " *grid"]:
-        """The deviation of the noise at each point, for methods that take it for independent and
-        Gaussian; what they are not told is `lost`.
-
-        Args:
-            data: A noisy field.
-            known: Other fields, without noise.
-            deviation: Standard deviation σ(x) of fields.
-        """
+        """The deviation of the noise at each point of noisy data, for methods that take it for
+        independent and Gaussian; what they are not told is `lost`. Known are fields without noise,
+        and their deviation σ(x)."""
         return self.level * deviation
 
     @abstractmethod

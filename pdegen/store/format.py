@@ -217,48 +217,37 @@ class Physics:
 
 @typed(frozen=True, config=_TYPED, kw_only=True)
 class Attributes:
-    """What the group of a store says.
+    """What the group of a store says."""
 
-    Args:
-        sealed: Whether the store is complete.
-        title, equation: For people.
-        recipe: What it was made by.
-        fingerprint: SHA-256 of all that the numbers depend on.
-        samples, shard: How many samples there are, and in a shard.
-        variables: Names of the arrays with values of each sample.
-        splits: First and one past the last sample of each; they share no sample.
-        provenance: What made it.
-        content: SHA-256 of the data; empty before the store is sealed.
-        statistics: "mean" and "std" of each variable over the training split.
-        skipped: Samples that could not be computed, rising.
-        domain: `pdegen.domains.Domain.attributes`; None where the coordinates say all of it.
-        equation_file: The file of --equation that made it.
-        sampled_inputs: Where its points do not determine its inputs.
-    """
-
-    sealed: bool
+    sealed: bool  # whether the store is complete
+    # title, equation: for people
     title: str
     equation: str
-    recipe: Made
-    fingerprint: str
+    recipe: Made  # what it was made by
+    fingerprint: str  # SHA-256 of all that the numbers depend on
+    # samples, shard: how many samples there are, and in a shard
     samples: Annotated[int, Field(ge=1, le=SAMPLES)]
     shard: Annotated[int, Field(ge=1)]
+    # names of the arrays with values of each sample
     variables: Annotated[tuple[Name, ...], Field(min_length=1)]
+    # first and one past the last sample of each; they share no sample
     splits: Mapping[Name, tuple[int, int]]
-    provenance: Provenance
-    content: str = ""
+    provenance: Provenance  # what made it
+    content: str = ""  # SHA-256 of the data; empty before the store is sealed
+    # "mean" and "std" of each variable over the training split
     statistics: Mapping[Name, Mapping[str, Finite]] = field(
         default_factory=dict[str, Mapping[str, float]]
     )
-    skipped: tuple[int, ...] = ()
+    skipped: tuple[int, ...] = ()  # samples that could not be computed, rising
     parent: Parent | None = None
     noise: AddedNoise | None = None
     imported: Imported | None = None
     label_error: LabelError | None = None
-    sampled_inputs: SampledInputs | None = None
+    sampled_inputs: SampledInputs | None = None  # where its points do not determine its inputs
     physics: Physics = field(default_factory=Physics)
+    # `pdegen.domains.Domain.attributes`; None where the coordinates say all of it
     domain: Json | None = None
-    equation_file: File | None = None
+    equation_file: File | None = None  # the file of --equation that made it
 
     @property
     def job(self) -> str:

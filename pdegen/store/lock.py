@@ -116,17 +116,9 @@ def check(objects: Objects, mine: Holder) -> None:
 
 @contextmanager
 def locked(objects: Objects, job: str, take_over: bool = False) -> Generator[Holder]:
-    """Hold the lock of a store.
-
-    Args:
-        objects: The store.
-        job: What is made there.
-        take_over: Take it from whoever holds it, who then can neither write nor seal.
-
-    Raises:
-        LockedError: If somebody else holds it, and lives as far as can be known.
-        OSError: If a folder with files is in the place of the lock.
-    """
+    """Hold the lock of a store for a job; `take_over` takes it from whoever holds it, who then can
+    neither write nor seal. Raises LockedError if somebody else holds it, and lives as far as can be
+    known, and OSError if a folder with files is in the place of the lock."""
     objects.clear(RENEWED)  # no renewal could be written there
     mine = Holder.here(job)
     data = json.dumps(asdict(mine)).encode()

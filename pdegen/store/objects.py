@@ -189,13 +189,10 @@ class Objects:
     def write(self, key: str, data: bytes, check: Callable[[], None] | None = None) -> None:
         """Write an object, in place of what is there.
 
-        Args:
-            key: Its key.
-            data: Its bytes.
-            check: Called before the object has its name, and again after. Where it raises an error
-                the second time, what was there is there again on a disk; on an object store, which
-                cannot swap, the object is removed, so that its readers miss it, unless the error
-                says `same`: what replaced it has the same bytes.
+        `check` is called before the object has its name, and again after. Where it raises an error
+        the second time, what was there is there again on a disk; on an object store, which cannot
+        swap, the object is removed, so that its readers miss it, unless the error says `same`: what
+        replaced it has the same bytes.
         """
         filesystem, path = self._location[0], self._place(key)
         if not self.is_local:

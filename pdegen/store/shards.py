@@ -45,17 +45,11 @@ class Shards:
     def pieces(
         self, samples: np.ndarray, out: Values | None = None
     ) -> Iterator[tuple[slice, Values]]:
-        """The values of some samples of one shard, chunk by chunk, each with its place among them.
-
-        Args:
-            samples: Their numbers in the store, rising.
-            out: Where to; of the stored shape and type, whole chunks are decoded there at once. By
-                default the values of a piece are gone once the next is asked for.
-
-        Raises:
-            OSError: If the object cannot be read.
-            ValueError, RuntimeError: If it is missing, damaged, or not the one that was recorded.
-        """
+        """The values of some samples of one shard, whose numbers rise, chunk by chunk, each with
+        its place among them. Into `out` of the stored shape and type whole chunks are decoded at
+        once; without it the values of a piece are gone once the next is asked for. Raises OSError
+        if the object cannot be read, and ValueError or RuntimeError if it is missing, damaged, or
+        not the one that was recorded."""
         array, rows = self.array, self.array.chunk[0]
         shard = int(samples[0]) // self.samples
         inside = samples - shard * self.samples

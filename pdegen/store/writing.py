@@ -53,19 +53,10 @@ def write_shard(
     skipped: Mapping[int, str] | None = None,
     check: Callable[[], None] | None = None,
 ) -> Record:
-    """Write the data of one shard, then its record.
-
-    Args:
-        store: A store that is laid out.
-        shard: Number of the shard.
-        values: For each variable the values of the samples of the shard.
-        skipped: Samples that could not be computed, and why; their values are NaN.
-        check: Called before and after each object, such as to raise LockedError
-            (`pdegen.store.objects.Objects.write`).
-
-    Raises:
-        ValueError: On missing variables, other shapes, or values that are not finite.
-    """
+    """Write the data of one shard of a store that is laid out, then its record. Skipped samples
+    have a reason, and NaN. `check` is called before and after each object, such as to raise
+    LockedError (`pdegen.store.objects.Objects.write`). Raises ValueError on missing variables,
+    other shapes, or values that are not finite."""
     made, record = encoded(store, shard, values, skipped or {})
     objects = store.objects
     for key, data in made.items():

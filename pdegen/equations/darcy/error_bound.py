@@ -84,17 +84,10 @@ class ErrorBound:
         p: Float[np.ndarray, "batch n n"],
         f: Float[np.ndarray, "..."] | float = 1.0,
     ) -> Bounds:
-        """The bounds of a batch of predictions.
-
-        Args:
-            a: Positive coefficients of the cells, indexed [x, y].
-            p: Predicted values at the centres.
-            f: Source, constant on each cell: a number, (n, n) or (batch, n, n).
-
-        Raises:
-            ValueError: On another shape.
-            SolveError: On a coefficient that is not positive, or a prediction that is not finite.
-        """
+        """The bounds of predictions p at the centres, for positive coefficients a of the cells,
+        indexed [x, y], and a source constant on each cell: a number, (n, n) or (batch, n, n).
+        Raises ValueError on another shape, and SolveError on a coefficient that is not positive, or
+        a prediction that is not finite."""
         n = self.grid.n
         if a.shape[1:] != (n, n) or p.shape != a.shape:
             raise ValueError(

@@ -149,14 +149,8 @@ class _TwoPhases:
 def phase_levels(
     setting: Setting, field: SquareGaussianField, phases: tuple[float, float], source: float
 ) -> tuple[Level, ...]:
-    """For `PhaseInversion`: finite volumes on cells from coarse to the setting's.
-
-    Args:
-        setting: Its samples give the error of each model.
-        field: The law whose sign is the phase.
-        phases: α < β.
-        source: f.
-    """
+    """For `PhaseInversion`: finite volumes on cells from coarse to the setting's, whose samples
+    give the error of each model; the field is the law whose sign is the phase, α < β, and f."""
     n = setting.cells
     upper = (setting.a - phases[0]) / (phases[1] - phases[0])
     known, u = upper[:_COMPARED], setting.u[:_COMPARED]

@@ -60,15 +60,8 @@ class PublishedScheme:
         return self.solve(a, f).u
 
     def solve(self, a: Float[np.ndarray, "batch n n"], f: float = 1.0) -> Solution:
-        """Solve for a batch of coefficients.
-
-        Args:
-            a: Positive coefficients at cell centres, indexed [x, y].
-            f: Constant source.
-
-        Raises:
-            SolveError: On a coefficient that is not positive.
-        """
+        """Solve for positive coefficients at cell centres, indexed [x, y], and a constant source.
+        Raises SolveError on a coefficient that is not positive."""
         check_positive(a)
         h = NodalGrid(self.grid.n).spacing
         u, residual = np.zeros_like(a), np.empty(len(a))

@@ -63,17 +63,10 @@ class Pipe:
         start: PipeFlow | None = None,
         force: Float[Array, "batch 2 lines nodes"] | None = None,
     ) -> Converged:
-        """The flow through pipes with these centre lines, given at the lines of nodes.
-
-        Args:
-            centre: y at x = 0, length/2columns, ... length.
-            start: A flow near the solution, whose values at the inlet and on the walls are kept;
-                by default that of a straight pipe.
-            force: ∫ f·φ of the functions φ of the nodes.
-
-        Raises:
-            SolveError: If Newton's method does not converge.
-        """
+        """The flow through pipes with these centre lines: y at x = 0, length/2columns, ... length.
+        It begins at a flow near the solution, whose values at the inlet and on the walls are kept,
+        or at that of a straight pipe. A force is ∫ f·φ of the functions φ of the nodes. Raises
+        SolveError if Newton's method does not converge."""
         xp = array_namespace(centre)
         flow = start or self.straight(centre)
         velocity, pressure = (

@@ -142,16 +142,11 @@ def element_forces(
 ) -> None:  # fmt: skip
     """Stresses after a step that has led to these positions and velocities, and their forces.
 
-    Args:
-        nodes: Positions x and y, velocities u and v of the nodes.
-        dt: The step.
-        elements: Stresses xx, yy, xy of each element, its thickness and its equivalent plastic
-            strain; replaced.
-        material: E, ν, σ_Y, density, speed of sound, and the coefficients of the two viscosities:
-            that of hourglass modes, and that of waves.
-        room: Six numbers for each element, which mean nothing afterwards.
-        force: Of the nodes, along x and y; replaced.
-        energy: Added to.
+    Nodes have positions x, y and velocities u, v; elements have stresses xx, yy, xy, a thickness
+    and an equivalent plastic strain, which are replaced as the force of the nodes is. The material
+    is E, ν, σ_Y, density, speed of sound, and the coefficients of the viscosities of hourglass
+    modes and of waves. Room is six numbers for each element, which mean nothing afterwards; to the
+    energy is added.
     """
     stressed(nodes, dt, elements, material, room)
     x, y, u, v, fx, fy = nodes[0], nodes[1], nodes[2], nodes[3], force[0], force[1]
@@ -216,17 +211,9 @@ def pushed(
     nodes: np.ndarray, force: np.ndarray,
 ) -> float:  # fmt: skip
     """Adds the forces of the die, without friction, to the nodes of the left side, the top and the
-    right side: at equal distances along each edge, along the normal, and shared by its two nodes.
-
-    Args:
-        die, half: As of `surface`.
-        low: Height over the floor of where the die's height is 0.
-        stiffness: Force over depth and mass.
-        mass, nodes, force: Of the nodes, as of `element_forces`.
-
-    Returns:
-        The force downwards.
-    """
+    right side: at equal distances along each edge, along the normal, and shared by its two nodes;
+    the force downwards. The die's height 0 is at `low` over the floor, and the stiffness is a force
+    over depth and mass."""
     x, y, fx, fy = nodes[0], nodes[1], force[0], force[1]
     nx, ny = x.shape[0] - 1, x.shape[1] - 1
     down, i, j = 0.0, 0, 0

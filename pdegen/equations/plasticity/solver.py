@@ -154,14 +154,8 @@ class Forging:
         return np.arange(self.frames) * self.interval
 
     def __call__(self, die: Float[np.ndarray, "pieces 4"]) -> Frames:
-        """Forges one block.
-
-        Args:
-            die: Polynomials of the surface over the top of the block, as of `die.Spline`.
-
-        Raises:
-            SolveError: If the die stays above the block, or folds it.
-        """
+        """Forges one block by a die whose polynomials are those of `die.Spline`. Raises SolveError
+        if the die stays above the block, or folds it."""
         from pdegen.equations.plasticity import kernels
 
         block, n, energy = self.block, self.frames, np.zeros(4)

@@ -10,16 +10,8 @@ _jit = numba.njit(nogil=True, cache=True)
 
 @_jit
 def velocities(w: np.ndarray, to_u: np.ndarray, to_v: np.ndarray, n: int) -> np.ndarray:
-    """The modes i to_u w and i to_v w, with zeros where the first axis has modes that w has not.
-
-    Args:
-        w: (batch, 2K + 1, K + 1).
-        to_u, to_v: Real, (2K + 1, K + 1).
-        n: Modes of the first axis.
-
-    Returns:
-        Shape (batch, 2, n, K + 1).
-    """
+    """The modes i to_u w and i to_v w, (batch, 2, n, K + 1), with zeros where the first axis has
+    modes that w, (batch, 2K + 1, K + 1), has not; to_u and to_v are real, (2K + 1, K + 1)."""
     rows, columns = to_u.shape
     top = rows // 2
     flow = np.empty((len(w), 2, n, columns), np.complex128)
@@ -51,16 +43,9 @@ def products(flow: np.ndarray) -> None:
 def convection(
     bent: np.ndarray, of_uv: np.ndarray, of_squares: np.ndarray, force: np.ndarray
 ) -> np.ndarray:
-    """of_uv times the modes of u v, of_squares times those of v² - u², and the force.
-
-    Args:
-        bent: (batch, 2, n, K + 1), all modes of the first axis.
-        of_uv, of_squares: Real, (2K + 1, K + 1).
-        force: Complex, (2K + 1, K + 1).
-
-    Returns:
-        Shape (batch, 1, 2K + 1, K + 1).
-    """
+    """of_uv times the modes of u v, of_squares times those of v² - u², and the force: (batch, 1,
+    2K + 1, K + 1) from all modes of the first axis, (batch, 2, n, K + 1), where of_uv, of_squares
+    (real) and the force have the shape (2K + 1, K + 1)."""
     rows, columns = of_uv.shape
     top, n = rows // 2, bent.shape[2]
     change = np.empty((len(bent), 1, rows, columns), np.complex128)

@@ -114,15 +114,7 @@ class Worker:
     """A process, or `ranks` of them under mpirun, that runs `worker.py`.
 
     It ends with this object and with this process, however that ends; if it is busy, with the
-    sample that it solves.
-
-    Args:
-        python: An interpreter with dolfinx.
-        ranks: Number of MPI processes.
-
-    Raises:
-        WorkerError: If it does not start.
-    """
+    sample that it solves. Raises WorkerError if it does not start."""
 
     def __init__(self, python: str, ranks: int = 1) -> None:
         self._ranks, self._patience, self._late = ranks, _START_SECONDS, False
