@@ -16,6 +16,7 @@ from jaxtyping import config
 
 from tests import checked, radosgw, slurm
 from tests.absent import absent
+from tests.pdegen.scheduler import scheduler_of
 
 gc.disable()  # until all tests are collected: what is imported is no garbage
 checked.install()  # before the first import of a module that it names
@@ -36,6 +37,13 @@ def pytest_collection_finish() -> None:
 def root() -> Path:
     """The root of the repository."""
     return Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a Dask scheduler with one worker, in processes of their own."""
+    with scheduler_of(tmp_path_factory.mktemp("cluster"), {}, "tcp") as address:
+        yield address
 
 
 @pytest.fixture(scope="module", autouse=True)

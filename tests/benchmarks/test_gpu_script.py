@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -83,13 +82,6 @@ def noted(root: Path, folder: Path, **words: str) -> tuple[subprocess.CompletedP
     return done, notes.read_text() if notes.exists() else ""
 
 
-def packed(folder: Path) -> set[str]:
-    """Names in the archive, which is all that is left in the folder of results."""
-    assert [file.name for file in (folder / "out").iterdir()] == ["gpu.tar.gz"]
-    with tarfile.open(folder / "out/gpu.tar.gz") as archive:
-        return set(archive.getnames())
-
-
 def test_the_most_important_cases_come_first(root: Path, tmp_path: Path) -> None:
     done, asked = noted(root, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -105,30 +97,6 @@ def test_the_most_important_cases_come_first(root: Path, tmp_path: Path) -> None
     assert '{"steps/burgers-512": 1}\n' in done.stdout
     _, again = noted(root, tmp_path)
     assert again == ""
-
-
-def test_one_archive_carries_what_is_done_and_what_is_begun(root: Path, tmp_path: Path) -> None:
-    parts = {"PARTS": "versions runs/burgers-gt-8192 smoke", "ONLY": "fno ono", "ARCHIVE": "1"}
-    done, asked = noted(root, tmp_path / "a", BAD="burgers-gt-8192", **parts)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "gpu.sh: failed: runs/burgers-gt-8192"
-    assert asked.splitlines()[-1] == "smoke --only fno ono"
-    names = packed(tmp_path / "a")
-    assert {"results/gpu.done", "results/versions.log", "burgers-gt-8192/state.pt"} <= names
-    carried = str(tmp_path / "a/out/gpu.tar.gz")
-    done, asked = noted(root, tmp_path / "b", FROM=carried, **parts)
-    assert done.returncode == 0, done.stderr
-    # some operators are not all: smoke is asked again
-    assert asked.splitlines() == ["burgers-gt-8192 --resume", "smoke --only fno ono"]
-    names = packed(tmp_path / "b")
-    assert "burgers-gt-8192/state.pt" not in names  # it is finished
-    done, _ = noted(
-        root, tmp_path / "c", FROM=str(tmp_path / "b/out/gpu.tar.gz"), PARTS="runs/burgers-gt-8192"
-    )
-    assert done.returncode == 0
-    assert (tmp_path / "c/out/gpu.done").read_text().split() == [
-        "versions", "smoke/first", "runs/burgers-gt-8192"
-    ]  # fmt: skip
 
 
 @pytest.mark.slow

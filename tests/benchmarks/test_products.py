@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.products import Operand, alone, counted, products_of
+from benchmarks.products import alone, counted, products_of
 from operators.models.galerkin import GalerkinTransformer
 from operators.norms import RelativeL2
 from operators.training.step import Acceleration
@@ -66,30 +66,6 @@ def test_convolutions_count_with_the_gradients_that_are_asked_for() -> None:
     assert products_of(lambda: trained(convolution, asked))[1].flops == 2 * once
 
 
-def test_the_transforms_of_other_devices_count() -> None:
-    """They are one operation, within which nothing is seen."""
-    model = GalerkinTransformer(width=8, depth=1, feedforward=6, modes=3)
-    x, a = torch.arange(16)[:, None] / 16, torch.randn(2, 16, 1)
-    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-        found = products_of(lambda: model(a, x))
-    transforms = [p for p in found if p.function._schema.name == "operators::transformed"]
-    # two layers, there and back: from 16 points to real and imaginary parts of 3 modes
-    assert [p.flops for p in transforms] == [2 * 2 * 16 * 6 * c for c in (8, 48, 48, 48)]
-
-
-def test_products_in_full_precision_count() -> None:
-    """On a GPU they are one operation of this package; complex ones are four products."""
-    for dtype, real in ((torch.float32, 1), (torch.complex64, 4)):
-        f, g = torch.ones(5, 2, 3, dtype=dtype), torch.ones(5, 3, 4, dtype=dtype)
-        f.requires_grad_()
-        g.requires_grad_()
-        found = products_of(
-            lambda f=f, g=g: torch.ops.operators.exact_bmm(f, g).abs().sum().backward()
-        )
-        assert [p.flops for p in found] == [real * 5 * 2 * 2 * 3 * 4] * 3
-        assert found[0].bytes == f.element_size() * 5 * (2 * 3 + 3 * 4 + 2 * 4)
-
-
 @pytest.mark.parametrize("graphed", [False, True])
 def test_alone_are_the_same_products(graphed: bool) -> None:
     model = GalerkinTransformer(width=8, depth=1, feedforward=6, modes=3)
@@ -97,13 +73,6 @@ def test_alone_are_the_same_products(graphed: bool) -> None:
     found = products_of(lambda: model(a, x).sum().backward())
     again = products_of(alone(found, CPU, Acceleration(graphed=graphed)))
     assert again == found
-
-
-def test_operands_lie_as_they_lay() -> None:
-    repeated, strided = torch.randn(3, 4).expand(2, 3, 4), torch.randn(2, 8, 4)[:, ::2]
-    for tensor in (repeated, strided, torch.randn(4, 3).T):
-        assert Operand.of(Operand.of(tensor).made(CPU)) == Operand.of(tensor)
-    assert Operand.of(repeated).bytes == 3 * 4 * 4
 
 
 def test_what_is_written_is_not_read_by_another() -> None:

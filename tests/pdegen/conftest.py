@@ -10,7 +10,6 @@ from pdegen.foreign.importing import import_files
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import Store
-from tests.pdegen.scheduler import scheduler_of
 from tests.s3 import served
 
 collect_ignore_glob = ["toys/*.py"]  # equations of users: to import one registers it
@@ -63,13 +62,6 @@ def imported(tmp_path_factory):
     splits = {"train": 7, "validation": 1, "test": 1}
     declaration = Declaration("pairs", "pairs", grid="cell", splits=splits, times="first")
     return import_files([folder / "pairs.npy"], str(folder / "imported.zarr"), declaration)
-
-
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory):
-    """Address of a Dask scheduler with one worker, in processes of their own."""
-    with scheduler_of(tmp_path_factory.mktemp("cluster"), {}, "tcp") as address:
-        yield address
 
 
 @pytest.fixture(scope="module")

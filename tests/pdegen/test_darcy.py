@@ -92,10 +92,12 @@ def test_refinement_brings_the_labels_nearer(small, store, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("workers", "scheduler", "shard"), [(2, "threads", 6), (3, "threads", 4), (2, "processes", 7)]
+    ("workers", "scheduler", "shard"), [(2, "threads", 6), (3, "threads", 4), (None, "", 7)]
 )
-def test_bits_do_not_depend_on_workers_or_shards(small, store, tmp_path, workers, scheduler, shard):
-    recipe = small.with_overrides({"shard": shard})
+def test_bits_do_not_depend_on_workers_or_shards(
+    small, store, tmp_path, cluster, workers, scheduler, shard
+):
+    recipe, scheduler = small.with_overrides({"shard": shard}), scheduler or cluster
     other = generate(recipe, str(tmp_path / "o.zarr"), workers=workers, scheduler=scheduler)
     for name in store.variables:
         assert (values(other, name) == values(store, name)).all()

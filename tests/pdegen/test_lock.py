@@ -93,48 +93,34 @@ def test_the_second_is_refused_with_the_identity_of_the_first(objects):
     assert objects.keys("") == []
 
 
-def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize("others", [False, True])
+def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path, monkeypatch, others):
+    """Also where its sign of life cannot be removed, as another user's in a sticky folder."""
     monkeypatch.setattr(lock, "LEASE", 600.0)
     with living(tmp_path) as process:
         process.kill()
         process.wait()
-        with locked(Objects(str(tmp_path)), JOB) as mine:
-            check(Objects(str(tmp_path)), mine)
-
-
-def test_the_lock_of_another_users_killed_process_is_taken_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(lock, "LEASE", 600.0)
-    with living(tmp_path) as process:
-        process.kill()
-        process.wait()
-    (left,) = Path(tempfile.gettempdir()).glob(
-        f"pdegen-{json.loads((tmp_path / lock.KEY).read_text())['token']}.lock"
-    )
-    unlink = Path.unlink
+    token, unlink = json.loads((tmp_path / lock.KEY).read_text())["token"], Path.unlink
+    sign = Path(tempfile.gettempdir()) / f"pdegen-{token}.lock"
 
     def refused(path, *arguments, **options):
-        if path == left:  # as in a folder with the sticky bit
+        if path == sign:
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
         unlink(path, *arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", refused)
+        if others:
+            patch.setattr(Path, "unlink", refused)
         with locked(Objects(str(tmp_path)), JOB) as mine:
             check(Objects(str(tmp_path)), mine)
-    left.unlink()
+    assert sign.exists() == others
+    sign.unlink(missing_ok=True)
 
 
-def test_a_process_in_another_pid_namespace_keeps_its_lock(tmp_path):
-    with (
-        living(tmp_path, ["unshare", "--pid", "--fork", "--mount-proc"]),
-        pytest.raises(LockedError, match="is being written by process"),
-        locked(Objects(str(tmp_path)), JOB),
-    ):
-        pass
-
-
-def test_a_step_of_the_clock_leaves_a_living_process_its_lock(tmp_path, monkeypatch):
-    with living(tmp_path):
+@pytest.mark.parametrize("before", [[], ["unshare", "--pid", "--fork", "--mount-proc"]])
+def test_a_living_process_keeps_its_lock(tmp_path, monkeypatch, before):
+    """Whatever the clock says, and in another namespace of processes."""
+    with living(tmp_path, before):
         monkeypatch.setattr(time, "time", lambda: 4e9)
         with (
             pytest.raises(LockedError, match="is being written by process"),

@@ -15,22 +15,13 @@ from s3fs import S3FileSystem
 from operators.data import read_pairs
 from pdegen.making.derived import add_noise, at_levels
 from pdegen.making.generate import generate
-from pdegen.making.repair import repair
 from pdegen.store.objects import Objects
-from pdegen.store.reading import Store, StoreError
+from pdegen.store.reading import Store
 from tests.pdegen.conftest import SMALL
 from tests.s3 import SECRET, stored
 from tests.stores import faults, objects_of
 
 PDEGEN = str(Path(sys.executable).parent / "pdegen")
-
-
-def test_it_holds_the_bytes_of_a_store_on_disk(small, finished, url):
-    assert generate(small, url, workers=2).sealed
-    assert stored(url) == objects_of(finished)
-    assert faults(url) == []
-    with pytest.raises(StoreError, match="exists and is finished: use it, or --overwrite"):
-        generate(small, url)
 
 
 def test_it_is_read_by_plain_xarray_and_for_training(small, finished, url):
@@ -39,17 +30,6 @@ def test_it_is_read_by_plain_xarray_and_for_training(small, finished, url):
     assert dataset.identical(expected)
     pairs, same = read_pairs(url, "train"), read_pairs(finished.url, "train")
     np.testing.assert_array_equal(pairs.u.numpy(), same.u.numpy())
-
-
-def test_damage_is_found_and_repaired(small, finished, url):
-    generate(small, url)
-    objects = Objects(url)
-    for key in ("u/c/1/0", "a/zarr.json", "records/000002.json"):
-        data = objects.read(key)
-        objects.write(key, data[:-1] + bytes([data[-1] ^ 1]))
-    assert len(faults(url)) == 3
-    assert repair(url).faults == []
-    assert stored(url) == objects_of(finished)
 
 
 def test_noise_is_added_from_one_to_another(small, finished, url, tmp_path):

@@ -51,11 +51,10 @@ def test_a_store_describes_the_domain_of_its_equation(stores, name):
 
 
 def test_positions_that_differ_are_coordinates_to_xarray(stores):
-    for name in ("bent", "disc"):
-        data = xr.open_zarr(stores[name].url, decode_coords="all")
-        assert {"x", "y"} <= set(data.coords)
-        assert data.u.coords["x"].dims == data.u.dims
-        assert data.x.attrs["role"] == "geometry"
+    data = xr.open_zarr(stores["disc"].url, decode_coords="all")
+    assert {"x", "y"} <= set(data.coords)
+    assert data.u.coords["x"].dims == data.u.dims
+    assert data.x.attrs["role"] == "geometry"
 
 
 def test_padding_is_counted(stores):

@@ -9,8 +9,6 @@ from torch.testing import assert_close
 from benchmarks.attention.latent import effective_rank, latents, spectrum
 from operators.models.galerkin import GalerkinTransformer
 from operators.nn.attention import FOURIER, GALERKIN, SOFTMAX, keep
-from operators.nn.dropout import Dropout
-from operators.nn.encoder import Attention
 
 pytestmark = pytest.mark.usefixtures("shapes")
 
@@ -30,17 +28,6 @@ def test_galerkin_attention_has_the_spectrum_that_its_arguments_say():
     p = torch.tensor([16, 4, 1]) / 21
     expected = float((-p * p.log()).sum().exp())
     assert float(effective_rank(found)[0, 0]) == pytest.approx(expected)
-
-
-def test_a_module_with_unit_projections_cubes_the_singular_values():
-    attention = Attention(4, 2, 0, GALERKIN, None, Dropout(0.0), 1e-5, 1.0, 0.0).double()
-    torch.nn.init.zeros_(attention.project.weight)
-    attention.project.weight.data += torch.eye(4)
-    s = torch.tensor([3.0, 1.0, 2.0, 0.5], dtype=torch.float64)
-    u, x = (orthonormal(64, 4) * s)[None], torch.zeros(64, 0, dtype=torch.float64)
-    q, k, v = attention.of_heads(u, x)
-    found = spectrum(attention.mapped(q, k, v).detach())
-    assert found[0].tolist() == [pytest.approx([27, 1]), pytest.approx([8, 0.125])]
 
 
 @pytest.mark.parametrize("r", [1, 3, 7])

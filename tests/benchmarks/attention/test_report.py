@@ -31,22 +31,6 @@ def section(run):
     return markdown(Report("Attention", "", "", [], parts)).partition("## What attention does")[2]
 
 
-def test_on_a_circle_functions_stand_beside_fourier_modes(finished):
-    text = section(finished)
-    assert "the first 8 eigenfunctions, −Δ on the period" in text
-    assert "the 16 points that attention sees" in text
-    [row] = [line for line in text.splitlines() if line.startswith("| 1 |")]
-    _, ratio, rank, of_features, share, agreed, *angles = row.strip("| ").split(" | ")
-    assert float(ratio) > 0
-    assert 1 <= float(rank.split()[0]) <= float(rank.split()[-1]) == 9  # 8 features and x
-    assert 1 <= float(of_features.split()[0]) <= 8
-    assert 0 < float(share) <= 1
-    assert 0 < float(agreed) <= 1
-    assert 0 <= float(angles[0][:-1]) <= float(angles[1][:-1]) <= 90
-    for name in ("functions", "spectra"):
-        assert f"(pictures/attention-{name}.svg)" in text
-
-
 def test_the_coefficient_and_the_prediction_are_of_the_median_sample(darcy):
     run = read_finished(*darcy, CPU)
     first, second = (attention._eigenfunctions(run, i, run.pairs.domain)[0] for i in (0, 1))

@@ -5,7 +5,7 @@ from pathlib import Path
 from pdegen.equations.registry import load_file
 from pdegen.recipe import Recipe
 
-TOYS = {"bent": {}, "disc": {}, "turning": {"diffusivity": 0.01}}
+TOYS = {"disc": {}, "turning": {"diffusivity": 0.01}}
 
 
 def file_of(name: str) -> str:
