@@ -54,16 +54,6 @@ def test_gradient_is_the_mask_of_the_values(p):
     torch.testing.assert_close(u.grad, mask.detach())
 
 
-def test_is_a_function_of_the_state_of_the_generator():
-    u = torch.ones(1000)
-    drop = Dropout(0.1)
-    torch.manual_seed(5)
-    first, second = drop(u), drop(u)
-    torch.manual_seed(5)
-    assert torch.equal(drop(u), first)
-    assert not torch.equal(first, second)
-
-
 def test_does_nothing_in_evaluation_nor_with_rate_zero():
     u = torch.ones(10)
     assert Dropout(0.1).eval()(u) is u

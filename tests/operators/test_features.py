@@ -6,8 +6,6 @@ import pytest
 import torch
 
 from operators.nn.features import (
-    FAVOR,
-    RFA,
     RandomFeatureAttention,
     gaussian_frequencies,
     log_positive_features,
@@ -105,13 +103,6 @@ def test_orthogonal_frequencies_are_so_in_blocks_and_as_long_as_gaussian_ones():
     assert w.square().mean(1).tolist() == pytest.approx([1.0] * 6, abs=0.04)
 
 
-def test_a_partial_block_is_orthogonal_too():
-    torch.manual_seed(0)
-    w = orthogonal_frequencies(8, 5, CPU)
-    gram = w.T @ w
-    torch.testing.assert_close(gram, gram.diagonal().diag(), rtol=0.0, atol=1e-5)
-
-
 def test_favor_neither_overflows_nor_vanishes_in_float32():
     torch.manual_seed(2)
     q, k, v = (t.requires_grad_() for t in 60 * torch.randn(3, 1, 1, 50, 16))
@@ -145,11 +136,6 @@ def test_frequencies_are_drawn_in_training_alone(kernel, qkv):
     assert torch.equal(module.eval()(*qkv), trained)  # with those of the last step
 
 
-def test_frequencies_stay_where_they_are_not_to_be_redrawn(qkv):
-    module = attention("softmax", redraw=False).train()
-    assert torch.equal(module(*qkv), module(*qkv))
-
-
 def test_gradients_of_two_passes_are_those_of_their_own_draws(qkv):
     q, k, v = (t.requires_grad_() for t in qkv)
     module = attention("softmax").train()
@@ -158,19 +144,6 @@ def test_gradients_of_two_passes_are_those_of_their_own_draws(qkv):
     torch.manual_seed(3)
     apart = sum(torch.autograd.grad(module(q, k, v).sum(), q)[0] for _ in range(2))
     torch.testing.assert_close(both, apart)
-
-
-def test_drop_acts_on_the_matrix_of_features_and_values(qkv):
-    for kernel in ("gaussian", "softmax"):
-        seen = []
-        attention(kernel, features=8)(*qkv, lambda m, seen=seen: seen.append(m.shape) or m)
-        assert seen == [(2, 3, 8, 5)]
-
-
-def test_published_features_are_as_many_as_those_of_a_head():
-    for kind in (RFA, FAVOR):
-        assert kind.make(96).frequencies.shape == (96, 48)
-        assert kind.coordinates == "after"
 
 
 def test_refuses_fewer_than_two_features():

@@ -1,7 +1,6 @@
 """Losses against the formulas written out, in float64."""
 
 import math
-from itertools import product
 
 import numpy as np
 import pytest
@@ -9,10 +8,8 @@ import torch
 
 from operators.norms import (
     RelativeH1,
-    RelativeL2,
     WeightedH1,
     central_difference,
-    gradient,
     relative_error,
     relative_l2,
 )
@@ -27,33 +24,23 @@ def pair():
     return tuple(torch.from_numpy(rng.standard_normal((3, 10, 1))) for _ in range(2))
 
 
-def slope_at(v, j):
-    n = len(v)
-    return (v[(j + 1) % n] - v[(j - 1) % n]) * n / 2
-
-
 def dense_h1(p, u, gamma, periodic):
     total = 0.0
-    for prediction, target in zip(p[..., 0].tolist(), u[..., 0].tolist(), strict=True):
+    for prediction, target in zip(p[..., 0].numpy(), u[..., 0].numpy(), strict=True):
         n = len(target)
-        error = math.sqrt(sum((a - b) ** 2 for a, b in zip(prediction, target, strict=True)))
-        points = range(n) if periodic else range(1, n - 1)
-        slope = math.sqrt(sum((slope_at(prediction, j) - slope_at(target, j)) ** 2 for j in points))
-        size = math.sqrt(sum(v**2 for v in target))
-        steepness = math.sqrt(sum(slope_at(target, j) ** 2 for j in range(n)))
-        total += error / size + math.sqrt(gamma / n) * slope / steepness
+        error = prediction - target
+        steep, slope = ((np.roll(v, -1) - np.roll(v, 1)) * n / 2 for v in (target, error))
+        slope = slope if periodic else slope[1:-1]
+        total += math.sqrt(sum(error**2) / sum(target**2))
+        total += math.sqrt(gamma / n * sum(slope**2) / sum(steep**2))
     return total / len(p)
 
 
+@pytest.mark.parametrize("gamma", [0.0, 0.1])
 @pytest.mark.parametrize("periodic", [True, False])
-def test_h1_loss_is_the_unsquared_sum_with_weight_root_gamma_h(pair, periodic):
-    loss = RelativeH1(gamma=0.1, periodic=periodic)(*pair, pair[1])
-    assert float(loss) == pytest.approx(dense_h1(*pair, 0.1, periodic), rel=1e-12)
-
-
-def test_h1_loss_without_derivative_is_the_l2_loss(pair):
-    p, u = pair
-    torch.testing.assert_close(RelativeH1(gamma=0.0)(p, u, u), RelativeL2()(p, u, u))
+def test_h1_loss_is_the_unsquared_sum_with_weight_root_gamma_h(pair, periodic, gamma):
+    loss = RelativeH1(gamma=gamma, periodic=periodic)(*pair, pair[1])
+    assert float(loss) == pytest.approx(dense_h1(*pair, gamma, periodic), rel=1e-12)
 
 
 def test_relative_l2_is_one_number_for_each_sample(pair):
@@ -94,60 +81,38 @@ def plane():
     return p, u, torch.from_numpy(rng.choice([3.0, 12.0], size=(3, 7, 7, 1)))
 
 
-def partial(v, i, j, axis, h):
-    """Central difference of a list of lists, which is 0 outside."""
-
-    def at(k, m):
-        return v[k][m] if 0 <= k < len(v) and 0 <= m < len(v[0]) else 0.0
-
-    ends = (at(i + 1, j), at(i - 1, j)) if axis == 0 else (at(i, j + 1), at(i, j - 1))
-    return (ends[0] - ends[1]) / (2 * h)
-
-
-def rows(v):
-    return v[..., 0].tolist()
+def slopes(v):
+    """Central differences along both axes, of values that are 0 outside; shape (2, n, m)."""
+    n, m = v.shape
+    filled = np.zeros((n + 2, m + 2))
+    filled[1:-1, 1:-1] = v
+    first = filled[2:, 1:-1] - filled[:-2, 1:-1]
+    return np.stack([first, filled[1:-1, 2:] - filled[1:-1, :-2]]) * n / 2
 
 
-def dense_weighted_h1(p, u, a, gamma):
-    total = 0.0
-    for prediction, target, coefficient in zip(rows(p), rows(u), rows(a), strict=True):
-        n, m = len(target), len(target[0])
-        error = sum((prediction[i][j] - target[i][j]) ** 2 for i in range(n) for j in range(m))
-        size = sum(target[i][j] ** 2 for i in range(n) for j in range(m))
-        upper = lower = 0.0
-        for i, j, axis in product(range(1, n - 1), range(1, m - 1), range(2)):
-            slope = partial(target, i, j, axis, 1 / n)
-            upper += coefficient[i][j] * (partial(prediction, i, j, axis, 1 / n) - slope) ** 2
-            lower += coefficient[i][j] * slope**2
-        total += math.sqrt(error / size) + math.sqrt(gamma / n) * math.sqrt(upper / lower)
+def dense_weighted_h1(p, u, a, gamma, published):
+    """The published term has a² on the inner points above, a on all points below."""
+    total, inner = 0.0, np.s_[:, 1:-1, 1:-1]
+    for one, target, coefficient in zip(*(v[..., 0].numpy() for v in (p, u, a)), strict=True):
+        n, m = target.shape
+        error = slopes(one - target)
+        if published:
+            upper = ((coefficient * error) ** 2)[inner].sum() / (2 * (n - 2) * (m - 2))
+            lower = 2 * (coefficient * slopes(target) ** 2).sum() / (2 * n * m) + 1e-10
+        else:
+            upper, lower = ((coefficient * v**2)[inner].sum() for v in (error, slopes(target)))
+        total += math.sqrt(((one - target) ** 2).sum() / (target**2).sum())
+        total += math.sqrt(gamma / n * upper / lower)
     return total / len(p)
 
 
-def dense_published_h1(p, u, a, gamma):
-    total = 0.0
-    for prediction, target, coefficient in zip(rows(p), rows(u), rows(a), strict=True):
-        n, m = len(target), len(target[0])
-        error = sum((prediction[i][j] - target[i][j]) ** 2 for i in range(n) for j in range(m))
-        size = sum(target[i][j] ** 2 for i in range(n) for j in range(m))
-        upper = lower = 0.0
-        for i, j, axis in product(range(n), range(m), range(2)):
-            slope = partial(target, i, j, axis, 1 / n)
-            lower += coefficient[i][j] * slope**2 / (2 * n * m)
-            if 0 < i < n - 1 and 0 < j < m - 1:
-                difference = slope - partial(prediction, i, j, axis, 1 / n)
-                upper += (coefficient[i][j] * difference) ** 2 / (2 * (n - 2) * (m - 2))
-        total += math.sqrt(error / size) + math.sqrt(gamma / n * upper / (2 * lower + 1e-10))
-    return total / len(p)
-
-
-@pytest.mark.parametrize(
-    ("published", "dense"), [(False, dense_weighted_h1), (True, dense_published_h1)]
-)
-@pytest.mark.parametrize("gamma", [0.5, 0.1])
+@pytest.mark.parametrize("published", [False, True])
+@pytest.mark.parametrize("gamma", [0.5, 0.1, 0.0])
 @pytest.mark.parametrize("columns", [7, 5])
-def test_weighted_h1_loss_is_the_formula_written_out(plane, published, dense, gamma, columns):
+def test_weighted_h1_loss_is_the_formula_written_out(plane, published, gamma, columns):
     cut = [v[:, :, :columns] for v in plane]
-    assert float(WeightedH1(gamma, published)(*cut)) == pytest.approx(dense(*cut, gamma), rel=1e-10)
+    expected = dense_weighted_h1(*cut, gamma, published)
+    assert float(WeightedH1(gamma, published)(*cut)) == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.parametrize("published", [False, True])
@@ -170,12 +135,6 @@ def test_weighted_h1_term_is_the_relative_error_in_the_energy_norm(plane):
 
 
 @pytest.mark.parametrize("published", [False, True])
-def test_weighted_h1_loss_vanishes_at_the_target(plane, published):
-    _, u, a = plane
-    assert float(WeightedH1(published=published)(u, u, a)) == 0
-
-
-@pytest.mark.parametrize("published", [False, True])
 @pytest.mark.parametrize("offset", [None, 0.0, 1.0])
 def test_gradient_of_the_weighted_h1_loss_is_finite(plane, published, offset):
     """Also where p = u, or only the slopes are equal: there the derivative term has a kink."""
@@ -185,17 +144,6 @@ def test_gradient_of_the_weighted_h1_loss_is_finite(plane, published, offset):
     assert prediction.grad is not None
     assert prediction.grad.isfinite().all()
     assert offset == 0 or prediction.grad.all(dim=0).any()
-
-
-def test_weighted_h1_loss_without_derivative_is_the_l2_loss(plane):
-    torch.testing.assert_close(WeightedH1(gamma=0.0)(*plane), RelativeL2()(*plane))
-
-
-def test_gradient_of_a_linear_function_is_exact_on_both_axes():
-    x = (torch.arange(6, dtype=torch.float64) + 0.5) / 6
-    u = (2 * x[:, None] - 5 * x)[None, ..., None]
-    expected = torch.tensor([2.0, -5.0], dtype=torch.float64).expand(1, 4, 4, 2)
-    torch.testing.assert_close(6 * gradient(u), expected)
 
 
 def test_losses_of_derivatives_refuse_domains_without_their_differences():

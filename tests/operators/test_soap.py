@@ -1,41 +1,12 @@
-"""SOAP against Adam, and on a problem whose curvature has a basis of its own."""
+"""SOAP against Adam and against its steps written out."""
 
 import copy
-import math
 
 import pytest
 import torch
 
 from benchmarks.launches import counted
 from operators.training.soap import SOAP, _as_matrices
-
-
-def minimised(optimizer_of, steps):
-    """‖A W B‖² for matrices A and B of condition 100 in random bases; the share that remains."""
-    torch.manual_seed(0)
-
-    def matrix(n):
-        q1, q2 = (torch.linalg.qr(torch.randn(n, n, dtype=torch.float64)).Q for _ in range(2))
-        return q1 @ torch.diag(torch.logspace(-1, 1, n, dtype=torch.float64)) @ q2
-
-    a, b = matrix(12), matrix(8)
-    w = torch.nn.Parameter(torch.randn(12, 8, dtype=torch.float64))
-    optimizer = optimizer_of([w])
-    first = loss = (a @ w @ b).square().sum()
-    for i in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = 0.05 * (1 + math.cos(math.pi * i / steps)) / 2
-        optimizer.zero_grad()
-        loss = (a @ w @ b).square().sum()
-        loss.backward()
-        optimizer.step()
-    return float(loss.detach() / first.detach())
-
-
-def test_uses_the_curvature_that_adam_cannot_see():
-    soap = minimised(lambda p: SOAP(p, lr=0.05), 300)
-    adam = minimised(lambda p: torch.optim.Adam(p, lr=0.05, betas=(0.95, 0.95)), 300)
-    assert soap < 0.03 * adam
 
 
 @pytest.mark.parametrize("shape", [(7,), (5, 1), (1, 6)])
@@ -91,19 +62,6 @@ def test_every_step_is_that_of_one_matrix_written_out():
     assert reordered > 2
 
 
-def test_does_not_depend_on_the_basis():
-    """Rotating the gradient of a matrix rotates the step."""
-    torch.manual_seed(0)
-    q = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64)).Q
-    plain, rotated = (torch.nn.Parameter(torch.zeros(6, 6, dtype=torch.float64)) for _ in range(2))
-    first, second = SOAP([plain], lr=0.1), SOAP([rotated], lr=0.1)
-    for g in torch.randn(25, 6, 6, dtype=torch.float64):
-        plain.grad, rotated.grad = g.clone(), q @ g
-        first.step()
-        second.step()
-    torch.testing.assert_close(q @ plain.data, rotated.data, rtol=1e-6, atol=1e-6)
-
-
 def test_a_stack_of_matrices_is_treated_one_by_one():
     torch.manual_seed(0)
     stack = torch.nn.Parameter(torch.zeros(3, 5, 4))
@@ -128,15 +86,6 @@ def test_every_kind_of_weight_is_a_stack_of_matrices(shape, matrices):
     """A matrix, three maps, a convolution, complex weights of 1-D and of 2-D modes: bases stay
     as small as channels are."""
     assert _as_matrices(torch.zeros(shape)).shape == matrices
-    torch.manual_seed(0)
-    p = torch.nn.Parameter(torch.randn(shape))
-    before = float(p.detach().square().sum())
-    optimizer = SOAP([p], lr=0.05)
-    for _ in range(30):
-        optimizer.zero_grad()
-        p.square().sum().backward()
-        optimizer.step()
-    assert float(p.detach().square().sum()) < 0.7 * before
 
 
 SHAPES = [(5, 4), (4, 5), (3, 5, 4), (4,), (1, 6), (5, 4), (4, 4), (2, 4, 2, 2)]

@@ -73,31 +73,6 @@ def test_a_recorded_step_is_the_step_as_written(made):
         assert torch.equal(state[name], weights[name]), name
 
 
-def test_a_step_is_recorded_when_that_is_asked_for_later():
-    """So the memory of its kernels is measured before, one by one."""
-    predictor, (a, u, x) = small(), batch()
-    step = Step(predictor.train(), x, None, RelativeH1(), 1.0)
-    step(Batch(a, u), seed=0)
-    assert step._recorded is None
-    step.acceleration = RECORDED
-    step(Batch(a, u), seed=0)
-    assert step._recorded is not None
-
-
-@pytest.mark.parametrize("largest", [1e-3, 1e6])
-def test_the_gradient_is_clipped_to_its_largest_norm(largest):
-    def norms(clip):
-        predictor = small().train()
-        a, u, x = batch()
-        Step(predictor, x, None, RelativeH1(), clip, None)(Batch(a, u), seed=0)
-        return torch.cat([p.grad.flatten() for p in predictor.parameters()])
-
-    whole, clipped = norms(1e9), norms(largest)
-    size = float(whole.norm())
-    assert 1e-3 < size < 1e6
-    torch.testing.assert_close(clipped, whole * min(1.0, largest / size), rtol=1e-3, atol=1e-9)
-
-
 def test_an_operator_that_waits_for_values_is_not_recorded_and_that_is_said():
     class Waiting(GalerkinTransformer):
         def forward(self, a, x, y=None):
@@ -125,18 +100,17 @@ def test_a_compiled_step_is_the_step_as_written(monkeypatch):
     assert losses == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("tuned", [False, True])
-def test_products_are_tuned_where_it_is_asked_for(monkeypatch, tuned):
-    compile, modes = torch.compile, []
-
-    def noted(function, dynamic, mode):
-        modes.append(mode)
-        return compile(function, backend="eager", dynamic=dynamic)
-
-    monkeypatch.setattr(torch, "compile", noted)
-    _, _, step = trained(small(), replace(AS_WRITTEN, compiled=True, tuned=tuned))
-    assert step.note == ""
+def test_compiling_leaves_no_trace_and_tunes_products_where_it_is_asked_for(monkeypatch, tuned):
+    """Statistics of batches and random numbers are those of the step as written."""
+    modes = []
+    monkeypatch.setattr(torch, "compile", lambda f, dynamic, mode: modes.append(mode) or f)
+    expected, weights, _ = trained(with_batch_norm(), AS_WRITTEN)
+    losses, state, step = trained(
+        with_batch_norm(), replace(AS_WRITTEN, compiled=True, tuned=tuned)
+    )
+    assert (losses, step.note) == (expected, "")
+    assert all(torch.equal(state[name], weights[name]) for name in weights)
     assert modes == ["max-autotune-no-cudagraphs" if tuned else None]
 
 
@@ -171,21 +145,6 @@ def test_bf16_has_the_gradient_up_to_its_precision():
     found, g = gradient(replace(AS_WRITTEN, precision="bf16"))
     assert found == pytest.approx(loss, rel=1e-3)
     assert 1e-5 < angle(g, expected) < 2e-2  # 8 bits: 2⁻⁹ in each product
-
-
-def test_bf16_beside_layers_that_stay_in_float32(monkeypatch):
-    """As CUDA's autocast has layer norms, whose values then meet those of products."""
-    layer_norm = torch.nn.functional.layer_norm
-
-    def wide(x, *words, **more):
-        return layer_norm(x.float(), *words, **more)
-
-    monkeypatch.setattr(torch.nn.functional, "layer_norm", wide)
-    for predictor in (small(), small(normalization="layer")):
-        loss, expected = gradient(AS_WRITTEN, predictor)
-        found, g = gradient(replace(AS_WRITTEN, precision="bf16"), predictor)
-        assert found == pytest.approx(loss, rel=1e-2)
-        assert angle(g, expected) < 5e-2
 
 
 def test_walls_are_set_to_zero_without_a_copy_from_the_processor():
@@ -271,16 +230,17 @@ def test_how_it_is_run_is_chosen_for_the_device(monkeypatch):
     assert Acceleration.chosen(cuda) == Acceleration("tf32", graphed=True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
     assert Acceleration.chosen(cuda).precision == "float32"
-    with pytest.raises(AccelerationError, match=r"capability 8\.0"):
-        Acceleration.chosen(cuda, "bf16")
-
-
-@pytest.mark.parametrize("asked", ["on", "tuned"])
-def test_refuses_to_compile_without_a_compiler(monkeypatch, asked):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(step_module, "find_spec", lambda name: None)
-    with pytest.raises(AccelerationError, match="needs triton"):
-        Acceleration.chosen(torch.device("cuda"), "auto", asked)
+    for words, said in (
+        ((cuda, "bf16"), r"capability 8\.0"),
+        ((cuda, "auto", "on"), "needs triton"),
+        ((cuda, "auto", "tuned"), "needs triton"),
+        ((CPU, "tf32"), "precision tf32 needs a CUDA device"),
+        ((CPU, "half"), "unknown precision 'half': auto, float32, tf32, bf16"),
+        ((CPU, "auto", "yes"), "compile is auto, on, off or tuned, got 'yes'"),
+    ):
+        with pytest.raises(AccelerationError, match=said):
+            Acceleration.chosen(*words)
 
 
 def test_convolutions_have_the_precision_of_products():
@@ -332,9 +292,16 @@ class CompilerError(Exception):
     """Of no type that PyTorch promises."""
 
 
-@pytest.mark.parametrize("when", ["asked", "called", "derived"])
-@pytest.mark.parametrize("graphed", [False, True])
-@pytest.mark.parametrize("made", [lambda: small(attention_dropout=0.2), with_batch_norm])
+@pytest.mark.parametrize(
+    ("when", "graphed", "made"),
+    [
+        ("asked", False, with_batch_norm),
+        *(("called", graphed, with_batch_norm) for graphed in (False, True)),
+        ("called", True, lambda: small(attention_dropout=0.2)),
+        ("derived", True, with_batch_norm),
+        ("derived", False, lambda: small(attention_dropout=0.2)),
+    ],
+)
 def test_a_compiler_that_fails_is_said_and_the_step_goes_on(monkeypatch, when, graphed, made):
     """Where it is asked, where the loss is called first, or where its gradient is."""
     tried = []
@@ -370,23 +337,6 @@ def test_a_compiler_that_fails_is_said_and_the_step_goes_on(monkeypatch, when, g
     assert len(tried) == 1
     end = ", one CUDA graph" * graphed
     assert str(step) == f"float32, as written{end}; not compiled: no kernel"
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_every_way_that_is_left_is_noted():
-    step = Step(small(), torch.zeros(32, 1), None, RelativeH1(0.1), 0.999, None, AS_WRITTEN)
-    for way, what in (("compiled", "not compiled"), ("graphed", "no CUDA graph")):
-        step._leave(way, what, "a reason")
-    assert step.note == "not compiled: a reason; no CUDA graph: a reason"
-
-
-def test_compiling_leaves_no_trace(monkeypatch):
-    """Statistics of batches and random numbers are those of the step as written."""
-    monkeypatch.setattr(torch, "compile", lambda f, **kw: f)
-    expected, weights, _ = trained(with_batch_norm(), AS_WRITTEN)
-    losses, state, _ = trained(with_batch_norm(), replace(AS_WRITTEN, compiled=True))
-    assert losses == expected
-    assert all(torch.equal(state[name], weights[name]) for name in weights)
 
 
 def test_memory_that_compiling_lacks_is_not_taken_for_a_compiler_that_fails(monkeypatch):
@@ -431,19 +381,6 @@ def test_every_step_is_compiled_however_many_there_were(monkeypatch):
     for step in steps:  # what was compiled before is kept
         step(Batch(a, u), seed=0)
     assert len(traces) == 10
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("tf32", "auto"), "precision tf32 needs a CUDA device"),
-        (("half", "auto"), "unknown precision 'half': auto, float32, tf32, bf16"),
-        (("auto", "yes"), "compile is auto, on, off or tuned, got 'yes'"),
-    ],
-)
-def test_refuses_what_the_device_lacks(words, said):
-    with pytest.raises(AccelerationError, match=said):
-        Acceleration.chosen(CPU, *words)
 
 
 TOO_LARGE = """

@@ -20,7 +20,7 @@ from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box
 
 POINTS, SAMPLES, BATCH, EPOCHS = 7, 11, 3, 4
-LR, WARMUP, DIV, FINAL, CLIP, AVERAGE = 0.05, 0.4, 13.0, 7.0, 0.1, 0.7
+LR, WARMUP, DIV, FINAL, CLIP, AVERAGE = 0.05, 0.4, 13.0, 7.0, 0.1, 0.5
 INPUT, TARGET = (0.25, 1.75), (-0.25, 0.625)  # mean and deviation, exact in float32
 FIRST = torch.tensor([[0.4, -0.9], [0.2, 0.5]], dtype=torch.float64)  # (weight, bias)
 
@@ -115,4 +115,4 @@ def test_a_training_is_what_its_settings_say(tmp_path):
     torch.testing.assert_close(state["operator.terms"], averaged, rtol=1e-9, atol=1e-12)
     found = [(epoch.loss, epoch.score) for epoch in history]
     assert found == [pytest.approx(epoch, rel=1e-6) for epoch in recorded]  # sums in float32
-    assert not torch.allclose(averaged, terms, rtol=1e-2)
+    assert not torch.allclose(averaged, terms, rtol=1e-3)

@@ -116,28 +116,21 @@ def test_the_steps_of_an_epoch_run_while_the_files_of_another_are_written(
     assert len(read_lines(tmp_path / "history.jsonl")) == 2
 
 
-def test_a_disk_that_is_full_ends_training(train_pairs, test_pairs, tmp_path, monkeypatch):
-    def full(path, lines):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(train, "write_lines", full)
-    settings = Settings(loss=RelativeH1(), epochs=1, batch=8)
-    with pytest.raises(OSError, match="No space left"):
-        fit(predictor(), train_pairs, test_pairs, settings, tmp_path, {"operator": {}})
-
-
-def test_a_training_that_stops_without_its_state_says_so(
-    train_pairs, test_pairs, tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    ("module", "writing", "stop"), [(train, "write_lines", False), (checkpoint, "write", True)]
+)
+def test_a_disk_that_is_full_ends_training(
+    train_pairs, test_pairs, tmp_path, monkeypatch, module, writing, stop
 ):
     """It is not reported as stopped, which promises that it can be resumed."""
 
-    def full(path, data):
+    def full(path, content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "write", full)
+    monkeypatch.setattr(module, writing, full)
     settings = Settings(loss=RelativeH1(), epochs=1, batch=8)
     with pytest.raises(OSError, match="No space left"):
         fit(
             predictor(), train_pairs, test_pairs, settings, tmp_path, {"operator": {}},
-            stop=lambda: True,
+            stop=lambda: stop,
         )  # fmt: skip
