@@ -16,15 +16,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pydantic
 
-from pdegen.foreign.arrays import (
-    KEY,
-    MARK,
-    SMALL_BYTES,
-    Array,
-    Contents,
-    ForeignError,
-    printable,
-)
+from pdegen.foreign.arrays import KEY, MARK, SMALL_BYTES, Array, Contents, ForeignError, printable
 from pdegen.foreign.digests import Digest
 from pdegen.foreign.npy import npy
 from pdegen.foreign.plan import Field, Plan, View, check_digest

@@ -120,12 +120,7 @@ class Bound(Check):
         quantity: The quantity and its limit.
     """
 
-    def __init__(
-        self,
-        variable: str,
-        subject: str,
-        quantity: Quantity,
-    ) -> None:
+    def __init__(self, variable: str, subject: str, quantity: Quantity) -> None:
         self.variable, self.subject = variable, subject
         self._quantity = quantity
         self._first: tuple[int, float, float] | None = None

@@ -55,11 +55,7 @@ def at_levels(declared: Mapping[str, Any], levels: Sequence[float]) -> tuple[Noi
 
 
 def add_noise(
-    parent: str,
-    variable: str,
-    noises: tuple[Noise, ...],
-    url: str,
-    **options: Any,
+    parent: str, variable: str, noises: tuple[Noise, ...], url: str, **options: Any
 ) -> Store:
     """Write a sealed store again, with noise on one variable, which gets the dimension `level`.
 

@@ -15,14 +15,7 @@ from pdegen.making.job import RecipeJob
 from pdegen.making.place import damage_of, strangers
 from pdegen.schema import SchemaError
 from pdegen.store.arrays import MetadataError
-from pdegen.store.checking import (
-    Fault,
-    check_seal,
-    fixed,
-    inspect,
-    seal_faults,
-    summary_faults,
-)
+from pdegen.store.checking import Fault, check_seal, fixed, inspect, seal_faults, summary_faults
 from pdegen.store.description import parse
 from pdegen.store.format import METADATA_BYTES, ROOT
 from pdegen.store.objects import Objects

@@ -17,15 +17,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
 from jaxtyping import Bool, Complex, Float
 
-from pdegen.numerics.device import (
-    Array,
-    blocks,
-    constant,
-    detached,
-    first,
-    reuse_memory,
-    to_numpy,
-)
+from pdegen.numerics.device import Array, blocks, constant, detached, first, reuse_memory, to_numpy
 from pdegen.numerics.etdrk import Step, Symbol
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.torus import Torus
@@ -39,6 +31,8 @@ _LARGE = 0.1  # an error in space that may be of steps that are unstable on the 
 _LOOK = 64  # steps after which a march looks whether it has blown up
 _KEPT_STEPS = 64  # lengths of steps whose coefficients are kept
 
+AtTimes = Float[Array, "batch times"]
+
 
 @dataclass(frozen=True)
 class Trajectory:
@@ -47,7 +41,7 @@ class Trajectory:
     # its modes, (batch, times, components, *modes)
     v: Complex[Array, "batch times components *modes"]
     # estimate of the relative L² error of all components together, (batch, times)
-    error: Float[Array, "batch times"]
+    error: AtTimes
     # the time step of each sample, (batch,); infinite where none was needed
     step: Float[Array, " batch"]
     # ∫₀ᵗ of what was watched, (batch, times, watched)
@@ -121,7 +115,7 @@ class Semilinear:
         frames: _Frames,
         rows: np.ndarray,
         coarse: Array,
-        change: Float[Array, "batch times"],
+        change: AtTimes,
         halvings: int = 0,
     ) -> tuple[Array, Array, Array, Array]:
         """The solution with dt halved so often; where it misses the tolerance, with less.
@@ -164,7 +158,7 @@ class Semilinear:
             v[missed], error[missed], step[missed], integrals[missed] = parts
         return v, error, step, integrals
 
-    def _misses(self, error: Float[Array, "batch times"], frames: _Frames) -> Bool[Array, " batch"]:
+    def _misses(self, error: AtTimes, frames: _Frames) -> Bool[Array, " batch"]:
         """Which samples miss the tolerance where they must not, or are not finite."""
         xp = array_namespace(error)
         return xp.any(~xp.isfinite(error) | (frames.must & (error > self.tolerance)), axis=1)
@@ -208,7 +202,7 @@ class Semilinear:
             )
         return v, error, xp.full_like(error[:, 0], math.inf), none
 
-    def _rounding(self, v0: Array, v: Array, times: list[float]) -> Float[Array, "batch times"]:
+    def _rounding(self, v0: Array, v: Array, times: list[float]) -> AtTimes:
         """What e^(Lt) makes of the rounding of v₀, which is in all modes, over the norm of v."""
         xp, eps, weights = array_namespace(v0), np.finfo(float).eps, self.torus.weights
         with np.errstate(over="ignore", invalid="ignore"):

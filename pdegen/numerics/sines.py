@@ -87,10 +87,7 @@ def by_fft(grid: CellGrid, like: Array) -> Sines:
         imaginary = xp.concat([xp.zeros_like(v[..., :1]), -v[..., :half]], axis=-1)
         return (xp.fft.irfft((real + 1j * imaginary) / turn, n=n) * signs)[..., back]
 
-    return Sines(
-        lambda v: forward(forward(v).mT).mT,
-        lambda v: backward(backward(v).mT).mT,
-    )
+    return Sines(lambda v: forward(forward(v).mT).mT, lambda v: backward(backward(v).mT).mT)
 
 
 def _largest_prime(n: int) -> int:

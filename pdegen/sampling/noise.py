@@ -22,6 +22,9 @@ from pdegen.sampling.gaussian import NormalStream
 
 _CACHE_POINTS = 32768  # points of a block of fields: a few such arrays fit into a core's cache
 
+Fields = Float[np.ndarray, " batch *grid"]
+Field = Float[np.ndarray, " *grid"]
+
 
 @dataclass(frozen=True)
 class NoiseModel(ABC):
@@ -38,12 +41,12 @@ class NoiseModel(ABC):
 
     def __call__(
         self,
-        u: Float[np.ndarray, " batch *grid"],
+        u: Fields,
         seed: int,
         samples: Sequence[int],
-        deviation: Float[np.ndarray, " *grid"] | None = None,
+        deviation: Field | None = None,
         epoch: int = 0,
-    ) -> Float[np.ndarray, " batch *grid"]:
+    ) -> Fields:
         """The samples with these numbers with noise, computed in float64, in the type of u.
 
         Args:
@@ -64,13 +67,13 @@ class NoiseModel(ABC):
 
     def add(
         self,
-        u: Float[np.ndarray, " batch *grid"],
+        u: Fields,
         seed: int,
         numbers: Sequence[int],
-        deviation: Float[np.ndarray, " *grid"] | None = None,
+        deviation: Field | None = None,
         epoch: int = 0,
         levels: Float[np.ndarray, " batch"] | None = None,
-    ) -> Float[np.ndarray, " batch *grid"]:
+    ) -> Fields:
         """As calling it, with given numbers in the random stream, and a level for each row."""
         if len(numbers) != len(u):
             raise ValueError(f"{len(u)} rows need as many numbers of samples, got {len(numbers)}")
@@ -105,11 +108,8 @@ class NoiseModel(ABC):
         return self.level == 0
 
     def equivalent(
-        self,
-        data: Float[np.ndarray, " *grid"],
-        known: Float[np.ndarray, " samples *grid"],
-        deviation: Float[np.ndarray, " *grid"],
-    ) -> Float[np.ndarray, " *grid"]:
+        self, data: Field, known: Float[np.ndarray, " samples *grid"], deviation: Field
+    ) -> Field:
         """The deviation of the noise at each point of noisy data, for methods that take it for
         independent and Gaussian; what they are not told is `lost`. Known are fields without noise,
         and their deviation σ(x)."""
@@ -118,7 +118,7 @@ class NoiseModel(ABC):
     @abstractmethod
     def _noise(
         self, level: Any, u: np.ndarray, stream: NormalStream, numbers: Sequence[int], sigma: Any
-    ) -> Float[np.ndarray, " batch *grid"]:
+    ) -> Fields:
         """What is added to some fields, at one level or at one for each, shape (batch, 1, ...)."""
 
 
@@ -280,9 +280,7 @@ class SensorNoise(EnsembleNoise):
         return noisy
 
 
-def pointwise_deviation(
-    blocks: Iterable[Float[np.ndarray, " _ *grid"]],
-) -> Float[np.ndarray, " *grid"]:
+def pointwise_deviation(blocks: Iterable[Float[np.ndarray, " _ *grid"]]) -> Field:
     """σ(x) = (mean (u - mean u)²)^½ over the samples of all blocks, in float64.
 
     One sample after another (Welford), so the result does not depend on how they are cut into
@@ -315,9 +313,7 @@ def hashed(seed: int, purpose: str, epoch: int) -> int:
     return int.from_bytes(digest[:8], "little")
 
 
-def _normals(
-    stream: NormalStream, numbers: Sequence[int], shape: tuple[int, ...]
-) -> Float[np.ndarray, " batch *grid"]:
+def _normals(stream: NormalStream, numbers: Sequence[int], shape: tuple[int, ...]) -> Fields:
     return stream.normals_of(numbers, math.prod(shape)).reshape(-1, *shape)
 
 

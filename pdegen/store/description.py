@@ -20,16 +20,7 @@ from pydantic.dataclasses import dataclass as typed
 from pdegen.domains import GRIDS, Box, Domain, Grid, from_attributes
 from pdegen.domains import NAMES as SPACE
 from pdegen.schema import explained
-from pdegen.store.arrays import (
-    Array,
-    Json,
-    Metadata,
-    MetadataError,
-    Name,
-    Values,
-    check_axes,
-    same,
-)
+from pdegen.store.arrays import Array, Json, Metadata, MetadataError, Name, Values, check_axes, same
 from pdegen.store.format import FORMAT, READABLE, Attributes
 from pdegen.store.labels import CHANNEL, Labels
 from pdegen.store.signed import unique

@@ -24,12 +24,14 @@ _GROWTH, _CLOSE = (2, 10), 0.1  # of numbers of Courant, before and after the re
 _HALVINGS = 6
 _INEXACT, _SWEEPS = 1e-3, 6  # of linear systems, relative, and sweeps of refinement
 
+States = Float[np.ndarray, "cells 3"]
+
 
 @dataclass(frozen=True)
 class Solution:
     """What Newton's method found."""
 
-    q: Float[np.ndarray, "cells 3"]  # ρ, u, v of the cells
+    q: States  # ρ, u, v of the cells
     residual: float  # its norm, over that of the undisturbed stream
     iterations: int  # linear systems that were solved
 
@@ -65,11 +67,11 @@ class Euler:
         return self.stream.enthalpy, self.stream.gamma
 
     @property
-    def undisturbed(self) -> Float[np.ndarray, "cells 3"]:
+    def undisturbed(self) -> States:
         """The stream in every cell."""
         return np.tile(self.stream.state, (len(self.mesh.volumes), 1))
 
-    def residual(self, q: Float[np.ndarray, "cells 3"]) -> Float[np.ndarray, "cells 3"]:
+    def residual(self, q: States) -> States:
         """Mass and momentum that flow out of each cell."""
         return self._residual(q)[0]
 
@@ -78,7 +80,7 @@ class Euler:
 
         return residual(q, *self._arrays(q), self._gas)
 
-    def jacobian(self, q: Float[np.ndarray, "cells 3"]) -> Float[np.ndarray, "entries 3 3"]:
+    def jacobian(self, q: States) -> Float[np.ndarray, "entries 3 3"]:
         """The derivatives of `residual` by q, in the places of `Topology.columns`, without those of
         the vortex outside: a change of the lift changes it by a thirtieth."""
         from pdegen.equations.airfoil.kernels import jacobian
@@ -124,11 +126,7 @@ class Euler:
         return change.reshape(q.shape)
 
     def solve(
-        self,
-        start: Float[np.ndarray, "cells 3"],
-        tolerance: float,
-        most: int = 120,
-        courant: float = _START,
+        self, start: States, tolerance: float, most: int = 120, courant: float = _START
     ) -> Solution:
         """The steady flow, by pseudo-time steps that grow as the residual falls. Raises SolveError
         if the residual does not fall to the tolerance."""
@@ -180,7 +178,7 @@ class Euler:
             length /= 2
         return None
 
-    def forces(self, q: Float[np.ndarray, "cells 3"]) -> tuple[float, float]:
+    def forces(self, q: States) -> tuple[float, float]:
         """Drag and lift of the section, over ρ|u|²/2 of the stream and the chord 1."""
         cells, weights, normals = self.mesh.wall
         p = np.sum(weights * self.stream.pressure(q)[cells], axis=1)
@@ -189,7 +187,7 @@ class Euler:
         return float(x * cos + y * sin), float(y * cos - x * sin)
 
 
-def _conserved(q: Float[np.ndarray, "cells 3"]) -> Float[np.ndarray, "cells 3"]:
+def _conserved(q: States) -> States:
     """U of states ρ, u, v: mass and momentum."""
     return q * np.stack([np.ones(len(q)), q[:, 0], q[:, 0]], axis=-1)
 
@@ -254,7 +252,7 @@ def coarser(resolution: int) -> int:
     return 3 * resolution // (4 * step) * step
 
 
-def moved(euler: Euler, solution: Solution, mesh: Mesh) -> Float[np.ndarray, "cells 3"]:
+def moved(euler: Euler, solution: Solution, mesh: Mesh) -> States:
     """A solution in the cells of another grid of the same section, linearly in the numbering."""
     values = solution.q[euler.mesh.topology.number]
     for axis, count in enumerate(mesh.topology.number.shape):

@@ -23,15 +23,7 @@ from pdegen.numerics.device import Array, first
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.interpolant import interpolated
 from pdegen.sampling.gaussian import PeriodicGaussianField
-from pdegen.schema import (
-    Coefficient,
-    Count,
-    InverseLength,
-    Positive,
-    SchemaError,
-    Size,
-    Strict,
-)
+from pdegen.schema import Coefficient, Count, InverseLength, Positive, SchemaError, Size, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 

@@ -19,13 +19,7 @@ from jaxtyping import Complex, Float
 
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.in_time import checked_times
-from pdegen.numerics.device import (
-    Array,
-    blocks,
-    constant,
-    first,
-    scaled,
-)
+from pdegen.numerics.device import Array, blocks, constant, first, scaled
 from pdegen.numerics.etdrk import Step
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.spectral import (
@@ -38,6 +32,9 @@ from pdegen.numerics.spectral import (
 Rows = Float[Array, "b n"]
 
 _LARGEST_EXPONENT = 1400.0  # exp(±700), the ends of φ₀, are still finite
+
+AtTimes = Float[Array, "b t n"]
+Errors = Float[Array, " b"]
 
 
 class Solution(NamedTuple):
@@ -84,13 +81,11 @@ class BurgersSolver(ABC):
         return Solution(u, self._error(u0, times, u, state))
 
     @abstractmethod
-    def _integrate(self, u0: Rows, times: list[float]) -> tuple[Float[Array, "b t n"], Any]:
+    def _integrate(self, u0: Rows, times: list[float]) -> tuple[AtTimes, Any]:
         """The solution, and what the error estimate needs beside it."""
 
     @abstractmethod
-    def _error(
-        self, u0: Rows, times: list[float], u: Float[Array, "b t n"], state: Any
-    ) -> Float[Array, " b"]:
+    def _error(self, u0: Rows, times: list[float], u: AtTimes, state: Any) -> Errors:
         """The error estimate of `Solution`."""
 
 
@@ -140,9 +135,7 @@ class ColeHopf(BurgersSolver):
         there = [constant(decay, like) for decay in decays]
         return constant(to_exponent, like), constant(to_flux, like), there
 
-    def _integrate(
-        self, u0: Rows, times: list[float]
-    ) -> tuple[Float[Array, "b t n"], Float[Array, "b t"]]:
+    def _integrate(self, u0: Rows, times: list[float]) -> tuple[AtTimes, Float[Array, "b t"]]:
         xp = array_namespace(u0)
         u = xp.empty((len(u0), len(times), self.grid.n), dtype=u0.dtype, device=device(u0))
         error = xp.empty_like(u[:, :, 0])
@@ -156,8 +149,8 @@ class ColeHopf(BurgersSolver):
         return u, error
 
     def _integrate_block(
-        self, u0: Rows, times: list[float], u: Float[Array, "b t n"], error: Float[Array, "b t"]
-    ) -> Float[Array, " b"]:
+        self, u0: Rows, times: list[float], u: AtTimes, error: Float[Array, "b t"]
+    ) -> Errors:
         """Fills u and its error; what comes back is range(V)/2ν, far too large where they fail."""
         xp, n, eps = array_namespace(u0), self.grid.n, np.finfo(float).eps
         to_exponent, to_flux, decays = self._symbols(times, u0)
@@ -202,9 +195,7 @@ class ColeHopf(BurgersSolver):
             "use the method etdrk4, or a finer grid",
         )
 
-    def _error(
-        self, u0: Rows, times: list[float], u: Array, state: Float[Array, "b t"]
-    ) -> Float[Array, " b"]:
+    def _error(self, u0: Rows, times: list[float], u: Array, state: Float[Array, "b t"]) -> Errors:
         return array_namespace(state).max(state, axis=1)
 
 
@@ -248,7 +239,7 @@ class ETDRK4(BurgersSolver):
     def _integrate(self, u0: Rows, times: list[float]) -> tuple[Array, None]:
         return self._march(u0, times, self.dt), None
 
-    def _march(self, u0: Rows, times: list[float], dt: float) -> Float[Array, "b t n"]:
+    def _march(self, u0: Rows, times: list[float], dt: float) -> AtTimes:
         xp, n = array_namespace(u0), self.grid.n
         keep = dealiased(self.grid)
         symbol = constant(np.where(keep, -0.5 * derivative_symbol(self.grid), 0), u0)
@@ -274,9 +265,7 @@ class ETDRK4(BurgersSolver):
             raise SolveError(row, f"ETDRK4 with dt {dt:g} is unstable: use a smaller dt")
         return u
 
-    def _error(
-        self, u0: Rows, times: list[float], u: Float[Array, "b t n"], state: None
-    ) -> Float[Array, " b"]:
+    def _error(self, u0: Rows, times: list[float], u: AtTimes, state: None) -> Errors:
         xp = array_namespace(u)
         norm = partial(xp.linalg.vector_norm, axis=2)
         coarse = self._march(u0, times, 2 * self.dt)

@@ -22,6 +22,8 @@ from pdegen.numerics.failure import SolveError
 _FRIEDRICHS = 1 / (np.sqrt(2) * np.pi)  # of the unit square: ‖e‖ <= C ‖∇e‖ for e in H¹₀
 _ROUNDING = 1e-14  # of sums of n² terms, relative to what is summed
 
+Cells = Float[np.ndarray, "batch n n"]
+
 
 class Bounds(NamedTuple):
     """Bounds of the errors of p_h, of each sample, shape (batch,)."""
@@ -78,12 +80,7 @@ class ErrorBound:
         if self.refinement < 1:
             raise ValueError(f"refinement is at least 1, got {self.refinement}")
 
-    def __call__(
-        self,
-        a: Float[np.ndarray, "batch n n"],
-        p: Float[np.ndarray, "batch n n"],
-        f: Float[np.ndarray, "..."] | float = 1.0,
-    ) -> Bounds:
+    def __call__(self, a: Cells, p: Cells, f: Float[np.ndarray, "..."] | float = 1.0) -> Bounds:
         """The bounds of predictions p at the centres, for positive coefficients a of the cells,
         indexed [x, y], and a source constant on each cell: a number, (n, n) or (batch, n, n).
         Raises ValueError on another shape, and SolveError on a coefficient that is not positive, or
@@ -122,10 +119,10 @@ class ErrorBound:
 
 
 def _bounds(
-    a: Float[np.ndarray, "batch n n"],
+    a: Cells,
     v: Biquadratic,
     w: Biquadratic,
-    values: Float[np.ndarray, "batch n n"],
+    values: Cells,
     f: Float[np.ndarray, "..."] | float,
     poisson: Poisson,
 ) -> Bounds:

@@ -16,6 +16,10 @@ from pdegen.equations.darcy.finite_volume import Solution, check_positive
 Element = Literal["Q1", "P1", "Q2", "P2"]
 Function: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray | float]
 
+Source = Float[np.ndarray, "*source n n"] | Function | float
+Walls = Float[np.ndarray, "4 n"] | Function | float
+Cells = Float[np.ndarray, "batch n n"]
+
 
 @dataclass(frozen=True)
 class FiniteElement:
@@ -67,21 +71,11 @@ class FiniteElement:
                 f"{self.rtol}, {self.limit}, {self.ranks}, {self.timeout}"
             )
 
-    def __call__(
-        self,
-        a: Float[np.ndarray, "batch n n"],
-        f: Float[np.ndarray, "*source n n"] | Function | float = 1.0,
-        walls: Float[np.ndarray, "4 n"] | Function | float = 0.0,
-    ) -> Float[np.ndarray, "batch n n"]:
+    def __call__(self, a: Cells, f: Source = 1.0, walls: Walls = 0.0) -> Cells:
         """u at the cell centres. See `solve`."""
         return self.solve(a, f, walls).u
 
-    def solve(
-        self,
-        a: Float[np.ndarray, "batch n n"],
-        f: Float[np.ndarray, "*source n n"] | Function | float = 1.0,
-        walls: Float[np.ndarray, "4 n"] | Function | float = 0.0,
-    ) -> Solution:
+    def solve(self, a: Cells, f: Source = 1.0, walls: Walls = 0.0) -> Solution:
         """Solve for a batch of coefficients.
 
         Args:
@@ -116,9 +110,7 @@ class FiniteElement:
     def _nodes(self) -> NodalGrid:
         return NodalGrid(int(self.element[1]) * self.grid.n + 1)
 
-    def _source(
-        self, f: Float[np.ndarray, "*source n n"] | Function | float, batch: int
-    ) -> np.ndarray | float:
+    def _source(self, f: Source, batch: int) -> np.ndarray | float:
         if callable(f):
             return self._at_nodes(f)
         n, values = self.grid.n, np.asarray(f, dtype=float)
@@ -128,7 +120,7 @@ class FiniteElement:
             )
         return values if values.ndim else float(values)
 
-    def _walls(self, walls: Float[np.ndarray, "4 n"] | Function | float) -> np.ndarray | float:
+    def _walls(self, walls: Walls) -> np.ndarray | float:
         if callable(walls):
             return self._at_nodes(walls)
         n, given = self.grid.n, np.asarray(walls, dtype=float)

@@ -13,6 +13,8 @@ from pdegen.equations.darcy.poisson import Poisson
 
 _ROUNDS = 2  # corrections: the first leaves the rounding of the flux before it
 
+Cells = Float[np.ndarray, "batch n n"]
+
 
 @dataclass(frozen=True)
 class Flux:
@@ -25,23 +27,18 @@ class Flux:
     y: Float[np.ndarray, "batch n n1"]  # through those across y, shape (batch, n, n+1)
 
     @cached_property
-    def outflow(self) -> Float[np.ndarray, "batch n n"]:
+    def outflow(self) -> Cells:
         """∫ div q over each cell."""
         return outflow(self.x, self.y)
 
-    def energy(self, a: Float[np.ndarray, "batch n n"]) -> Float[np.ndarray, " batch"]:
+    def energy(self, a: Cells) -> Float[np.ndarray, " batch"]:
         """∫ |q|²/a of each sample."""
         west, east, south, north = self.x[:, :-1], self.x[:, 1:], self.y[..., :-1], self.y[..., 1:]
         squares = west**2 + west * east + east**2 + south**2 + south * north + north**2
         return np.sum(squares / (3 * a), axis=(1, 2))
 
 
-def equilibrated(
-    a: Float[np.ndarray, "batch n n"],
-    w: Float[np.ndarray, "batch n n"],
-    f: Float[np.ndarray, "..."] | float,
-    poisson: Poisson,
-) -> Flux:
+def equilibrated(a: Cells, w: Cells, f: Float[np.ndarray, "..."] | float, poisson: Poisson) -> Flux:
     """A flux near -a ∇u with div q = f up to rounding, from any values w at the centres.
 
     The fluxes of the finite volumes of w leave a residual r in the cells. It is balanced by the

@@ -16,6 +16,8 @@ from pdegen.law.two_phase import TwoPhaseLaw
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import SquareGaussianField
 
+Samples = Float[np.ndarray, " batch"]
+
 
 @dataclass(frozen=True)
 class Solved:
@@ -110,7 +112,7 @@ def _of_solution(source: float, solved: Solved) -> Iterator[Check]:
 
 def dissipation(
     a: Float[np.ndarray, "batch n n"], u: Float[np.ndarray, "batch n n"], harmonic: bool
-) -> tuple[Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
+) -> tuple[Samples, Samples]:
     """∫ a |∇u|² by finite volumes, Σ a_f (u_i - u_j)² over the faces, and the same of the largest
     errors by rounding to float32. u = 0 on the walls, which lie half a cell away."""
     flow, rounding = np.zeros(len(a)), np.zeros(len(a))
@@ -129,5 +131,5 @@ def _neighbours(a: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
     return (a[:, 1:], a[:, :-1]) if axis == 1 else (a[:, :, 1:], a[:, :, :-1])
 
 
-def _count(wrong: np.ndarray) -> Float[np.ndarray, " batch"]:
+def _count(wrong: np.ndarray) -> Samples:
     return wrong.reshape(len(wrong), -1).sum(axis=1).astype(np.float64)

@@ -15,6 +15,8 @@ from pdegen.numerics.device import Array
 
 Faces = Literal["harmonic", "arithmetic"]
 
+Cells = Float[Array, "*batch n n"]
+
 
 @dataclass(frozen=True)
 class Diffusion:
@@ -106,7 +108,7 @@ def five_point_matrix(
 
 
 def jumps(
-    u: Float[Array, "*batch n n"], walls: Array | float = 0.0
+    u: Cells, walls: Array | float = 0.0
 ) -> tuple[Float[Array, "*batch n1 n"], Float[Array, "*batch n n1"]]:
     """From cell to cell, in the direction of x and of y; the outermost are to the walls."""
     xp = array_namespace(u)
@@ -120,13 +122,13 @@ def jumps(
 
 def outflow(
     through_x: Float[Array, "*batch n1 n"], through_y: Float[Array, "*batch n n1"]
-) -> Float[Array, "*batch n n"]:
+) -> Cells:
     """What leaves each cell through its four faces."""
     x = through_x[..., 1:, :] - through_x[..., :-1, :]
     return x + through_y[..., 1:] - through_y[..., :-1]
 
 
-def wall_values(walls: Array | float, u: Float[Array, "*batch n n"]) -> Float[Array, "4 n"]:
+def wall_values(walls: Array | float, u: Cells) -> Float[Array, "4 n"]:
     """Values on x = 0, x = 1, y = 0, y = 1. Raises ValueError if they are neither a number nor of
     this shape."""
     xp, n = array_namespace(u), u.shape[-1]

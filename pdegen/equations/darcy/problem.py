@@ -15,11 +15,7 @@ from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem
 from pdegen.equations.darcy.fenicsx import client
 from pdegen.equations.darcy.law import darcy_law
-from pdegen.equations.darcy.methods import (
-    FiniteElementMethod,
-    FiniteVolumeMethod,
-    PublishedMethod,
-)
+from pdegen.equations.darcy.methods import FiniteElementMethod, FiniteVolumeMethod, PublishedMethod
 from pdegen.equations.darcy.refined import Solver, forward, refined
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation

@@ -13,6 +13,8 @@ from pdegen.domains import CellGrid, NodalGrid
 from pdegen.equations.darcy.finite_volume import Solution, check_positive
 from pdegen.equations.darcy.operator import five_point_matrix
 
+Cells = Float[np.ndarray, "batch n n"]
+
 
 @dataclass(frozen=True)
 class PublishedScheme:
@@ -47,19 +49,15 @@ class PublishedScheme:
         nodes = NodalGrid(self.grid.n).x
         return scipy.interpolate.make_interp_spline(nodes, np.eye(self.grid.n))(self.grid.x)
 
-    def nodal_coefficient(
-        self, a: Float[np.ndarray, "batch n n"]
-    ) -> Float[np.ndarray, "batch n n"]:
+    def nodal_coefficient(self, a: Cells) -> Cells:
         """Step 1 for a."""
         return self.to_nodes @ a @ self.to_nodes.T
 
-    def __call__(
-        self, a: Float[np.ndarray, "batch n n"], f: float = 1.0
-    ) -> Float[np.ndarray, "batch n n"]:
+    def __call__(self, a: Cells, f: float = 1.0) -> Cells:
         """u at the cell centres. See `solve`."""
         return self.solve(a, f).u
 
-    def solve(self, a: Float[np.ndarray, "batch n n"], f: float = 1.0) -> Solution:
+    def solve(self, a: Cells, f: float = 1.0) -> Solution:
         """Solve for positive coefficients at cell centres, indexed [x, y], and a constant source.
         Raises SolveError on a coefficient that is not positive."""
         check_positive(a)

@@ -13,14 +13,7 @@ from jaxtyping import Bool, Float
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.inverse.observation import (
-    After,
-    Misfit,
-    Observation,
-    Sensors,
-    Separable,
-    interpolation,
-)
+from pdegen.inverse.observation import After, Misfit, Observation, Sensors, Separable, interpolation
 from pdegen.inverse.setting import Estimate
 
 Field = Float[np.ndarray, "n n"]
@@ -28,6 +21,8 @@ Field = Float[np.ndarray, "n n"]
 # a value, and its gradient with respect to the cells of the unit square
 Penalty = Callable[[Field], tuple[float, Field]]
 _SMOOTHED = 1e-2  # |∇p| h as √(|∇p|² h² + ε²)
+
+Data = Float[np.ndarray, " *data"]
 
 
 def total_variation(p: Field) -> tuple[float, Field]:
@@ -123,9 +118,7 @@ class TotalVariation:
     def _solver(self) -> FiniteVolume:
         return FiniteVolume(self.grid, rtol=1e-7)
 
-    def __call__(
-        self, d: Float[np.ndarray, " *data"], deviation: Float[np.ndarray, " *data"]
-    ) -> Float[np.ndarray, "n n"]:
+    def __call__(self, d: Data, deviation: Data) -> Field:
         """The coefficient of one sample.
 
         Args:
@@ -134,9 +127,7 @@ class TotalVariation:
         """
         return self.estimate(d, deviation).a
 
-    def estimate(
-        self, d: Float[np.ndarray, " *data"], deviation: Float[np.ndarray, " *data"]
-    ) -> Estimate:
+    def estimate(self, d: Data, deviation: Data) -> Estimate:
         """The same, with the number of solves."""
         n, (low, high) = self.grid.n, self.bounds
         start = np.full(n * n, (low + high) / 2)
@@ -151,12 +142,7 @@ class TotalVariation:
         )  # fmt: skip
         return Estimate(found.x.reshape(n, n), 2 * int(found.nfev))
 
-    def objective(
-        self,
-        a: Float[np.ndarray, "n n"],
-        d: Float[np.ndarray, " *data"],
-        deviation: Float[np.ndarray, " *data"],
-    ) -> tuple[float, Float[np.ndarray, "n n"]]:
+    def objective(self, a: Field, d: Data, deviation: Data) -> tuple[float, Field]:
         """Its value, and its gradient with respect to the cells of a."""
         at = self._solver.linearise(a[None], self.source)
         misfit = Misfit(self._observation, d, deviation, axes=d.ndim)
@@ -165,7 +151,7 @@ class TotalVariation:
         value = float(misfit(at.u)[0]) + self.weight * variation
         return value, gradient + self.weight * slope
 
-    def _variation(self, a: Float[np.ndarray, "n n"]) -> tuple[float, Float[np.ndarray, "n n"]]:
+    def _variation(self, a: Field) -> tuple[float, Field]:
         """The penalty in units of β - α, and its gradient."""
         height = self.bounds[1] - self.bounds[0]
         value, gradient = self._penalty(a / height)

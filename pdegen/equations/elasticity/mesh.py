@@ -15,6 +15,9 @@ _SIDES = 4
 _EDGE = 1e-9  # of an element: a place so near to it belongs to both neighbours
 _STEPS = 4  # of Newton's method for local coordinates, which start within some hundredths
 
+Nodes = Float[np.ndarray, "batch lines places 2"]
+Values = Float[np.ndarray, "batch lines places k"]
+
 
 @dataclass(frozen=True)
 class Rings:
@@ -49,9 +52,7 @@ class Rings:
         n = self.around
         return np.arange(3 * n // 2, 2 * n + 1) % (2 * n)
 
-    def nodes(
-        self, radius: Float[np.ndarray, "batch lines"]
-    ) -> Float[np.ndarray, "batch lines places 2"]:
+    def nodes(self, radius: Float[np.ndarray, "batch lines"]) -> Nodes:
         """Positions of the nodes, for the void's radius along each line."""
         ray = np.stack([np.cos(self.angles), np.sin(self.angles)], axis=-1)
         end = 0.5 / np.abs(ray).max(axis=-1)
@@ -59,18 +60,14 @@ class Rings:
         distance = radius[..., None] + (end - radius)[..., None] * part
         return 0.5 + distance[..., None] * ray[:, None]
 
-    def elements(
-        self, values: Float[np.ndarray, "batch lines places k"]
-    ) -> Float[np.ndarray, "batch around across 9 k"]:
+    def elements(self, values: Values) -> Float[np.ndarray, "batch around across 9 k"]:
         """Values at the nodes, element by element."""
         line = (2 * np.arange(self.around)[:, None] + np.arange(3)) % (2 * self.around)
         place = 2 * np.arange(self.across)[:, None] + np.arange(3)
         found = values[:, line[:, None, :, None], place[None, :, None, :]]
         return found.reshape(len(values), self.around, self.across, 9, -1)
 
-    def assembled(
-        self, forces: Float[np.ndarray, "batch around across 9 k"]
-    ) -> Float[np.ndarray, "batch lines places k"]:
+    def assembled(self, forces: Float[np.ndarray, "batch around across 9 k"]) -> Values:
         """Sums at the nodes of what elements have there: the transpose of `elements`."""
         batch, n, m, k = len(forces), self.around, self.across, forces.shape[-1]
         parts = forces.reshape(batch, n, m, 3, 3, k)
@@ -82,9 +79,7 @@ class Rings:
         total[:, 1::2] = across[:, :, 1]
         return total
 
-    def halved(
-        self, values: Float[np.ndarray, "batch lines places k"]
-    ) -> Float[np.ndarray, "batch 2*lines 2*places-1 k"]:
+    def halved(self, values: Values) -> Float[np.ndarray, "batch 2*lines 2*places-1 k"]:
         """The same parabolas at the nodes of the mesh that is twice as fine."""
         closed = np.concatenate([values, values[:, :1]], axis=1)
         return halved(halved(closed, 1)[:, :-1], 2)
@@ -132,10 +127,7 @@ class Places:
         return point, e % (n * r), k, np.stack(local, axis=-1)
 
     def values(
-        self,
-        fine: Float[np.ndarray, "batch lines places 2"],
-        points: Float[np.ndarray, "batch points 2"],
-        u: Float[np.ndarray, "batch lines places 2"],
+        self, fine: Nodes, points: Float[np.ndarray, "batch points 2"], u: Nodes
     ) -> tuple[Float[np.ndarray, "batch found 2"], Float[np.ndarray, "batch found 4"]]:
         """u, known at the nodes of the fine mesh, and its gradient (xx, xy, yx, yy) at each
         occurrence of the points."""

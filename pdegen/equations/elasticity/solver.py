@@ -17,13 +17,15 @@ _MOST = 25  # steps of Newton's method at a load
 _ROUGH = 1e-2  # relative residual that is enough before the load is whole
 _SMALL, _FLAT = 1e-8, 1e-11  # then: enough where rounding lets it fall no further; enough
 
+Nodes = Float[np.ndarray, "batch lines places 2"]
+
 
 @dataclass(frozen=True)
 class Body:
     """Meshed sheets with their voids."""
 
     rings: Rings  # the mesh
-    nodes: Float[np.ndarray, "batch lines places 2"]  # positions of its nodes
+    nodes: Nodes  # positions of its nodes
     elements: Elements  # its quadrilaterals
 
     @classmethod
@@ -57,15 +59,11 @@ class Body:
         found = shapes(GAUSS) @ self.rings.elements(values)
         return found.reshape(len(values), -1, values.shape[-1])
 
-    def gradient(
-        self, u: Float[np.ndarray, "batch lines places 2"]
-    ) -> Float[np.ndarray, "batch points 4"]:
+    def gradient(self, u: Nodes) -> Float[np.ndarray, "batch points 4"]:
         """∂u_i/∂x_j as (xx, xy, yx, yy) at the Gauss points."""
         return self.elements.gradient(self.rings.elements(u)).reshape(len(u), -1, 4)
 
-    def force(
-        self, stress: Float[np.ndarray, "batch points 4"]
-    ) -> Float[np.ndarray, "batch lines places 2"]:
+    def force(self, stress: Float[np.ndarray, "batch points 4"]) -> Nodes:
         """∫ P_ij ∂φ/∂x_j of the functions φ of the nodes."""
         parts = stress.reshape(*self.elements.weights.shape, 4)
         return self.rings.assembled(self.elements.force(parts))
@@ -82,7 +80,7 @@ class Body:
 class Solution:
     """Sheets in equilibrium."""
 
-    u: Float[np.ndarray, "batch lines places 2"]  # displacements of the nodes
+    u: Nodes  # displacements of the nodes
     # of the discrete equations over the load, in the Euclidean norm
     residual: Float[np.ndarray, " batch"]
     iterations: Int[np.ndarray, " batch"]  # linear systems that were solved for each sample
@@ -102,9 +100,7 @@ class Sheet:
     traction: float  # of the undeformed length
     steps: int = 1  # equal ones in which the load grows; one where P is linear
 
-    def solve(
-        self, body: Body, start: Float[np.ndarray, "batch lines places 2"] | None = None
-    ) -> Solution:
+    def solve(self, body: Body, start: Nodes | None = None) -> Solution:
         """The displacements of sheets that are meshed by the rings. From `start`, near the
         solution, the whole load is put on at once. Raises SolveError if a void leaves the square,
         the mesh folds, or Newton's method does not converge."""
@@ -140,7 +136,7 @@ class Sheet:
     def _equilibrate(
         self,
         body: Body,
-        u: Float[np.ndarray, "batch lines places 2"],
+        u: Nodes,
         load: Float[np.ndarray, "lines places 2"],
         enough: float,
         iterations: Int[np.ndarray, " batch"],

@@ -21,13 +21,11 @@ _TINY = np.finfo(float).tiny
 _POINTS = 4096  # where u(x, 0) and its antiderivative are compared
 _EDGES = 16  # of cells, where the potential is compared
 
+Edges = Float[np.ndarray, "batch edges"]
+
 
 def inviscid_burgers_law(
-    field: SquaredExponentialField,
-    n: int,
-    periodic: bool,
-    times: Sequence[float],
-    tolerance: float,
+    field: SquaredExponentialField, n: int, periodic: bool, times: Sequence[float], tolerance: float
 ) -> Law:
     """a is the field of the numbers theta, and u what entropy solutions are.
 
@@ -60,9 +58,7 @@ def inviscid_burgers_law(
             Bound("u", "the total variation", in_blocks(physics.variation)),
             Bound("u", "t over h times the largest rise of u between cells", physics.rise),
             Bound(
-                "u",
-                "the distance of its integral from the minimum",
-                in_blocks(physics.potential),
+                "u", "the distance of its integral from the minimum", in_blocks(physics.potential)
             ),
             *(kept if periodic else ()),
         )
@@ -155,13 +151,13 @@ def _minimum(
     table: Float[np.ndarray, "batch points"],
     distance: Callable[[Float[np.ndarray, " batch"]], np.ndarray],
     t: float,
-    x: Float[np.ndarray, "batch edges"],
-) -> Float[np.ndarray, "batch edges"]:
+    x: Edges,
+) -> Edges:
     """min_y U(y) + distance(x, y)²/2t for the points y of the table, edge by edge."""
     return np.stack([(table + distance(at) ** 2 / (2 * t)).min(axis=1) for at in x.T], axis=1)
 
 
-def _on_circle(c: np.ndarray, t: float, edges: np.ndarray) -> Float[np.ndarray, "batch edges"]:
+def _on_circle(c: np.ndarray, t: float, edges: np.ndarray) -> Edges:
     """V of the field without its mean m, which is carried by m, and m x."""
     mean, y = np.real(c[:, :1]), np.arange(_POINTS) / _POINTS
     fluctuation = np.concatenate([0 * c[:, :1], c[:, 1:]], axis=1)
@@ -173,7 +169,7 @@ def _on_circle(c: np.ndarray, t: float, edges: np.ndarray) -> Float[np.ndarray, 
     return _minimum(table, nearest, t, edges - mean * t) + mean * edges
 
 
-def _on_line(c: np.ndarray, t: float, edges: np.ndarray) -> Float[np.ndarray, "batch edges"]:
+def _on_line(c: np.ndarray, t: float, edges: np.ndarray) -> Edges:
     """V of the field that is continued by its end value, so far that t carries nothing in."""
     y, end = np.arange(_POINTS + 1) / _POINTS, np.real(c).sum(axis=1)[:, None]
     table = antiderivative(c, _POINTS)

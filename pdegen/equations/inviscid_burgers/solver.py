@@ -19,6 +19,9 @@ Boundary = Literal["periodic", "outflow"]
 
 _ROUND_OFF = np.finfo(float).eps / 4  # root mean square in the potential, over its largest value
 
+Coefficients = Complex[np.ndarray, "batch modes"]
+Ends = Float[np.ndarray, "batch n+1"]
+
 
 class Solution(NamedTuple):
     """Cell averages of u, shape (batch, times, n), and an error estimate for each sample.
@@ -76,9 +79,7 @@ class MinimumPrinciple:
         if self.boundary not in ("periodic", "outflow"):
             raise ValueError(f"the boundary is periodic or outflow, got {self.boundary!r}")
 
-    def __call__(
-        self, c: Complex[np.ndarray, "batch modes"], t: float | Sequence[float]
-    ) -> Float[np.ndarray, "*shape"]:
+    def __call__(self, c: Coefficients, t: float | Sequence[float]) -> Float[np.ndarray, "*shape"]:
         """Cell averages at time t, shape (batch, n); for a list of times, (batch, times, n).
 
         Args:
@@ -88,7 +89,7 @@ class MinimumPrinciple:
         u = self._averages(c, checked_times(t), self.candidates)
         return u[:, 0] if np.ndim(t) == 0 else u
 
-    def solve(self, c: Complex[np.ndarray, "batch modes"], t: float | Sequence[float]) -> Solution:
+    def solve(self, c: Coefficients, t: float | Sequence[float]) -> Solution:
         """Cell averages at the times t, with an error estimate for each sample."""
         times = checked_times(t)
         u = self._averages(c, times, self.candidates)
@@ -111,7 +112,7 @@ class MinimumPrinciple:
         return Solution(u, error)
 
     def _averages(
-        self, c: Complex[np.ndarray, "batch modes"], times: list[float], candidates: int
+        self, c: Coefficients, times: list[float], candidates: int
     ) -> Float[np.ndarray, "batch times n"]:
         if self.candidates < 8 * c.shape[1]:
             raise ValueError(
@@ -127,9 +128,7 @@ class MinimumPrinciple:
                 u[:, i] = np.diff(potential(c, t, candidates)) * self.n
         return u
 
-    def _periodic(
-        self, c: Complex[np.ndarray, "batch modes"], t: float, candidates: int
-    ) -> Float[np.ndarray, "batch n+1"]:
+    def _periodic(self, c: Coefficients, t: float, candidates: int) -> Ends:
         """V at the ends of the cells, up to a constant: that of w plus m x."""
         edges, mean = np.arange(self.n + 1) / self.n, np.real(c[:, 0])
         potential, table = _antiderivatives(c, candidates)
@@ -146,9 +145,7 @@ class MinimumPrinciple:
         v[:, -1] = v[:, 0]  # w has no mean
         return v + mean[:, None] * edges
 
-    def _outflow(
-        self, c: Complex[np.ndarray, "batch modes"], t: float, candidates: int
-    ) -> Float[np.ndarray, "batch n+1"]:
+    def _outflow(self, c: Coefficients, t: float, candidates: int) -> Ends:
         """V at the ends of the cells: the smallest of those of the field and of two constants."""
         x = np.arange(self.n + 1) / self.n
         potential, table = _antiderivatives(c, candidates)
@@ -162,9 +159,7 @@ class MinimumPrinciple:
         return np.where(constant[1] > 1, np.minimum(v, beyond), v)
 
 
-def _antiderivatives(
-    c: Complex[np.ndarray, "batch modes"], n: int
-) -> tuple[Complex[np.ndarray, "batch modes"], Float[np.ndarray, "batch n+1"]]:
+def _antiderivatives(c: Coefficients, n: int) -> tuple[Coefficients, Ends]:
     """Coefficients of U₀ as `fourier_sums` takes them, without their constant, and U₀ at i/n."""
     periodic = c.astype(complex)
     periodic[:, 1:] /= 2j * np.pi * np.arange(1, c.shape[1])

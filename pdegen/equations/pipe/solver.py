@@ -22,6 +22,9 @@ _MOST = 20  # steps of Newton's method
 _FLAT, _SMALL = 1e-11, 1e-8  # relative residual that is enough; where rounding stops its fall
 _LARGE = 1e6  # a residual from which Newton's method does not come back
 
+Nodes = Float[Array, "batch 2 lines nodes"]
+Centre = Float[Array, "batch lines"]
+
 
 class Converged(NamedTuple):
     """Flows that satisfy the discrete equations."""
@@ -58,10 +61,7 @@ class Pipe:
     gauss: int = 4
 
     def solve(
-        self,
-        centre: Float[Array, "batch lines"],
-        start: PipeFlow | None = None,
-        force: Float[Array, "batch 2 lines nodes"] | None = None,
+        self, centre: Centre, start: PipeFlow | None = None, force: Nodes | None = None
     ) -> Converged:
         """The flow through pipes with these centre lines: y at x = 0, length/2columns, ... length.
         It begins at a flow near the solution, whose values at the inlet and on the walls are kept,
@@ -110,14 +110,14 @@ class Pipe:
             "the pipe bends too far",
         )
 
-    def improved(self, centre: Float[Array, "batch lines"], flow: PipeFlow) -> PipeFlow:
+    def improved(self, centre: Centre, flow: PipeFlow) -> PipeFlow:
         """A flow after one step of Newton's method, which squares its distance to the solution.
         Raises SolveError if a matrix is singular."""
         gradients = self.mesh.gradients(centre)
         change = self._step(flow, gradients, *self._residual(flow, gradients))
         return PipeFlow(flow.velocity + change.velocity, flow.pressure + change.pressure)
 
-    def straight(self, centre: Float[Array, "batch lines"]) -> PipeFlow:
+    def straight(self, centre: Centre) -> PipeFlow:
         """What flows through a straight pipe, for as many samples."""
         eta = np.linspace(-0.5, 0.5, 2 * self.rows + 1)
         velocity = np.zeros((2, 2 * self.columns + 1, 2 * self.rows + 1))
@@ -128,15 +128,13 @@ class Pipe:
         both = (xp.stack([constant(one, centre)] * n) for one in (velocity, pressure))
         return PipeFlow(*both)
 
-    def rates(self, flow: PipeFlow) -> Float[Array, "batch lines"]:
+    def rates(self, flow: PipeFlow) -> Centre:
         """The flow through the sections x = const, by Simpson's rule, which is exact."""
         weights = np.full(2 * self.rows + 1, 2.0)
         weights[1::2], weights[[0, -1]] = 4, 1
         return flow.velocity[:, 0] @ constant(weights / (6 * self.rows), flow.velocity)
 
-    def divergence(
-        self, velocity: Float[Array, "batch 2 lines nodes"], centre: Float[Array, "batch lines"]
-    ) -> Float[Array, "batch columns+1 rows+1"]:
+    def divergence(self, velocity: Nodes, centre: Centre) -> Float[Array, "batch columns+1 rows+1"]:
         """∫ ψ div u of the functions ψ of the pressure, over ∫ψ."""
         batch, n, m = centre.shape[0], self.columns, self.rows
         du = self.mesh.slopes(velocity, self.mesh.gradients(centre))
@@ -147,9 +145,7 @@ class Pipe:
                 weight[a : a + n, b : b + m] += self.mesh.area / 4
         return self.mesh.corners(parts, batch) / constant(weight, centre)
 
-    def residual(
-        self, flow: PipeFlow, centre: Float[Array, "batch lines"]
-    ) -> Float[Array, "batch 2 lines nodes"]:
+    def residual(self, flow: PipeFlow, centre: Centre) -> Nodes:
         """What is left of the equations of momentum, relative to the norm of the force of a
         straight pipe's pressure."""
         return self._residual(flow, self.mesh.gradients(centre))[0] / self._scale
@@ -170,7 +166,7 @@ class Pipe:
 
     def _residual(
         self, flow: PipeFlow, gradients: Array
-    ) -> tuple[Float[Array, "batch 2 lines nodes"], Float[Array, "batch columns+1 rows+1"]]:
+    ) -> tuple[Nodes, Float[Array, "batch columns+1 rows+1"]]:
         """Right sides of the equations of momentum, where the velocity is free, and of mass."""
         xp, (batch, n, points) = array_namespace(gradients), gradients.shape[:3]
         weights, _, phi, _, _, psi = self.mesh.basis(gradients)

@@ -17,6 +17,8 @@ _SMALLEST = 1e-3  # step over the first one: below it a block is crushed, and wo
 # 101 points; on fewer it is less (`python -m tests.validation.plasticity errors`).
 _LEFT = 0.5
 
+Displacement = Float[np.ndarray, "frames 2 nx ny"]
+
 
 @dataclass(frozen=True)
 class Metal:
@@ -70,7 +72,7 @@ class Billet:
 class Frames(NamedTuple):
     """A forging at equal intervals of time, from 0 on."""
 
-    u: Float[np.ndarray, "frames 2 nx ny"]  # displacement, mm
+    u: Displacement  # displacement, mm
     # of the floor, N for a block that is 1 mm thick, in the last tenth before each frame
     force: Float[np.ndarray, " frames"]
     # work, plastic, elastic, kinetic: work of the die and where it went, N mm
@@ -211,9 +213,7 @@ class Forging:
         """The same on elements twice as large."""
         return replace(self, block=self.block.coarser())
 
-    def difference(
-        self, u: Float[np.ndarray, "frames 2 nx ny"], other: Float[np.ndarray, "frames 2 nx ny"]
-    ) -> float:
+    def difference(self, u: Displacement, other: Displacement) -> float:
         """Relative L² difference of two displacements at the nodes of this block, over all frames;
         `other` may be of a finer one."""
         every = [
@@ -237,7 +237,7 @@ class Forging:
         )
 
 
-def centred(frames: Frames) -> Float[np.ndarray, "frames 2 nx ny"]:
+def centred(frames: Frames) -> Displacement:
     """The displacement without its drift."""
     u = frames.u.copy()
     u[:, 0] -= frames.drift[:, None, None]
