@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from pdegen.making.engines import pool
-from pdegen.making.label_error import TABLE, key, measured, table
+from pdegen.making.measured import TABLE, key, measured, table
 from pdegen.recipe import load_recipe, recipe_folder, recipe_names
 
 

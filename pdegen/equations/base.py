@@ -56,6 +56,8 @@ class Problem(Strict):
     algorithm: ClassVar[int] = 1
     takes_device: ClassVar[bool] = False  # whether `solve` can use a device of PyTorch
     compared: ClassVar[int] = 0  # the first samples, whose labels are compared to a reference
+    at_once: ClassVar[int] = sys.maxsize  # samples that NumPy solves together: bounds their arrays
+    compiled: ClassVar[bool] = False  # whether Numba compiles what solves with NumPy
 
     resolution: Count
 
@@ -150,11 +152,6 @@ class Problem(Strict):
                 `samples`, or by its number.
         """
 
-    @property
-    def at_once(self) -> int:
-        """Samples that NumPy solves together: bounds the float64 arrays beside the shard itself."""
-        return sys.maxsize
-
     def solve_in_blocks(
         self, seed: int, samples: range, device: str | None = None
     ) -> dict[str, Array]:
@@ -208,11 +205,6 @@ class Problem(Strict):
             SolveError: If one cannot be solved.
         """
         raise NotImplementedError
-
-    @property
-    def compiled(self) -> bool:
-        """Whether Numba compiles what solves with NumPy."""
-        return False
 
     def software(self, device: str | None = None) -> dict[str, str]:
         """Names and versions of the packages that compute its samples, beside NumPy.

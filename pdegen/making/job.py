@@ -12,9 +12,8 @@ import numpy as np
 
 from pdegen.equations.registry import source_of
 from pdegen.making.contents import compute, layout, probe
-from pdegen.making.label_error import label_error
+from pdegen.making.measured import label_error, sampled_inputs
 from pdegen.making.pools import Pool
-from pdegen.making.sampled_inputs import sampled_inputs
 from pdegen.recipe import Recipe, fingerprint_of
 from pdegen.schema import SchemaError
 from pdegen.store.format import job_of

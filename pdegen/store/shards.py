@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pdegen.store.arrays import Array, Values
-from pdegen.store.decoding import GROUP_BYTES, adjacent, decode, index_bytes, spans
+from pdegen.store.chunks import GROUP_BYTES, adjacent, decode, index_bytes, spans
 from pdegen.store.objects import Objects
 from pdegen.store.record import Record
 

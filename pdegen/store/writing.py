@@ -15,8 +15,8 @@ import numpy as np
 from pdegen.store.arrays import MetadataError
 from pdegen.store.card import documents
 from pdegen.store.checking import fixed_keys, summary_of
+from pdegen.store.chunks import encoded_shard
 from pdegen.store.description import parse
-from pdegen.store.encoding import encoded_shard
 from pdegen.store.format import BEGUN, ROOT
 from pdegen.store.layout import Layout
 from pdegen.store.objects import Objects

@@ -15,7 +15,7 @@ from pdegen.making.contents import layout
 from pdegen.recipe import Recipe
 from pdegen.store.arrays import Array, Metadata
 from pdegen.store.checking import inspect
-from pdegen.store.encoding import encoded_shard
+from pdegen.store.chunks import encoded_shard
 from pdegen.store.format import ROOT
 from pdegen.store.record import sample_moments
 from pdegen.store.variables import Variable

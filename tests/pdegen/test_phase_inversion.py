@@ -7,12 +7,11 @@ import pytest
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.equations.darcy.inversion import inversions, phase_levels
+from pdegen.equations.darcy.inversion import inversions, noise_level, phase_levels
 from pdegen.inverse import level_set
 from pdegen.inverse.covariance import Covariance, ModelError
 from pdegen.inverse.gauss_newton import newton_step
 from pdegen.inverse.level_set import LevelSet
-from pdegen.inverse.noise_level import noise_level
 from pdegen.inverse.phases import PhaseInversion
 from pdegen.inverse.prior import Prior
 from pdegen.inverse.setting import Setting

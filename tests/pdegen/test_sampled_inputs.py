@@ -11,8 +11,8 @@ import pytest
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.making.generate import generate
-from pdegen.making.sampled_inputs import difference
-from pdegen.numerics.interpolant import interpolated
+from pdegen.making.measured import difference
+from pdegen.numerics.spectral import interpolated
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.shipped import recipe_names
 from pdegen.store.reading import Store

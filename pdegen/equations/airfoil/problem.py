@@ -95,6 +95,8 @@ class Sections(Problem):
     """
 
     algorithm: ClassVar[int] = 3  # the vortex of the lift outside; the error by Richardson
+    at_once: ClassVar[int] = 1
+    compiled: ClassVar[bool] = True
 
     equation: Literal["airfoil"]
     mach: Annotated[float, Field(ge=0.1, le=0.9)]
@@ -211,14 +213,6 @@ class Sections(Problem):
             "status": 0,
         }
         return {name: np.array([value]) for name, value in values.items()}
-
-    @property
-    def compiled(self) -> bool:
-        return True
-
-    @property
-    def at_once(self) -> int:
-        return 1
 
     def law(self) -> Law:
         return airfoil_law(self.stream, self.resolution, self.design.places, self.solver.tolerance)

@@ -21,7 +21,7 @@ from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, first
 from pdegen.numerics.failure import SolveError
-from pdegen.numerics.interpolant import interpolated
+from pdegen.numerics.spectral import interpolated
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.schema import Coefficient, Count, InverseLength, Positive, SchemaError, Size, Strict
 from pdegen.store.format import Drawing, Physics
@@ -104,6 +104,7 @@ class Burgers(Problem):
     """
 
     takes_device: ClassVar[bool] = True
+    at_once: ClassVar[int] = 16
 
     equation: Literal["burgers"]
     viscosity: Coefficient
@@ -201,11 +202,7 @@ class Burgers(Problem):
         }
 
     @property
-    def at_once(self) -> int:
-        return 16
-
-    @property
-    def compiled(self) -> bool:
+    def compiled(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return isinstance(self.solver, ETDRK4Method)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -102,9 +102,7 @@ class PublishedMethod(Strict):
 
     method: Literal["published-splines"]
 
-    @property
-    def refinement(self) -> int:
-        return 1
+    refinement: ClassVar[int] = 1
 
     def build(self, n: int) -> PublishedScheme:
         from pdegen.equations.darcy.published import PublishedScheme

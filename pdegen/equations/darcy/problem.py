@@ -108,9 +108,7 @@ class LogNormalCoefficient(Strict):
     kind: Literal["log-normal"]
     scale: Positive = 1.0
 
-    @property
-    def phases(self) -> None:
-        return None
+    phases: ClassVar[None] = None
 
     @property
     def sentence(self) -> str:
@@ -137,6 +135,7 @@ class Darcy(Problem):
     algorithm: ClassVar[int] = 2  # sums sines by FFT where that is faster
     takes_device: ClassVar[bool] = True
     compared: ClassVar[int] = 4
+    at_once: ClassVar[int] = 4
 
     equation: Literal["darcy"]
     source: Annotated[float, Field(allow_inf_nan=False)] = 1.0
@@ -239,10 +238,6 @@ class Darcy(Problem):
         if row is not None:
             raise SolveError(row, "u is not finite")
         return {"a": a, "u": u, "residual": solution.residual}
-
-    @property
-    def at_once(self) -> int:
-        return 4
 
     def software(self, device: str | None = None) -> dict[str, str]:
         """Labels are compared to finite volumes, which Numba compiles."""

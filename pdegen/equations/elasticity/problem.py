@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from jaxtyping import Float
@@ -82,9 +82,7 @@ class LinearMaterial(Strict):
     young: _Size
     poisson: Annotated[float, Field(ge=0, le=0.5)] = 0.5
 
-    @property
-    def steps(self) -> int:
-        return 1
+    steps: ClassVar[int] = 1
 
     @property
     def sentence(self) -> str:
@@ -163,6 +161,8 @@ class Elasticity(Problem):
         material: What the sheet is made of.
     """
 
+    at_once: ClassVar[int] = 4
+
     equation: Literal["elasticity"]
     traction: _Size
     resolution: Annotated[Count, Field(ge=_ACROSS, le=1200, multiple_of=_ACROSS)]
@@ -230,10 +230,6 @@ class Elasticity(Problem):
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
         return self.labels(self.void.build().theta(seed, samples))
-
-    @property
-    def at_once(self) -> int:
-        return 4
 
     def labels(self, theta: Float[np.ndarray, "batch 2K"]) -> dict[str, np.ndarray]:
         """The values of samples that have these numbers. Raises SolveError if a void leaves the

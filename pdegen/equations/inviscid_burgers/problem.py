@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -78,6 +78,9 @@ class InviscidBurgers(Problem):
         initial: Law of the initial values.
         solver: How samples are solved.
     """
+
+    at_once: ClassVar[int] = 16
+    compiled: ClassVar[bool] = True
 
     equation: Literal["inviscid-burgers"]
     boundary: str
@@ -161,14 +164,6 @@ class InviscidBurgers(Problem):
             "theta": theta,
             "error": error,
         }
-
-    @property
-    def compiled(self) -> bool:
-        return True
-
-    @property
-    def at_once(self) -> int:
-        return 16
 
     def law(self) -> Law:
         periodic = self.boundary == "periodic"

@@ -136,6 +136,8 @@ class Plasticity(Problem):
     """
 
     algorithm: ClassVar[int] = 2  # steps that are stable for sheared elements; the error's factor
+    at_once: ClassVar[int] = 1
+    compiled: ClassVar[bool] = True
 
     equation: Literal["plasticity"]
     resolution: Annotated[Count, Field(ge=11, le=2001)]
@@ -329,14 +331,6 @@ class Plasticity(Problem):
             "z": z,
             **{name: np.array([value]) for name, value in values.items()},
         }
-
-    @property
-    def compiled(self) -> bool:
-        return True
-
-    @property
-    def at_once(self) -> int:
-        return 1
 
     def law(self) -> Law:
         return plasticity_law(

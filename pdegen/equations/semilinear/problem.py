@@ -360,11 +360,11 @@ class SemilinearProblem(Problem):
         return store if self.terms.diagonal else store | {"step": found.step}
 
     @property
-    def at_once(self) -> int:
+    def at_once(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return max(1, _VALUES // self.needed)
 
     @property
-    def compiled(self) -> bool:
+    def compiled(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return not self.terms.diagonal
 
     def law(self) -> Law:

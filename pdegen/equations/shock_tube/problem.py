@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float
@@ -90,6 +90,8 @@ class ShockTubes(Problem):
         resolution: Cells of the output.
         initial: Law of the initial states.
     """
+
+    at_once: ClassVar[int] = 16
 
     equation: Literal["shock-tube"]
     gamma: Annotated[float, Field(gt=1, le=1000)] = 1.4
@@ -200,10 +202,6 @@ class ShockTubes(Problem):
             "residual": star.residual,
             "iterations": star.iterations,
         }
-
-    @property
-    def at_once(self) -> int:
-        return 16
 
     def law(self) -> Law:
         (grid,) = self.domain.grids

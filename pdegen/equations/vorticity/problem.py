@@ -21,8 +21,8 @@ from pdegen.law.check import Law
 from pdegen.law.follows import Evolved
 from pdegen.numerics.device import Array, empty, first
 from pdegen.numerics.failure import SolveError
-from pdegen.numerics.interpolant import interpolated
 from pdegen.numerics.semilinear import Semilinear
+from pdegen.numerics.spectral import interpolated
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.torus import TorusGaussianField
 from pdegen.schema import Coefficient, Count, InverseLength, Positive, Size, Strict, Tolerance
@@ -107,6 +107,8 @@ class Vorticity(Problem):
 
     takes_device: ClassVar[bool] = True
     algorithm: ClassVar[int] = 2  # the error in space is that of a finer grid
+    at_once: ClassVar[int] = 8
+    compiled: ClassVar[bool] = True
 
     equation: Literal["vorticity"]
     viscosity: Coefficient
@@ -248,14 +250,6 @@ class Vorticity(Problem):
             "budget": violation,
             "step": found.step,
         }
-
-    @property
-    def compiled(self) -> bool:
-        return True
-
-    @property
-    def at_once(self) -> int:
-        return 8
 
     def _restricted(self, torus: Torus, w: Array) -> Array:
         """The values at the output points, in float32."""

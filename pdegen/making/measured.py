@@ -1,4 +1,5 @@
-"""The error of a recipe's labels, as a store states it: known beforehand, or found by workers."""
+"""What is measured of a store's samples: the error of labels, known beforehand or found by workers,
+and what it means where points do not determine inputs."""
 
 from __future__ import annotations
 
@@ -8,10 +9,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from pdegen.equations.base import Problem, SampleError
 from pdegen.making.pools import Pool
+from pdegen.numerics.failure import SolveError
 from pdegen.recipe import Recipe, recipe_folder
 
+_COMPARED = 4  # the first samples, whose labels are compared to those of interpolants
 TABLE = "label_errors.json"  # beside the recipes; `python -m benchmarks.label_errors` writes it
 
 
@@ -62,3 +67,33 @@ def _of_sample(problem: Problem, seed: int, sample: int) -> float | None:
         return float(f"{problem.label_error(seed, sample):.4g}")
     except SampleError:
         return None
+
+
+def sampled_inputs(recipe: Recipe, workers: Pool) -> dict[str, Any]:
+    """The attribute `sampled_inputs`, or nothing where the stored values determine the inputs.
+
+    n points determine a function of wave numbers up to m where n is at least 2m + 1. On fewer
+    points many functions have the same values, and the label is that of one of them. What this
+    means is measured on the first samples: the relative L² difference of the label to the solution
+    for the trigonometric interpolant of the stored input, to three digits.
+    """
+    problem = recipe.problem
+    modes, points = problem.input_modes, problem.resolution
+    if modes is None or points >= 2 * modes + 1:
+        return {}
+    samples = range(min(_COMPARED, recipe.samples))
+    task = partial(difference, problem, recipe.seed)
+    found = dict(workers.run(task, samples))
+    measured = [found[i] for i in samples if found[i] is not None]
+    return {"sampled_inputs": {"points": points, "modes": modes, "relative_l2": measured}}
+
+
+def difference(problem: Problem, seed: int, sample: int) -> float | None:
+    """Of one sample; None where one of both cannot be solved."""
+    try:
+        values = problem.compute(seed, range(sample, sample + 1))
+        other = problem.of_interpolant(values["a"].astype(np.float64))
+    except (SampleError, SolveError):
+        return None
+    label = values["u"].astype(np.float64)
+    return float(f"{np.linalg.norm(label - other) / np.linalg.norm(label):.3g}")
