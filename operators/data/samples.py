@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from operators.data.batch import NAMES, Batch, Channel
 from operators.data.examples import Examples
-from operators.data.loader import loader
 from operators.data.reading import Blocks, Perturbation, Reader, Resident, Rows, values_in
 from operators.data.store import DataError
 from pdegen.domains import Box, Domain
 from pdegen.store.format import Axis
+
+if TYPE_CHECKING:
+    from operators.data.samples import Samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,3 +290,31 @@ def quadrature(domain: Domain) -> Float[Tensor, " *grid"] | None:
     if np.ptp(weights) <= 1e-6 * weights.max():
         return None
     return torch.from_numpy((weights / weights.mean()).astype(np.float32))
+
+
+class Epochs(IterableDataset[Batch]):
+    """An epoch each time it is iterated."""
+
+    def __init__(self, samples: Samples, batch: int, shuffle: bool, seed: int) -> None:
+        self.samples, self.batch, self.shuffle, self.seed = samples, batch, shuffle, seed
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        count = len(self.samples)
+        return count // self.batch if self.shuffle else -(-count // self.batch)
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        samples = self.samples
+        batches = (
+            samples.batches(self.seed, epoch, self.batch)
+            if self.shuffle
+            else samples.parts(self.batch)
+        )
+        with closing(batches):
+            yield from batches
+
+
+def loader(samples: Samples, batch: int, shuffle: bool, seed: int) -> DataLoader[Batch]:
+    """Batches of epoch after epoch; files are read by threads of this process."""
+    return DataLoader(Epochs(samples, batch, shuffle, seed), batch_size=None)

@@ -25,6 +25,7 @@ from operators.nn.neighbours import (
     within_box,
 )
 from operators.nn.pointwise import mlp
+from operators.nn.resample import joined, windows
 from operators.nn.tokens import (
     Positions,
     Real,
@@ -36,7 +37,6 @@ from operators.nn.tokens import (
     sinusoids,
     split,
 )
-from operators.nn.windows import joined, windows
 
 _EXAMPLES = "GAOT, released examples, which have the same settings in all; the count is not printed"
 _READING = "not published: the settings of the released examples"

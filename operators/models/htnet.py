@@ -15,11 +15,10 @@ from torch import Tensor, nn
 
 from operators.base import MESHES, Function, Mask, Points, Preset, Targets, at_least, check_input
 from operators.nn.pointwise import Convolution, mlp, start_truncated
-from operators.nn.resample import stretched
+from operators.nn.resample import joined, stretched, windows
 from operators.nn.slices import Block
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d
 from operators.nn.tokens import Coordinates, PointOperator, Positions, check_heads
-from operators.nn.windows import joined, windows
 
 _PADDED = {"padding_points": 5}
 _OURS = "ours: the settings of Darcy without stride"

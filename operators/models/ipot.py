@@ -16,9 +16,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import Preset, at_least
-from operators.nn.cross import CrossAttention
 from operators.nn.pointwise import GEGLU
-from operators.nn.tokens import Positions, Real, TokenOperator, TokenPoints, Tokens, check_heads
+from operators.nn.tokens import (
+    CrossAttention,
+    Positions,
+    Real,
+    TokenOperator,
+    TokenPoints,
+    Tokens,
+    check_heads,
+)
 
 # the result times this: published; Adam then learns as if the rate of the last maps were smaller
 _SCALE = 0.1

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from operators.base import Preset, at_least
 from operators.nn.attention import over_points
-from operators.nn.cross import CrossAttention
 from operators.nn.pointwise import ResidualMLP, mlp
 from operators.nn.tokens import (
     Coordinates,
+    CrossAttention,
     Positions,
     Real,
     TokenOperator,

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from operators.base import MESHES, Function, Preset, at_least
-from operators.nn.cross import CrossAttention
 from operators.nn.pointwise import Convolution, mlp, start_truncated
 from operators.nn.tokens import (
     Coordinates,
+    CrossAttention,
     FieldOperator,
     Positions,
     Real,

@@ -17,6 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from operators.base import MESHES, Function, Mask, Points, Preset, Targets, at_least, check_input
 from operators.nn.nonuniform import Deformation, NonuniformConv, Transform
 from operators.nn.pointwise import mlp
+from operators.nn.resample import joined, windows
 from operators.nn.tokens import (
     Coordinates,
     Positions,
@@ -29,7 +30,6 @@ from operators.nn.tokens import (
     split,
 )
 from operators.nn.unet import Norm, PooledUNet
-from operators.nn.windows import joined, windows
 
 _LIBRARY = "Neural-Solver-Library (db942b72)"
 _MESH = {"coordinates": "none", "width": 32}

@@ -16,10 +16,9 @@ from numpy.polynomial.legendre import leggauss, legvander
 from torch import Tensor, nn
 
 from operators.base import MESHES, Function, Preset, at_least
-from operators.nn.resample import stretched
+from operators.nn.resample import joined, stretched, windows
 from operators.nn.spectral import complex_products, convolved, line_modes, line_of
 from operators.nn.tokens import Coordinates, FieldOperator, Positions, Real
-from operators.nn.windows import joined, windows
 
 _PLANE = {"channels": 4, "modes": 12, "depth": 4}
 _OURS = "ours: the settings of Darcy"

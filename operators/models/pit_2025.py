@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from operators.base import Function, Mask, Points, Preset, Targets, at_least, check_input
 from operators.nn.grids import for_each_axis
-from operators.nn.normalization import InstanceNorm
-from operators.nn.pointwise import mlp
+from operators.nn.pointwise import InstanceNorm, mlp
 from operators.nn.position import PositionAverage, SquaredDistance, check_localities
 from operators.nn.tokens import Coordinates, PointOperator, Positions, flattened, mesh
 

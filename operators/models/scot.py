@@ -26,9 +26,8 @@ from operators.base import (
 )
 from operators.nn.pointwise import mlp
 from operators.nn.precision import widened
-from operators.nn.resample import resized
+from operators.nn.resample import joined, resized, windows
 from operators.nn.tokens import check_heads, merged, split
-from operators.nn.windows import joined, windows
 
 Field = Float[Tensor, "batch n n c"]
 Times = Float[Tensor, "batch 1"]

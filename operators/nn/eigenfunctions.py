@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.nn.normalization import BatchNorm
+from operators.nn.pointwise import BatchNorm
 from operators.nn.tokens import Real
 
 Values = Float[Tensor, "batch n width"]

@@ -25,13 +25,12 @@ from operators.training.checkpoint import (
     saving_state,
 )
 from operators.training.evaluate import errors_of, scores
-from operators.training.files import DamagedError, read_lines, write_lines
+from operators.training.files import DamagedError, Writer, read_lines, write_lines
 from operators.training.memory import is_out_of_memory, keep_memory
 from operators.training.ranks import ALONE, Ranks
 from operators.training.settings import Settings
 from operators.training.soap import SOAP
 from operators.training.step import AS_WRITTEN, Acceleration, Step
-from operators.training.writer import Writer
 from operators.transforms import Predictor
 
 

@@ -14,7 +14,6 @@ import traceback
 from pdegen.reasons import reason
 from pipelines.cli import (  # noqa: F401 (they add commands)
     benchmarks,
-    comparing,
     exchange,
     inspecting,
     lists,

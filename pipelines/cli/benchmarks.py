@@ -30,7 +30,7 @@ from pipelines.cli.trainings import Launch, command_line
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
     from pipelines.declared.benchmark import Benchmark
-    from pipelines.declared.profile import Profile
+    from pipelines.declared.entries import Profile
     from pipelines.studies.benchmark import BenchmarkRun
 
 Words = list[str] | None
@@ -89,7 +89,7 @@ def benchmark_command(
 ) -> None:
     """Train operators on datasets at one protocol or two, and write one table of the results."""
     from pipelines.declared.benchmark import load_benchmark
-    from pipelines.declared.profile import Profile
+    from pipelines.declared.entries import Profile
     from pipelines.reports.benchmark_report import write_benchmark_report
 
     how = Launch(workers, device, resume, overwrite, scheduler)
@@ -180,7 +180,7 @@ def _without(words: list[str], *options: str) -> list[str]:
 
 def _profile(profile: "Profile", quick: bool, out: Path | None, how: Launch) -> None:
     from pipelines.declared.benchmark import load_quick_profile
-    from pipelines.reports.profile_report import write_profile_report
+    from pipelines.reports.studies import write_profile_report
     from pipelines.studies.profile import HOLDING, ProfileRun
 
     profile = load_quick_profile(profile) if quick else profile

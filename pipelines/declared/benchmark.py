@@ -20,11 +20,9 @@ from pdegen.schema import (
     near,
     read_toml,
 )
-from pipelines.declared.entries import Dataset, Entry, Protocols, Quick
+from pipelines.declared.entries import Dataset, Entry, Profile, Protocols, Quick
 from pipelines.declared.experiment import Experiment
-from pipelines.declared.profile import Profile
-from pipelines.declared.shipped import file_of
-from pipelines.declared.slugs import check_slugs, slug
+from pipelines.declared.shipped import check_slugs, file_of, slug
 
 WIDTHS = ("width", "channels")  # what operators call it; the first that one has
 _Values = Annotated[list[Any], Field(min_length=1)]

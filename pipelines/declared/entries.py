@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pdegen.schema import Count, Strict
+from pdegen.schema import Count, Name, Strict
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.declared.registry import ModelSpec
 from pipelines.declared.training import Protocol
@@ -104,3 +104,35 @@ class Quick(Strict):
     seeds: Count | None = None
     protocols: Protocols | None = None
     search: bool = True
+
+
+class Profiled(Strict):
+    """An operator of a profile.
+
+    Args:
+        model: The operator.
+        published: What was published of it, in words.
+    """
+
+    model: ModelSpec
+    published: str = ""
+
+
+class Profile(Strict):
+    """Operators on random functions of one variable.
+
+    Args:
+        name, summary: For people.
+        differs: What differs from what is published.
+        points, batch: Grid points, and samples in a step.
+        operators: By the names that the table shows.
+        quick: The name of its small version, where there is one.
+    """
+
+    name: Name
+    summary: str
+    differs: str = ""
+    quick: str = ""
+    points: Count
+    batch: Count
+    operators: Annotated[dict[str, Profiled], Field(min_length=1)]

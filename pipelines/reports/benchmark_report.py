@@ -20,7 +20,7 @@ from operators.transforms import Predictor
 from pdegen.store.reading import open_sealed
 from pipelines.declared.benchmark import Case
 from pipelines.declared.experiment import Experiment
-from pipelines.declared.slugs import slug
+from pipelines.declared.shipped import slug
 from pipelines.reports import samples
 from pipelines.reports import study_charts as charts
 from pipelines.reports.benchmark_pictures import against_costs, learning
@@ -30,11 +30,11 @@ from pipelines.reports.benchmark_table import (
     costs_of,
     csv_file,
     errors_of,
+    measure_tables,
     without_empty,
 )
 from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.figures import picture
-from pipelines.reports.measure_tables import measure_tables
 from pipelines.reports.pictures import Tested, functions_of
 from pipelines.reports.studies import Facts, error, of_data, reproduction, write_tables
 from pipelines.reports.wording import duration, listed, part_of, points, scientific, settings

@@ -1,7 +1,9 @@
 """A report's content, and its forms: one HTML page, Markdown, pictures and tables for papers."""
 
 import csv
+import hashlib
 import io
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,9 +17,8 @@ from latex2mathml.converter import convert
 from operators.training.files import write
 from pdegen.markdown import escaped, visible
 from pdegen.owned import is_ours
-from pipelines.declared.slugs import slug
+from pipelines.declared.shipped import slug
 from pipelines.reports import latex, palette
-from pipelines.reports.scripts import POLICY, SCRIPT
 from pipelines.reports.wording import Number
 
 # what a report writes beside its page; those of an earlier report are removed
@@ -231,3 +232,10 @@ def _table(table: Table) -> str:
 
 def _row(words: Iterable[str]) -> str:
     return f"| {' | '.join(map(escaped, words))} |"
+
+
+SCRIPT = (Path(__file__).parent / "report.js").read_text("utf-8")
+_DIGEST = b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+POLICY = (
+    f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{_DIGEST}'"
+)

@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.data import Map, Samples
-from pdegen.store.reading import Store
+from pdegen.store.reading import Store, open_sealed
 from pipelines.declared.experiment import Experiment
+from pipelines.runs.data import Source
 from pipelines.runs.finished import FinishedRun
 from pipelines.runs.interfaces import agreement
 
@@ -108,3 +109,24 @@ def _measured(run: FinishedRun, prediction: torch.Tensor) -> Measured:
     if values is None:
         return Measured(errors)
     return Measured(errors, *agreement(prediction[..., 0].numpy(), truth[..., 0].numpy(), values))
+
+
+_SOLVED = "u"  # what `error` and `label_error` of a store are of
+
+
+def label_error(source: Source) -> float | None:
+    """Mean relative L² error of the labels: over the test split where the solver states one for
+    each sample, else over the samples that were compared to a reference.
+
+    None where the store states none, as of exact solutions, or what is learned is not the solution.
+    """
+    names, store = source.experiment.variables[1], open_sealed(source.url)
+    if _SOLVED not in ((names,) if isinstance(names, str) else names):
+        return None
+    if "error" in store.variables:
+        test = range(*store.said.splits["test"])
+        values = np.asarray(store.values("error", test))
+        values = values[np.isfinite(values)]
+        return float(np.mean(values)) if len(values) else None
+    measured = store.said.label_error
+    return float(np.mean(measured.relative_l2)) if measured else None

@@ -28,7 +28,7 @@ from pipelines.runs.folder import (
 from pipelines.runs.predictions import MEAN, PREDICTIONS
 from pipelines.runs.reproduction import toml
 from pipelines.runs.tracked import TRACKING, forget
-from pipelines.tracking.table import TABLE
+from pipelines.tracking.tracker import TABLE
 
 _FILES = (  # of a run; the state goes first, for a run without one starts anew
     "state.pt",

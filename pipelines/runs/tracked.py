@@ -11,9 +11,8 @@ from typing import Any
 from operators.training.files import read_json, write_json
 from operators.training.fit import Epoch, Stopped, read_history
 from pipelines.tracking.following import Following
-from pipelines.tracking.table import TABLE, write_table
 from pipelines.tracking.tensorboard import FOLDER, event_files
-from pipelines.tracking.tracker import TrackedRun, Tracker, rows_of
+from pipelines.tracking.tracker import TABLE, TrackedRun, Tracker, rows_of, write_table
 
 TRACKING = "tracking.json"  # what the run is called in trackers
 _KEPT = (TABLE, "experiment.toml", "scores.json", "report.html", "report.md")

@@ -18,14 +18,13 @@ from operators.training.fit import Epoch, TrainingError, read_history
 from operators.training.step import AS_WRITTEN, Acceleration
 from pdegen.schema import SchemaError
 from pipelines.declared.benchmark import Benchmark, Case
-from pipelines.declared.slugs import slug
-from pipelines.runs.baselines import TRIVIAL
+from pipelines.declared.shipped import slug
+from pipelines.runs.baselines import TRIVIAL, label_error
 from pipelines.runs.checks import check_training
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run, provenance, scored, trivial_scores
 from pipelines.runs.folder import Holding, RunError
 from pipelines.runs.keys import experiment_key
-from pipelines.runs.label_error import label_error
 from pipelines.runs.measures import measures_of
 from pipelines.runs.score import Score
 from pipelines.studies.cases import cases_on, nothing_left

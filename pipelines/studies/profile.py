@@ -12,7 +12,7 @@ from operators.norms import RelativeL2
 from operators.registry import build_operator
 from operators.training.memory import is_out_of_memory
 from pdegen.schema import SchemaError
-from pipelines.declared.profile import Profile
+from pipelines.declared.entries import Profile
 from pipelines.runs.evaluation import provenance
 from pipelines.runs.folder import Holding
 from pipelines.studies.cost import step_cost

@@ -1,9 +1,12 @@
 """What trackers are: functions that show the epochs of a training in another tool."""
 
+import csv
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from operators.training.files import write
 from operators.training.fit import Epoch
 
 MetricRow = tuple[int, Mapping[str, float]]  # step, values by name; a step is an epoch, from 1 on
@@ -63,3 +66,20 @@ def flat(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:
         elif value is not None:
             found[f"{prefix}{key}"] = value
     return found
+
+
+TABLE = "history.csv"
+
+
+def write_table(folder: Path, history: Sequence[Epoch]) -> None:
+    """Let history.csv appear whole: epoch, loss, score, lr, seconds; a row for each epoch, numbers
+    with as many digits as distinguish them.
+
+    Raises:
+        OSError: If it cannot be written; what was there before is left.
+    """
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(("epoch", *METRICS))
+    rows.writerows([epoch.epoch, *(getattr(epoch, name) for name in METRICS)] for epoch in history)
+    write(folder / TABLE, text.getvalue().encode())

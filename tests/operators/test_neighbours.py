@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from operators.models.gaot import GAOT
-from operators.models.upt import UPT
+from operators.models.upt import BITS, UPT, places_on_curve, points_near, supernodes
 from operators.nn.neighbours import Lattice, standardized, statistics, summed
-from operators.nn.supernodes import BITS, places_on_curve, points_near, supernodes
 from tests.operators.drawn import points, shaken
 
 
@@ -149,7 +148,7 @@ def test_padding_is_no_supernode_and_each_point_is_one_at_most(random):
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_neighbours_are_the_nearest_points_within_the_radius(padded, monkeypatch):
-    monkeypatch.setattr("operators.nn.supernodes.ENTRIES", 150)  # a few centres at a time
+    monkeypatch.setattr("operators.models.upt.ENTRIES", 150)  # a few centres at a time
     x = cloud(40, 2, 3)
     mask = torch.arange(40) < torch.tensor([[40], [33], [3]]) if padded else None
     index, near = points_near(x[:, :3], x, 0.25, 5, mask)

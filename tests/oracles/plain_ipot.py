@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from operators.models.ipot import IPOT
-from operators.nn.cross import CrossAttention
+from operators.nn.tokens import CrossAttention
 from tests.oracles.plain import affine, attended, gated
 
 

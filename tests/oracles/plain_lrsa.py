@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from operators.models import lrsa
-from operators.nn.cross import CrossAttention
+from operators.nn.tokens import CrossAttention
 from tests.oracles.plain import affine, around, attended, chain
 
 

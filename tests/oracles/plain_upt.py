@@ -11,7 +11,7 @@ import math
 
 import torch
 
-from operators.nn.supernodes import supernodes
+from operators.models.upt import supernodes
 from tests.oracles.plain import affine, attended, chain
 
 

@@ -20,17 +20,17 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.declared.benchmark import Benchmark, Case, load_benchmark
+from pipelines.declared.entries import Profile
 from pipelines.declared.experiment import Experiment
-from pipelines.declared.profile import Profile
 from pipelines.declared.shipped import names as shipped
 from pipelines.reports import benchmark_pictures as drawing
 from pipelines.reports import benchmark_report
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.benchmark_table import line_of
 from pipelines.reports.fields import Look
-from pipelines.reports.profile_report import write_profile_report
 from pipelines.reports.samples import predictions_in_panels
 from pipelines.reports.sheets import Functions
+from pipelines.reports.studies import write_profile_report
 from pipelines.reports.study_charts import curves
 from pipelines.reports.wording import scientific
 from pipelines.runs.baselines import MEAN
