@@ -292,11 +292,7 @@ class ONO(TokenOperator):
     ) -> None:
         super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim))
         check_heads(width, heads)
-        if min(width, eigenfunctions, expansion, landmarks) < 1:
-            raise ValueError(
-                "width, eigenfunctions, expansion and landmarks must be at least 1, got "
-                f"{width}, {eigenfunctions}, {expansion}, {landmarks}"
-            )
+        at_least(1, eigenfunctions=eigenfunctions, expansion=expansion, landmarks=landmarks)
         at_least(1 + queries, depth=depth)
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum lies in [0, 1), got {momentum}")

@@ -219,6 +219,29 @@ class ConvNeXt(nn.Module):
         return u + self.weight * self.pwconv2(nn.functional.gelu(self.pwconv1(v)))
 
 
+def check_stages(depths: list[int], heads: list[int], skips: list[int]) -> None:
+    """Raise ValueError where they are not numbers of as many stages."""
+    counts = len(depths), len(heads), len(skips)
+    if not depths or len(set(counts)) > 1:
+        raise ValueError(
+            "depths, heads and skips need one number for each stage, got "
+            f"{counts[0]}, {counts[1]} and {counts[2]}"
+        )
+    at_least(0, depths=min(depths), skips=min(skips))
+
+
+def grids_of(size: int, patch: int, stages: int, window: int) -> tuple[list[int], list[int]]:
+    """Patches along an axis of each stage, and of its windows, which must divide them."""
+    grids = [size // patch // 2**i for i in range(stages)]
+    if size != patch * grids[-1] * 2 ** (stages - 1) or not grids[-1]:
+        raise ValueError(f"patch * 2^{stages - 1} must divide size, got patch={patch}, size={size}")
+    windows = [min(window, n) for n in grids]
+    for n, w in zip(grids, windows, strict=True):
+        if n % w:
+            raise ValueError(f"window must divide the grids {grids} of the stages, got {w}")
+    return grids, windows
+
+
 def fourier_resized(u: Function, axis: int, m: int) -> Float[Tensor, "batch *resized c"]:
     """The trigonometric interpolant of n points of a period at m points, or its low modes there.
 
@@ -296,21 +319,8 @@ class ScOT(Operator):
         super().__init__(in_channels, out_channels, dim)
         stages = len(depths)
         at_least(1, size=size, patch=patch, width=width, window=window, ratio=ratio)
-        if not stages or len(heads) != stages or len(skips) != stages:
-            raise ValueError(
-                "depths, heads and skips need one number for each stage, got "
-                f"{stages}, {len(heads)} and {len(skips)}"
-            )
-        at_least(0, depths=min(depths), skips=min(skips))
-        grids = [size // patch // 2**i for i in range(stages)]
-        if size != patch * grids[-1] * 2 ** (stages - 1) or not grids[-1]:
-            raise ValueError(
-                f"patch * 2^{stages - 1} must divide size, got patch={patch}, size={size}"
-            )
-        windows = [min(window, n) for n in grids]
-        for n, w in zip(grids, windows, strict=True):
-            if n % w:
-                raise ValueError(f"window must divide the grids {grids} of the stages, got {w}")
+        check_stages(depths, heads, skips)
+        grids, windows = grids_of(size, patch, stages, window)
         self.size, self.resampling, self.time = size, resampling, time
         timed = time != "none"
         self.of_a = in_channels - (time == "channel")
@@ -327,15 +337,13 @@ class ScOT(Operator):
                 for shift in [window // 2 if grids[i] > window and j % 2 == shifted else 0]
             ]
 
-        def merge(i: int) -> nn.Module | None:
-            return Merge(width * 2**i, timed) if i < stages - 1 else None
-
-        def unmerge(i: int) -> nn.Module | None:
-            return Unmerge(width * 2**i, timed) if i else None
-
-        self.encoder = nn.ModuleList(Stage(blocks(i, 1), merge(i)) for i in range(stages))
+        self.encoder = nn.ModuleList(
+            Stage(blocks(i, 1), Merge(width * 2**i, timed) if i < stages - 1 else None)
+            for i in range(stages)
+        )
         self.decoder = nn.ModuleList(
-            Stage(blocks(i, depths[i] % 2), unmerge(i)) for i in reversed(range(stages))
+            Stage(blocks(i, depths[i] % 2), Unmerge(width * 2**i, timed) if i else None)
+            for i in reversed(range(stages))
         )
         self.skips = nn.ModuleList(
             nn.ModuleList(ConvNeXt(width * 2**i, timed) for _ in range(skips[i]))

@@ -261,22 +261,7 @@ class _GalerkinMap(torch.autograd.Function):
                 for v in (own[:, q:, p:].diagonal(dim1=1, dim2=2), own[:, 0, p:])
             )  # fmt: skip
         g_sums = g_sums.view(heads, size, batch, size)
-        # K and V
-        g_z = u.new_empty(batch, q, 2, heads, features)
-        g_z[:, :, 0] = g_sums[:, q:, :, :q].permute(2, 3, 0, 1)
-        g_z[:, :, 1] = g_sums[:, :q, :, q:].permute(2, 1, 0, 3)
-        g_kv = torch.bmm(z.expand(batch, -1, -1), g_z.flatten(2))
-        blocks = g_sums[:, q:, :, q:].permute(2, 0, 1, 3)  # (batch, h, d/h, d/h)
-        if heads > 1:
-            diagonal = u.new_zeros(batch, heads, features, heads, features)
-            diagonal.diagonal(dim1=1, dim2=3).copy_(blocks.permute(0, 2, 3, 1))
-            blocks = diagonal.view(batch, d, d)
-        else:
-            blocks = blocks[:, 0]
-        k, v = kv.chunk(2, -1)
-        g_k, g_v = g_kv.chunk(2, -1)
-        g_k.baddbmm_(v, blocks.mT)
-        g_v.baddbmm_(k, blocks)
+        g_kv = _of_sums(g_sums, z, kv)
         if statistics:
             g_kv, _, _ = torch.ops.aten.native_layer_norm_backward(
                 g_kv.view(batch, n, -1, features), raw.view(batch, n, -1, features), [features],
@@ -288,3 +273,25 @@ class _GalerkinMap(torch.autograd.Function):
         torch.sum(flat, 0, out=g_bias[1:].view(-1))
         g_out_bias = g_ones_x[:, 0].sum(0)
         return g_u, None, None, None, None, g_weight, g_bias, g_out_weight, g_out_bias, *g_norms
+
+
+def _of_sums(g_sums: Tensor, z: Tensor, kv: Tensor) -> Tensor:
+    """The gradient of K and V from that of the sums, (h, rows, batch, columns), of z, K and V."""
+    q, (heads, size, batch, _) = z.shape[1], g_sums.shape
+    features = size - q
+    g_z = kv.new_empty(batch, q, 2, heads, features)
+    g_z[:, :, 0] = g_sums[:, q:, :, :q].permute(2, 3, 0, 1)
+    g_z[:, :, 1] = g_sums[:, :q, :, q:].permute(2, 1, 0, 3)
+    g_kv = torch.bmm(z.expand(batch, -1, -1), g_z.flatten(2))
+    blocks = g_sums[:, q:, :, q:].permute(2, 0, 1, 3)  # (batch, h, d/h, d/h)
+    if heads > 1:
+        diagonal = kv.new_zeros(batch, heads, features, heads, features)
+        diagonal.diagonal(dim1=1, dim2=3).copy_(blocks.permute(0, 2, 3, 1))
+        blocks = diagonal.view(batch, heads * features, heads * features)
+    else:
+        blocks = blocks[:, 0]
+    k, v = kv.chunk(2, -1)
+    g_k, g_v = g_kv.chunk(2, -1)
+    g_k.baddbmm_(v, blocks.mT)
+    g_v.baddbmm_(k, blocks)
+    return g_kv

@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
@@ -116,39 +116,26 @@ def fit(
     )  # fmt: skip
     if isinstance(state.optimizer, SOAP):
         state.optimizer.graphed = acceleration.graphed
-    steps_per_epoch, own_batch = len(train) // settings.batch, settings.batch // ranks.count
     state.start, start_step = time.monotonic(), state.step
     predictor.train()
     with Writer() as writer:
-
-        def write(*jobs: Callable[[], None]) -> None:
-            if ranks.first:
-                writer(*jobs)
-
+        write: Callable[..., None] = writer if ranks.first else lambda *jobs: None
         for epoch in range(len(state.history), settings.epochs):
-            first = state.step - epoch * steps_per_epoch
-            own = train.batches(settings.seed, epoch, own_batch, first, ranks.rank, ranks.count)
-            with closing(own) as batches:
-                for batch in batches:
-                    # of dropout and augmentation
-                    key = (settings.seed, 1, state.step, *([ranks.rank] if ranks.count > 1 else []))
-                    state.count(_stepped(state, gradient, batch, stream_seed(*key), train))
+            with closing(_steps(state, gradient, train, settings, ranks, epoch)) as steps:
+                for _ in steps:
                     if state.step == start_step + 1:
                         on_start(str(gradient))
                     if ranks.any(stop()):
                         write(state.saving(folder, ranks))
                         writer.join()
                         raise Stopped(f"stopped in epoch {epoch + 1}, after step {state.step}")
-            mean_loss = float(ranks.mean(state.total)) / steps_per_epoch
+            mean_loss = float(ranks.mean(state.total)) / (len(train) // settings.batch)
             if not math.isfinite(mean_loss):
-                raise TrainingError(
-                    f"the loss is not finite in epoch {epoch + 1}: {_why_not_finite(train)}"
-                )
+                raise _not_finite("loss", epoch + 1, train)
             errors = scores(state.averaged, selection)
             best = state.end_epoch(mean_loss, errors)
-            left = undefined(selection.samples.tolist(), errors.tolist())
             write(
-                *_checkpoints(state, folder, description, best, left),
+                *_checkpoints(state, folder, description, best, selection, errors),
                 state.saving(folder, ranks),
                 partial(_write_history, folder, list(state.history)),
                 partial(on_saved, list(state.history)),
@@ -232,10 +219,11 @@ class _State:
 
 
 def _checkpoints(
-    state: _State, folder: Path, description: dict[str, Any], best: bool, left: list[int]
-) -> list[Callable[[], None]]:
+    state: _State, folder: Path, description: dict[str, Any], best: bool, selection: Samples,
+    errors: Tensor,
+) -> list[Callable[[], None]]:  # fmt: skip
     """What writes the checkpoints of an epoch, of whose selection samples some have no error."""
-    last = state.history[-1]
+    last, left = state.history[-1], undefined(selection.samples.tolist(), errors.tolist())
     described = {**description, "epoch": last.epoch, "selection_score": last.score}
     if left:
         described["selection_left_out"] = left
@@ -243,6 +231,20 @@ def _checkpoints(
         saving_checkpoint(folder / f"{name}.safetensors", state.averaged, described)
         for name in (("best", "last") if best else ("last",))
     ]
+
+
+def _steps(
+    state: _State, gradient: Step, train: Samples, settings: Settings, ranks: Ranks, epoch: int
+) -> Generator[None, None, None]:
+    """Make the steps of an epoch that are left, one after another."""
+    batch, first = settings.batch, state.step - epoch * (len(train) // settings.batch)
+    place = batch // ranks.count, first, ranks.rank, ranks.count
+    with closing(train.batches(settings.seed, epoch, *place)) as batches:
+        for samples in batches:
+            # of dropout and augmentation
+            key = (settings.seed, 1, state.step, *([ranks.rank] if ranks.count > 1 else []))
+            state.count(_stepped(state, gradient, samples, stream_seed(*key), train))
+            yield
 
 
 def _stepped(state: _State, gradient: Step, batch: Batch, seed: int, train: Samples) -> Tensor:
@@ -254,10 +256,7 @@ def _stepped(state: _State, gradient: Step, batch: Batch, seed: int, train: Samp
     except torch.linalg.LinAlgError as error:  # pyright: ignore[reportPrivateImportUsage]
         if _is_finite(state.predictor):
             raise
-        raise TrainingError(
-            f"the gradient is not finite in epoch {len(state.history) + 1}: "
-            f"{_why_not_finite(train)}"
-        ) from error
+        raise _not_finite("gradient", len(state.history) + 1, train) from error
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
@@ -270,16 +269,17 @@ def _is_finite(predictor: nn.Module) -> bool:
     return all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
-def _why_not_finite(train: Samples) -> str:
-    """What to say of a loss that is not finite."""
+def _not_finite(what: str, epoch: int, train: Samples) -> TrainingError:
+    """What to say of a loss or a gradient that is not finite."""
     zero = list[int]()
     if isinstance(train.reader, Resident) and train.examples is None:
         empty = errors_of(torch.zeros_like(train.u), train.all, train)[:, 0]
         zero = undefined(train.samples.tolist(), empty.tolist())
+    why = "use a smaller lr; of targets in time that are 0 at first, task.skip leaves these out"
     if zero:
         named = ", ".join(map(str, zero[:3])) + (", ..." if len(zero) > 3 else "")
-        return f"the target is 0 in training samples, and no loss is relative to it: {named}"
-    return "use a smaller lr; of targets in time that are 0 at first, task.skip leaves these out"
+        why = f"the target is 0 in training samples, and no loss is relative to it: {named}"
+    return TrainingError(f"the {what} is not finite in epoch {epoch}: {why}")
 
 
 @torch.no_grad()

@@ -1,11 +1,13 @@
 """Pictures of test samples: what one or several operators predict of them, and where these err."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
@@ -133,16 +135,23 @@ def _on_a_line(
         cell.set_xlabel("x")
     if colour:
         time_bar(figure, grid, colour)
-    name, middle = truth.look.name, times[len(times) // 2] if several else None
-    first = grid[0, 0]
-    first.plot([], [], color=ink(middle, TRUTH), label=f"truth {name}", alpha=0.5 if several else 1)
+    _explain(figure, grid[0, 0], every, partial(ink, times[len(times) // 2] if several else None))
+    return figure
+
+
+def _explain(
+    figure: Figure, first: Axes, every: Sequence[Predicted], ink: Callable[[str], Any]
+) -> None:
+    """The legend of curves, by what stands for them in the first axes."""
+    name, alone = every[0].truth.look.name, len(every) == 1
+    several = len(every[0].truth.times) > 1 and alone
+    first.plot([], [], color=ink(TRUTH), label=f"truth {name}", alpha=0.5 if several else 1)
     for k, one in enumerate(every):
-        look = {"color": ink(middle, INKS[k % len(INKS)]), "ls": DASHES[(k + 1) % len(DASHES)]}
+        look = {"color": ink(INKS[k % len(INKS)]), "ls": DASHES[(k + 1) % len(DASHES)]}
         first.plot([], [], label="prediction p" if alone else f"p of {one.name}", **look)
     if alone:
-        first.plot([], [], color=ink(middle, ERROR), lw=1.0, label=f"error p − {name}")
+        first.plot([], [], color=ink(ERROR), lw=1.0, label=f"error p − {name}")
     legend(figure, first)
-    return figure
 
 
 def _in_panels(

@@ -90,12 +90,7 @@ def train(
     if not resume:  # one that is continued began when nothing was said of it
         check_applies(source)
     check_scores(source)
-    predictor = _predictor(experiment, source, pairs, operator).to(device)
-    check_resolutions(experiment, source, predictor)
-    try:
-        predictor.adapt(pairs)
-    except ValueError as error:
-        raise SchemaError(f"model {experiment.model.name}: {error}") from None
+    predictor = _adapted(source, pairs, operator, device)
     model = operator_description(experiment, pairs)
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
     if ranks.first:  # which alone writes
@@ -160,13 +155,18 @@ def _started(operator: Operator, start: str) -> dict[str, object]:
         raise SchemaError(f"training.start: {error}") from None
 
 
-def _predictor(
-    experiment: Experiment, source: Source, pairs: Samples, operator: Operator
-) -> Predictor:
-    """The operator between the normalisers of its training samples."""
+def _adapted(source: Source, pairs: Samples, operator: Operator, device: torch.device) -> Predictor:
+    """The operator between the normalisers of its training samples, once it can be evaluated."""
+    experiment = source.experiment
     input, target = experiment.normalization.of(pairs)
     boundary, extent = boundary_of(source, pairs), Extent.of(pairs.domain)
-    return Predictor(operator, input, target, boundary, source.task, extent)
+    predictor = Predictor(operator, input, target, boundary, source.task, extent).to(device)
+    check_resolutions(experiment, source, predictor)
+    try:
+        predictor.adapt(pairs)
+    except ValueError as error:
+        raise SchemaError(f"model {experiment.model.name}: {error}") from None
+    return predictor
 
 
 def train_part(

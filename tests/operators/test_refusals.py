@@ -85,7 +85,7 @@ REFUSED = [
     ("oformer", {"scales": []}, "scales must be at least 1, got 0"),
     ("oformer", {"frame_channels": 1}, "frame_channels needs decoder 'marching', got 'points'"),
     ("oformer", {"dropout": 1.0}, r"a dropout rate lies in \[0, 1\), got 1.0"),
-    ("ono", {"eigenfunctions": 0}, "must be at least 1, got 128, 0, "),
+    ("ono", {"eigenfunctions": 0}, "eigenfunctions must be at least 1, got 0"),
     ("ono", {"depth": 1, "queries": True}, "depth must be at least 2, got 1"),
     ("ono", {"momentum": 1.0}, r"momentum lies in \[0, 1\), got 1.0"),
     ("ono", {"jitter": 0.0}, "jitter must be positive, got 0.0"),
