@@ -49,7 +49,6 @@ class Boundary:
         return found if somewhere and any(v is not None for v in values) else None
 
     def description(self) -> dict[str, Any]:
-        """In plain values, for a checkpoint."""
         edge = None if self.edge is None else [len(self.edge), *self.edge.nonzero()[:, 0].tolist()]
         return {"values": list(self.values), "ends": list(self.ends), "edge": edge}
 

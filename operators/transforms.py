@@ -125,13 +125,11 @@ class Normalizer(nn.Module):
             )
 
     def forward(self, v: Function, x: Float[Tensor, "*grid dim"] | None) -> Function:
-        """From physical to normalised values at the points x."""
         self.check(tuple(v.shape[1:-1]))
         mean, std = self.at(x)
         return (v - mean) / std
 
     def inverse(self, v: Function, x: Float[Tensor, "*grid dim"] | None) -> Function:
-        """From normalised to physical values at the points x."""
         self.check(tuple(v.shape[1:-1]))
         mean, std = self.at(x)
         return v * std + mean
@@ -222,7 +220,6 @@ class Extent:
         return None if unit else found
 
     def description(self) -> list[list[float]]:
-        """In plain values, for a checkpoint."""
         return [list(self.start), list(self.length)]
 
     def __call__(self, x: Float[Tensor, "*points dim"]) -> Float[Tensor, "*points dim"]:

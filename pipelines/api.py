@@ -77,7 +77,6 @@ def _asked(
     experiment: Place | Experiment | None, data: Place | None, model: str | None,
     out: Place | None, overrides: Mapping[str, object] | None,
 ) -> tuple[Experiment, str, Path]:  # fmt: skip
-    """The experiment, its store and the folder of its run."""
     asked = fspath(experiment) if isinstance(experiment, PathLike) else experiment
     declared = asked_for(asked, model, None if data is None else fspath(data))
     declared = declared.on(None if data is None else fspath(data), overrides or {})

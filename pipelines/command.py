@@ -11,7 +11,6 @@ _PATIENCE = 1.0  # seconds for what is registered with atexit
 
 
 def main() -> None:
-    """Run the command line (`pipelines.cli.main`)."""
     _open_standard_streams()
     try:
         from pipelines.cli import main as run

@@ -56,7 +56,6 @@ class Examples:
         return self._examples(batch, torch.tensor([number]))
 
     def parts(self, batch: int) -> Generator[Batch, None, None]:
-        """All examples in order: see `Samples.parts`."""
         with closing(self.pairs.parts(-(-batch // (self.count or 1)))) as parts:
             for samples in parts:
                 if not self.count:
@@ -72,7 +71,6 @@ class Examples:
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
     ) -> Generator[Batch, None, None]:
-        """Batches of an epoch: see `Samples.batches`."""
         together, wanted = self._together, len(self) // ranks // batch
         pool = together * self.count
         place, stop = first * ranks * batch, wanted * ranks * batch  # among all examples

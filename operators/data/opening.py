@@ -188,10 +188,7 @@ def _own(store: Store, domain: Domain, kept: Subsample) -> dict[str, Stacked]:
 
 
 def read_pairs(
-    url: str,
-    split: str | tuple[int, int],
-    resolution: Resolution | None = None,
-    **options: Any,
+    url: str, split: str | tuple[int, int], resolution: Resolution | None = None, **options: Any
 ) -> Samples:
     """Read a split into memory. Other arguments are those of `open_pairs`.
 

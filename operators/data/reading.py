@@ -74,7 +74,6 @@ class Reader(ABC):
         """The same on a device."""
 
     def resident(self) -> Resident:
-        """All values in memory."""
         all = reduce(Batch.joined, self.parts(64))
         return Resident(a=all.a, u=all.u, own=all.own, samples=self.samples, device=self.device)
 
@@ -124,7 +123,6 @@ class Resident(Reader):
 
     @property
     def all(self) -> Batch:
-        """All samples."""
         return Batch(self.a, self.u, **self.own)
 
     @property

@@ -223,13 +223,7 @@ class Streamed(Reader):
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _fill(
-        self,
-        entry: Stacked,
-        piece: Piece,
-        epoch: int | None,
-        out: np.ndarray,
-    ) -> None:
+    def _fill(self, entry: Stacked, piece: Piece, epoch: int | None, out: np.ndarray) -> None:
         samples, noise = self.samples[piece.start : piece.stop], self.noise
         if entry is not self.a or noise is None:
             entry.read(samples, out)

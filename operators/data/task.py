@@ -95,15 +95,12 @@ class Task(ABC):
         assert frames >= 0  # a map needs none
 
     def description(self) -> dict[str, Any]:
-        """In plain values, for a checkpoint."""
         return {"kind": self.kind, **vars(self)}
 
     def training(self, pairs: Samples) -> Samples:
-        """The examples to train on."""
         return self._of(pairs, self.count(pairs))
 
     def tested(self, pairs: Samples) -> Samples:
-        """What is evaluated, one example of each sample."""
         self.count(pairs)
         asked = self._of(pairs, 0)
         names = {

@@ -128,7 +128,6 @@ class Stacked:
         return Stacked(tuple(replace(v, reduction=reduction) for v in self.variables))
 
     def read(self, samples: np.ndarray, out: np.ndarray) -> None:
-        """As `Variable.read`."""
         start = 0
         for variable in self.variables:
             stop = start + variable.shape[-1]

@@ -62,13 +62,11 @@ class Layers:
         return kind(in_channels, out_channels, 3, padding=1, padding_mode=mode)
 
     def norm(self, channels: int) -> nn.Module:
-        """After a convolution."""
         if self.normalization == "none":
             return nn.Identity()
         return (nn.BatchNorm1d if self.dim == 1 else nn.BatchNorm2d)(channels)
 
     def activation(self) -> Activation:
-        """After a normalisation."""
         return Activation(self.resampling)
 
 

@@ -105,7 +105,6 @@ class SensorOperator(Operator):
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def features(self, y: Float[Tensor, "*points dim"]) -> Float[Tensor, "*points f"]:
-        """What the trunk sees of the points y."""
         return features(y, self.coordinates, self.harmonics)
 
     @abstractmethod

@@ -57,12 +57,7 @@ class Neighbourhoods(nn.Module):
     """
 
     def __init__(
-        self,
-        dim: int,
-        channels: int,
-        hidden: int,
-        depth: int,
-        attention: Literal["cosine", "dot"],
+        self, dim: int, channels: int, hidden: int, depth: int, attention: Literal["cosine", "dot"]
     ) -> None:
         super().__init__()
         self.kernel = mlp(2 * dim, *[hidden] * depth, channels)
@@ -291,7 +286,6 @@ class GAOT(TokenOperator):
         return self.head(self._averaged(parts, y, 1))
 
     def _averaged(self, parts: list[Tensor], p: Float[Tensor, "e n dim"], end: int) -> Tokens:
-        """Over the scales."""
         stacked = torch.stack(parts, dim=-1)
         if not len(self.of_scales):
             return stacked.mean(dim=-1)

@@ -15,14 +15,7 @@ from torch import Tensor, nn
 from operators.base import Function, Mask, Points, Preset, Targets, at_least
 from operators.nn.nonuniform import CONVOLUTIONS, Deformation, NonuniformConv, Transform
 from operators.nn.pointwise import mlp
-from operators.nn.tokens import (
-    Coordinates,
-    Positions,
-    Real,
-    TokenOperator,
-    TokenPoints,
-    Tokens,
-)
+from operators.nn.tokens import Coordinates, Positions, Real, TokenOperator, TokenPoints, Tokens
 
 
 class LatentLayer(nn.Module):
@@ -79,7 +72,7 @@ class GeoFNO(TokenOperator):
             "Li et al. (2023), elas_geofno_v2.py of d499bde7",
             (2, 1),
             dim=2,
-        ),
+        )
     }
 
     def __init__(

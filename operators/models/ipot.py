@@ -92,7 +92,7 @@ class IPOT(TokenOperator):
             {},
             91_975,
             "Lee and Oh 2024, defaults of the released code",
-        ),
+        )
     }
 
     def __init__(

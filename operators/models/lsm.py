@@ -137,11 +137,7 @@ class LSM(TokenOperator):
         "airfoil": Preset(_MESH, 4_812_769, f"{_LIBRARY}, Airfoil script: 4.81M", (2, 1), 2),
         "pipe": Preset(_MESH, 4_812_769, f"{_LIBRARY}, Pipe script: 4.81M", (2, 1), 2),
         "elasticity": Preset(
-            _CLOUD,
-            6_054_787,
-            f"{_LIBRARY}, Elasticity script: 6.06M",
-            (2, 1),
-            dim=2,
+            _CLOUD, 6_054_787, f"{_LIBRARY}, Elasticity script: 6.06M", (2, 1), dim=2
         ),
         # the time is a channel of a; the published model embeds it, by 2,112 parameters, and has
         # four outputs, 130 more, and one input fewer, 64 less

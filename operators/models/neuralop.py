@@ -140,7 +140,7 @@ class NeuralOperatorModel(Operator):
 
     package: ClassVar[str] = "neuralop"
     presets: ClassVar[Mapping[str, Preset]] = {
-        "darcy": Preset({}, 671_113, "neuraloperator, FNO_Small2d of config/models.py", dim=2),
+        "darcy": Preset({}, 671_113, "neuraloperator, FNO_Small2d of config/models.py", dim=2)
     }
 
     def __init__(

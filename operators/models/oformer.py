@@ -320,7 +320,6 @@ class OFormer(TokenOperator):
     def encoded(
         self, v: Tokens, x: TokenPoints, mask: Real | None = None
     ) -> Float[Tensor, "batch n latent"]:
-        """z at the points x."""
         u = self.drop(self.embed(v))
         if self.beside:
             u = torch.cat([u, v[..., self.in_channels :]], dim=-1)

@@ -53,7 +53,6 @@ def dense(in_channels: int, out_channels: int) -> nn.Linear:
 
 
 def mlp(width: int, out_channels: int) -> nn.Sequential:
-    """Two linear layers with a GELU between."""
     return nn.Sequential(dense(width, width), nn.GELU(), dense(width, out_channels))
 
 

@@ -200,7 +200,6 @@ class Stage(nn.Module):
         return u
 
     def resized(self, u: Field, t: Times) -> Float[Tensor, "batch m m _"]:
-        """On the grid of the next stage, where there is one."""
         return u if self.resize is None else self.resize(u, t)
 
 
@@ -358,7 +357,6 @@ class ScOT(Operator):
                     nn.init.zeros_(module.bias)
 
     def resampled(self, u: Function, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]:
-        """u on n1 x n2 points."""
         if self.resampling == "linear":
             return resized(u, n1, n2)
         return fourier_resized(fourier_resized(u, 1, n1), 2, n2)

@@ -14,14 +14,7 @@ from torch import Tensor, nn
 from operators.base import Function, Preset, at_least
 from operators.nn.fused import slice_sums
 from operators.nn.slices import Padding, Projection, SliceOperator, means, projected
-from operators.nn.tokens import (
-    Coordinates,
-    Positions,
-    Real,
-    check_heads,
-    merged,
-    split,
-)
+from operators.nn.tokens import Coordinates, Positions, Real, check_heads, merged, split
 
 _LIBRARY = "Neural-Solver-Library"
 _POSITIONS = {"coordinates": "none"}
@@ -59,7 +52,6 @@ class PhysicsAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def split(self, u: Function) -> Heads:
-        """Grid to points, features to heads."""
         return split(u.flatten(1, -2), self.heads)
 
     def weights(self, u: Function) -> Float[Tensor, "batch heads n slices"]:

@@ -33,7 +33,6 @@ _RELEASED = {"supernodes": 2048, "radius": 0.025, "latents": 512}
 
 
 def _sizes(narrow: int, narrow_heads: int, width: int, heads: int) -> dict[str, object]:
-    """The released settings with these widths and heads."""
     ends = {"encoder_width": narrow, "encoder_heads": narrow_heads}
     return {**_RELEASED, **ends, "width": width, "heads": heads, "decoder_width": narrow,
             "decoder_heads": narrow_heads}  # fmt: skip

@@ -136,7 +136,6 @@ class Attention(nn.Module):
 
 
 def idle(drop: nn.Module) -> bool:
-    """Whether a dropout does nothing."""
     return isinstance(drop, nn.Dropout) and not (drop.training and drop.p)
 
 

@@ -13,13 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.nn.precision import product
-from operators.nn.spectral import (
-    SpectralConv1d,
-    SpectralConv2d,
-    complex_products,
-    spectrum,
-    values,
-)
+from operators.nn.spectral import SpectralConv1d, SpectralConv2d, complex_products, spectrum, values
 from operators.nn.tokens import Real, TokenPoints, Tokens
 
 CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d}

@@ -139,11 +139,7 @@ class PositionWeights(nn.Module):
         return scores.masked_fill(~near[..., None, :, :], -math.inf)
 
     def averages(
-        self,
-        v: Float[Tensor, "batch n heads d"],
-        x: Points,
-        y: Targets,
-        mask: Real | None = None,
+        self, v: Float[Tensor, "batch n heads d"], x: Points, y: Targets, mask: Real | None = None
     ) -> Float[Tensor, "batch m width"]:
         """The matrix of each head times its values v, the heads side by side."""
         if x.ndim == 3 or y.ndim == 3 or mask is not None:
@@ -168,12 +164,7 @@ class PositionAttention(PositionWeights):
     10)."""
 
     def __init__(
-        self,
-        in_channels: int,
-        width: int,
-        heads: int,
-        locality: float,
-        distance: SquaredDistance,
+        self, in_channels: int, width: int, heads: int, locality: float, distance: SquaredDistance
     ) -> None:
         super().__init__(heads, locality, distance)
         self.value = projection(in_channels, width, heads)
@@ -209,12 +200,7 @@ class SelfPositionAttention(PositionAttention):
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        width: int,
-        heads: int,
-        locality: float,
-        distance: SquaredDistance,
+        self, in_channels: int, width: int, heads: int, locality: float, distance: SquaredDistance
     ) -> None:
         super().__init__(in_channels, width, heads, locality, distance)
         self.query = projection(in_channels, width, heads)

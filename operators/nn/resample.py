@@ -72,7 +72,6 @@ def stretched(u: Float[Tensor, "batch *grid c"], sizes: Sequence[int]) -> Float[
 
 
 def resized_grid(x: Grid, n1: int, n2: int) -> Float[Tensor, "{n1} {n2} 2"]:
-    """The coordinates of the points of `resized`."""
     return resized(x[None], n1, n2)[0]
 
 

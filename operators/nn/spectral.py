@@ -207,11 +207,7 @@ class SpectralConv2d(nn.Module):
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        modes: int | list[int],
-        std: float | None = None,
+        self, in_channels: int, out_channels: int, modes: int | list[int], std: float | None = None
     ) -> None:
         super().__init__()
         self.modes = modes

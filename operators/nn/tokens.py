@@ -224,10 +224,7 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(width, out or width)
 
     def forward(
-        self,
-        q: Float[Tensor, "_ m _"],
-        z: Float[Tensor, "batch n _"],
-        mask: Real | None = None,
+        self, q: Float[Tensor, "_ m _"], z: Float[Tensor, "batch n _"], mask: Real | None = None
     ) -> Float[Tensor, "batch m _"]:
         """The values at q, which may be one for all samples; `mask` is False where z is padding."""
         q, k, v = (split(u, self.heads) for u in (self.query(q), self.key(z), self.value(z)))

@@ -71,7 +71,6 @@ def write(path: Path, data: bytes) -> None:
 
 
 def read(path: Path) -> bytes:
-    """The bytes of a file."""
     check_file(path)
     return path.read_bytes()
 
@@ -84,22 +83,18 @@ def check_file(path: Path) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Let a JSON file appear whole. See `write`."""
     write(path, json.dumps(_sealed(content), indent=1).encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The content of a JSON file."""
     return _opened(read(path), path)
 
 
 def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
-    """Let a file of one JSON object in each line appear whole. See `write`."""
     write(path, "".join(json.dumps(_sealed(line)) + "\n" for line in lines).encode())
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file of `write_lines`. See `read_json`."""
     return [_opened(line, path) for line in read(path).splitlines()]
 
 

@@ -270,7 +270,6 @@ def _is_finite(predictor: nn.Module) -> bool:
 
 
 def _not_finite(what: str, epoch: int, train: Samples) -> TrainingError:
-    """What to say of a loss or a gradient that is not finite."""
     zero = list[int]()
     if isinstance(train.reader, Resident) and train.examples is None:
         empty = errors_of(torch.zeros_like(train.u), train.all, train)[:, 0]
@@ -294,7 +293,6 @@ def _average(averaged: nn.Module, current: nn.Module, decay: float) -> None:
 
 
 def _too_large(gradient: Step, batch: Batch) -> TrainingError:
-    """What to say of a batch that does not fit into the memory."""
     fits = gradient.largest(batch)
     grid = " x ".join(map(str, batch.a.shape[1:-1]))
     return TrainingError(
@@ -308,7 +306,6 @@ def _write_history(folder: Path, history: list[Epoch]) -> None:
 
 
 def read_history(folder: Path) -> list[Epoch]:
-    """What was recorded of the epochs of a training."""
     path = folder / "history.jsonl"
     try:
         history = [Epoch(**line) for line in read_lines(path)]

@@ -70,7 +70,6 @@ class Settings:
     def schedule(
         self, optimizer: torch.optim.Optimizer, steps: int
     ) -> torch.optim.lr_scheduler.OneCycleLR:
-        """The learning rate over so many steps."""
         return torch.optim.lr_scheduler.OneCycleLR(
             optimizer,
             self.lr,

@@ -65,7 +65,6 @@ def main() -> None:
 
 
 def _explained(error: Exception) -> str:
-    """An error in one line."""
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {reason(error)}"
     if isinstance(error, OSError):

@@ -68,8 +68,7 @@ Cells = Annotated[
 )
 def benchmark_command(
     name: Annotated[
-        str,
-        typer.Argument(help="Benchmark, or a TOML file.", autocompletion=completion.benchmarks),
+        str, typer.Argument(help="Benchmark, or a TOML file.", autocompletion=completion.benchmarks)
     ],
     out: Out = None,
     only: Only = None,
@@ -141,7 +140,6 @@ def break_even_command(
 def chosen(
     benchmark: "Benchmark", quick: bool, only: Words, on: Words, set_: Words, data: Words = None
 ) -> "Benchmark":
-    """The part of a benchmark that the options select, with their settings."""
     small = benchmark.quickly() if quick else benchmark
     absent = {} if only else small.not_installed()
     for label, package in absent.items():

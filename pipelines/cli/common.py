@@ -53,8 +53,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[
         bool,
@@ -184,13 +183,11 @@ def warn_of_few(splits: Mapping[str, int]) -> None:
 
 
 def print_json(content: object) -> None:
-    """Print a result for programs."""
     for line in json.dumps(content, indent=1, ensure_ascii=False).splitlines():
         say(line)
 
 
 def number(value: float) -> str:
-    """A score as the commands print it."""
     return f"{value:.3e}"
 
 

@@ -81,7 +81,6 @@ def _word(what: str, word: str | None, known: tuple[str, ...]) -> Any:
 
 
 def _sizes(texts: list[str] | None) -> dict[str, int] | None:
-    """{"train": 1000, ...} from ["train=1000", ...]."""
     if not texts:
         return None
     pairs = [parse_override(text) for text in texts]

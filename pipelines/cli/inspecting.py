@@ -58,7 +58,6 @@ def info_command(
 
 
 def _held(store: "Store") -> dict[str, object]:
-    """What a store holds, for JSON."""
     held, attributes = store.said, store.attributes
     arrays = {name: store.arrays[name] for name in store.variables}
     return {

@@ -193,5 +193,4 @@ def _lines(key: "Key") -> Iterator[str]:
 
 
 def _written(value: Any) -> str:
-    """As in --set."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -97,8 +97,7 @@ def study_samples_command(
         ),
     ] = None,
     samples: Annotated[
-        str | None,
-        typer.Option(help="Numbers of training samples; default: 1024,8192,unlimited."),
+        str | None, typer.Option(help="Numbers of training samples; default: 1024,8192,unlimited.")
     ] = None,
     seeds: Seeds = 1,
     quick: Annotated[

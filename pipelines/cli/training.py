@@ -100,7 +100,6 @@ def train_command(
 def _changed(
     experiment: "Experiment", data: str | None, stream: str | None, set_: list[str] | None
 ) -> "Experiment":
-    """The experiment with the changes of --stream and --set."""
     given = {} if stream is None else {"data.stream.recipe": stream}
     return experiment.on(data, {**given, **parsed(set_)})
 

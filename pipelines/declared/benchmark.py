@@ -10,16 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from pdegen.schema import (
-    Count,
-    Name,
-    Positive,
-    SchemaError,
-    Strict,
-    is_name,
-    near,
-    read_toml,
-)
+from pdegen.schema import Count, Name, Positive, SchemaError, Strict, is_name, near, read_toml
 from pipelines.declared.entries import Dataset, Entry, Profile, Protocols, Quick
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.shipped import check_slugs, file_of, slug

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    Field,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
 from operators.data import Map, Task
 from pdegen.domains import Box, Domain
@@ -133,7 +130,6 @@ class Experiment(Strict):
 
     @property
     def learned(self) -> Task:
-        """What is learned."""
         return Map() if self.task is None else self.task.build()
 
     @property

@@ -56,7 +56,6 @@ class Key:
     when: str = ""
 
     def said(self) -> dict[str, Any]:
-        """For JSON."""
         return {**asdict(replace(self, choices={})), "choices": dict(self.choices)}
 
 
@@ -167,7 +166,6 @@ def _unit(stated: str | None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it."""
     return [*map(_plain, value)] if isinstance(value, list | tuple) else value
 
 

@@ -7,11 +7,7 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, Self, Union, get_type_hints
 
 import torch
-from pydantic import (
-    PydanticUserError,
-    create_model,
-    model_validator,
-)
+from pydantic import PydanticUserError, create_model, model_validator
 
 from operators.base import Operator
 from operators.registry import OPERATORS, Registered, check_number

@@ -30,11 +30,9 @@ class Settable:
 
     @property
     def command(self) -> str:
-        """The command that changes them."""
         return f"pdegen {COMMANDS[self.what]} {self.name} --set KEY=VALUE"
 
     def said(self) -> dict[str, Any]:
-        """For JSON."""
         keys = [key.said() for key in self.keys]
         return {"what": self.what, "name": self.name, "command": self.command, "keys": keys}
 

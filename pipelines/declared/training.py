@@ -51,7 +51,6 @@ class Training(Strict):
     start: str | None = None
 
     def settings(self) -> Settings:
-        """For `fit`."""
         return Settings(
             loss=self.loss.build(),
             optimizer=self.optimizer.build(),

@@ -47,7 +47,6 @@ def _smallest(values: Mapping[str, float]) -> float:
 
 
 def against_costs(datasets: Sequence[tuple[Mapping[str, Sequence[Row]], float]]) -> Picture:
-    """Errors against costs."""
     means = [{n: mean_and_spread(own)[0] for n, own in found.items()} for found, _ in datasets]
     errors = dict(sorted(times_the_smallest(means).items(), key=lambda item: item[1]))
     trivial = [e / _smallest(of) for of, (_, e) in zip(means, datasets, strict=True)]

@@ -137,7 +137,6 @@ class _Part:
 
     @cached_property
     def found(self) -> dict[str, list[Row]]:
-        """Finished rows of the operators, by rising error; of the first protocol."""
         protocol = next(iter(self.run.benchmark.protocols), "")
         found = self._at(protocol)
         return dict(sorted(found.items(), key=lambda item: mean_and_spread(item[1])[0]))
@@ -243,10 +242,7 @@ class _Part:
         costs: Facts = [costs_of(run, self.case(name), own) for name, own in self.found.items()]
         over = " ± deviation over the seeds." if benchmark.seeds > 1 else ", one seed."
         chosen = _BOTH if self.watched else _CHOSEN[self._protocol_shown]
-        sheets = (
-            without_empty(errors, ERRORS, "errors"),
-            without_empty(costs, COSTS, "costs"),
-        )
+        sheets = (without_empty(errors, ERRORS, "errors"), without_empty(costs, COSTS, "costs"))
         some = min(SOME, len(next(iter(self.found.values()))[0].errors)) if self.found else SOME
         meaning = [_MEANING[name] for name in sheets[1].header if name in _MEANING]
         text = (

@@ -39,7 +39,6 @@ COSTS = (
 
 
 def csv_file(run: BenchmarkRun, rows: Iterable[Row]) -> str:
-    """All lines."""
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -48,7 +47,6 @@ def csv_file(run: BenchmarkRun, rows: Iterable[Row]) -> str:
 
 
 def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
-    """A line of the CSV file."""
     entry, finished = run.benchmark.operators[case.operator], [r for r in rows if not r.failed]
     published = entry.published.get(case.dataset)
     line: dict[str, Any] = {
@@ -123,7 +121,6 @@ def errors_of(
 
 
 def costs_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
-    """A line of the sheet of costs."""
     line = line_of(run, case, rows)
     steps = [line[f"step {what}"] for what in ("seconds", "MiB", "GFLOP")]
     tuning = line["tuning seconds"]

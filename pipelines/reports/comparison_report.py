@@ -94,7 +94,6 @@ def _difference_section(found: Comparison) -> Section:
 
 
 def _data(run: FinishedRun) -> str:
-    """Which samples a run was tested on."""
     return f"{run.store.said.recipe.name}, content {run.store.said.content[:12]}"
 
 
@@ -190,10 +189,7 @@ def _measures(found: Comparison) -> list[Table]:
     if len(variants) < 2:
         return []
     rows: Rows = [
-        (
-            said,
-            *(scientific(over_defined(mean, variant.measured(name))) for variant in variants),
-        )
+        (said, *(scientific(over_defined(mean, variant.measured(name))) for variant in variants))
         for name, said in MEASURES.items()
         if all(name in score.measures for variant in variants for score in variant.scores)
     ]

@@ -183,7 +183,6 @@ def _unique(names: list[str]) -> list[str]:
 
 
 def html(report: Report) -> str:
-    """One page that needs no other file."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True,
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,

@@ -30,7 +30,6 @@ PROTOCOLS = {
 
 
 def facts(run: FinishedRun) -> list[tuple[str, ...]]:
-    """Rows of a table: what, and in words."""
     experiment, held = run.experiment, run.store.said
     problem, recipe = held.recipe.problem, run.store.attributes["recipe"]
     training, model = (

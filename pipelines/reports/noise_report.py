@@ -62,7 +62,6 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
 
 
 def _of_kind(noise: InputNoise) -> dict[str, Any]:
-    """A noise without its level."""
     return noise.model_dump(mode="json", exclude={"level", "fresh"}, exclude_none=True)
 
 
@@ -85,7 +84,6 @@ def _listed(levels: Sequence[float], separator: str = ", ") -> str:
 
 
 def _trained(study: NoiseStudy, separator: str = ", ") -> str:
-    """The levels of the trainings."""
     words = [ALL if isinstance(level, tuple) else f"{level:g}" for level in study.train_levels]
     return separator.join(words)
 
@@ -99,7 +97,6 @@ class _Part:
 
     @cached_property
     def rows(self) -> dict[str, list[list[Row]]]:
-        """Those of each method: at each test level, one for each seed."""
         study, how = self.study, How(self.device)
         return {
             method.name: [[study.row(c, how) for c in cells] for cells in study.tests(method)]
@@ -116,7 +113,6 @@ class _Part:
         return [model for model in self.study.models + self.study.misled if model.seed == 0]
 
     def pairs(self, measure: str) -> np.ndarray:
-        """Mean and spread, [method, test level, 2]."""
         rows = self.rows.values()
         return np.array([[mean_and_spread(seeds, measure) for seeds in row] for row in rows])
 

@@ -282,7 +282,6 @@ def _curves(
 def _draw(
     axes: Axes, one: Functions, name: str, i: int, ink: str, colour: Normalize | None
 ) -> None:
-    """A component of one sample, at all times."""
     for time, channel in one.components[name].items():
         x, values = line(one.place(i), one.of(i, channel))
         shade = ink if time is None or colour is None else TIMES(colour(time))

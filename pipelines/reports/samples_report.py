@@ -130,7 +130,6 @@ class _Part:
         return Section(_TITLE, (text, *self._lessons()), tables, tuple(self._pictures()))
 
     def _lessons(self) -> list[str]:
-        """A sentence that the numbers themselves give."""
         stored = list(self.stored.items())
         if not stored or self.streamed is None:
             return []

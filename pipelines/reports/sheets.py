@@ -56,7 +56,6 @@ class Panel:
 
     @property
     def ends(self) -> Ends:
-        """Of the part of the plane that is drawn."""
         if self.near is not None:
             return self.near
         low, high = ends_of(self.domain)
@@ -213,7 +212,6 @@ class Functions:
 
     @property
     def names(self) -> list[str]:
-        """Of the channels."""
         return [channel.name for channel in self.channels]
 
     @property
@@ -229,7 +227,6 @@ class Functions:
 
     @property
     def times(self) -> list[float]:
-        """All of them, rising; empty where there is none."""
         return sorted({t for times in self.components.values() for t in times if t is not None})
 
     def chosen(self, most: int) -> list[int]:
@@ -263,7 +260,6 @@ class Functions:
         return Cloud((n,), domain.dim, domain.points[:n], cells, edge)
 
     def panel(self, i: int, channel: int, scale: Normalize | None = None, title: str = "") -> Panel:
-        """One channel of one sample."""
         values = self.of(i, channel)
         place = self.moved(i, channel) if self.look.moves else self.place(i)
         time, over = self.channels[channel].time, None

@@ -27,7 +27,6 @@ def error(rows: Sequence[Row]) -> str:
 
 
 def of_data(store: str, learned: str) -> Facts:
-    """The data of a study, and what is learned from them."""
     held = open_sealed(store).said
     problem = held.recipe.problem
     numbers = {k: v for k, v in problem.items() if isinstance(v, int | float | str)}

@@ -43,10 +43,7 @@ def compared(run: FinishedRun) -> dict[str, Measured]:
     The baselines are the mean function of the training targets; where the inputs are a state of the
     targets, that state; where a two-phase coefficient is the target, its mean over all points too.
     """
-    found = {
-        f"model ({run.checkpoint})": run.prediction.double(),
-        **trivial_predictions(run),
-    }
+    found = {f"model ({run.checkpoint})": run.prediction.double(), **trivial_predictions(run)}
     if run.target_phases is not None:
         found[CONSTANT] = run.mean.mean().expand_as(run.pairs.u)
     return {name: _measured(run, prediction) for name, prediction in found.items()}

@@ -72,7 +72,6 @@ class Source:
 
     @property
     def task(self) -> Task:
-        """What is learned."""
         return self.experiment.learned
 
     @property
@@ -165,7 +164,6 @@ class Source:
             )
 
     def _solved(self, stored: Samples, device: torch.device) -> Samples:
-        """The stream of the experiment."""
         count = self.experiment.data.epoch_samples or len(stored)
         pairs = solved_pairs(self.experiment, count, device)
         check_alike(pairs, stored)

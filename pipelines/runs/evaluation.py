@@ -177,7 +177,6 @@ def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
-    """Software and hardware of a run."""
     name = torch.cuda.get_device_name() if device.type == "cuda" else processor()
     return {
         "pdegen": pdegen.__version__,

@@ -75,7 +75,6 @@ class FinishedRun:
 
     @property
     def dimension(self) -> int:
-        """Of the domain."""
         return self.pairs.dim
 
     def errors(self, prediction: torch.Tensor, parts: int = 1) -> np.ndarray:
@@ -115,7 +114,6 @@ class _Folder:
 
     @classmethod
     def of(cls, path: Path) -> tuple[_Folder, Experiment]:
-        """A folder, and what its run is of."""
         return cls(path).read("run.json", lambda content: cls._of(path, content), "--overwrite")
 
     @classmethod
@@ -136,7 +134,6 @@ class _Folder:
             return parse(read_json(self.path / file))
 
     def history(self) -> list[Epoch]:
-        """The epochs of the training."""
         with self.explained("history.jsonl", "--resume"):
             return read_history(self.path)
 

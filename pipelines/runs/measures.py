@@ -95,7 +95,6 @@ class _Error:
         return self.p - self.u
 
     def average(self, v: Float[Tensor, "batch *grid c"]) -> Float[Tensor, "batch c"]:
-        """Of each channel over the domain."""
         if self.weight is None:
             return v.flatten(1, -2).mean(dim=1)
         weight = self.weight.double().expand(v.shape[:-1])

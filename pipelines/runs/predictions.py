@@ -23,11 +23,7 @@ _HEADER, _DIGEST = "pdegen", "sha256"
 
 
 def kept_predictions(
-    folder: Path,
-    checkpoint: Path,
-    pairs: Samples,
-    predict: Callable[[], Tensor],
-    noise: str = "",
+    folder: Path, checkpoint: Path, pairs: Samples, predict: Callable[[], Tensor], noise: str = ""
 ) -> Float[Tensor, "samples *grid c"]:
     """What a checkpoint predicts of all samples of `pairs`.
 

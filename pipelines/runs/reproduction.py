@@ -89,7 +89,6 @@ def overriding(experiment: Experiment) -> list[str] | None:
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Values by dotted keys."""
     flat = {}
     for key, value in content.items():
         path = prefix + key

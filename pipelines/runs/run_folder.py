@@ -4,14 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from operators.training.checkpoint import CheckpointError, check_checkpoint
-from operators.training.files import (
-    BusyError,
-    DamagedError,
-    held,
-    read_json,
-    write,
-    write_json,
-)
+from operators.training.files import BusyError, DamagedError, held, read_json, write, write_json
 from operators.training.settings import Settings
 from operators.transforms import Predictor
 from pdegen.owned import LOCK, PARTIAL, is_ours, remove

@@ -142,7 +142,6 @@ class SolvedAhead(Reader):
     def _solve(
         self, numbers: range, cuda: torch.cuda.Stream | None
     ) -> tuple[Batch, torch.Event | None]:
-        """In a thread."""
         if cuda is None:
             with one_thread():
                 return self._functions(numbers), None
@@ -179,8 +178,6 @@ class SolvedAhead(Reader):
     def _function(
         self, values: Mapping[str, Values], names: Sequence[str], reduction: Reduction
     ) -> Float[Tensor, "block *grid c"]:
-        """Some functions side by side."""
-
         def function(name: str) -> Tensor:
             v = torch.as_tensor(reduction(values[name])).float()
             first = v.ndim - len(self.kept.domain.axes)

@@ -156,7 +156,6 @@ def _started(operator: Operator, start: str) -> dict[str, object]:
 
 
 def _adapted(source: Source, pairs: Samples, operator: Operator, device: torch.device) -> Predictor:
-    """The operator between the normalisers of its training samples, once it can be evaluated."""
     experiment = source.experiment
     input, target = experiment.normalization.of(pairs)
     boundary, extent = boundary_of(source, pairs), Extent.of(pairs.domain)

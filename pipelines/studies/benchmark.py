@@ -62,14 +62,12 @@ class BenchmarkRun(Study[Seeded]):
 
     @cached_property
     def cases(self) -> list[Case]:
-        """Operators on the datasets that they are for."""
         dims = {
             dataset: self.source(dataset).stored("test").dim for dataset in self.benchmark.datasets
         }
         return cases_on(self.benchmark, dims)
 
     def source(self, dataset: str) -> Source:
-        """The data of a dataset."""
         return Source(self.stores[dataset], self.benchmark.datasets[dataset].load())
 
     def rows(self) -> list[Row]:
@@ -78,7 +76,6 @@ class BenchmarkRun(Study[Seeded]):
         return sorted(super().rows(), key=lambda row: order[row_case(row)])
 
     def training(self, case: Case, seed: int, chosen: Mapping[str, object]) -> StudyTraining:
-        """A training; `chosen` is of the search."""
         words = [f"{key.rsplit('.', 1)[-1]}-{value}" for key, value in chosen.items()]
         name = [case.protocol] if case.protocol else []
         folder = self.run_folder(case, "-".join([*name, f"seed-{seed}", *words]))
@@ -86,15 +83,12 @@ class BenchmarkRun(Study[Seeded]):
         return StudyTraining(experiment, self.stores[case.dataset], folder)
 
     def training_of(self, row: Row) -> StudyTraining:
-        """The training of a row."""
         return self.training(row_case(row), row.seed, row.chosen)
 
     def history(self, row: Row) -> list[Epoch]:
-        """The epochs of a row's training."""
         return read_history(self.training_of(row).folder)
 
     def run_folder(self, case: Case, name: str) -> Path:
-        """The run folder of one training."""
         return self.folder / "runs" / slug(case.dataset) / slug(case.operator) / name
 
     def trivial(self, dataset: str) -> dict[str, float]:
@@ -111,7 +105,6 @@ class BenchmarkRun(Study[Seeded]):
 
     @cached_property
     def _known(self) -> dict[str, dict[str, float]]:
-        """What `trivial` has found."""
         return {}
 
     def label_error(self, dataset: str) -> float | None:
@@ -363,7 +356,6 @@ def _from_text(
 
 
 def row_case(row: Row) -> Case:
-    """The case of a row."""
     return Case(row.dataset, row.operator, row.protocol)
 
 

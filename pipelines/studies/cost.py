@@ -94,13 +94,11 @@ def step_cost(
     optimizer: torch.optim.Optimizer,
     device: torch.device,
 ) -> Cost:
-    """Measure a training step."""
     seconds, flops = step_seconds(step, device), step_flops(step)
     return Cost(seconds, peak_bytes(model, optimizer, step, device), flops)
 
 
 def step_seconds(step: Callable[[], object], device: torch.device) -> float:
-    """Seconds that a step takes: see `Cost`."""
     clock = clock_of(device)
     for _ in range(_WARM):
         step()
@@ -113,7 +111,6 @@ def step_seconds(step: Callable[[], object], device: torch.device) -> float:
 
 
 def step_flops(step: Callable[[], object]) -> int:
-    """Floating-point operations of a step: see `Cost`."""
     with FlopCounterMode(display=False, custom_mapping=_COUNTED) as counter:
         step()
     return counter.get_total_flops()

@@ -45,7 +45,6 @@ class Inverted:
 
     @property
     def solves(self) -> float:
-        """Of a sample, in the mean."""
         return float(np.mean([estimate.solves for estimate in self.estimates]))
 
     def fields(self, cells: int) -> Float[np.ndarray, " samples *cells"]:
@@ -62,7 +61,6 @@ class Observed:
 
     @property
     def first(self) -> Observed:
-        """The first sample alone."""
         return Observed(self.values[:1], self.deviation[:1])
 
 
@@ -160,7 +158,6 @@ class Inversions:
         return Observed(values[:, setting.seen], deviation[:, setting.seen])
 
     def invert(self, name: str, weight: float, data: Observed) -> Inverted:
-        """What a method makes of data."""
         inversion = self.methods[name].with_weight(weight)
         return _timed(inversion, data.values, data.deviation)
 

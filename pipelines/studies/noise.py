@@ -121,7 +121,6 @@ class NoiseStudy(Study[Cell]):
 
     @property
     def models(self) -> list[Cell]:
-        """The trainings."""
         return [Cell(level, seed) for level in self.train_levels for seed in range(self.seeds)]
 
     @property
@@ -154,7 +153,6 @@ class NoiseStudy(Study[Cell]):
         return [[replace(method, seed=seed, at=at) for seed in seeds] for at in self.test_levels]
 
     def training(self, cell: Cell) -> StudyTraining:
-        """What a model was trained by."""
         changed = {"noise.level": cell.method, "training.seed": cell.seed}
         assert not isinstance(cell.method, str)
         folder = self.folder / "models" / f"level-{key(cell.method)}-seed-{cell.seed}"

@@ -69,7 +69,6 @@ class Row(BaseModel):
 
     @property
     def cost(self) -> Cost:
-        """Of one training step."""
         return Cost(self.step_seconds, self.step_bytes, self.step_flops)
 
     @cost.setter
@@ -79,7 +78,6 @@ class Row(BaseModel):
 
     @property
     def measured(self) -> bool:
-        """Whether its costs are known."""
         return bool(self.step_seconds and self.inference_seconds)
 
     @property

@@ -86,7 +86,6 @@ class StudyTraining:
 
     @property
     def checkpoint(self) -> Path:
-        """The one that is reported."""
         return self.folder / f"{self.experiment.training.reported[0]}.safetensors"
 
     def predictor(self, device: torch.device) -> Predictor:
@@ -215,7 +214,6 @@ class Study(ABC, Generic[Part]):
         self.finish(how, lambda what: progress(what, done, total))
 
     def rows(self) -> list[Row]:
-        """The rows that are finished and not stale."""
         parts = [part for stage in self.stages() for part in stage]
         return [row for row in map(self.kept, parts) if row is not None]
 
@@ -305,5 +303,4 @@ def _make(
 
 
 def content(store: str) -> str:
-    """The digest of what a store holds."""
     return open_sealed(store).said.content

@@ -65,7 +65,6 @@ class SolverCost(BaseModel):
 
     @property
     def data_seconds(self) -> float:
-        """To make the samples of a training."""
         return self.samples * self.solves[0].seconds
 
     def seconds(self, error: float) -> float:
@@ -141,16 +140,10 @@ def solver_cost(
     splits = open_sealed(source.url).said.splits
     sizes = {name: stop - start for name, (start, stop) in splits.items()}
     train = source.experiment.data.samples or sizes["train"]
-    return {
-        "label_error": label or 0.0,
-        "samples": train + sizes["validation"],
-        "solves": solves,
-    }
+    return {"label_error": label or 0.0, "samples": train + sizes["validation"], "solves": solves}
 
 
 def _seconds(recipe: Recipe) -> float:
-    """To sample and solve one sample, on one core."""
-
     def timed(samples: range) -> float:
         start = time.perf_counter()
         recipe.problem.compute(recipe.seed, samples)
@@ -190,7 +183,6 @@ def _distance(source: Source, labels: Samples, recipe: Recipe, measure: str) -> 
 
 
 def _rows(pairs: Samples, kept: Bool[np.ndarray, " samples"]) -> Samples:
-    """Some of the samples."""
     return pairs.rows(kept)
 
 
@@ -220,7 +212,6 @@ def _places(domain: Domain, axis: int) -> Float[np.ndarray, " n"]:
 def _along(
     u: np.ndarray, axis: int, x: np.ndarray, y: np.ndarray, order: int, periodic: bool
 ) -> np.ndarray:
-    """Values at x, at y in their place."""
     if x.shape == y.shape and np.allclose(x, y):
         return u
     if periodic and order > 1:

@@ -48,7 +48,6 @@ def random_pairs(experiment: Experiment, device: torch.device) -> Samples:
 
 
 def _channels(variable: Variable) -> int:
-    """Of a variable, at all of its times."""
     sizes = zip(variable.dims, variable.shape, strict=True)
     return math.prod(size for dim, size in sizes if dim in LEADING)
 

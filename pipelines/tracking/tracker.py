@@ -49,7 +49,6 @@ class Tracker:
 
 
 def rows_of(history: Sequence[Epoch]) -> list[MetricRow]:
-    """The rows of the epochs of a training."""
     return [(epoch.epoch, {name: getattr(epoch, name) for name in METRICS}) for epoch in history]
 
 
