@@ -31,7 +31,7 @@ from operators.transforms import Normalizer, Predictor
 from pipelines.declared.experiment import load_experiment
 from pipelines.declared.models import parse_model
 from pipelines.runs.checks import checked_operator
-from pipelines.studies.steps import random_pairs
+from pipelines.studies.cost import random_pairs
 
 EXPERIMENTS = ("burgers-gt-8192", "burgers-gt-512-best", "burgers-quick", "darcy-gt-141-43")
 _BEFORE = 9  # steps before those that are counted: the eleventh call is SOAP's tenth step

@@ -17,8 +17,7 @@ from operators.data import Batch, Samples
 from operators.training.step import Acceleration
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.runs.stream import solved_pairs
-from pipelines.studies.cost import Clock, clock_of
-from pipelines.studies.steps import Steps
+from pipelines.studies.cost import Clock, Steps, clock_of
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from operators.base import Function, Mask, Operator, Preset, at_least, check_input
 from operators.nn.attention import GALERKIN, AttentionKind
-from operators.nn.dropout import Dropout
 from operators.nn.encoder import attention_layers
+from operators.nn.pointwise import Dropout
 from operators.nn.resample import interpolated, resized, resized_grid
 from operators.nn.spectral import SpectralConv2d, SpectralLayer
 

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from operators.base import Preset, at_least
 from operators.nn.attention import galerkin
-from operators.nn.dropout import Dropout
-from operators.nn.pointwise import GEGLU, mlp
+from operators.nn.pointwise import GEGLU, Dropout, mlp
 from operators.nn.rotary import RandomWaves, rotated
 from operators.nn.tokens import (
     Coordinates,

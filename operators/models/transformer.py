@@ -12,8 +12,8 @@ from torch import nn
 
 from operators.base import MESHES, Function, Preset
 from operators.nn.attention import EFFICIENT, GALERKIN, SOFTMAX
-from operators.nn.dropout import Dropout
 from operators.nn.encoder import Attention
+from operators.nn.pointwise import Dropout
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d
 from operators.nn.tokens import Coordinates, FieldOperator, Positions, Real, Tokens, check_heads
 

@@ -18,8 +18,8 @@ from operators.nn.attention import (
     PublishedDropout,
     keep,
 )
-from operators.nn.dropout import Dropout
 from operators.nn.fused import residual_mlp
+from operators.nn.pointwise import Dropout
 from operators.nn.tokens import check_heads
 
 Values = Float[Tensor, "batch n width"]

@@ -9,8 +9,7 @@ from typing import Literal
 from torch import nn
 
 from operators.base import Function
-from operators.nn.dropout import Dropout
-from operators.nn.pointwise import BatchNorm, InstanceNorm
+from operators.nn.pointwise import BatchNorm, Dropout, InstanceNorm
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d, SpectralConv3d
 
 CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d, 3: SpectralConv3d}

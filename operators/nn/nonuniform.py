@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.nn.precision import product
+from operators.nn.fused import product
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d, complex_products, spectrum, values
 from operators.nn.tokens import Real, TokenPoints, Tokens
 

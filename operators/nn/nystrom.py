@@ -25,7 +25,7 @@ from operators.nn.attention import (
     softmax,
     softmax_attention,
 )
-from operators.nn.dropout import Dropout
+from operators.nn.pointwise import Dropout
 from operators.nn.tokens import check_heads, merged
 
 Landmarks = Float[Tensor, "batch heads m d"]

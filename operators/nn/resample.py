@@ -1,4 +1,4 @@
-"""Interpolation between grids that are products of axes: linear, cubic, trigonometric."""
+"""Interpolation between product grids, linear, cubic or trigonometric; grids cut into windows."""
 
 import math
 from collections.abc import Sequence
@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.nn.fused import on_processor
-from operators.nn.precision import product
+from operators.nn.fused import on_processor, product
 
 Function = Float[Tensor, "batch n1 n2 c"]
 Grid = Float[Tensor, "n1 n2 2"]

@@ -9,10 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from operators.nn.dropout import Dropout
-from operators.nn.fused import on_processor, parts_of
+from operators.nn.fused import exactly, on_processor, parts_of, widened
 from operators.nn.grids import for_each_axis
-from operators.nn.precision import exactly, widened
+from operators.nn.pointwise import Dropout
 
 
 def _angles(k: Tensor, n: int) -> Tensor:

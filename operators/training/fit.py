@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from operators.data import Batch, Resident, Samples
-from operators.defined import mean_defined, undefined
+from operators.norms import mean_defined, undefined
 from operators.seeds import stream_seed
 from operators.training.checkpoint import (
     CheckpointError,

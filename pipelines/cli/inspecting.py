@@ -1,4 +1,4 @@
-"""Commands that show what a store holds: info and plot."""
+"""Commands that show what there is: info, plot and compare."""
 
 import json
 from pathlib import Path

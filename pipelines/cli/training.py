@@ -262,7 +262,7 @@ def _print_score(summary: dict[str, Any]) -> None:
         f"{number(summary['worst'])}, std {number(summary['std'])}"
     )
     if missing := summary.get("left_out"):
-        from operators.defined import left_out
+        from operators.norms import left_out
 
         say(left_out(missing))
 

@@ -1,4 +1,4 @@
-"""Lines of a benchmark: a dataset, an operator, and the small version of both."""
+"""Lines of a benchmark or a profile: datasets, operators, and the small version of both."""
 
 from __future__ import annotations
 

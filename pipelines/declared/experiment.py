@@ -16,8 +16,14 @@ from pipelines.declared.models import parse_model
 from pipelines.declared.physics import domain_of, functions_in, physics_of
 from pipelines.declared.registry import InputNoise, ModelSpec, Normalization, Symmetries
 from pipelines.declared.shipped import check_asked, file_of
-from pipelines.declared.tasks import BlockTask, MapTask, RolloutTask, TaskSpec, TimeTask
-from pipelines.declared.training import Training
+from pipelines.declared.training import (
+    BlockTask,
+    MapTask,
+    RolloutTask,
+    TaskSpec,
+    TimeTask,
+    Training,
+)
 
 
 class Stream(Strict):

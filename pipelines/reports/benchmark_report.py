@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from operators.data import Samples
-from operators.defined import defined, left_out, rising, undefined
+from operators.norms import defined, left_out, rising, undefined
 from operators.training.files import write
 from operators.transforms import Predictor
 from pdegen.store.reading import open_sealed

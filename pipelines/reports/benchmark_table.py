@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from operators.defined import defined
+from operators.norms import defined
 from pipelines.declared.benchmark import Case
 from pipelines.declared.entries import Entry
 from pipelines.reports.document import Table

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pdegen.domains import Box
-from pipelines.reports import outline
+from pipelines.reports.fields import bodies
 from pipelines.reports.figures import WIDE, legend, styled
 from pipelines.reports.palette import MODEL, QUIET, TRUTH
 from pipelines.reports.sheets import BODY, Curves, Functions, few, sheet
@@ -26,7 +26,7 @@ def curves_along(
     found = []
     for i in numbers:
         domain, lines = truth.place(i), []
-        for loop in outline.bodies(domain):
+        for loop in bodies(domain):
             loop = np.append(loop, loop[0])
             x = domain.points.reshape(-1, domain.dim)[loop, 0]
             drawn = [(truth.values, TRUTH, "-", "truth")]

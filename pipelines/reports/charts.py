@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from operators.defined import by_column, defined, over_defined
+from operators.norms import by_column, defined, over_defined
 from operators.training.fit import Epoch
 from pipelines.reports.figures import HALF, WIDE, legend, logarithmic, styled
 from pipelines.reports.palette import DASHES, ERROR, INKS, MARKERS, MODEL, QUIET, SHADE, TRUTH

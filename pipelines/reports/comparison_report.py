@@ -7,7 +7,7 @@ from statistics import mean, median, stdev
 
 import numpy as np
 
-from operators.defined import defined, left_out, over_defined
+from operators.norms import defined, left_out, over_defined
 from operators.training.files import write_json
 from pipelines.reports import charts, samples
 from pipelines.reports.document import Report, Section, Table

@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from operators.defined import rising
+from operators.norms import rising
 from pipelines.reports.document import Picture
 from pipelines.reports.figures import styled
 from pipelines.reports.wording import scientific

@@ -5,7 +5,7 @@ from statistics import fmean
 import numpy as np
 
 from operators.data import InTime
-from operators.defined import by_column, defined
+from operators.norms import by_column, defined
 from pipelines.reports import bodies, charts, samples, trajectories
 from pipelines.reports.document import Picture, Section
 from pipelines.reports.figures import picture

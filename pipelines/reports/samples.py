@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from operators.defined import rising
+from operators.norms import rising
 from pipelines.reports.fields import Look, line
 from pipelines.reports.figures import HALF, TIMES, WIDE, legend, panels, styled, time_bar
 from pipelines.reports.palette import DASHES, ERROR, INKS, INPUT, QUIET, TRUTH

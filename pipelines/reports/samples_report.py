@@ -7,7 +7,7 @@ from statistics import mean, median
 
 import torch
 
-from operators.defined import defined
+from operators.norms import defined
 from pdegen.store.reading import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.reports import study_charts as charts

@@ -5,7 +5,7 @@ from statistics import mean, median
 
 import numpy as np
 
-from operators.defined import defined, left_out, over_defined
+from operators.norms import defined, left_out, over_defined
 from pdegen.domains import Domain
 from pipelines.reports import charts
 from pipelines.reports.document import Picture, Section, Table

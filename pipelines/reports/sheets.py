@@ -20,6 +20,7 @@ from pipelines.reports.fields import (
     Ends,
     Look,
     bar,
+    bodies,
     contours,
     ends_of,
     framed,
@@ -28,7 +29,6 @@ from pipelines.reports.fields import (
     sides,
 )
 from pipelines.reports.figures import WIDE, styled
-from pipelines.reports.outline import bodies
 from pipelines.reports.palette import QUIET
 
 _T = TypeVar("_T")

@@ -1,4 +1,4 @@
-"""What reports of studies share: facts of the data, errors with their spread, reproduction."""
+"""What reports of studies share: facts, errors with their spread, reproduction; and a profile."""
 
 import csv
 import io

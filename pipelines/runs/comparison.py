@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from scipy.special import stdtrit
 
-from operators.defined import over_defined
+from operators.norms import over_defined
 from pipelines.runs.finished import FinishedRun, ReportError, read_finished, store_of_run
 from pipelines.runs.folder import Holding, RunError
 from pipelines.runs.score import Score

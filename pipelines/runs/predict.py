@@ -1,4 +1,6 @@
-"""A checkpoint and a store -> the predictions of a split, as a Zarr group that xarray opens."""
+"""A checkpoint and a store -> predictions of a split as a Zarr group, with bounds of errors."""
+
+from __future__ import annotations
 
 import hashlib
 import json
@@ -6,6 +8,7 @@ import os
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,13 +23,19 @@ from operators.data import Batch, Channel, Samples
 from operators.training.checkpoint import CheckpointError
 from operators.training.evaluate import errors
 from pdegen.domains import Box
+from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.guarantee import Guarantee
 from pdegen.foreign.replacing import replacing
+from pdegen.numerics.device import samples_at_once
+from pdegen.numerics.failure import SolveError
 from pdegen.owned import note_all
+from pdegen.recipe import Recipe
+from pdegen.schema import SchemaError
+from pdegen.store.reading import Store, open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import opened, provenance
 from pipelines.runs.folder import RunError, check_folder
-from pipelines.runs.guaranteed import Guaranteed
 
 FORMAT = "pdegen-predictions"
 _ZARR = re.compile(r"zarr\.json|[^/]+/(zarr\.json|c(/\d+)*)")  # names of a Zarr group's files
@@ -198,3 +207,76 @@ def _check(out: Path, overwrite: bool) -> None:
     names = (path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir())
     if others := sorted(name for name in names if not _ZARR.fullmatch(name)):
         raise RunError(f"{out} holds {others[0]}, which is no prediction: move it away")
+
+
+_AT_ONCE = 64  # samples, at most
+
+
+@dataclass(frozen=True)
+class Guaranteed:
+    """The guarantee of an equation for predictions of samples of its store."""
+
+    store: Store
+    problem: Problem
+    guarantee: Guarantee
+    inputs: tuple[str, ...]
+    target: str
+
+    @classmethod
+    def of(cls, pairs: Samples) -> Guaranteed:
+        """For predictions of the targets of these samples.
+
+        Raises:
+            SchemaError: If the equation offers none, or they are not of all points as they were
+                solved; says why.
+        """
+        source = pairs.source
+        store = open_sealed(source["url"])
+        inputs, targets = (_names(source[role]) for role in ("input", "target"))
+        if not store.said.recipe.problem:
+            raise SchemaError(f"{store.url}: no bound of errors for data that were imported")
+        recipe = Recipe.parse(store.attributes["recipe"], store.url)
+        try:
+            guarantee = recipe.problem.guarantee(inputs, ", ".join(targets))
+        except SchemaError as refusal:
+            raise SchemaError(f"{store.url}: {refusal}") from None
+        whole, asked = recipe.problem.resolution, source["resolution"]
+        if source["target_resolution"] is not None or asked != whole:
+            raise SchemaError(
+                f"{store.url}: bounds are at the resolution {whole} of the store, "
+                f"got {source['target_resolution'] or asked}"
+            )
+        return cls(store, recipe.problem, guarantee, inputs, targets[0])
+
+    def added(self, dataset: xr.Dataset) -> tuple[xr.Dataset, str]:
+        """Predictions with the bounds of their errors beside them, and a sentence for people.
+
+        Raises:
+            SampleError: If a sample has no bound.
+        """
+        name, numbers = self.target, np.asarray(dataset["sample"])
+        p, parts = dataset[name].to_numpy(), list[dict[str, np.ndarray]]()
+        size = min(_AT_ONCE, samples_at_once(4 * self.problem.needed))
+        for start in range(0, len(p), size):
+            rows = numbers[start : start + size]
+            there = range(int(rows[0]), int(rows[-1]) + 1)
+            inputs = {name: self.store.values(name, there)[rows - rows[0]] for name in self.inputs}
+            try:
+                parts.append(self.guarantee.bounds(inputs, p[start : start + size]))
+            except SolveError as failure:
+                raise SampleError(int(rows[failure.row]), failure.reason) from failure
+        found = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        dataset = dataset.assign({
+            f"{name}_bound_{key}": ("sample", values, {
+                "long_name": f"guaranteed bound of {self.guarantee.sentences[key]}"})
+            for key, values in found.items()
+        })  # fmt: skip
+        values, headline = found[self.guarantee.headline], self.guarantee.headline
+        return dataset, (
+            f"guaranteed {headline.replace('_', ' ')} error of {name}, {len(values)} samples: "
+            f"median {np.median(values):.3e}, worst {values.max():.3e}"
+        )
+
+
+def _names(named: str | list[str]) -> tuple[str, ...]:
+    return (named,) if isinstance(named, str) else (*named,)

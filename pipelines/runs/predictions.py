@@ -1,4 +1,4 @@
-"""Predictions of the test split and the mean training target, kept once in the folder of a run."""
+"""What is kept in the folder of a run: predictions and mean target; and the keys of all that is."""
 
 import hashlib
 import json
@@ -14,8 +14,9 @@ from torch import Tensor
 
 from operators.data import Samples
 from operators.training.files import FileError, read, write
+from pdegen.store.reading import open_sealed
+from pipelines.declared.experiment import Experiment
 from pipelines.runs.data import Source
-from pipelines.runs.keys import target_key
 
 PREDICTIONS, MEAN = "predictions.safetensors", "mean.safetensors"
 KEPT_BYTES = 2**30  # of predictions; larger ones are made where they are needed
@@ -82,3 +83,37 @@ def _read(path: Path, identity: Mapping[str, str]) -> Tensor | None:
 
 def _digest(values: Tensor) -> str:
     return hashlib.sha256(values.numpy().tobytes()).hexdigest()
+
+
+def key_of(store: str, **parts: object) -> str:
+    """The key of what is computed from a store.
+
+    Args:
+        parts: All else that determines the result, as JSON has it.
+    """
+    said = open_sealed(store).said
+    whole = {"content": said.content, "fingerprint": said.fingerprint, **parts}
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+
+
+def experiment_key(experiment: Experiment, store: str, **parts: object) -> str:
+    """The key of what is computed from all of an experiment, and the files that it names."""
+    declared = experiment.model_dump(mode="json")
+    return key_of(store, experiment=declared, files=_files(experiment), **parts)
+
+
+def target_key(experiment: Experiment, store: str) -> str:
+    """The key of what is computed from the training targets alone, whatever learns them."""
+    declared = experiment.model_dump(mode="json", include={"data", "task"})
+    declared["data"].pop("reading")  # how they are read is for the memory that is free
+    return key_of(store, **declared)
+
+
+def _files(experiment: Experiment) -> dict[str, str]:
+    """Digests of what the files hold that an experiment names, beside its store."""
+    found, start, stream = dict[str, str](), experiment.training.start, experiment.data.stream
+    if start is not None and Path(start).is_file():
+        found["start"] = hashlib.sha256(read(Path(start))).hexdigest()
+    if stream is not None:
+        found["stream"] = stream.load_recipe().fingerprint
+    return found

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BeforeValidator
 
 from operators.data import Channel
-from operators.defined import over_defined, undefined
+from operators.norms import over_defined, undefined
 
 
 @dataclass(frozen=True)

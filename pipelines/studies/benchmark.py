@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from operators.defined import over_defined
+from operators.norms import over_defined
 from operators.training.evaluate import predictions
 from operators.training.files import DamagedError, read_json, write_json
 from operators.training.fit import Epoch, TrainingError, read_history
@@ -24,15 +24,14 @@ from pipelines.runs.checks import check_training
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run, provenance, scored, trivial_scores
 from pipelines.runs.folder import Holding, RunError
-from pipelines.runs.keys import experiment_key
 from pipelines.runs.measures import measures_of
+from pipelines.runs.predictions import experiment_key
 from pipelines.runs.score import Score
 from pipelines.studies.cases import cases_on, nothing_left
-from pipelines.studies.cost import step_cost, step_seconds
+from pipelines.studies.cost import Steps, step_cost, step_seconds
 from pipelines.studies.row import NO_MEMORY, Row
 from pipelines.studies.runner import How, Study, StudyTraining
 from pipelines.studies.solver import SAMPLES, SolverCost, recipe_of, solver_cost
-from pipelines.studies.steps import Steps
 
 _HOLDING = Holding("benchmark", "benchmark.json")
 SOME = 16  # test samples, predicted together to measure what a prediction costs

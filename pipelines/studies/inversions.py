@@ -12,8 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 
 from operators.data import Samples, averaging_weights
-from operators.defined import mean_defined
-from operators.norms import relative_error
+from operators.norms import mean_defined, relative_error
 from pdegen.equations.base import Problem
 from pdegen.inverse.setting import ClassicalMethod, Estimate, Forward, Setting
 from pdegen.recipe import Recipe

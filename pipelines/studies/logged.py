@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from operators.defined import over_defined
+from operators.norms import over_defined
 from operators.training.files import DamagedError, read_json
 from operators.training.fit import read_history
 from pipelines.declared.benchmark import Benchmark, Case

@@ -22,8 +22,7 @@ from pipelines.declared.physics import physics_of
 from pipelines.declared.registry import InputNoise
 from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding
-from pipelines.runs.keys import experiment_key
-from pipelines.runs.predictions import kept_mean
+from pipelines.runs.predictions import experiment_key, kept_mean
 from pipelines.studies.inversions import KNOWN, TUNED_ON, Inversions, Observed
 from pipelines.studies.noise_cells import (
     CONSTANT,

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from operators.defined import defined, over_defined
+from operators.norms import defined, over_defined
 from pipelines.studies.cost import Cost
 
 NO_MEMORY = "not enough memory"

@@ -33,8 +33,7 @@ from operators.transforms import Predictor
 from pdegen.store.reading import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.runs.folder import RunError, check_folder
-from pipelines.runs.keys import experiment_key
-from pipelines.runs.predictions import kept_predictions
+from pipelines.runs.predictions import experiment_key, kept_predictions
 from pipelines.runs.training import train_part
 from pipelines.studies.cost import clock_of
 from pipelines.studies.processes import LOCAL, Processes

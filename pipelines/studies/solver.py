@@ -16,7 +16,7 @@ from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator, make_
 from scipy.signal import resample
 
 from operators.data import Samples
-from operators.defined import mean_defined
+from operators.norms import mean_defined
 from operators.training.evaluate import errors_of
 from pdegen.domains import Box, Cloud, Domain
 from pdegen.equations.base import SampleError

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from operators.nn.dropout import Dropout, dropped
+from operators.nn.pointwise import Dropout, dropped
 from tests.operators.cases import CASES, DIMS, declared, functions, made, points
 
 

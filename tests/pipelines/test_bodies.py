@@ -15,7 +15,7 @@ from pdegen.recipe import load_recipe
 from pdegen.store.format import Along
 from pipelines.reports import bodies, fields, pictures
 from pipelines.reports.fields import Look
-from pipelines.reports.outline import bodies as bodies_of
+from pipelines.reports.fields import bodies as bodies_of
 from pipelines.reports.sheets import Functions, sheet
 
 NEAR = np.array([-0.5, -0.5]), np.array([1.5, 0.5])

@@ -11,7 +11,7 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
 from pipelines.declared.benchmark import Benchmark, Case
-from pipelines.runs.keys import experiment_key
+from pipelines.runs.predictions import experiment_key
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.runner import StudyTraining
 from pipelines.studies.solver import recipe_of, solver_cost

@@ -30,7 +30,7 @@ from pipelines.runs.checks import check_resolutions, checked_operator
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run, trivial_scores
 from pipelines.runs.training import train
-from pipelines.studies.steps import Steps
+from pipelines.studies.cost import Steps
 from tests.pipelines.conftest import learned
 from tests.pipelines.shapes import a_store
 

@@ -9,7 +9,7 @@ from pdegen.equations.darcy.error_bound import ErrorBound
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import Store
-from pipelines.runs import guaranteed
+from pipelines.runs import predict
 from tests.pipelines.command import quietly
 from tests.pipelines.conftest import DARCY_DATA
 
@@ -55,7 +55,7 @@ def test_bounds_are_above_the_errors_of_the_labels(darcy, predicted):
 
 def test_median_and_worst_are_printed(darcy, predicted, pdegen, monkeypatch):
     """Blocks of one sample give what one block gives."""
-    monkeypatch.setattr(guaranteed, "_AT_ONCE", 1)
+    monkeypatch.setattr(predict, "_AT_ONCE", 1)
     run, store = darcy
     outcome = pdegen("predict", run / "best.safetensors", "--data", store, "--out", "p.zarr",
                      "--bound")  # fmt: skip

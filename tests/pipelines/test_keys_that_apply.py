@@ -21,7 +21,7 @@ from pipelines.declared.experiment import Experiment
 from pipelines.declared.keys import keys_of
 from pipelines.runs.checks import check_applies, check_symmetries
 from pipelines.runs.data import Source
-from pipelines.runs.keys import experiment_key
+from pipelines.runs.predictions import experiment_key
 from pipelines.studies.samples import samples_study
 from tests.pipelines.shapes import a_store
 

@@ -22,7 +22,7 @@ from pdegen.numerics.failure import SolveError
 from pdegen.schema import SchemaError
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.runs.data import Source
-from pipelines.runs.keys import experiment_key
+from pipelines.runs.predictions import experiment_key
 from pipelines.runs.stream import SolvedAhead, first_number, solved_pairs
 from pipelines.runs.training import train
 from tests.pipelines.command import history
