@@ -205,13 +205,13 @@ def check_fit(predictor: Predictor, pairs: Samples) -> None:
         )
 
 
-def saving_state(path: Path, state: dict[str, Any]) -> Callable[[], None]:
+def saving_state(path: Path, state: Mapping[str, object]) -> Callable[[], None]:
     """What writes a training state, a line with the digest before torch.save's bytes, when it is
     called."""
     return partial(_write_state, path, _kept(state))
 
 
-def _write_state(path: Path, state: dict[str, Any]) -> None:
+def _write_state(path: Path, state: Mapping[str, object]) -> None:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     data = buffer.getvalue()

@@ -82,7 +82,7 @@ def check_file(path: Path) -> None:
         raise FileError(f"{path} is {kind}: a file belongs there")
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, object]) -> None:
     write(path, json.dumps(_sealed(content), indent=1).encode())
 
 
@@ -122,7 +122,7 @@ def held(folder: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def _sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+def _sealed(content: Mapping[str, object]) -> dict[str, Any]:
     plain = json.loads(json.dumps(content))
     return {**plain, _DIGEST: _digest(plain)}
 
@@ -142,7 +142,7 @@ def _opened(text: bytes, path: Path) -> dict[str, Any]:
     return content
 
 
-def _digest(content: dict[str, Any]) -> str:
+def _digest(content: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 

@@ -81,7 +81,7 @@ class Repeated:
 
     def __init__(self, function: Callable[[], None], device: torch.device) -> None:
         self.function, self.device, self.note, self._calls = function, device, "", 0
-        self._replay: Callable[[], Any] | None = None
+        self._replay: Callable[[], object] | None = None
         self._stream = torch.cuda.Stream() if device.type == "cuda" else None
 
     def __call__(self) -> None:
@@ -102,7 +102,7 @@ class Repeated:
             self._replay()
 
 
-def _on(stream: Any, function: Callable[[], Any]) -> None:
+def _on(stream: Any, function: Callable[[], object]) -> None:
     """Call a function on one stream, which then has all that libraries keep for a stream."""
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -183,14 +183,14 @@ class Watch(TorchDispatchMode):
         self._made.__enter__()
         return super().__enter__()
 
-    def __exit__(self, *raised: Any) -> None:
+    def __exit__(self, *raised: object) -> None:
         super().__exit__(*raised)
         self._made.__exit__(*raised)
 
     def __torch_dispatch__(
         self,
         func: Any,
-        types: Any,
+        types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
@@ -238,7 +238,7 @@ class _MadeOnHost(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Any,
-        types: Any,
+        types: object,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:

@@ -192,5 +192,5 @@ def _lines(key: "Key") -> Iterator[str]:
         yield f"      one of: {', '.join(key.choices)}"
 
 
-def _written(value: Any) -> str:
+def _written(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -32,7 +32,7 @@ class Model(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_the_preset(cls, content: Any) -> Any:
+    def _of_the_preset(cls, content: object) -> object:
         if not isinstance(content, Mapping) or "preset" not in content:
             return content
         known, preset = cls.operator.presets, content["preset"]

@@ -1,7 +1,7 @@
 """Numbers and settings in words, as a report writes them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 from pdegen.domains import Domain
 
@@ -97,7 +97,7 @@ def settings(values: Mapping[str, object]) -> str:
     return ", ".join(f"{key.replace('_', ' ')} {in_words(v)}" for key, v in values.items())
 
 
-def in_words(value: Any) -> str:
+def in_words(value: object) -> str:
     """One value of a declaration; a part of it as its tag and its settings."""
     if isinstance(value, dict):
         tags = [value[tag] for tag in TAGS if tag in value]

@@ -96,7 +96,7 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _bare(value: Any) -> str:
+def _bare(value: object) -> str:
     """A value of --set: without quotes where it is read as the same word."""
     if isinstance(value, str) and parse_override(f"k={value}") == ("k", value):
         return value
@@ -107,7 +107,7 @@ def _key(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, dict):  # in a list

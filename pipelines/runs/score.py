@@ -170,7 +170,7 @@ def channel_parts(channels: Sequence[Channel]) -> dict[str, list[str]]:
     return parts
 
 
-def _parsed(value: Any) -> Any:
+def _parsed(value: object) -> object:
     if not isinstance(value, dict):
         return value
     try:
