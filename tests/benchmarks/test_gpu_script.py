@@ -46,57 +46,6 @@ def test_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-# In place of Python: what was asked for is noted, trainings and figures are there at once. A case
-# that is named in SLOW does not end, one in BAD fails.
-STUB = """#!/bin/bash
-words="$*"
-case "$words" in
-*needs.py*) exit 0 ;;
-*"import torch"*) exit 0 ;;
-*benchmarks.gpu*) echo "{\\"$3\\": 1}"; case=$3 ;;
-*benchmarks.smoke*) echo "fno: plain 1 ms"; case="smoke ${words#*--resume}" ;;
-*append*) exit 0 ;;
-*)
-    while [ $# -gt 1 ]; do case $1 in --out) folder=$2 ;; esac; shift; done
-    mkdir -p "$folder"
-    echo weights >"$folder/state.pt"
-    touch "$folder/table.csv" "$folder/table.md"
-    case="${folder##*/} $1"
-    ;;
-esac
-echo $case >>"$NOTES"
-case " $SLOW " in *" ${case%% *} "*) sleep 60 ;; esac
-case " $BAD " in *" ${case%% *} "*) exit 1 ;; esac
-exit 0
-"""
-
-
-def noted(root: Path, folder: Path, **words: str) -> tuple[subprocess.CompletedProcess[str], str]:
-    """The script with the stub, and what was asked for."""
-    folder.mkdir(exist_ok=True)
-    stub, notes = folder / "python", folder / "notes"
-    stub.write_text(STUB)
-    stub.chmod(0o755)
-    notes.unlink(missing_ok=True)
-    done = run(root, folder, PYTHON=str(stub), NOTES=str(notes), **words)
-    return done, notes.read_text() if notes.exists() else ""
-
-
-def test_the_most_important_cases_come_first(root: Path, tmp_path: Path) -> None:
-    done, asked = noted(root, tmp_path)
-    assert done.returncode == 0, done.stderr
-    first = "galerkin-transformer galerkin-transformer-2d fno ono transolver scot"
-    assert asked.splitlines()[:15] == [
-        "versions", f"smoke --only {first}",
-        "steps/burgers-8192", "steps/burgers-512", "steps/darcy-141-43",
-        "generate/burgers", "generate/darcy", "generate/pipe", "generate/burgers-job",
-        "generate/darcy-job", "burgers-gt-8192 --overwrite", "burgers-gt-512-float32 --overwrite",
-        "burgers-gt-512-tf32 --overwrite", "darcy-gt-141-43 --overwrite", "smoke",
-    ]  # fmt: skip
-    assert "fno: plain 1 ms\n" in done.stdout  # rows are printed as they come
-    assert '{"steps/burgers-512": 1}\n' in done.stdout
-    _, again = noted(root, tmp_path)
-    assert again == ""
 
 
 @pytest.mark.slow

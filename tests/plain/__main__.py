@@ -16,7 +16,6 @@ import shlex
 import shutil
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,7 @@ from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
 
 from tests import readme
-from tests.plain.recipes import SMALL, Small
+from tests.plain.recipes import SMALL
 
 ROOT = Path(__file__).parents[2]
 AT_ONCE = 2
@@ -43,29 +42,6 @@ BENCHMARK = (
 
 
 @dataclass(frozen=True)
-class Command:
-    """A command and how it must end.
-
-    Args:
-        words: Of the command.
-        status: The exit status that it must have.
-        line: What its one line on stderr must contain; without, it may print anything.
-    """
-
-    words: Sequence[str]
-    status: int = 0
-    line: str = ""
-
-    def fault(self, status: int, printed: str) -> str:
-        """What is wrong with its end; empty where nothing is."""
-        if status != self.status:
-            return f"status {status}, not {self.status}"
-        if self.line and (printed.count("\n") != 1 or self.line not in printed):
-            return f"not one line with {self.line!r}"
-        return ""
-
-
-@dataclass(frozen=True)
 class Step:
     """Commands that pass or fail together.
 
@@ -74,29 +50,32 @@ class Step:
         commands: In their order; after one that fails none runs.
         folder: Where they run.
         results: Files that they must leave there.
+        refusal: A word of the one line with which the command must be refused.
     """
 
     name: str
-    commands: Sequence[Command]
+    commands: Sequence[Sequence[str]]
     folder: Path
     results: Sequence[str] = ()
+    refusal: str = ""
 
-    def passed(self, environment: Mapping[str, str], print_lock: threading.Lock) -> bool:
+    def passed(self, environment: Mapping[str, str]) -> bool:
         """Run it, and print its line; of a failure also the command and what it printed."""
-        begun, printed, fault, words = time.monotonic(), "", "", ""
-        for command in self.commands:
-            words = shlex.join(command.words)
-            status, printed = run(command.words, self.folder, environment)
-            if fault := command.fault(status, printed):
+        begun, fault = time.monotonic(), ""
+        for words in self.commands:
+            status, printed = run(words, self.folder, environment)
+            if status != (2 if self.refusal else 0):
+                fault = f"status {status}"
+            elif self.refusal and (printed.count("\n") != 1 or self.refusal not in printed):
+                fault = f"not one line with {self.refusal!r}"
+            if fault:
+                fault = f"\n  $ {shlex.join(words)}\n  {fault}\n{printed}"
                 break
         absent = [name for name in self.results if not (self.folder / name).is_file()]
         if not fault and absent:
-            fault = f"no file {', '.join(absent)}"
-        with print_lock:
-            took = f"{time.monotonic() - begun:6.1f} s"
-            print(f"{'FAILED' if fault else 'passed'} {took}: {self.name}", flush=True)
-            if fault:
-                print(f"  $ {words}\n  {fault}\n{printed}", flush=True)
+            fault = f"\n  no file {', '.join(absent)}"
+        took = f"{time.monotonic() - begun:6.1f} s"
+        print(f"{'FAILED' if fault else 'passed'} {took}: {self.name}{fault}", flush=True)
         return not fault
 
 
@@ -125,67 +104,41 @@ def users(environment: Mapping[str, str], python: Path) -> dict[str, str]:
     return {**kept, "PATH": path, "PDEGEN_DOLFINX_PYTHON": str(python)}
 
 
-def of_recipe(name: str, small: Small, folder: Path) -> Step:
-    """Generate and verify the small form of a recipe."""
-    generating = ["pdegen", "generate", name, *small.options(), "--out", f"{name}.zarr"]
-    if small.lacks:
-        refused = Command(generating, status=2, line=small.lacks)
-        return Step(f"recipe {name}, refused without {small.lacks}", [refused], folder)
-    verifying = ["pdegen", "verify", f"{name}.zarr", "--deep"]
-    return Step(f"recipe {name}", [Command(generating), Command(verifying)], folder)
-
-
 def of_recipes(folder: Path) -> Iterator[Step]:
-    """A step for each shipped recipe, the longest first; a test compares them with the table."""
-    for name in sorted(SMALL, key=lambda name: (not SMALL[name].why, name)):
-        yield of_recipe(name, SMALL[name], folder)
+    """Generate and verify the small form of each recipe, the longest first."""
+    for name, small in sorted(SMALL.items(), key=lambda item: (not item[1].why, item[0])):
+        generating = ["pdegen", "generate", name, *small.options(), "--out", f"{name}.zarr"]
+        verifying = ["pdegen", "verify", f"{name}.zarr", "--deep"]
+        commands = [generating] if small.lacks else [generating, verifying]
+        yield Step(f"recipe {name}", commands, folder, refusal=small.lacks)
 
 
 def of_readme(folder: Path) -> Iterator[Step]:
     """A step for each command and program of the README."""
     *commands, last = readme.commands(ROOT)
     for command in commands:
-        yield Step(f"README: {command}", [Command(shlex.split(command))], folder)
-    yield Step(f"README: {last}", [Command(shlex.split(last))], folder, readme.RESULTS)
+        yield Step(f"README: {command}", [shlex.split(command)], folder)
+    yield Step(f"README: {last}", [shlex.split(last)], folder, readme.RESULTS)
     for number, program in enumerate(readme.programs(ROOT), 1):
-        running = Command(["python", "-c", program])
-        yield Step(f"README: program {number}", [running], folder)
+        yield Step(f"README: program {number}", [["python", "-c", program]], folder)
 
 
 def chains(folder: Path) -> list[list[Step]]:
     """Steps that follow each other, the longest first."""
-    benchmark = Step(
-        "benchmark quick, small", [Command(shlex.split(BENCHMARK))], folder / "studies",
-        ["benchmark/report.html"],
-    )  # fmt: skip
-    keys = Step("keys quick", [Command(["pdegen", "keys", "quick"])], folder / "studies")
+    benchmark = Step("benchmark quick, small", [shlex.split(BENCHMARK)], folder / "studies",
+                     ["benchmark/report.html"])  # fmt: skip
+    keys = Step("keys quick", [["pdegen", "keys", "quick"]], folder / "studies")
     recipes = [[step] for step in of_recipes(folder / "recipes")]
     return [list(of_readme(folder / "readme")), [benchmark], [keys], *recipes]
 
 
-def installing(environment: Path, what: str) -> Command:
+def installing(environment: Path, what: str) -> list[str]:
     """The command of the README that installs, with the versions of constraints.txt.
 
     Python compiles the modules that are imported; most never are.
     """
     pip = [str(environment / "bin/pip"), "install", "--quiet", "--disable-pip-version-check"]
-    return Command([*pip, "--no-compile", "--constraint", "constraints.txt", "--editable", what])
-
-
-def installation(environment: Path) -> Step:
-    """Make the environment anew, with the default dependencies."""
-    creating = Command([sys.executable, "-m", "venv", "--clear", str(environment)])
-    return Step("installation", [creating, installing(environment, ".")], ROOT)
-
-
-def documentation(environment: Path, site: Path) -> Step:
-    """Install the extra `docs`, and build the site; executing its tutorials takes minutes."""
-    building = Command([
-        str(environment / "bin/python"), "-m", "sphinx", "--fail-on-warning", "--keep-going",
-        "--quiet", "docs", str(site),
-    ])  # fmt: skip
-    name, page = "docs, tutorials not executed", str(site / "index.html")
-    return Step(name, [installing(environment, ".[docs]"), building], ROOT, [page])
+    return [*pip, "--no-compile", "--constraint", "constraints.txt", "--editable", what]
 
 
 def main() -> int:
@@ -195,20 +148,25 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "build/tried")
     parser.add_argument("--only", default="", help="run the steps with this word in their names")
     options = parser.parse_args()
-    begun, environment, out = time.monotonic(), options.environment.resolve(), options.out.resolve()
-    variables, lock = users(os.environ, environment / "bin/python"), threading.Lock()
+    begun, place, out = time.monotonic(), options.environment.resolve(), options.out.resolve()
+    variables, site = users(os.environ, place / "bin/python"), out / "site"
     shutil.rmtree(out, ignore_errors=True)
 
     def passed(chain: Sequence[Step]) -> list[bool]:
-        named = [step for step in chain if options.only in step.name]
-        return [step.passed(variables, lock) for step in named]
+        return [step.passed(variables) for step in chain if options.only in step.name]
 
-    ends = [installation(environment).passed(variables, lock)]
+    creating = [sys.executable, "-m", "venv", "--clear", str(place)]
+    installation = Step("installation", [creating, installing(place, ".")], ROOT)
+    building = [str(place / "bin/python"), "-m", "sphinx", "--fail-on-warning", "--keep-going",
+                "--quiet", "docs", str(site)]  # fmt: skip
+    docs = Step("docs, tutorials not executed", [installing(place, ".[docs]"), building], ROOT,
+                [str(site / "index.html")])  # fmt: skip
+    ends = [installation.passed(variables)]
     if all(ends):
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for found in pool.map(passed, chains(out)):
                 ends += found
-        ends += passed([documentation(environment, out / "site")])
+        ends += passed([docs])
     print(f"make plain took {time.monotonic() - begun:.0f} s")
     print(f"{sum(ends)} passed, {len(ends) - sum(ends)} failed")
     return int(not all(ends))
