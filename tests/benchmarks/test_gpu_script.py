@@ -46,8 +46,6 @@ def test_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-
-
 @pytest.mark.slow
 def test_its_parts_run_on_the_processor_and_a_second_run_goes_on(
     root: Path, tmp_path: Path

@@ -200,43 +200,46 @@ def test_no_folder_of_a_key_is_a_symbolic_link(tmp_path, way):
     assert objects.links() == ["u"]
 
 
+def looking(see, acts=(), error=None):
+    """A check and what it has seen; other writers act at its looks, and it fails at the second."""
+    seen = []
+
+    def check():
+        seen.append(see())
+        for act in acts[len(seen) - 1 : len(seen)]:
+            act()
+        if len(seen) == 2 and error:
+            raise error
+
+    return check, seen
+
+
 @pytest.mark.parametrize("before", [None, b"before"])
 @pytest.mark.parametrize("meanwhile", [None, b"theirs"])
 @pytest.mark.parametrize("swap", [True, False])
 def test_a_writer_that_lost_the_store_between_two_looks_puts_back_what_was_there(
     tmp_path, monkeypatch, before, meanwhile, swap
 ):
-    objects, looks = Objects(str(tmp_path)), []
+    objects = Objects(str(tmp_path))
     if before is not None:
         objects.write("a", before)
     if not swap:
         monkeypatch.setattr(disk, "exchanged", lambda a, b: False)
-
-    def check():
-        looks.append(objects.found("a", 99)[0])
-        if len(looks) == 1 and meanwhile is not None:  # the process stops after its look
-            objects.write("a", meanwhile)
-        if len(looks) == 2:
-            raise ValueError("taken over")
-
+    acts = [lambda: objects.write("a", meanwhile)] if meanwhile else []  # the process stops then
+    check, seen = looking(lambda: objects.found("a", 99)[0], acts, ValueError("taken over"))
     with pytest.raises(ValueError, match="taken over"):
         objects.write("a", b"stale", check)
-    assert looks == [before, b"stale"]
+    assert seen == [before, b"stale"]
     assert objects.found("a", 99)[0] == (meanwhile or before)
-    assert objects.keys("") == [] if meanwhile is before is None else ["a"]
+    assert objects.keys("") == (["a"] if meanwhile or before else [])
     assert len(list(tmp_path.iterdir())) == len(objects.keys(""))
 
 
 def test_an_object_that_the_other_writes_after_the_stale_one_stays(tmp_path):
-    objects, looks = Objects(str(tmp_path)), []
+    objects = Objects(str(tmp_path))
     objects.write("a", b"before")
-
-    def check():
-        looks.append(None)
-        if len(looks) == 2:
-            objects.write("a", b"theirs")
-            raise ValueError("taken over")
-
+    acts = [lambda: None, lambda: objects.write("a", b"theirs")]
+    check, _ = looking(lambda: None, acts, ValueError("taken over"))
     with pytest.raises(ValueError, match="taken over"):
         objects.write("a", b"stale", check)
     assert objects.read("a") == b"theirs"
@@ -244,29 +247,19 @@ def test_an_object_that_the_other_writes_after_the_stale_one_stays(tmp_path):
 
 @pytest.mark.parametrize(("same", "left"), [(False, None), (True, b"stale")])
 def test_on_an_object_store_what_was_written_too_late_is_removed(tmp_path, same, left):
-    objects, looks = Objects(f"memory://{tmp_path}/late"), []
-
-    def check():
-        looks.append(None)
-        if len(looks) == 2:
-            raise LockedError("taken over", same)
-
+    objects = Objects(f"memory://{tmp_path}/late")
+    check, _ = looking(lambda: None, error=LockedError("taken over", same))
     with pytest.raises(LockedError, match="taken over"):
         objects.write("a", b"stale", check)
     assert objects.found("a", 99)[0] == left
 
 
-@pytest.mark.parametrize("lost", [True, False])
-def test_what_is_removed_after_the_store_was_lost_is_moved_back(tmp_path, lost):
-    objects, looks = Objects(str(tmp_path)), []
+@pytest.mark.parametrize("error", [ValueError("taken over"), None])
+def test_what_is_removed_after_the_store_was_lost_is_moved_back(tmp_path, error):
+    objects = Objects(str(tmp_path))
     objects.write("u/c/0", b"theirs")
-
-    def check():
-        looks.append(list(objects.all_keys()))
-        if lost and len(looks) == 2:
-            raise ValueError("taken over")
-
-    with pytest.raises(ValueError, match="taken over") if lost else nullcontext():
+    check, seen = looking(lambda: list(objects.all_keys()), error=error)
+    with pytest.raises(ValueError, match="taken over") if error else nullcontext():
         objects.remove_all("u", check)
-    assert looks == [["u/c/0"], []]
-    assert list(objects.all_keys()) == (["u/c/0"] if lost else [])
+    assert seen == [["u/c/0"], []]
+    assert list(objects.all_keys()) == (["u/c/0"] if error else [])
