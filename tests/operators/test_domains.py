@@ -10,8 +10,6 @@ import xarray as xr
 
 from operators.data import DataError, Samples, open_pairs
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain, NodalGrid, PeriodicGrid
-from pdegen.making.contents import provenance
-from pdegen.store.layout import Layout
 from pdegen.store.variables import (
     Variable,
     function,
@@ -20,7 +18,7 @@ from pdegen.store.variables import (
     scalar,
     times,
 )
-from pdegen.store.writing import lay_out, seal, write_shard
+from tests.operators.conftest import by_hand
 
 SAMPLES = 12
 RNG = np.random.default_rng(0)
@@ -28,33 +26,21 @@ TIMES = (0.0, 0.25, 0.5)
 
 
 def sealed(folder, domain: Domain | None, values, variables, coordinates=()):
-    """A store of these variables, in shards of five samples."""
-    layout = Layout(
-        samples=SAMPLES,
-        shard=5,
-        variables=tuple(variables),
-        coordinates=(*(() if domain is None else positions(domain)), *coordinates),
-        attributes={
-            "title": "by hand",
-            "equation": "none",
-            "provenance": provenance(),
-            "recipe": {"name": "by-hand"},
-            "fingerprint": "0" * 64,
-            "splits": {"train": [0, 7], "test": [7, SAMPLES]},
-        },
-        domain=domain,
-    )
-    store = lay_out(str(folder / "store.zarr"), layout)
-    for shard in range(store.shards):
-        samples = store.shard_range(shard)
-        rows = slice(samples.start, samples.stop)
-        write_shard(store, shard, {name: v[rows] for name, v in values.items()})
-    seal(store)
-    return store.url
+    """A store of these variables."""
+    coordinates = (*(() if domain is None else positions(domain)), *coordinates)
+    splits = {"train": [0, 7], "test": [7, SAMPLES]}
+    return by_hand(folder / "store.zarr", SAMPLES, values, variables, coordinates, splits, domain)
 
 
 def random(variable: Variable) -> np.ndarray:
     return RNG.standard_normal((SAMPLES, *variable.shape)).astype(variable.dtype)
+
+
+def plain(folder, domain: Domain, **more):
+    """The URL of a store of a and u, one value a point, and what it holds."""
+    variables = [function(domain, name, name, name) for name in "au"]
+    values = {v.name: random(v) for v in variables} | more
+    return sealed(folder, domain, values, [*variables, *(geometry(domain) if more else [])]), values
 
 
 def both(url, split="train", *arguments, **options) -> Samples:
@@ -125,9 +111,8 @@ def test_an_old_store_says_its_box_by_its_coordinates(tmp_path):
     ],
 )
 def test_a_resolution_is_of_the_first_axis_or_of_each(domain, resolution, strides, tmp_path):
-    a, u = (function(domain, name, name, name) for name in "au")
-    values = {"a": random(a), "u": random(u)}
-    pairs = both(sealed(tmp_path, domain, values, [a, u]), "train", resolution)
+    url, values = plain(tmp_path, domain)
+    pairs = both(url, "train", resolution)
     kept = tuple(slice(None, None, r) for r in strides)
     assert np.array_equal(pairs.a[..., 0], values["a"][:7][(slice(None), *kept)])
     np.testing.assert_allclose(pairs.x, domain.points[kept], rtol=0, atol=1e-7)
@@ -144,17 +129,14 @@ def test_a_resolution_is_of_the_first_axis_or_of_each(domain, resolution, stride
     ],
 )
 def test_resolutions_that_an_axis_has_not_are_refused(domain, resolution, message, tmp_path):
-    a, u = (function(domain, name, name, name) for name in "au")
-    url = sealed(tmp_path, domain, {"a": random(a), "u": random(u)}, [a, u])
+    url, _ = plain(tmp_path, domain)
     with pytest.raises(DataError, match=message):
         open_pairs(url, "train", resolution)
 
 
 def test_targets_are_averaged_over_cells_of_each_axis(tmp_path):
     domain = Box((CellGrid(8, 2.0), CellGrid(4)))
-    a, u = (function(domain, name, name, name) for name in "au")
-    values = {"a": random(a), "u": random(u)}
-    url = sealed(tmp_path, domain, values, [a, u])
+    url, values = plain(tmp_path, domain)
     means = values["u"][:7].reshape(7, 4, 2, 2, 2).mean(axis=(2, 4))
     for wanted in (4, (4, 2)):
         pairs = both(url, target_resolution=wanted)
@@ -174,9 +156,7 @@ def mesh(moved=0.0) -> np.ndarray:
 
 def test_a_mesh_of_all_samples_is_read(tmp_path):
     domain = Curvilinear.of(mesh())
-    a, u = (function(domain, name, name, name) for name in "au")
-    values = {"a": random(a), "u": random(u)}
-    url = sealed(tmp_path, domain, values, [a, u])
+    url, values = plain(tmp_path, domain)
     pairs = both(url)
     assert isinstance(pairs.domain, Curvilinear)
     assert np.array_equal(pairs.x, mesh().astype(np.float32))
@@ -192,10 +172,8 @@ def test_a_mesh_of_all_samples_is_read(tmp_path):
 
 def test_a_mesh_of_each_sample_is_read_with_its_weights(tmp_path):
     domain = Curvilinear((5, 9), 2)
-    a, u = (function(domain, name, name, name) for name in "au")
     own = np.stack([mesh(0.1 * k) * (1 + k) for k in range(SAMPLES)])
-    values = {"a": random(a), "u": random(u), "x": own[..., 0], "y": own[..., 1]}
-    url = sealed(tmp_path, domain, values, [a, u, *geometry(domain)])
+    url, _ = plain(tmp_path, domain, x=own[..., 0], y=own[..., 1])
     pairs = both(url)
     assert pairs.x is None
     assert np.array_equal(pairs.all.own["x"], own[:7].astype(np.float32))
@@ -233,8 +211,7 @@ def test_a_cloud_with_cells_is_read_with_its_triangles(tmp_path):
     points = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1]])
     edge = np.array([True, True, True, True])
     domain = Cloud((4,), 2, points, np.array([[0, 1, 2], [0, 2, 3]]), edge)
-    a, u = (function(domain, name, name, name) for name in "au")
-    url = sealed(tmp_path, domain, {"a": random(a), "u": random(u)}, [a, u])
+    url, _ = plain(tmp_path, domain)
     pairs = both(url)
     assert isinstance(pairs.domain, Cloud)
     assert np.array_equal(pairs.domain.cells, domain.cells)
@@ -300,8 +277,7 @@ def damaged(url, change):
 )
 def test_a_domain_that_cannot_be_is_refused_in_one_line(change, tmp_path):
     domain = BOXES["2-D"]
-    a, u = (function(domain, name, name, name) for name in "au")
-    url = sealed(tmp_path, domain, {"a": random(a), "u": random(u)}, [a, u])
+    url, _ = plain(tmp_path, domain)
     damaged(url, change)
     with pytest.raises(DataError) as refused:
         open_pairs(url, "train")

@@ -140,12 +140,6 @@ def test_the_inverse_problem_has_no_intermediate_grid_on_the_way_up():
     assert sizes == [(9, 9)]
 
 
-def test_intermediate_grids_follow_each_axis():
-    model = small(intermediate="published")
-    assert model.between((141, 211), (43, 61)) == ((78, 113), (77, 113))
-    assert small().between((141, 211), (43, 61)) == ((78, 113), (78, 113))
-
-
 def test_latent_points_have_the_coordinates_of_what_is_interpolated():
     """A function of the position alone reaches the coarse points as that function there."""
     model = small(latent=7)
@@ -197,13 +191,6 @@ def test_features_reach_the_points_asked_for_where_they_lie():
     features = interpolated(seen["between"], nodes(n), y)
     expected = model.embed(torch.cat([features, y.expand(2, 12, 12, 2)], -1))
     torch.testing.assert_close(seen["features"], expected, rtol=1e-9, atol=1e-9)
-
-
-def test_output_at_the_points_of_the_input_is_the_same_by_coordinates():
-    """Points asked for by their coordinates get the same values as without being asked for."""
-    model = shaken(small())
-    a, x = field(21), nodes(21)
-    torch.testing.assert_close(model(a, x, x.clone()), model(a, x), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("settings", [SMALL, SMALL_INVERSE])

@@ -182,28 +182,6 @@ def test_equals_its_plain_composition(attention, dim):
     assert type(model.processor[0].attention) is kinds.get(attention, SelfAttention)
 
 
-def test_the_published_localities_and_scales_reach_the_layers():
-    with torch.device("meta"):
-        model = PiT(dim=2, **PiT.presets["darcy"].settings)
-        vorticity = PiT(in_channels=10, dim=2, **PiT.presets["vorticity"].settings)
-        burgers, shock = PiT(), PiT(in_channels=3, **PiT.presets["shock-tube"].settings)
-    assert (model.down.locality, model.up.locality) == (2.0, 5.0)
-    assert [block.attention.locality for block in model.processor] == [100] * 4
-    assert model.down.distance == SquaredDistance(False, 2.0)
-    assert vorticity.up.distance == SquaredDistance(True, 1.0)
-    assert burgers.down.distance == SquaredDistance(True, 0.25)
-    assert shock.down.distance == SquaredDistance(False, 1.0)
-    assert burgers.sharpen.attention.locality == 8.0
-    assert model.sharpen is None
-    with torch.device("meta"):
-        elasticity = PiT(in_channels=42, dim=2, **PiT.presets["elasticity"].settings)
-        airfoil = PiT(in_channels=2, dim=2, **PiT.presets["airfoil"].settings)
-    localities = [block.attention.locality for block in elasticity.processor]
-    assert localities == [2.0, 100, 100, 100, 100, 2.0]
-    assert (airfoil.down.locality, airfoil.up.locality) == (0.5, 2.0)
-    assert airfoil.down.distance == elasticity.processor[0].attention.distance == model.up.distance
-
-
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_without_a_latent_mesh_all_attentions_are_those_of_blocks(attention):
     model = shaken(small(attention=attention, dim=2, latent="input", sharpening=False))
@@ -224,14 +202,6 @@ def test_latent_mesh_is_the_product_of_half_open_grids():
     assert torch.equal(mesh(4, points(3)), points(4))
     assert torch.equal(mesh(4, points(3, 3).flatten(0, 1)), points(4, 4).flatten(0, 1))
     assert mesh([1, 2], points(3, 3).flatten(0, 1)).tolist() == [[0.0, 0.0], [0.0, 0.5]]
-
-
-def test_one_number_of_points_stands_for_that_of_each_axis():
-    a, x = torch.randn(2, 12, 12, 1, dtype=torch.float64), grid(2, 12)
-    alike, listed = (shaken(small(dim=2, latent=latent)) for latent in (5, [5, 5]))
-    assert torch.equal(alike(a, x), listed(a, x))
-    other = shaken(small(dim=2, latent=[5, 4]))
-    assert not torch.allclose(alike(a, x), other(a, x))
 
 
 def test_a_scale_stands_for_longer_coordinates():

@@ -19,50 +19,24 @@ def waits_of(act):
     return watch.waits
 
 
-def test_copies_from_the_processor_are_noticed():
-    assert waits_of(lambda: torch.ones(3).to("meta")) == {"copy between devices"}
-    assert waits_of(lambda: torch.ones(3).to(torch.float64) + 1) == set()
+COPY = "copy between devices"
+META = torch.device("meta")
 
 
 @pytest.mark.parametrize(
-    "made",
+    ("act", "wait"),
     [
-        lambda: torch.tensor([1.0, 2.0], device="meta"),
-        lambda: torch.tensor(data=2.0, device="meta"),
-        lambda: torch.as_tensor([1.0], device="meta"),
-        lambda: torch.asarray(torch.ones(3), device="meta"),
-        lambda: torch.ones(3, device="meta").new_tensor([1.0]),
-        lambda: torch.ones(3, device="meta")[torch.tensor([0, 1])],
-    ],
-)
-def test_values_of_the_host_that_go_to_a_device_are_noticed(made):
-    assert waits_of(made) == {"copy between devices"}
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda: torch.tensor([1.0, 2.0]),
-        lambda: torch.as_tensor(torch.ones(3, device="meta")),
-        lambda: torch.ones(3).new_tensor([1.0]),
-        lambda: torch.zeros(3, device="meta") + torch.full((3,), 2.0, device="meta"),
-        lambda: torch.ones(3, device="meta")[torch.arange(2, device="meta")],
-        lambda: X.where(X > 1, 0.0).masked_fill(X > 2, 1.0),
-        lambda: X.clone().__setitem__(X > 1, 0.0),
-        lambda: X.repeat_interleave(2, dim=0),
-        lambda: torch.normal(X, 1.0),
-    ],
-)
-def test_what_stays_on_a_device_is_no_wait(made):
-    assert waits_of(made) == set()
-
-
-@pytest.mark.parametrize(
-    ("act", "name"),
-    [
+        # values of the host that go to a device
+        (lambda: torch.ones(3).to(META), COPY),
+        (lambda: torch.tensor([1.0, 2.0], device=META), COPY),
+        (lambda: torch.tensor(data=2.0, device=META), COPY),
+        (lambda: torch.as_tensor([1.0], device=META), COPY),
+        (lambda: torch.asarray(torch.ones(3), device=META), COPY),
+        (lambda: torch.ones(3, device=META).new_tensor([1.0]), COPY),
+        (lambda: torch.ones(3, device=META)[torch.tensor([0, 1])], COPY),
+        # operations that answer to the host
         (lambda: X[X > 1], "index by a mask"),
         (lambda: X.clone().__setitem__(X > 1, torch.ones(2)), "index by a mask"),
-        (lambda: X.index_put((X > 3,), torch.ones(())), None),
         (lambda: X[X.nonzero()[0, 0]], "nonzero"),
         (lambda: X.unique(), "_unique2"),
         (lambda: X.repeat_interleave(torch.tensor([1, 2]), dim=0), "repeat_interleave"),
@@ -75,8 +49,27 @@ def test_what_stays_on_a_device_is_no_wait(made):
         (lambda: torch.normal(X, X), "normal"),
     ],
 )
-def test_operations_that_answer_to_the_host_are_noticed(act, name):
-    assert (waits_of(act) & {name}) == ({name} if name else set())
+def test_what_waits_for_values_is_noticed(act, wait):
+    assert wait in waits_of(act)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda: torch.ones(3).to(torch.float64) + 1,
+        lambda: torch.tensor([1.0, 2.0]),
+        lambda: torch.as_tensor(torch.ones(3, device=META)),
+        lambda: torch.ones(3).new_tensor([1.0]),
+        lambda: torch.zeros(3, device=META) + torch.full((3,), 2.0, device=META),
+        lambda: torch.ones(3, device=META)[torch.arange(2, device=META)],
+        lambda: X.where(X > 1, 0.0).masked_fill(X > 2, 1.0),
+        lambda: X.clone().__setitem__(X > 1, 0.0),
+        lambda: X.repeat_interleave(2, dim=0),
+        lambda: torch.normal(X, 1.0),
+    ],
+)
+def test_what_stays_on_a_device_is_no_wait(act):
+    assert waits_of(act) == set()
 
 
 @pytest.mark.parametrize(
@@ -91,14 +84,8 @@ def test_operations_that_answer_to_the_host_are_noticed(act, name):
 def test_solvers_of_a_library_are_named_and_tried(act, name):
     with Watch() as watch:
         act()
+    torch.tensor([1.0], device=META)  # after the watch
     assert (watch.solvers, watch.waits) == ({name}, set())
-
-
-def test_nothing_is_noticed_after_the_watch():
-    with Watch() as watch:
-        pass
-    torch.tensor([1.0], device="meta")
-    assert waits_of(lambda: None) == watch.waits == set()
 
 
 class Stream:
@@ -199,7 +186,7 @@ class Fresh:
 
 
 @pytest.mark.usefixtures("unchecked")  # what is on a GPU is none here
-@pytest.mark.parametrize("version", ["2.6.0", "2.11.0+cu130", "2.12.1", "2.13.0", "2.14.0"])
+@pytest.mark.parametrize("version", ["2.6.0", "2.12.1", "2.13.0", "2.14.0"])
 def test_a_capture_that_fails_leaves_all_as_it_was(monkeypatch, version):
     """The stream of the thread, the memory of the capture, the graph, the random numbers."""
     cuda = FakeCuda(version)

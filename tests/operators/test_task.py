@@ -10,7 +10,7 @@ from operators.base import Operator
 from operators.data import AtTime, Block, Channel, Map, Rollout, Samples, TaskError
 from operators.data import examples as examples_module
 from operators.norms import RelativeL2, relative_l2
-from operators.training.checkpoint import check_fit, load_checkpoint, saving_checkpoint
+from operators.training.checkpoint import check_fit, load_checkpoint
 from operators.training.evaluate import errors, predictions, scores
 from operators.training.fit import Stopped, fit
 from operators.training.settings import Settings
@@ -84,8 +84,10 @@ def test_a_map_is_the_samples_themselves_and_parameters_are_further_channels():
         Map(parameters=True).tested(pairs.read_with(own={}))
 
 
+@pytest.mark.parametrize("pool", [1, 2**28])  # one trajectory after another, or all together
 @pytest.mark.parametrize(("history", "steps"), [(1, 1), (2, 1), (2, 3), (1, 5)])
-def test_an_epoch_has_every_window_of_every_trajectory_once(history, steps):
+def test_an_epoch_has_every_window_of_every_trajectory_once(monkeypatch, history, steps, pool):
+    monkeypatch.setattr(examples_module, "_POOL", pool)
     pairs = trajectories()
     found = Rollout(history=history, steps=steps).training(pairs)
     windows = FRAMES - history - steps + 1
@@ -105,6 +107,7 @@ def test_an_epoch_has_every_window_of_every_trajectory_once(history, steps):
     assert keys(found.parts(3)) != keys(found.batches(0, 0, 1))
     assert keys(found.one(k) for k in range(len(found))) == keys(found.parts(3))
     assert set(keys(found.parts(3))) == expected
+    assert len(next(found.parts(3))) == 3
     assert found.channels == (2 * history, 2)
 
 
@@ -123,13 +126,6 @@ def test_batches_can_begin_anywhere_and_are_shared_by_ranks(monkeypatch, pool, b
     assert [one for pair in zip(*shared, strict=True) for one in pair] == whole[
         : 2 * len(shared[0])
     ]
-
-
-def test_windows_of_few_samples_at_a_time_are_all_of_them(monkeypatch):
-    found = Rollout(history=2).training(trajectories())
-    together = set(keys(found.batches(0, 0, 1)))
-    monkeypatch.setattr(examples_module, "_POOL", 1)  # one trajectory after another
-    assert set(keys(found.batches(0, 0, 1))) == together
 
 
 def test_every_pool_of_every_epoch_is_shuffled_on_its_own(monkeypatch):
@@ -244,8 +240,13 @@ def test_noise_is_on_the_frames_of_training_steps_alone_and_follows_the_seed():
 
 @pytest.mark.parametrize(
     "task",
-    [Rollout(history=2, steps=2, noise=0.01), AtTime(), Block(history=2)],
-    ids=["rollout", "time", "block"],
+    [
+        Rollout(history=2, steps=2, noise=0.01),
+        AtTime(),
+        AtTime(skip=1),
+        Block(history=2),
+    ],
+    ids=["rollout", "time", "later time", "block"],
 )
 def test_training_is_resumed_to_the_same_bits_and_learns(tmp_path, task):
     pairs = smooth()
@@ -303,10 +304,6 @@ def test_a_state_at_a_time_skips_frames():
     for (p, _, t), (later, _) in keys(train.batches(0, 0, 1)):
         assert later == pytest.approx(p + t, abs=1e-5)
         assert t >= TIMES[3]
-    with pytest.raises(TaskError, match="a time after 6 frames needs 7 frames, got 6"):
-        AtTime(skip=6).training(pairs)
-    with pytest.raises(ValueError, match="need skip >= 0, got -1"):
-        AtTime(skip=-1)
 
 
 def test_a_block_has_all_later_frames_at_once():
@@ -325,18 +322,15 @@ def test_a_block_has_all_later_frames_at_once():
     assert torch.equal(held, pairs.u[..., 2:4].repeat(1, 1, FRAMES - 2))
     model = predictor(task, train.channels)
     assert torch.equal(predictions(model, test), model(test.a, test.x).detach())
-    with pytest.raises(TaskError, match="a block after 6 frames needs 7 frames, got 6"):
-        Block(history=6).training(pairs)
-    for wrong in ({"history": 0}, {"frames": 4}):
-        with pytest.raises(ValueError, match="need history >= 1 and no frames"):
-            Block(**wrong)
 
 
-def test_normalisers_see_one_step_alone():
-    task = Rollout(history=1, steps=3)
-    train = task.training(trajectories())
-    targets = torch.cat([u for u in train.one_step.targets])
+def test_normalisers_see_one_step_alone_however_many_passes_there_are():
+    train = Rollout(history=1, steps=3).training(trajectories())
+    targets, passes = (
+        torch.cat(list(p.one_step.targets)) for p in (train, replace(train, length=10))
+    )
     assert targets.shape == (SAMPLES * (FRAMES - 1), POINTS, 2)
+    assert torch.equal(targets, passes)
 
 
 def test_masks_and_points_of_windows_are_those_of_their_sample():
@@ -365,50 +359,40 @@ def test_recorded_steps_of_a_rollout_are_the_steps_as_written():
     assert losses(replace(AS_WRITTEN, graphed=True)) == losses(AS_WRITTEN)
 
 
-def test_refuses_what_the_data_do_not_have():
-    pairs = trajectories()
-    with pytest.raises(TaskError, match="a rollout of 5 steps from 2 frames needs 7 frames, got 6"):
-        Rollout(history=2, steps=5).training(pairs)
-    timeless = replace(pairs, target_channels=(Channel("w"),) * 12)
-    for task in (Rollout(), AtTime(), Block()):
-        with pytest.raises(TaskError, match="here: w has no times"):
-            task.training(timeless)
-    with pytest.raises(ValueError, match=r"history, steps >= 1 and noise >= 0, got 0, 1, 0\.0"):
-        Rollout(history=0)
+TIMELESS = (Channel("w"),) * 12
+PARTWISE = tuple(Channel(name, "", time) for name in PARTS for time in TIMES)
 
 
-def test_checkpoints_say_their_task(tmp_path):
-    for task in (
-        Map(),
-        Rollout(history=2, steps=3, noise=0.5),
-        AtTime(parameters=True, skip=1),
-        Block(history=2),
-    ):
-        saving_checkpoint(tmp_path / "m.safetensors", predictor(task, (4, 2)), {"operator": {}})()
-        loaded, _ = load_checkpoint(tmp_path / "m.safetensors", lambda words: Mixing((4, 2)))
-        assert loaded.task == task
+@pytest.mark.parametrize(
+    ("task", "names", "message"),
+    [
+        (Rollout(history=2, steps=5), None,
+         "a rollout of 5 steps from 2 frames needs 7 frames, got 6"),
+        (AtTime(skip=6), None, "a time after 6 frames needs 7 frames, got 6"),
+        (Block(history=6), None, "a block after 6 frames needs 7 frames, got 6"),
+        *((task, TIMELESS, "here: w has no times") for task in (Rollout(), AtTime(), Block())),
+        *((task, PARTWISE, "here: the task needs targets of one variable, got p")
+          for task in (Rollout(), AtTime())),
+    ],
+)  # fmt: skip
+def test_refuses_what_the_data_do_not_have(task, names, message):
+    pairs = trajectories() if names is None else trajectories(target_channels=names)
+    with pytest.raises(TaskError, match=message):
+        task.training(pairs)
 
 
-def test_times_of_one_variable_after_another_are_refused():
-    names = tuple(Channel(name, "", time) for name in PARTS for time in TIMES)
-    pairs = trajectories(target_channels=names)
-    for task in (Rollout(), AtTime()):
-        with pytest.raises(TaskError, match="here: the task needs targets of one variable, got p"):
-            task.training(pairs)
-
-
-def test_normalisers_of_several_passes_see_one_step():
-    examples = Rollout(steps=2).training(trajectories())
-    passes = replace(examples, length=10)
-    found, expected = (torch.cat(list(p.one_step.targets)) for p in (passes, examples))
-    assert found.shape[-1] == 2
-    assert torch.equal(found, expected)
-
-
-def test_a_part_is_as_large_as_asked_where_samples_have_several_examples():
-    parts = [len(part) for part in Rollout(history=2).training(trajectories()).parts(6)]
-    assert parts[0] == 6
-    assert sum(parts) == SAMPLES * (FRAMES - 2)
+@pytest.mark.parametrize(
+    ("task", "wrong", "message"),
+    [
+        (Rollout, {"history": 0}, r"history, steps >= 1 and noise >= 0, got 0, 1, 0\.0"),
+        (AtTime, {"skip": -1}, "need skip >= 0, got -1"),
+        (Block, {"history": 0}, "need history >= 1 and no frames"),
+        (Block, {"frames": 4}, "need history >= 1 and no frames"),
+    ],
+)
+def test_refuses_impossible_tasks(task, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        task(**wrong)
 
 
 def test_all_samples_are_evaluated_however_few_are_shuffled_together(monkeypatch):
