@@ -98,12 +98,8 @@ def is_ours(folder: Path, name: str) -> bool:
 
 
 def remove(folder: Path, keep: Collection[str] = ()) -> None:
-    """Remove what this package has written, and folders that are empty then; others stay.
-
-    Args:
-        folder: A claimed folder.
-        keep: Names of files that stay too; where there are none, the folder goes as well.
-    """
+    """Remove what this package has written in a claimed folder, but for the names to keep, and
+    folders that are empty then; the claimed one too, if none are kept."""
     for name, ours in list(_all(folder)):
         if ours and name not in keep:
             (folder / name).unlink(missing_ok=True)

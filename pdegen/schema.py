@@ -314,13 +314,8 @@ def explained(
     model: type[Strict] | None = None,
     content: Mapping[str, Any] | None = None,
 ) -> str:
-    """The first error in one line: where, what is allowed, and what is there.
-
-    Args:
-        error: Of pydantic.
-        model: What was parsed, to offer its keys.
-        content: What it was parsed from, whose kinds of things alone are offered.
-    """
+    """The first error of pydantic in one line: where, what is allowed, and what is there. Offered
+    are the keys of the model, and of the kinds of things in the content alone."""
     errors = error.errors(include_url=False)
     # a misspelt key comes before the one that is then missing
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])

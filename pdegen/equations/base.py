@@ -107,35 +107,19 @@ class Problem(Strict):
         return Physics()
 
     def inversions(self, setting: Setting) -> dict[str, ClassicalMethod]:
-        """Classical ways from noisy targets back to the input, by their names.
-
-        Args:
-            setting: Points of the data, and known pairs on the cells where the input is wanted.
-
-        Raises:
-            SchemaError: If there is none, or none for this law; says why.
-        """
+        """Classical ways from noisy targets back to the input, by their names, where a setting says
+        the points of the data, and known pairs on the cells where the input is wanted. Raises
+        SchemaError if there is none, or none for this law; says why."""
         raise SchemaError(f"{self.word} offers no classical inversions")
 
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward | None:
-        """From an input, on any cells or points, to the data of an inverse problem, by the solver
-        of the recipe; None where the equation offers none.
-
-        Args:
-            x: Points of the data along each axis.
-        """
+        """From an input, on any cells or points, to the data of an inverse problem at the points x
+        along each axis, by the solver of the recipe; None where the equation offers none."""
         return None
 
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
-        """What can be proved of predictions of a variable.
-
-        Args:
-            inputs: The variables that it is predicted from.
-            target: The variable.
-
-        Raises:
-            SchemaError: If there is nothing; says why.
-        """
+        """What can be proved of predictions of a variable `target` from variables `inputs`. Raises
+        SchemaError if there is nothing; says why."""
         raise SchemaError(f"{self.word} offers no bound of errors")
 
     @abstractmethod
@@ -156,10 +140,7 @@ class Problem(Strict):
         self, seed: int, samples: range, device: str | None = None
     ) -> dict[str, Array]:
         """The values of any number of samples, by `solve`, so many at a time as memory allows.
-
-        Raises:
-            SampleError: If a sample cannot be solved or is not finite.
-        """
+        Raises SampleError if one cannot be solved or is not finite."""
         size = self.at_once if device is None else samples_at_once(self.needed)
         values = dict[str, Array]()
         for start in range(0, len(samples), size):
@@ -196,22 +177,13 @@ class Problem(Strict):
         return None
 
     def of_interpolant(self, a: np.ndarray) -> np.ndarray:
-        """The target of the trigonometric interpolants of inputs, where there are `input_modes`.
-
-        Args:
-            a: Inputs as a store holds them, in float64.
-
-        Raises:
-            SolveError: If one cannot be solved.
-        """
+        """The target of the trigonometric interpolants of inputs, as a store holds them, in
+        float64; where there are `input_modes`. Raises SolveError if one cannot be solved."""
         raise NotImplementedError
 
     def software(self, device: str | None = None) -> dict[str, str]:
-        """Names and versions of the packages that compute its samples, beside NumPy.
-
-        Args:
-            device: The device of PyTorch that solves; None is NumPy.
-        """
+        """Names and versions of the packages that compute its samples on a device of PyTorch, or
+        with None, beside NumPy."""
         by_device = ("torch",) if device is not None else ("numba",) if self.compiled else ()
         return versions("scipy", *by_device)
 
@@ -248,9 +220,6 @@ class Problem(Strict):
         raise NotImplementedError
 
     def label_error(self, seed: int, sample: int) -> float:
-        """Relative L² difference of a label, as it is stored, to the reference solution.
-
-        Raises:
-            SampleError: If the sample cannot be solved.
-        """
+        """Relative L² difference of a label, as it is stored, to the reference solution. Raises
+        SampleError if the sample cannot be solved."""
         raise NotImplementedError

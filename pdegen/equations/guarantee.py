@@ -10,10 +10,8 @@ import numpy as np
 
 
 class Guarantee(ABC):
-    """Bounds of errors of predicted functions.
-
-    Inputs and predictions are values on all points of the store, shape (batch, *grid).
-    """
+    """Bounds of errors of predicted functions, whose values and inputs are on all points of the
+    store, shape (batch, *grid)."""
 
     sentences: ClassVar[Mapping[str, str]]
     """What each bound is above, by its name."""

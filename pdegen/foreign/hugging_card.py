@@ -34,10 +34,7 @@ class Told:
 
 
 def card(store: Description, shared: bool, counts: Mapping[str, int], told: Told) -> str:
-    """README.md: the header, and the card of the store with how to load the folder.
-
-    Types and shapes of the columns are in the Parquet files.
-    """
+    """README.md: the header, and the card of the store with how to load the folder."""
     header = yaml(_header(store.said, shared, counts))
     body = cards.card(store, [*_use(store), *_told(told)])
     return "\n".join([*header, "", body])

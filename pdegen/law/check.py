@@ -44,12 +44,8 @@ class Statistic:
 
 
 class Check(ABC):
-    """A part of a law; it is fed all samples, once, and then asked.
-
-    Args:
-        variable: The variable that it is about.
-        subject: What it compares, in words.
-    """
+    """A part of a law about `variable`; it is fed all samples, once, and then asked. `subject` says
+    what it compares."""
 
     variable: str
     subject: str
@@ -112,13 +108,7 @@ def _improbable(check: Check, statistics: list[Statistic], total: int) -> Iterat
 
 
 class Bound(Check):
-    """Each sample has a quantity that is at most its limit.
-
-    Args:
-        variable: The variable that is at fault where it is not.
-        subject: The quantity, in words.
-        quantity: The quantity and its limit.
-    """
+    """Each sample has a quantity that is at most its limit; `subject` is the quantity in words."""
 
     def __init__(self, variable: str, subject: str, quantity: Quantity) -> None:
         self.variable, self.subject = variable, subject

@@ -49,6 +49,7 @@ class RankSum:
     one law, it has the mean NR/2 and at most the variance NR(N + R + 1)/12; its tails are lighter
     than those of the normal distribution with this variance, whose p-value is taken.
 
+    References: Mann and Whitney, Ann. Math. Statist. 18 (1947).
     """
 
     def __init__(self, reference: np.ndarray) -> None:
@@ -80,11 +81,8 @@ class RankSum:
 
 
 class Cells:
-    """Counts of independent values in cells of equal probability: each is binomial.
-
-    Args:
-        edges: The inner edges of the cells under the law, increasing.
-    """
+    """Counts of independent values in cells of equal probability, between increasing inner edges:
+    each is binomial."""
 
     def __init__(self, edges: np.ndarray) -> None:
         self._edges = edges

@@ -136,8 +136,7 @@ def _numbers(samples: range) -> str:
 
 def provenance(software: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     """The software that makes it; never when or where, so that two makings are the same bytes:
-    commit, processor and scheduler of each run stand in `log/`.
-    """
+    commit, processor and scheduler of each run stand in `log/`."""
     return {
         "pdegen": __version__,
         "python": platform.python_version(),

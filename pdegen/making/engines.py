@@ -79,11 +79,8 @@ def check(scheduler: str) -> None:
 
 
 def _start_server() -> None:
-    """Begin to import what worker processes need, in a process that forks them.
-
-    It has no threads and no module of ours, which it might take from another place than this
-    process does. It ends with this process; one serves all pools.
-    """
+    """Begin to import what worker processes need, in a process without threads and modules of ours,
+    which forks them. One serves all pools, and ends with this process."""
     multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
     resource_tracker.ensure_running()  # which would let Ctrl-C through again
     with _shielded():

@@ -62,34 +62,19 @@ class Options:
 
 
 def generate(recipe: Recipe, url: str, device: str | None = None, **options: Any) -> Store:
-    """Write the dataset of a recipe to a store and seal it: `write` with a recipe.
-
-    Args:
-        recipe: What to make.
-        url: Where to; a path, or a URL that fsspec knows.
-        device: A device of PyTorch to solve on, such as "cuda"; by default NumPy on the CPU. Then
-            samples agree with those of the CPU up to the solver's tolerance, not bit for bit.
-        options: The fields of `Options`.
-
-    Raises:
-        SchemaError: If the recipe cannot be.
-        MissingSolverError: If the recipe's solver is not installed.
-        StoreError, OSError, SampleError, ...: As `write`.
-    """
+    """Write the dataset of a recipe to a store and seal it: `write` with a recipe, and the fields
+    of `Options`. On a device of PyTorch, such as "cuda", samples agree with those of NumPy on the
+    CPU (None) up to the solver's tolerance, not bit for bit. Raises SchemaError if the recipe
+    cannot be, MissingSolverError if its solver is not installed, and what `write` raises."""
     checked = Recipe.parse(recipe.model_dump(), f"recipe {recipe.name}")  # a copy need not be sound
     return write(RecipeJob(checked, device), url, Options(**options))
 
 
 def write(job: Job, url: str, options: Options = Options()) -> Store:
-    """Write what a job makes to a store and seal it.
+    """Write what a job makes to a store at a path, or a URL that fsspec knows, and seal it.
 
     The store is the same, byte for byte, for any scheduler and number of workers, and after any
     interruption. `log/` says when and how it was made, and differs.
-
-    Args:
-        job: What to make.
-        url: Where to; a path, or a URL that fsspec knows.
-        options: How.
 
     Raises:
         StoreError: If something is in the way at `url`, or the store to resume is another's.

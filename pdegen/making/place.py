@@ -32,7 +32,6 @@ _OURS = re.compile(
 
 def found(objects: Objects, job: str | None = None) -> Store | None:
     """The store that is there, damaged or not; None where nothing is, or nothing but the beginning
-    of a layout.
     of a layout. The shards of a job that goes on count, although a layout was begun over them by
     one that was too late to see that it had been taken over. Raises StoreError if something else is
     there."""

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 
 class SolveError(ArithmeticError):
-    """A sample could not be solved.
-
-    Attributes:
-        row: Its place in the batch.
-        reason: What went wrong and what to do, in words.
-    """
+    """The sample `row` of a batch could not be solved; `reason` says what went wrong and what to
+    do."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(f"sample {row} of the batch: {reason}")

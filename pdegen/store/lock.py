@@ -42,11 +42,8 @@ _SETTLING = 0.2  # seconds that two who take over at once need to see each other
 
 
 class LockedError(ValueError):
-    """Another job writes to the store, or has taken over; one line.
-
-    Args:
-        same: Whether that one is known to make the same store, with the same bytes.
-    """
+    """Another job writes to the store, or has taken over; one line. `same`: it is known to make the
+    same store, with the same bytes."""
 
     exit_status = 2
 

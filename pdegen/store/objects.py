@@ -300,13 +300,9 @@ class Objects:
 
     @patient
     def remove_all(self, key: str = "", check: Callable[[], None] | None = None) -> None:
-        """Remove an object, or everything below a key.
-
-        Args:
-            key: Its key.
-            check: Called before, and on a disk again before what was moved aside is removed: where
-                it raises an error, it is moved back.
-        """
+        """Remove an object, or everything below a key. `check` is called before, and on a disk
+        again before what was moved aside is removed: where it raises an error, that is moved
+        back."""
         path = self._place(key)
         if check is not None:
             check()

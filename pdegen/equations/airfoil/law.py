@@ -69,11 +69,7 @@ class _Uniform(UniformLaw):
 
 
 class _Flow:
-    """Quantities of each sample that are bounded, with their limits.
-
-    Those of the discretisation were measured on random designs; limits are several times the
-    largest.
-    """
+    """Quantities of each sample with their limits: several times the largest of random designs."""
 
     def __init__(self, stream: FarStream, resolution: int) -> None:
         self._stream, self._n = stream, resolution

@@ -26,16 +26,11 @@ Values = Float[np.ndarray, " n"]
 
 
 class InitialValue(NamedTuple):
-    """What u(T) says of u(0).
+    """What u(T) says of u(0)."""
 
-    u0: The most likely values at the points of the data.
-    estimate: Of the coefficients.
-    basis: What takes these to u0.
-    """
-
-    u0: Values
-    estimate: GaussianEstimate
-    basis: Float[np.ndarray, "n p"]
+    u0: Values  # the most likely values at the points of the data
+    estimate: GaussianEstimate  # of the coefficients
+    basis: Float[np.ndarray, "n p"]  # what takes these to u0
 
     @property
     def deviation(self) -> Values:

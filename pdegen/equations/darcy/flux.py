@@ -19,8 +19,7 @@ Cells = Float[np.ndarray, "batch n n"]
 @dataclass(frozen=True)
 class Flux:
     """q in H(div) of the lowest order of Raviart and Thomas: on each cell q_x is linear in x and
-    constant in y, and q_y the other way round, so div q is constant on each cell.
-    """
+    constant in y, and q_y the other way round, so div q is constant on each cell."""
 
     # what flows through the faces across x, h q_x, shape (batch, n+1, n)
     x: Float[np.ndarray, "batch n1 n"]

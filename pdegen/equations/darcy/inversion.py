@@ -176,11 +176,7 @@ def phase_levels(
 
 
 def _sizes(n: int) -> list[int]:
-    """Cells of the levels: halves of n down to some twenty, and the fewest.
-
-    >>> _sizes(43), _sizes(85), _sizes(12)
-    ([15, 22, 43], [15, 22, 43, 85], [12])
-    """
+    """Cells of the levels: halves of n down to some twenty, and the fewest."""
     sizes = [n]
     while sizes[0] > 4 * _FEWEST // 3:
         sizes.insert(0, max(_FEWEST, -(-sizes[0] // 2)))

@@ -20,10 +20,8 @@ Cells = Float[Array, "*batch n n"]
 
 @dataclass(frozen=True)
 class Diffusion:
-    """(A u)_i = Σ_faces a_f (u_i - u_j), which is h² times -div(a grad u), with u = 0 at the walls.
-
-    Walls lie half a cell away, so a_f = 2a there.
-    """
+    """(A u)_i = Σ_faces a_f (u_i - u_j), which is h² times -div(a grad u), with u = 0 at the walls
+    half a cell away, so a_f = 2a there."""
 
     a: Array  # coefficients of the cells, shape (batch, n, n), indexed [x, y]
     faces: Faces  # mean on inner faces: "harmonic", 2vw/(v + w), or "arithmetic"

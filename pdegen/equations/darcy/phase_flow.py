@@ -42,8 +42,8 @@ class PhaseFlow:
 
 class PhaseFlowAt:
     """u at phases p, with its derivatives: one banded Cholesky factorisation serves all of them.
-    Raises ValueError on another shape, and ArithmeticError if the matrix is not positive definite.
-    """
+    Raises ValueError on another shape, and ArithmeticError if the matrix is not positive
+    definite."""
 
     def __init__(self, flow: PhaseFlow, p: Float[np.ndarray, "n n"]) -> None:
         n, (low, high) = flow.grid.n, flow.phases

@@ -119,12 +119,8 @@ class TotalVariation:
         return FiniteVolume(self.grid, rtol=1e-7)
 
     def __call__(self, d: Data, deviation: Data) -> Field:
-        """The coefficient of one sample.
-
-        Args:
-            d: Noisy values of u at the points, indexed [x, y].
-            deviation: σ > 0 of their noise.
-        """
+        """The coefficient of one sample, from noisy values d of u at the points, indexed [x, y],
+        and the deviation σ > 0 of their noise."""
         return self.estimate(d, deviation).a
 
     def estimate(self, d: Data, deviation: Data) -> Estimate:

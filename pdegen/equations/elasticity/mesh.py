@@ -98,8 +98,7 @@ class Rings:
 @dataclass(frozen=True)
 class Places:
     """The Gauss points of a coarse mesh in one that is finer by a whole number; a point between
-    elements of the fine mesh is in each of them.
-    """
+    elements of the fine mesh is in each of them."""
 
     coarse: Rings  # the mesh that has the points
     times: int  # how many times finer the other mesh is

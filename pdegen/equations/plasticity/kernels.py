@@ -68,12 +68,9 @@ def smallest_width(x: np.ndarray, y: np.ndarray) -> float:
 def strained(
     nodes: np.ndarray, dt: float, elements: np.ndarray, material: np.ndarray, room: np.ndarray
 ) -> None:
-    """Stresses after a step without plastic flow, which turn with the block.
-
-    Args:
-        nodes, dt, elements, material, room: As of `element_forces`. Of `room` the first five are
-            replaced: the gradient of the velocity times the step, by rows, and σxx + σyy before.
-    """
+    """Stresses after a step without plastic flow, which turn with the block. The arguments are
+    those of `element_forces`; the first five numbers of `room` become the gradient of the velocity
+    times the step, by rows, and σxx + σyy before."""
     x, y, u, v = nodes[0], nodes[1], nodes[2], nodes[3]
     sxx, syy, sxy, before = elements[0], elements[1], elements[2], room[4]
     poisson = material[1]

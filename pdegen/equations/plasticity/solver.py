@@ -228,8 +228,7 @@ class Forging:
 
     def estimates(self, frames: Frames, coarse: Frames) -> tuple[float, float]:
         """Of the relative L² error of the displacement, with its drift and without: that part of
-        the difference to elements twice as large which these leave.
-        """
+        the difference to elements twice as large which these leave."""
         other = self.coarser()
         return (
             _LEFT * other.difference(coarse.u, frames.u),
