@@ -21,7 +21,6 @@ MODULES = (
     "pdegen.numerics.etdrk",
     "pdegen.equations.burgers.solver",
     "pdegen.sampling.coefficients",
-    "pdegen.equations.darcy.adjoint",
     "pdegen.equations.darcy.finite_element",
     "pdegen.equations.darcy.finite_volume",
     "pdegen.equations.darcy.interface",

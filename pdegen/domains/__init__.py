@@ -12,16 +12,6 @@ from pdegen.domains.grids import GRIDS, CellGrid, DomainError, Grid, NodalGrid, 
 from pdegen.domains.meshes import Cloud, Curvilinear
 
 __all__ = [
-    "GRIDS",
-    "NAMES",
-    "Box",
-    "CellGrid",
-    "Cloud",
-    "Curvilinear",
-    "Domain",
-    "DomainError",
-    "Grid",
-    "NodalGrid",
-    "PeriodicGrid",
-    "from_attributes",
-]
+    "GRIDS", "NAMES", "Box", "CellGrid", "Cloud", "Curvilinear", "Domain", "DomainError", "Grid",
+    "NodalGrid", "PeriodicGrid", "from_attributes",
+]  # fmt: skip

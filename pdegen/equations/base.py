@@ -19,7 +19,7 @@ from pdegen.equations.guarantee import Guarantee
 from pdegen.equations.registry import loaded, restored, source_of, word_of
 from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
 from pdegen.law.check import Law
-from pdegen.numerics.device import Array, samples_at_once, to_numpy, torch
+from pdegen.numerics.device import Array, first, samples_at_once, to_numpy, torch
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.one_thread import one_thread
 from pdegen.schema import Count, SchemaError, Strict
@@ -223,3 +223,12 @@ class Problem(Strict):
         """Relative L² difference of a label, as it is stored, to the reference solution. Raises
         SampleError if the sample cannot be solved."""
         raise NotImplementedError
+
+
+def check_error(error: Float[Array, " batch"], most: float, why: str) -> None:
+    """Raise SolveError where the estimate of the relative error of u is larger than allowed."""
+    row = first(~(error <= most))
+    if row is not None:
+        raise SolveError(
+            row, f"u is off by {float(error[row]):.2g}, at most {most:g} is allowed: {why}"
+        )

@@ -21,6 +21,7 @@ from pdegen.foreign.digests import Digest
 from pdegen.foreign.npy import npy
 from pdegen.foreign.plan import Field, Plan, View, check_digest
 from pdegen.schema import SchemaError, Strict
+from pdegen.store.arrays import Json
 from pdegen.store.reading import Store
 from pdegen.store.signed import signed, unsigned
 from pdegen.store.variables import Coordinate
@@ -42,7 +43,7 @@ class ExportedArray(Strict):
     dims: list[str]
     shape: list[int]
     dtype: str
-    attributes: dict[str, Any]
+    attributes: Json
     sha256: str
 
 
@@ -65,7 +66,7 @@ class Exported(Strict):
 
     format: Literal["pdegen export 2"]
     arrays: dict[str, ExportedArray]
-    attributes: dict[str, Any]
+    attributes: Json
 
 
 def description(store: Store, digests: Mapping[str, str]) -> Exported:
@@ -219,7 +220,7 @@ def _plan(found: Exported, contents: Contents) -> Plan:
     )
 
 
-def _origin(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _origin(attributes: Mapping[str, Any]) -> Json:
     """What the store was."""
     return {key: attributes[key] for key in ("fingerprint", "content", "provenance")}
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from pdegen.markdown import block, code, escaped
 from pdegen.store import card as cards
+from pdegen.store.arrays import Json
 from pdegen.store.card import CARD
 from pdegen.store.description import Description
 from pdegen.store.format import Attributes
@@ -56,7 +57,7 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 
-def _header(said: Attributes, shared: bool, counts: Mapping[str, int]) -> dict[str, Any]:
+def _header(said: Attributes, shared: bool, counts: Mapping[str, int]) -> Json:
     total = sum(counts.values())
     files = [{"split": split, "path": f"data/{split}-*.parquet"} for split in counts]
     configs = [{"config_name": "default", "default": True, "data_files": files}]

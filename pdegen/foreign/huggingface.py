@@ -17,6 +17,7 @@ import numpy as np
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.hugging_card import CARD, COORDINATES, Told, card
 from pdegen.making.generate import Progress
+from pdegen.store.arrays import Json
 from pdegen.store.reading import Store
 
 FILE_BYTES = 2**28  # of a Parquet file, before compression
@@ -38,7 +39,7 @@ class Column:
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
-    def feature(self) -> dict[str, Any]:
+    def feature(self) -> Json:
         """Its type, in the words of `datasets`.
 
         >>> Column("t", (), np.dtype("float32")).feature

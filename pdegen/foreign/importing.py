@@ -23,6 +23,7 @@ from pdegen.foreign.plan import Plan
 from pdegen.making.contents import provenance
 from pdegen.making.generate import Options, write
 from pdegen.making.job import Job
+from pdegen.store.arrays import Json
 from pdegen.store.layout import Layout
 from pdegen.store.reading import Store
 
@@ -95,7 +96,7 @@ def _plan(contents: list[Contents], declaration: Declaration) -> Plan:
     return plan
 
 
-def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) -> dict[str, Any]:
+def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) -> Json:
     """The attribute `imported`: what of which files is in the store, and what is not."""
     taken = {view.array.name for field in plan.fields for view in field.views}
     there = {name for one in contents for name in [*one.arrays, *one.unreadable]}
@@ -125,7 +126,7 @@ class ImportJob(Job):
 
     plan: Plan  # what is taken of which arrays
     sources: tuple[ImportedFile, ...]  # the files
-    summary: dict[str, Any]  # the attribute `imported`
+    summary: Json  # the attribute `imported`
 
     @property
     def shard(self) -> int:

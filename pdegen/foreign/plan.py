@@ -13,7 +13,7 @@ from pdegen.domains import GRIDS, Box, Domain, Grid
 from pdegen.domains import NAMES as SPACE
 from pdegen.foreign.arrays import Array, ForeignError
 from pdegen.foreign.digests import BLOCK, Digest
-from pdegen.store.arrays import LEADING
+from pdegen.store.arrays import LEADING, Json
 from pdegen.store.format import Physics
 from pdegen.store.splits import fault_of_splits
 from pdegen.store.variables import Coordinate, Variable
@@ -80,9 +80,9 @@ class View:
         return sizes
 
     @property
-    def said(self) -> dict[str, Any]:
+    def said(self) -> Json:
         """What is taken of the array, where it is not all as it stands there."""
-        taken: dict[str, Any] = {
+        taken: Json = {
             "part": self.part,
             "channels": self.channels and list(self.channels),
             "backwards": list(self.backwards) or None,

@@ -12,6 +12,7 @@ from pdegen.domains import NAMES, Domain
 from pdegen.foreign.arrays import Contents, ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.plan import Field, Plan, View, box, numbers, split_sizes
+from pdegen.store.arrays import Json
 from pdegen.store.format import Physics
 from pdegen.store.variables import positions, times
 
@@ -51,7 +52,7 @@ class FileEntry:
         )  # fmt: skip
 
 
-Facts = dict[str, Any]  # fields of `Published` that depend on the file
+Facts = Json  # fields of `Published` that depend on the file
 
 
 def no_facts(contents: Contents, sizes: Mapping[str, int]) -> Facts:
@@ -148,7 +149,7 @@ def plan(found: Sequence[Published], files: Sequence[Contents], declaration: Dec
     )
 
 
-def _attributes(entry: FileEntry, known: Published) -> dict[str, Any]:
+def _attributes(entry: FileEntry, known: Published) -> Json:
     role = entry.role or {"a": "input", "u": "target"}[entry.name]
     timed = entry.name == "u" and len(known.times) > 0
     domain, words = known.domain, ["time"] if timed else []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.software import versions
+from pdegen.store.arrays import Json
 from pdegen.store.layout import Layout
 from pdegen.store.variables import Coordinate, positions
 from pdegen.version import __version__
@@ -134,7 +134,7 @@ def _numbers(samples: range) -> str:
     return f"sample {first}" if first == last else f"samples {first} to {last}"
 
 
-def provenance(software: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+def provenance(software: Mapping[str, str] = MappingProxyType({})) -> Json:
     """The software that makes it; never when or where, so that two makings are the same bytes:
     commit, processor and scheduler of each run stand in `log/`."""
     return {

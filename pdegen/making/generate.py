@@ -22,6 +22,7 @@ from pdegen.owned import store_around
 from pdegen.reasons import check_room
 from pdegen.recipe import Recipe
 from pdegen.store import lock
+from pdegen.store.arrays import Json
 from pdegen.store.checking import altered, inspect, seal_faults, summary_faults
 from pdegen.store.failing import causes
 from pdegen.store.format import ROOT
@@ -135,7 +136,7 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
 
 def _compute(
     job: Job, store: Store, todo: list[int], mine: lock.Holder, workers: Pool, options: Options,
-    log: dict[str, Any],
+    log: Json,
 ) -> None:  # fmt: skip
     start = time.monotonic()
     task = partial(_shard, job, store.url, options.skip_failed, mine)

@@ -6,7 +6,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from pdegen.making.measured import label_error, sampled_inputs
 from pdegen.making.pools import Pool
 from pdegen.recipe import Recipe, fingerprint_of
 from pdegen.schema import SchemaError
+from pdegen.store.arrays import Json
 from pdegen.store.format import job_of
 from pdegen.store.layout import Layout
 from pdegen.store.reading import Store
@@ -57,7 +57,7 @@ class Job(ABC):
         """Samples that have no values, which `compute` gives as NaN, and why."""
         return {}
 
-    def measured(self, workers: Pool) -> dict[str, Any]:
+    def measured(self, workers: Pool) -> Json:
         """Further attributes of the complete store."""
         return {}
 
@@ -112,7 +112,7 @@ class RecipeJob(Job):
     def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
         return compute(self.recipe, samples, self.device)
 
-    def measured(self, workers: Pool) -> dict[str, Any]:
+    def measured(self, workers: Pool) -> Json:
         recipe = self.recipe
         return {**label_error(recipe, workers), **sampled_inputs(recipe, workers)}
 

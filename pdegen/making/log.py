@@ -7,9 +7,9 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any
 
 from pdegen.software import here, versions
+from pdegen.store.arrays import Json
 from pdegen.store.failing import causes
 from pdegen.store.format import METADATA_BYTES
 from pdegen.store.objects import Objects
@@ -21,14 +21,14 @@ _SHOWN = ("processor", "commit", "device", "dask")  # of a run, to people
 @contextmanager
 def logged(
     objects: Objects, scheduler: str, workers: int | None, device: str | None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Json]:
     """What is known of this run, written to `log/` when it ends, however it does.
 
     Commit and processor stand here, not in the attributes: two makings of a recipe are the same
     bytes on machines and at commits that give the same numbers.
     """
     started = datetime.now(UTC)
-    log: dict[str, Any] = {
+    log: Json = {
         "started": started.isoformat(timespec="seconds"),
         "scheduler": scheduler,
         "workers": workers,

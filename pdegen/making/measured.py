@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -15,12 +14,13 @@ from pdegen.equations.base import Problem, SampleError
 from pdegen.making.pools import Pool
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import Recipe, recipe_folder
+from pdegen.store.arrays import Json
 
 _COMPARED = 4  # the first samples, whose labels are compared to those of interpolants
 TABLE = "label_errors.json"  # beside the recipes; `python -m benchmarks.label_errors` writes it
 
 
-def label_error(recipe: Recipe, workers: Pool) -> dict[str, Any]:
+def label_error(recipe: Recipe, workers: Pool) -> Json:
     """The attribute `label_error`, or nothing where the equation has no reference solution.
 
     Both ways give the same numbers, and so the same bytes: to four digits, which rounding errors
@@ -57,7 +57,7 @@ def key(recipe: Recipe) -> str:
     return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()
 
 
-def table() -> dict[str, Any]:
+def table() -> Json:
     """Errors of the first samples of recipes that come with the project, by their keys."""
     return json.loads((recipe_folder() / TABLE).read_text("utf-8"))
 
@@ -69,7 +69,7 @@ def _of_sample(problem: Problem, seed: int, sample: int) -> float | None:
         return None
 
 
-def sampled_inputs(recipe: Recipe, workers: Pool) -> dict[str, Any]:
+def sampled_inputs(recipe: Recipe, workers: Pool) -> Json:
     """The attribute `sampled_inputs`, or nothing where the stored values determine the inputs.
 
     n points determine a function of wave numbers up to m where n is at least 2m + 1. On fewer

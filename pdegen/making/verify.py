@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from pdegen.equations.base import SampleError
 from pdegen.making.job import RecipeJob
 from pdegen.making.place import damage_of, strangers
 from pdegen.schema import SchemaError
-from pdegen.store.arrays import MetadataError
+from pdegen.store.arrays import Json, MetadataError
 from pdegen.store.checking import Fault, check_seal, fixed, inspect, seal_faults, summary_faults
 from pdegen.store.description import parse
 from pdegen.store.format import METADATA_BYTES, ROOT
@@ -40,7 +39,7 @@ class Verification:
     # samples that were computed again and compared
     recomputed: list[int] = field(default_factory=list)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """For machines."""
         return {
             "store": self.url,

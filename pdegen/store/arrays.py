@@ -28,18 +28,9 @@ LEADING = ("sample", "level", "time", "channel")  # axes of a variable that are 
 
 Compressor = Literal["lz4", "zstd", "none"]
 DType = Literal[
-    "bool",
-    "float32",
-    "float64",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-]
+    "bool", "float32", "float64",
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+]  # fmt: skip
 Json = dict[str, Any]
 Values = np.ndarray[Any, np.dtype[Any]]
 

@@ -205,11 +205,5 @@ def _check(sound: bool, claim: str, value: object) -> None:
 
 _GROUP = TypeAdapter(_Group)
 _OPTIONAL = (
-    "parent",
-    "noise",
-    "imported",
-    "label_error",
-    "sampled_inputs",
-    "domain",
-    "equation_file",
-)
+    "parent", "noise", "imported", "label_error", "sampled_inputs", "domain", "equation_file",
+)  # fmt: skip

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from pdegen.domains import Domain
 from pdegen.store.arrays import Array as Array
-from pdegen.store.arrays import MetadataError, Values
+from pdegen.store.arrays import Json, MetadataError, Values
 from pdegen.store.description import BegunError, Description, parse
 from pdegen.store.format import METADATA_BYTES, ROOT, Attributes
 from pdegen.store.labels import Labels
@@ -48,7 +47,7 @@ class Store:
     # its seal, if records and coordinates are to be those that it knows
     seal: Seal | None = field(default=None, repr=False)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Json:
         """The arguments alone: another process reads coordinates itself."""
         return {"url": self.url, "root": self.root, "seal": self.seal}
 
@@ -71,7 +70,7 @@ class Store:
         return self.description.said
 
     @property
-    def attributes(self) -> dict[str, Any]:
+    def attributes(self) -> Json:
         """The same, as JSON."""
         return self.description.attributes
 
@@ -129,7 +128,7 @@ class Store:
         except KeyError:
             raise StoreError(f"{self.url} has no variable {name}") from None
 
-    def attributes_of(self, name: str) -> dict[str, Any]:
+    def attributes_of(self, name: str) -> Json:
         """What an array says of itself, as JSON."""
         return self.description.metadata[name]["attributes"]
 

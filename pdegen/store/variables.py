@@ -10,6 +10,7 @@ import numpy as np
 
 from pdegen.domains import NAMES, Box, Cloud, Domain, Grid
 from pdegen.schema import SchemaError
+from pdegen.store.arrays import Json
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Variable:
     shape: tuple[int, ...]  # sizes of these
     dtype: str  # type on disk
     # long_name, units and what else a reader should know
-    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    attributes: Mapping[str, Any] = field(default_factory=Json)
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Coordinate:
     name: str
     dims: tuple[str, ...]
     values: np.ndarray
-    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    attributes: Mapping[str, Any] = field(default_factory=Json)
 
 
 def function(

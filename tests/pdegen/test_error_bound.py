@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy import flux
-from pdegen.equations.darcy.error_bound import ErrorBound
+from pdegen.equations.darcy import error_bound
+from pdegen.equations.darcy.error_bound import ErrorBound, equilibrated
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.equations.darcy.flux import equilibrated
 from pdegen.equations.darcy.operator import Diffusion
 from pdegen.equations.darcy.poisson import Poisson
 from pdegen.equations.darcy.reconstruction import Biquadratic
@@ -239,7 +238,7 @@ def test_finer_fluxes_tighten_the_bound():
 
 def test_a_flux_out_of_equilibrium_is_paid_for(monkeypatch, reference):
     """Without a correction the flux of a zero pressure is 0, and all the source is unbalanced."""
-    monkeypatch.setattr(flux, "_ROUNDS", 0)
+    monkeypatch.setattr(error_bound, "_ROUNDS", 0)
     for coefficient, a in COEFFICIENTS.items():
         found = ErrorBound(GRID, rtol=None)(a, np.zeros_like(a)).energy[0]
         assert found == pytest.approx(1 / np.sqrt(2 * np.pi**2 * a.min()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -16,9 +16,9 @@ from pdegen.equations.base import Problem
 from pdegen.equations.darcy.fenicsx import client
 from pdegen.equations.darcy.law import darcy_law
 from pdegen.equations.darcy.methods import FiniteElementMethod, FiniteVolumeMethod, PublishedMethod
-from pdegen.equations.darcy.refined import Solver, forward, refined
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
+from pdegen.inverse.observation import Separable, averages, interpolation
 from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, first
@@ -31,11 +31,17 @@ from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Variable, function, scalar
 
 if TYPE_CHECKING:  # solvers are imported where they are built: their compiler takes a while
-    from pdegen.equations.darcy.finite_volume import FiniteVolume
+    from pdegen.equations.darcy.finite_volume import FiniteVolume, Solution
     from pdegen.equations.guarantee import Guarantee
 
 _ARRAYS, _SAMPLING = 20, 12  # that a device holds at most for a sample, of n² and modes² float64
 _REFERENCE = 3  # the reference solution has cells finer by this factor; odd, so centres coincide
+
+
+class _Solver(Protocol):
+    """Solves -div(a grad u) = f for coefficients that are constant on each cell."""
+
+    def solve(self, a: Array, f: float) -> Solution: ...
 
 
 class SquareGaussian(Strict):
@@ -204,7 +210,7 @@ class Darcy(Problem):
             solver = _reference_solver(factor * self.resolution)
         else:
             solver = self.solver.build(factor * self.resolution)
-        return forward(solver, factor, self.grid, self.source, x)
+        return _forward(solver, factor, self.grid, self.source, x)
 
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
         method = self.solver
@@ -232,7 +238,7 @@ class Darcy(Problem):
         sampled = coefficient(field(self.grid, seed, samples, device))
         xp = array_namespace(sampled)
         a = xp.astype(sampled, xp.float32)  # what is stored is what is solved
-        solution = refined(solver, self.solver.refinement, a, self.source)
+        solution = _refined(solver, self.solver.refinement, a, self.source)
         u = xp.astype(solution.u, xp.float32)
         row = first(~xp.isfinite(xp.sum(u, axis=(1, 2))))
         if row is not None:
@@ -272,7 +278,7 @@ class Darcy(Problem):
         values = self.compute(seed, range(sample, sample + 1))
         factor = _REFERENCE * self.solver.refinement
         fine = _reference_solver(factor * self.resolution)
-        reference = refined(fine, factor, values["a"], self.source).u
+        reference = _refined(fine, factor, values["a"], self.source).u
         return float(np.linalg.norm(values["u"] - reference) / np.linalg.norm(reference))
 
 
@@ -285,7 +291,33 @@ def _reference_solver(n: int) -> FiniteVolume:
 
 
 @lru_cache(maxsize=4)
-def _built(problem: Darcy) -> tuple[SquareGaussianField, TwoPhase | LogNormal, Solver]:
+def _built(problem: Darcy) -> tuple[SquareGaussianField, TwoPhase | LogNormal, _Solver]:
     """Kept, for what they precompute costs as much as a small batch on a device."""
     n = problem.solver.refinement * problem.resolution
     return problem.field.build(), problem.coefficient.build(), problem.solver.build(n)
+
+
+def _refined(solver: _Solver, factor: int, a: Array, source: float) -> Solution:
+    """Solve with each cell cut into factor² cells of the same coefficient; u at the centres."""
+    xp = array_namespace(a)
+    fine = xp.astype(a, xp.float64)
+    if factor > 1:
+        fine = xp.repeat(xp.repeat(fine, factor, axis=1), factor, axis=2)
+    solution = solver.solve(fine, source)
+    centres = slice(factor // 2, None, factor)
+    return solution._replace(u=solution.u[:, centres, centres])
+
+
+def _forward(
+    solver: _Solver, factor: int, grid: CellGrid, source: float, x: Float[np.ndarray, " m"]
+) -> Forward:
+    """u at points x for a coefficient on any cells, averaged on those of a grid; the solver has
+    cells finer by an odd factor."""
+    matrix = interpolation(grid, x)
+    observation = Separable(matrix, matrix)
+
+    def solution(a: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "m m"]:
+        mean = averages(len(a), grid.n)
+        return observation(_refined(solver, factor, (mean @ a @ mean.T)[None], source).u[0])
+
+    return solution

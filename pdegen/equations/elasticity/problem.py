@@ -10,7 +10,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from pdegen.domains import Cloud
-from pdegen.equations.base import Problem
+from pdegen.equations.base import Problem, check_error
 from pdegen.equations.elasticity.law import elasticity_law
 from pdegen.equations.elasticity.material import Hooke, Material, MooneyRivlin, von_mises
 from pdegen.equations.elasticity.mesh import Places, Rings
@@ -19,7 +19,6 @@ from pdegen.equations.elasticity.void import RandomVoid
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.law.check import Law
-from pdegen.numerics.failure import SolveError
 from pdegen.schema import Count, NonNegative, Positive, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Variable, function, geometry, parameters, scalar
@@ -249,12 +248,7 @@ class Elasticity(Problem):
         x = points.astype(np.float32)
         off = np.linalg.norm(label.stress - other.stress, axis=1)
         error = off / np.linalg.norm(other.stress, axis=1)
-        for row in np.flatnonzero(~(error <= _MOST_ERROR)):
-            raise SolveError(
-                int(row),
-                f"u is off by {error[row]:.2g}, at most {_MOST_ERROR} is allowed: the void is too "
-                "rough for its mesh",
-            )
+        check_error(error, _MOST_ERROR, "the void is too rough for its mesh")
         return {
             "u": label.stress.astype(np.float32),
             "displacement": label.displacement.swapaxes(1, 2).astype(np.float32),

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from pdegen.domains import Curvilinear
-from pdegen.equations.base import Problem
+from pdegen.equations.base import Problem, check_error
 from pdegen.equations.latex import with_value
 from pdegen.equations.pipe.centre_line import CentreLine
 from pdegen.equations.pipe.flow import PipeFlow
@@ -18,8 +18,7 @@ from pdegen.equations.pipe.law import pipe_law
 from pdegen.equations.pipe.solver import RATE, Pipe
 from pdegen.equations.registry import equation
 from pdegen.law.check import Law
-from pdegen.numerics.device import Array, constant, empty, first
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.device import Array, constant, empty
 from pdegen.sampling.uniform import Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
@@ -175,13 +174,7 @@ class BentPipe(Problem):
         better = long.improved(finer, flow.refined((1,)))
         found, other = self._values(flow), self._values(better, along=2)
         errors = relative_errors(found, other)
-        row = first(~(errors[0] <= _MOST_ERROR))
-        if row is not None:
-            raise SolveError(
-                row,
-                f"u is off by {float(errors[0][row]):.2g}, at most {_MOST_ERROR} is allowed: the "
-                "pipe bends too far for its mesh",
-            )
+        check_error(errors[0], _MOST_ERROR, "the pipe bends too far for its mesh")
         rates = pipe.rates(flow)
         lost = xp.abs(pipe.divergence(flow.velocity, own))
         single = [xp.astype(value, xp.float32) for value in found]

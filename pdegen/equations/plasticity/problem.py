@@ -9,7 +9,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from pdegen.domains import Box, NodalGrid
-from pdegen.equations.base import Problem
+from pdegen.equations.base import Problem, check_error
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.law import MOST_ERROR, plasticity_law
 from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
@@ -308,12 +308,7 @@ class Plasticity(Problem):
                 f"{tolerance:g} is allowed: use a smaller solver.share",
             )
         error = drifting if drifts else resting
-        if not error <= MOST_ERROR:
-            raise SolveError(
-                0,
-                f"u is off by {error:.2g}, at most {MOST_ERROR:g} is allowed: the elements are "
-                "too large for the die",
-            )
+        check_error(np.array([error]), MOST_ERROR, "the elements are too large for the die")
         values = {
             "u": (frames.u if drifts else centred(frames)).astype(np.float32),
             "drift": frames.drift,
