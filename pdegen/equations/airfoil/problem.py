@@ -138,17 +138,10 @@ class Sections(Problem):
 
     def variables(self) -> tuple[Variable, ...]:
         domain = self.domain
+        stream = {"mach": self.mach, "angle": self.angle, "gamma": self.gamma}
         design = "displacements of the control points: lower left to right, upper right to left"
         return (
-            function(
-                domain,
-                "u",
-                "target",
-                "Mach number",
-                mach=self.mach,
-                angle=self.angle,
-                gamma=self.gamma,
-            ),
+            function(domain, "u", "target", "Mach number", **stream),
             function(domain, "density", "target", "density, 1 far away"),
             function(domain, "pressure", "target", "pressure, 1 far away"),
             function(domain, "velocity", "target", "velocity", channels=("u", "v")),

@@ -226,37 +226,20 @@ class Plasticity(Problem):
     @property
     def forging(self) -> Forging:
         """What solves a sample."""
-        by = self.solver
-        return Forging(
-            self._block,
-            self.material.build(),
-            self.speed,
-            self.interval,
-            self.frames,
-            by.share,
-            by.hourglass,
-            by.viscosity,
-            by.contact,
-        )
+        by, block, metal = self.solver, self._block, self.material.build()
+        dampings = by.share, by.hourglass, by.viscosity, by.contact
+        return Forging(block, metal, self.speed, self.interval, self.frames, *dampings)
 
     @property
     def _times(self) -> tuple[float, ...]:
         return tuple((np.arange(self.frames) * self.interval).tolist())
 
     def variables(self) -> tuple[Variable, ...]:
-        domain = self.domain
+        domain, times, axes = self.domain, self._times, ("x", "y")
         die = "height of the die over the floor at t = 0, above each point"
         return (
             function(domain, "a", "input", die, units="mm"),
-            function(
-                domain,
-                "u",
-                "target",
-                "displacement",
-                channels=("x", "y"),
-                times=self._times,
-                units="mm",
-            ),
+            function(domain, "u", "target", "displacement", times=times, channels=axes, units="mm"),
             parameters("z", "number", self.die.points, "places of the heights in their range"),
             self._of_frames("drift", "mean displacement of the bottom along the floor", "mm"),
             self._of_frames("work", "work of the die, over the block's thickness", "N"),
