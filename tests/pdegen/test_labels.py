@@ -80,7 +80,9 @@ def test_xarray_selects_a_channel_by_its_name(made):
     assert read_pairs(made.url, "train").input_channels[1].name == "m"
 
 
-@pytest.mark.parametrize("recipe", recipe_names())
+@pytest.mark.parametrize(
+    "recipe", ["heat", *(name for name in recipe_names() if name.startswith(tuple(NAMES)))]
+)
 def test_all_recipes_with_channels_label_them(recipe, tmp_path):
     planned = layout(load_recipe(recipe))
     channels = {v.attributes["channels"][0] for v in planned.variables if "channel" in v.dims}

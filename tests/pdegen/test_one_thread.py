@@ -20,7 +20,6 @@ from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import load_recipe
 from pdegen.sampling.noise import CorrelatedNoise, NoiseModel
 from pdegen.store.reading import Store
-from tests.stores import objects_of
 
 BIN = Path(sys.executable).parent
 VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -101,12 +100,6 @@ def test_whatever_computes_samples_does_so_on_one_thread(darcy, seen, tmp_path, 
         assert threads("blas") == {4}  # as it was
     assert seen
     assert all(found == {1} for found in seen)
-
-
-def test_what_is_made_on_four_threads_is_what_is_made_on_one(darcy, tmp_path):
-    with threadpool_limits(4):
-        again = generate(RecipeJob.of(darcy).recipe, str(tmp_path / "again.zarr"), workers=2)
-    assert objects_of(again) == objects_of(darcy)
 
 
 def test_a_limit_holds_in_each_thread_until_the_last_that_asks_for_it_has_left():

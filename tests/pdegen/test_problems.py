@@ -56,7 +56,8 @@ def test_a_device_of_pytorch_computes_the_same(name, monkeypatch):
     for variable, values in problem(name).compute(0, range(3), "cpu").items():
         expected = samples(name)[variable][:3]
         assert values.dtype == expected.dtype
-        np.testing.assert_allclose(values, expected, rtol=1e-3, atol=2e-6, err_msg=variable)
+        rtol = 1e-5 if expected.ndim > 1 and expected.dtype == np.float32 else 1e-3
+        np.testing.assert_allclose(values, expected, rtol=rtol, atol=2e-6, err_msg=variable)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -12,7 +12,6 @@ from pdegen.domains import PeriodicGrid
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.making.generate import generate
 from pdegen.making.measured import difference
-from pdegen.numerics.spectral import interpolated
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.shipped import recipe_names
 from pdegen.store.reading import Store
@@ -29,17 +28,6 @@ SIZES = {"samples": 6, "shard": 3}
 def small(name: str, resolution: int) -> Recipe:
     changes = {**SIZES, **SMALL[name], "problem.resolution": resolution}
     return load_recipe(name).with_overrides(changes)
-
-
-@pytest.mark.parametrize("n", [8, 9])
-def test_an_interpolant_has_the_values_and_no_other_wave_numbers(n: int) -> None:
-    u = np.random.default_rng(0).normal(size=(3, n))
-    fine = interpolated(u, 6 * n)
-    np.testing.assert_allclose(fine[:, ::6], u, atol=1e-13)
-    assert np.abs(np.fft.rfft(fine)[:, n // 2 + 1 :]).max() < 1e-12
-    plane = np.random.default_rng(1).normal(size=(2, n, n))
-    turned = interpolated(plane.swapaxes(1, 2), 2 * n, 2).swapaxes(1, 2)
-    np.testing.assert_allclose(interpolated(plane, 2 * n, 2), turned, atol=1e-13)
 
 
 def test_the_difference_is_that_of_solving_for_the_stored_values() -> None:

@@ -21,7 +21,6 @@ def followed(flow, v, times, dt, tolerance=1e-3):
 
 # figures of an independent solver (integrating factor, Runge-Kutta of order 4, float64)
 
-
 FIGURES = [  # viscosity, points, dt, then t, rms of w, w(0, 0), w(1/4, 1/2)
     pytest.param(1e-3, 64, 0.02, 1, 0.301238344, 0.46029421, 0.49492940, 5e-9),
     pytest.param(1e-3, 64, 0.02, 10, 0.692252776, 0.71948640, -0.67411576, 5e-9),
