@@ -99,10 +99,8 @@ class Strict(BaseModel):
         cls, key: str, preferred: Collection[str] = (), content: Mapping[str, Any] | None = None
     ) -> str:
         """The dotted key that `key` ends: the one nearest the top, of several a preferred one; or
-        the name of a table at the top, whose value is all of it.
-        Of several, preferred keys go first; in an error the keys of the content alone are offered.
-        Raises SchemaError if there is none (naming the near ones), or more than one.
-        """
+        the name of a table at the top, whose value is all of it. Raises SchemaError if there is
+        none (naming near ones of the content), or more than one."""
         known = cls.keys()
         if any(k.startswith(f"{key}.") for k in known if key in cls.model_fields):
             return key
@@ -133,11 +131,9 @@ class Strict(BaseModel):
         return content
 
     def replaced(self, changes: Mapping[str, Any], where: str) -> Self:
-        """A copy with other values at full dotted keys, checked as a whole.
-
-        A word that says which kind of thing a table declares, such as solver.method, takes away
-        the keys that the new kind does not know; one that `resets` takes away all.
-        """
+        """A copy with other values at full dotted keys, checked as a whole. A word that says which
+        kind of thing a table declares, such as solver.method, takes away the keys that the new kind
+        does not know; one that `resets` takes away all."""
         content = self.model_dump()
         for key, value in changes.items():
             *parents, last = key.split(".")

@@ -279,11 +279,8 @@ def sources() -> tuple[EquationFile, ...]:
 
 
 def restored(source: EquationFile, name: str, content: dict[str, Any]) -> Problem:
-    """A problem of a file in a process that it was sent to.
-
-    The code travels with the problem: a worker may have another disk, and the file may have changed
-    meanwhile. A worker that has served another version of the file has both.
-    """
+    """A problem of a file in a process that it was sent to. The code travels with it: a worker may
+    have another disk, or has served another version of the file, and then has both."""
     with _lock:
         if source.module not in _sources:
             for module in list(_sources):
