@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pdegen.domains import CellGrid, NodalGrid, PeriodicGrid
 from pdegen.equations.base import SampleError
@@ -175,35 +174,6 @@ def test_the_first_coefficient_that_is_not_finite_is_named():
     found = failure(problem, range(1, 20), "cpu")
     assert found.sample == 1 + int(too_large.nonzero()[0]) == 2
     assert "positive and finite" in found.reason
-
-
-# speed: what waits for a device
-
-
-class Waits(TorchDispatchMode):
-    """Counts how often a number is fetched from a device."""
-
-    count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += func is torch.ops.aten._local_scalar_dense.default
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("name", ["burgers-r10", "burgers-shock", "burgers-trajectory"])
-def test_a_block_of_burgers_waits_for_a_device_a_few_times(name):
-    problem = a_problem(name)
-    with Waits() as waits:
-        problem.solve_in_blocks(0, range(50), "cpu")
-    assert 1 <= waits.count <= 5
-
-
-def test_a_block_of_darcy_waits_once_an_iteration():
-    problem = a_problem("darcy-421")
-    with Waits() as waits:
-        a = problem.solve_in_blocks(0, range(50), "cpu")["a"]
-    iterations = int(FiniteVolume(CellGrid(21)).solve(a.double()).iterations.max())
-    assert iterations + 1 <= waits.count <= iterations + 5
 
 
 # stores

@@ -8,7 +8,6 @@ from pdegen.domains import Cloud, Curvilinear
 from pdegen.making.generate import generate
 from pdegen.making.verify import verify
 from pdegen.schema import SchemaError
-from pdegen.store.reading import open_sealed
 from pdegen.store.variables import Variable, check_domain, function, positions
 from tests.pdegen.toys.recipes import TOYS, recipe_of
 from tests.stores import objects_of
@@ -41,13 +40,6 @@ def test_the_law_sees_another_solution(stores, tmp_path):
     assert not recipe.problem.law().check([(np.arange(4), values)])
     (found,) = wrong.problem.law().check([(np.arange(4), values)])
     assert "the distance from the solution" in found.what
-
-
-@pytest.mark.parametrize("name", TOYS)
-def test_a_store_describes_the_domain_of_its_equation(stores, name):
-    store, domain = open_sealed(stores[name].url), recipe_of(name).problem.domain
-    said = store.attributes["domain"]
-    assert said == domain.attributes()
 
 
 def test_positions_that_differ_are_coordinates_to_xarray(stores):
