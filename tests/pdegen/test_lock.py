@@ -173,6 +173,14 @@ def test_of_two_who_take_over_at_once_the_first_to_write_is_refused(objects, mon
     check(objects, other)
 
 
+def test_a_lock_that_is_given_back_meanwhile_is_taken(objects, monkeypatch):
+    monkeypatch.setattr(lock, "LEASE", 600.0)
+    hold(objects, elsewhere())
+    threading.Timer(0.5, objects.remove, [KEY]).start()
+    with locked(objects, JOB) as mine:
+        check(objects, mine)
+
+
 def test_a_holder_renews_its_lease(objects):
     with locked(objects, JOB):
         time.sleep(0.3)
@@ -183,9 +191,11 @@ def test_a_holder_renews_its_lease(objects):
 
 def test_who_was_taken_over_notices_and_leaves_the_lock_alone(objects):
     with locked(objects, JOB) as first:
-        hold(objects, elsewhere())
-        with pytest.raises(LockedError, match="was taken over by process"):
-            check(objects, first)
+        for job in (JOB, "another fingerprint"):
+            hold(objects, replace(elsewhere(), job=job))
+            with pytest.raises(LockedError, match="was taken over by process") as error:
+                check(objects, first)
+            assert error.value.same == (job == JOB)
     assert objects.exists(KEY)
 
 
