@@ -11,6 +11,7 @@ from pdegen.making.job import RecipeJob
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, StoreError
+from tests.stores import with_attributes
 
 SMALL = {"resolution": 32, "problem.solver.resolution": 64, "modes": 31, "shard": 4}
 
@@ -65,3 +66,16 @@ def test_a_split_has_its_samples(url):
     np.testing.assert_array_equal(parts[-1].u, whole.u[-1:])
     with pytest.raises(StoreError, match="no split 'tset': known are train, validation, test"):
         pdegen.open(url, "tset")
+
+
+def test_skipped_samples_are_in_no_split(url, tmp_path, monkeypatch):
+    monkeypatch.setattr(Store, "skipped", [1])
+    assert 1 not in pdegen.open(url, "train").sample
+    assert 1 in pdegen.open(url).sample
+
+
+def test_an_unfinished_store_is_not_opened(tmp_path):
+    made = pdegen.generate("burgers-quick", samples=8, overrides=SMALL, out=tmp_path / "s.zarr")
+    with_attributes(Store(made), sealed=False)
+    with pytest.raises(StoreError, match="is not sealed"):
+        pdegen.open(made)

@@ -263,3 +263,10 @@ def test_what_is_removed_after_the_store_was_lost_is_moved_back(tmp_path, error)
         objects.remove_all("u", check)
     assert seen == [["u/c/0"], []]
     assert list(objects.all_keys()) == (["u/c/0"] if error else [])
+
+
+def test_a_store_may_be_reached_through_a_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    Objects(str(tmp_path / "link")).write("a/b", b"bytes")
+    assert (tmp_path / "disk" / "a" / "b").read_bytes() == b"bytes"

@@ -118,3 +118,15 @@ def test_a_line_that_was_cut_off_spoils_no_other(folder):
 def test_without_a_claim_nothing_is_noted(tmp_path):
     assert note(tmp_path / "a.json", b"") is None
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("part", [True, False])
+def test_a_claimed_folder_inside_is_ours_where_it_is_noted_as_a_part(folder, part):
+    inner = folder / "runs" / "a"
+    inner.mkdir(parents=True)
+    if part:
+        note_part(inner)
+    begin(inner)
+    put(inner / "best.safetensors")
+    assert others(folder) == ([] if part else ["runs/a/best.safetensors"])
+    assert is_ours(inner, "best.safetensors")

@@ -26,6 +26,7 @@ def test_r10_is_what_the_published_file_holds():
     assert problem.times == (1 / (2 * math.pi),)
     assert problem.initial.build().pointwise_variance == pytest.approx(0.35233, abs=1e-5)
     assert isinstance(problem.solver.build(problem.viscosity), ColeHopf)
+    assert recipe.splits.left_out(recipe.samples) == range(1024, 1848)
     assert recipe.splits.ranges(recipe.samples) == {
         "train": (0, 1024),
         "validation": (1848, 1948),

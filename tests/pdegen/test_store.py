@@ -158,6 +158,9 @@ def test_values_that_are_damaged_after_they_were_read_are_refused(store):
             opened.values("u", range(5))
     flip(path)
     assert np.array_equal(store.values("u", range(5)), values)
+    path.unlink()
+    with pytest.raises(StoreError, match=r"u, samples .* are damaged"):
+        store.values("u", range(5))
 
 
 # sealing

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pdegen.domains import Cloud, Curvilinear
+from pdegen.domains import Box, Cloud, Curvilinear
 from pdegen.making.generate import generate
 from pdegen.making.verify import verify
 from pdegen.schema import SchemaError
+from pdegen.store.layout import Layout
 from pdegen.store.variables import Variable, check_domain, function, positions
 from tests.pdegen.toys.recipes import TOYS, recipe_of
 from tests.stores import objects_of
@@ -102,3 +103,8 @@ def test_a_shared_mesh_has_positions_cells_and_its_boundary():
     assert np.array_equal(found["cells"].values, cells)
     assert found["mesh"].attributes["cf_role"] == "mesh_topology"
     assert function(cloud, "u", "target", "u").attributes["coordinates"] == "x y"
+
+
+def test_a_layout_is_checked_against_its_domain():
+    with pytest.raises(SchemaError, match="u has 5 points along x, expected 4"):
+        Layout(1, 1, (Variable("u", ("x",), (5,), "float32"),), (), {}, domain=Box.periodic(4))

@@ -317,3 +317,10 @@ def test_a_record_of_another_form_is_a_fault(store, digest):
     (fault,) = verify(store.url).faults
     assert fault.where == "shard 1"
     assert "it is no record: digest" in fault.what
+
+
+def test_what_a_repair_that_was_killed_has_left_is_removed(store):
+    partial = Path(store.url) / "u" / "c" / "0" / f"0.{32 * '0'}.partial"
+    partial.write_bytes(b"half")
+    assert repair(store.url).faults == []
+    assert not partial.exists()

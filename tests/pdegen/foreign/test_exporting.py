@@ -1,7 +1,9 @@
 """Stores in other formats: the same numbers there, and the same store back."""
 
 import json
+import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -18,10 +20,11 @@ from pdegen.making.derived import add_noise, at_levels
 from pdegen.making.generate import Options, write
 from pdegen.making.job import Job
 from pdegen.store.layout import Layout
+from pdegen.store.reading import StoreError
 from pdegen.store.signed import signed, unsigned
 from pdegen.store.variables import Coordinate, Variable, function, positions, scalar, times
 from tests.pdegen.foreign.files import imported, random, value
-from tests.stores import faults
+from tests.stores import faults, with_attributes
 
 EVERY = pytest.mark.parametrize("format", FORMATS)
 TYPES = ["bool", "int64", "uint8", "float32", "float64"]
@@ -256,3 +259,16 @@ def test_every_type_of_number_has_its_class_in_matlab(tmp_path):
     found = scipy.io.loadmat(tmp_path / "0.mat")
     for name, expected in values.items():
         np.testing.assert_array_equal(found[name], expected)
+
+
+def test_an_unsealed_store_is_not_exported(store, tmp_path):
+    with_attributes(store, sealed=False)
+    with pytest.raises(StoreError, match="not sealed"):
+        export(store.url, "npy", tmp_path / "out")
+
+
+def test_a_disk_without_room_is_reported_before_anything_is_written(mixed, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10))
+    with pytest.raises(OSError, match="no room"):
+        export(mixed.url, "npy", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []

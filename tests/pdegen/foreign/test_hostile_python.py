@@ -270,3 +270,8 @@ def test_random_bytes_are_of_no_known_format(tmp_path):
     np.save(buffer, PAIR["p"])
     (tmp_path / "r.mat").write_bytes(buffer.getvalue()[:7])
     refused(tmp_path / "r.mat", match="no .npy file")
+
+
+def test_a_long_header_is_not_read(tmp_path):
+    (tmp_path / "p.npy").write_bytes(b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**32 - 1))
+    refused(tmp_path / "p.npy", match="a header of 4,294,967,295 bytes")

@@ -320,3 +320,11 @@ def test_a_damaged_npz_file_is_refused(tmp_path, change, match):
 def test_objects_in_an_npz_file_are_not_unpickled(tmp_path):
     np.savez(tmp_path / "p.npz", p=random(6, 8), q=np.array([{}], dtype=object))
     refused(tmp_path / "p.npz", match="q is of type object")
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_small_dataset_that_was_never_written_is_refused(tmp_path):
+    with h5py.File(tmp_path / "p.h5", "w") as content:
+        content["p"] = random(6, 8)
+        content.create_dataset("q", (6, 8), "f8")
+    refused(tmp_path / "p.h5", match="never written|claims 384 bytes")

@@ -253,3 +253,28 @@ def test_attributes_name_the_source_without_its_path(burgers, tmp_path):
     assert known["name"] == file.name
     assert known["bytes"] == file.stat().st_size
     assert attributes["recipe"] == {"name": "burgers-r10-published"}
+
+
+def test_splits_are_those_of_the_literature(tmp_path):
+    file = mat5(tmp_path / "r10.mat", {"a": np.zeros((2048, 8192), "u1")} | {
+        "u": np.zeros((2048, 8192), "u1")})  # fmt: skip
+    plan = known([opened(file, tmp_path)], Declaration())
+    assert plan is not None
+    assert plan.splits == {"train": (0, 1024), "validation": (1848, 1948), "test": (1948, 2048)}
+
+
+def test_a_torus_has_its_length_and_nodes_their_boundary(tmp_path):
+    for name, values in (("inputs", random(8, 8, 4)), ("outputs", random(8, 8, 4, seed=1))):
+        np.save(tmp_path / f"NavierStokes_{name}.npy", values)
+    files = [tmp_path / f"NavierStokes_{name}.npy" for name in ("inputs", "outputs")]
+    store = imported(tmp_path, *files)
+    domain = from_attributes(store.attributes["domain"])
+    assert [grid.length for grid in domain.grids] == pytest.approx([2 * np.pi] * 2)
+    np.testing.assert_allclose(value(store, "x"), 2 * np.pi * PeriodicGrid(8).x, rtol=1e-15)
+    assert "physics" not in store.attributes
+
+
+def test_the_grid_that_is_given_goes_before_what_is_known(tmp_path):
+    file = neuralop_file("darcy_test_16.pt")
+    store = imported(tmp_path, file, declaration=Declaration(grid="cell"))
+    assert store.attributes_of("x")["grid"] == "cell"

@@ -192,3 +192,10 @@ def test_splits_are_the_published_ones_and_a_validation(tmp_path, files, expecte
     plan = known(merged([opened(file, tmp_path) for file in files(tmp_path)]), Declaration())
     named = zip(("train", "validation", "test"), expected, strict=True)
     assert plan.splits == {name: split for name, split in named if split}
+
+
+def test_unit_cells_are_known_without_radius_and_numbers(tmp_path):
+    _, files = unit_cells(tmp_path)
+    few = [file for file in files if "XY" in file.name or "sigma" in file.name]
+    store = imported(tmp_path, *few, declaration=Declaration(splits={"train": 8, "test": 2}))
+    assert set(store.variables) == {"u", "x", "y"}
