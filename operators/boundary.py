@@ -63,11 +63,8 @@ class Boundary:
         return cls(values, tuple(map(bool, content["ends"])), edge)
 
     def points(self, grid: tuple[int, ...]) -> Bool[Tensor, " *grid"]:
-        """Which points of a grid of this shape lie on the boundary.
-
-        Raises:
-            ValueError: If they are not known for such a grid.
-        """
+        """Which points of a grid of this shape lie on the boundary. Raises ValueError if they are
+        not known for such a grid."""
         if self.edge is not None:
             if self.edge.shape != grid:
                 raise ValueError(f"the boundary is known of {len(self.edge)} points, not of {grid}")

@@ -5,10 +5,9 @@ from operators.data.in_time import AtTime, Block, InTime, Rollout
 from operators.data.opening import BUFFER_BYTES, open_pairs, read_pairs
 from operators.data.reading import Perturbation, Reader, Resident
 from operators.data.samples import Samples
-from operators.data.store import DataError
 from operators.data.streaming import Streamed
-from operators.data.subsample import Subsample, allowed_resolutions, averaging_weights
 from operators.data.task import Map, Task, TaskError
+from operators.data.variables import DataError, Subsample, allowed_resolutions, averaging_weights
 
 __all__ = [
     "BUFFER_BYTES",

@@ -6,10 +6,17 @@ from typing import Any
 import numpy as np
 
 from operators.data.samples import Samples, quadrature
-from operators.data.store import DataError, opened
 from operators.data.streaming import Streamed, shards_within
-from operators.data.subsample import Resolution, Subsample
-from operators.data.variables import Stacked, StoredVariable, array_of
+from operators.data.variables import (
+    DataError,
+    Resolution,
+    Stacked,
+    StoredVariable,
+    Subsample,
+    array_of,
+    names_of,
+    opened,
+)
 from pdegen.domains import Box, Domain
 from pdegen.store.reading import Store, StoreError
 
@@ -63,7 +70,7 @@ def open_pairs(
         input = input[0] if len(input) == 1 else input
     if target is None:
         target = _of_role(store, "target")[0]
-    inputs, targets = _names(input), _names(target)
+    inputs, targets = names_of(input), names_of(target)
     axes = _axes(store, inputs + targets)
     a, u = (
         Stacked(tuple(StoredVariable.of(store, name, level, axes) for name in names))
@@ -141,10 +148,6 @@ def _of_role(store: Store, role: str) -> list[str]:
     if not found and role == "input":
         found = [name for name, v in described.variables.items() if v.said.role == "geometry"]
     return found or [{"input": "a", "target": "u"}[role]]
-
-
-def _names(wanted: str | Sequence[str]) -> list[str]:
-    return [wanted] if isinstance(wanted, str) else [*wanted]
 
 
 def _axes(store: Store, names: list[str]) -> tuple[str, ...]:

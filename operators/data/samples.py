@@ -15,10 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from operators.data.batch import NAMES, Batch, Channel
-from operators.data.examples import Examples
+from operators.data.batch import NAMES, Batch, Channel, Examples
 from operators.data.reading import Blocks, Perturbation, Reader, Resident, Rows, values_in
-from operators.data.store import DataError
+from operators.data.variables import DataError
 from pdegen.domains import Box, Domain
 from pdegen.store.format import Axis
 

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from operators.data.batch import Batch
 from operators.data.reading import Blocks, Perturbation, Reader, Resident, Rows
-from operators.data.store import DataError
-from operators.data.variables import Stacked
+from operators.data.variables import DataError, Stacked
 from operators.seeds import generator
 from pdegen.domains import Cloud, Domain
 

@@ -13,11 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from operators.data.batch import Batch, Channel
-from operators.data.examples import Examples
+from operators.data.batch import Batch, Channel, Examples
 from operators.data.reading import Resident
 from operators.data.samples import Samples
-from operators.data.store import DataError
+from operators.data.variables import DataError
 
 Apply = Callable[[Tensor], Tensor]  # of the operator, input -> output
 

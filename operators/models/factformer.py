@@ -23,8 +23,7 @@ from operators.base import (
     check_input,
 )
 from operators.nn.pointwise import GEGLU, mlp
-from operators.nn.rotary import RandomWaves, rotated
-from operators.nn.tokens import mesh, split
+from operators.nn.tokens import RandomWaves, mesh, rotated, split
 
 _CODE = "released settings, counted from the released classes"
 _NAVIER_STOKES = {

@@ -27,11 +27,8 @@ PER_LAYER = ("uno_n_modes", "uno_scalings")  # for each layer, one number for ea
 
 
 def library() -> ModuleType:
-    """The module `neuralop.models`.
-
-    Raises:
-        ValueError: Where the package, or one that it needs, is missing.
-    """
+    """The module `neuralop.models`. Raises ValueError where the package, or one that it needs, is
+    missing."""
     try:
         # its dependencies have invalid escapes, a warning where they are first compiled
         with warnings.catch_warnings(action="ignore"):
@@ -70,11 +67,8 @@ def per_axis(name: str, value: Any, dim: int) -> tuple[Any, ...]:
 
 
 def parsed(settings: str, model: type[nn.Module], dim: int) -> dict[str, Any]:
-    """JSON -> arguments of the constructor.
-
-    Raises:
-        ValueError: On what is no JSON object, and on names that are no arguments.
-    """
+    """JSON -> arguments of the constructor. Raises ValueError on what is no JSON object, and on
+    names that are no arguments."""
     try:
         content = json.loads(settings)
     except json.JSONDecodeError as error:

@@ -15,15 +15,16 @@ from torch import Tensor, nn
 from operators.base import Preset, at_least
 from operators.nn.attention import galerkin
 from operators.nn.pointwise import GEGLU, Dropout, mlp
-from operators.nn.rotary import RandomWaves, rotated
 from operators.nn.tokens import (
     Coordinates,
     Positions,
+    RandomWaves,
     Real,
     TokenOperator,
     TokenPoints,
     Tokens,
     merged,
+    rotated,
     split,
 )
 

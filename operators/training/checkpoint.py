@@ -121,11 +121,8 @@ def load_checkpoint(
 
 
 def check_checkpoint(path: Path) -> dict[str, Any]:
-    """The description of a checkpoint whose bytes are those that were written.
-
-    Raises:
-        CheckpointError: If it is absent or damaged.
-    """
+    """The description of a checkpoint whose bytes are those that were written. Raises
+    CheckpointError if it is absent or damaged."""
     return _read_checkpoint(path)[1]
 
 
@@ -169,11 +166,8 @@ def _check_kinds(path: Path, tensors: Mapping[str, Tensor], predictor: Predictor
 
 
 def model_file(folder: Path) -> Path:
-    """The checkpoint of a model folder, which its config.json is of.
-
-    Raises:
-        CheckpointError: If the folder is none, or is damaged.
-    """
+    """The checkpoint of a model folder, which its config.json is of. Raises CheckpointError if the
+    folder is none, or is damaged."""
     weights, config = folder / WEIGHTS, folder / CONFIG
     if not config.is_file():
         raise CheckpointError(

@@ -107,10 +107,7 @@ def positions(batch: Batch, pairs: Samples) -> tuple[Tensor | None, ...]:
 
 def quadrature_of(model: nn.Module, batch: Batch, pairs: Samples) -> dict[str, Tensor]:
     """The argument `weight` of an operator or predictor that takes it: of the batch, or shared.
-
-    Raises:
-        ValueError: Where nobody knows the weights of the points of a mesh or a cloud.
-    """
+    Raises ValueError where nobody knows the weights of the points of a mesh or a cloud."""
     weight = pairs.weight if batch.weight is None else batch.weight
     taken = getattr(getattr(model, "operator", model), "weights", False)
     if not taken or (weight is None and isinstance(pairs.domain, Box)):

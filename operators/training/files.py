@@ -100,11 +100,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a folder for one process: the kernel lets go of it however that process ends.
-
-    Raises:
-        BusyError: If another process holds it.
-    """
+    """Hold a folder for one process: the kernel lets go of it however that process ends. Raises
+    BusyError if another process holds it."""
     make_folder(folder)  # which survives the loss of power
     path = folder / LOCK
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW  # a link may lead anywhere

@@ -292,7 +292,8 @@ class _Group:
         for stack in self.stacks:
             stack.add_products(0.0)
         for bases in self.bases.values():
-            bases.q.copy_(_eigenvectors(bases.gram))
+            # by falling eigenvalue; in float64, for the matrices may be near singular
+            bases.q.copy_(torch.linalg.eigh(bases.gram.double()).eigenvectors.flip(-1))
 
     def _advance(
         self, gradients: list[Tensor], betas: tuple[float, float], basis_decay: float, eps: float
@@ -340,8 +341,3 @@ class _Group:
             rows = orders[m][stack.left][:, :, None].expand_as(stack.square)
             columns = orders[n][stack.right][:, None, :].expand_as(stack.square)
             stack.square.copy_(stack.square.gather(1, rows).gather(2, columns))
-
-
-def _eigenvectors(a: Basis) -> Basis:
-    """Of symmetric matrices, by falling eigenvalue; in float64, for they may be near singular."""
-    return torch.linalg.eigh(a.double()).eigenvectors.flip(-1).to(a.dtype)

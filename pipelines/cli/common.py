@@ -161,11 +161,8 @@ class Interrupted(Exception):
 
 
 def parsed(texts: list[str] | None) -> dict[str, Any]:
-    """{"a.b": value, ...} from ["a.b=value", ...].
-
-    Raises:
-        SchemaError: If a text is not KEY=VALUE.
-    """
+    """{"a.b": value, ...} from ["a.b=value", ...]. Raises SchemaError if a text is not
+    KEY=VALUE."""
     return dict(parse_override(text) for text in texts or [])
 
 

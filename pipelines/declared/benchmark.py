@@ -153,11 +153,7 @@ class Benchmark(Strict):
         return type(model).parse({**model.model_dump(mode="json"), **changed}, where)
 
     def experiment(self, case: Case, seed: int, chosen: Mapping[str, object]) -> Experiment:
-        """What is trained.
-
-        Raises:
-            SchemaError: On an unknown key or an impossible value.
-        """
+        """What is trained. Raises SchemaError on an unknown key or an impossible value."""
         experiment, model = self.datasets[case.dataset].load(), self.model(case, chosen)
         own = {key: value for key, value in chosen.items() if not key.startswith("model.")}
         overrides = {**self.operators[case.operator].overrides, **own}
@@ -189,11 +185,8 @@ class Benchmark(Strict):
         return self.only([label for label in self.operators if label not in absent], [])
 
     def only(self, operators: list[str], datasets: list[str]) -> Benchmark:
-        """With some of the operators and datasets; an empty list stands for all.
-
-        Raises:
-            SchemaError: If one is unknown, or a chosen operator is on no chosen dataset.
-        """
+        """With some of the operators and datasets; an empty list stands for all. Raises SchemaError
+        if one is unknown, or a chosen operator is on no chosen dataset."""
         known: dict[str, list[str]] = {
             "operator": list(self.operators),
             "dataset": list(self.datasets),
@@ -225,11 +218,8 @@ class Benchmark(Strict):
         return self.model_copy(update=update)
 
     def quickly(self) -> Benchmark:
-        """The small version, under a name of its own; nothing published compares with it.
-
-        Raises:
-            SchemaError: If there is none.
-        """
+        """The small version, under a name of its own; nothing published compares with it. Raises
+        SchemaError if there is none."""
         if self.quick is None:
             raise SchemaError(f"benchmark {self.name} has no quick version")
         bare = {"published": {}, "published_grids": {}, "published_measures": {}, "differs": ""}
@@ -257,11 +247,7 @@ class Benchmark(Strict):
         return small._with(quick.overrides, quick.changes)
 
     def stores(self, texts: list[str]) -> dict[str, str]:
-        """Stores by dataset, from DATASET=STORE.
-
-        Raises:
-            SchemaError: If a dataset is unknown.
-        """
+        """Stores by dataset, from DATASET=STORE. Raises SchemaError if a dataset is unknown."""
         found = {}
         for text in texts:
             known = [name for name in self.datasets if text.startswith(f"{name}=")]
@@ -281,11 +267,8 @@ class Benchmark(Strict):
         self, overrides: Mapping[str, Any], stores: Mapping[str, str] = MappingProxyType({})
     ) -> Benchmark:
         """With other values in the experiments of all datasets, and so for all operators; `stores`
-        are those that are given, by dataset.
-
-        Raises:
-            SchemaError: On a wrong key or value, or what the benchmark or a given store says.
-        """
+        are those that are given, by dataset. Raises SchemaError on a wrong key or value, or what
+        the benchmark or a given store says."""
         if not overrides:
             return self
         experiment = next(iter(self.datasets.values())).load()
@@ -319,11 +302,8 @@ class Benchmark(Strict):
 
 
 def load_quick_profile(profile: Profile) -> Profile:
-    """The small version that a profile names.
-
-    Raises:
-        SchemaError: If it names none, or what is no profile.
-    """
+    """The small version that a profile names. Raises SchemaError if it names none, or what is no
+    profile."""
     if not profile.quick:
         raise SchemaError(f"profile {profile.name} has no quick version")
     quick = load_benchmark(profile.quick)

@@ -238,22 +238,15 @@ class Experiment(Strict):
         return cls.parse(content, f"model {model} on {store}")
 
     def at_level(self, level: float) -> Experiment:
-        """This experiment with another noise level of the inputs.
-
-        Raises:
-            SchemaError: If the level is impossible.
-        """
+        """This experiment with another noise level of the inputs. Raises SchemaError if the level
+        is impossible."""
         noise = self.noise or InputNoise(level=0.0)
         where = f"experiment {self.name}, noise"
         return self.model_copy(update={"noise": noise.replaced({"level": level}, where)})
 
     def on(self, store: str | None, overrides: Mapping[str, object]) -> Experiment:
-        """`with_overrides`, on a store that is given.
-
-        Raises:
-            SchemaError: If they change the recipe, and the store is not of the changed recipe; or
-                as of `with_overrides`.
-        """
+        """`with_overrides`, on a store that is given. Raises SchemaError if they change the recipe,
+        and the store is not of the changed recipe; or as of `with_overrides`."""
         changed = self.with_overrides(overrides)
         before, after = ((one.data.recipe, one.data.overrides) for one in (self, changed))
         if store is None or before == after:
@@ -335,11 +328,8 @@ def asked_for(
 
 
 def load_experiment(name: str, store: str | None = None) -> Experiment:
-    """An experiment by its name, or from a TOML file.
-
-    Raises:
-        SchemaError: On an unknown name (naming the near ones) or an impossible declaration.
-    """
+    """An experiment by its name, or from a TOML file. Raises SchemaError on an unknown name (naming
+    the near ones) or an impossible declaration."""
     experiment = Experiment.load(file_of("experiment", name))
     data, stream = experiment.data, experiment.data.stream
     if store is None or data.recipe != open_sealed(store).said.recipe.name:

@@ -111,11 +111,8 @@ class Model(Strict):
         return self.operator.dims_with(self.arguments)
 
     def build(self, in_channels: int, out_channels: int, dim: int) -> Operator:
-        """The operator for functions with so many channels on a domain of a dimension.
-
-        Raises:
-            ValueError: If it is not for that dimension, or the settings are impossible.
-        """
+        """The operator for functions with so many channels on a domain of a dimension. Raises
+        ValueError if it is not for that dimension, or the settings are impossible."""
         if dim not in self.dims():
             raise ValueError(
                 f"{self.name} is for domains of dimension {', '.join(map(str, self.dims()))}, "
@@ -125,11 +122,8 @@ class Model(Strict):
 
 
 def declared(name: str, registered: Registered) -> type[Model]:
-    """The declaration of an operator: a key for each argument of its constructor.
-
-    Raises:
-        SchemaError: If the constructor has arguments that no file can declare.
-    """
+    """The declaration of an operator: a key for each argument of its constructor. Raises
+    SchemaError if the constructor has arguments that no file can declare."""
     operator, words = registered.operator, registered.words
     named: Any = Literal[name]
     where = f"operator {name}: {operator.__qualname__}"
@@ -204,11 +198,8 @@ def model_union() -> Any:
 
 
 def parse_model(content: Mapping[str, Any]) -> Model:
-    """A model's declaration from its table.
-
-    Raises:
-        SchemaError: On an unknown model or key, or an impossible value.
-    """
+    """A model's declaration from its table. Raises SchemaError on an unknown model or key, or an
+    impossible value."""
     name = content.get("name")
     if not isinstance(name, str) or name not in MODELS:
         hint = near(str(name), list(MODELS), lists="pdegen operators")

@@ -21,11 +21,7 @@ def physics_of(store: Store) -> Physics:
 
 
 def domain_of(store: Store) -> Domain:
-    """Where the functions of a store live.
-
-    Raises:
-        StoreError: If the store describes no domain.
-    """
+    """Where the functions of a store live. Raises StoreError if the store describes no domain."""
     described = store.description
     axes = max(map(described.axes_of, described.variables.values()), key=len)
     return store.domain(axes)

@@ -171,12 +171,8 @@ class Normalization(Strict):
         return self
 
     def of(self, pairs: Samples) -> tuple[Normalizer, Normalizer]:
-        """The normalisers of inputs and of targets.
-
-        Raises:
-            SchemaError: If samples share neither points nor nodes, or there is a channel without
-                deviation.
-        """
+        """The normalisers of inputs and of targets. Raises SchemaError if samples share neither
+        points nor nodes, or there is a channel without deviation."""
         one = pairs.one_step
         return self._of(self.input, one, "a"), self._of(self.target, one, "u")
 

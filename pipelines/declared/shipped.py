@@ -17,11 +17,8 @@ def names(kind: Kind) -> list[str]:
 
 
 def file_of(kind: Kind, name: str) -> Path:
-    """The TOML file of a name of these, or one that ends in .toml itself.
-
-    Raises:
-        SchemaError: On an unknown name (naming the near ones).
-    """
+    """The TOML file of a name of these, or one that ends in .toml itself. Raises SchemaError on an
+    unknown name (naming the near ones)."""
     if name.endswith(".toml"):
         return Path(name)
     if name not in names(kind):

@@ -156,17 +156,13 @@ def measure_tables(
 ) -> list[Table]:
     """Mean errors of each operator by the measures that all of its rows have: one table of norms,
     one of parts of the error; deviations over seeds where there are several."""
-    tables = list[Table]()
+    tables, every = list[Table](), [row for own in found.values() for row in own]
     for what, measures in (("norms", ("l2", *NORMS)), ("parts of the error", PARTS)):
-        names = [name for name in measures if _in_all(name, found)]
+        names = [name for name in measures if all(name in row.measures for row in every)]
         rows = [row for label, own in found.items()
                 for row in _rows(label, own, names, operators[label], dataset)]  # fmt: skip
         tables += [Table(rows, ("operator", *names), name=what)] if names and rows else []
     return tables
-
-
-def _in_all(name: str, found: Mapping[str, Sequence[Row]]) -> bool:
-    return all(name in row.measures for own in found.values() for row in own)
 
 
 def _rows(

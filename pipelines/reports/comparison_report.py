@@ -28,11 +28,8 @@ ABSENT = "—"
 
 
 def write_comparison(found: Comparison, folder: Path, overwrite: bool = False) -> Path:
-    """Write report.html, report.md, comparison.json and pictures of several runs.
-
-    Raises:
-        RunError: If the folder holds something else.
-    """
+    """Write report.html, report.md, comparison.json and pictures of several runs. Raises RunError
+    if the folder holds something else."""
     report = _report(found)
     COMPARISON.claim(folder, {"runs": found.summary()["runs"]}, overwrite=overwrite)
     path = report.write(folder)
@@ -302,16 +299,13 @@ def _cost_section(found: Comparison) -> Section:
         epochs = len(variant.first.history)
         seconds = mean(one.training_seconds for one in runs)
         each = mean(1e3 * score.seconds / len(score.samples) for score in variant.scores)
+        where = runs[0].provenance
         rows.append((
             variant.name, f"{runs[0].parameters:,}", duration(seconds), duration(seconds / epochs),
-            f"{each:.3g}", _machine(runs[0].provenance),
+            f"{each:.3g}", f"{where['device']}, threads {where['threads']}",
         ))  # fmt: skip
     header = ("", "parameters", "training", "each epoch", "ms per test sample", "evaluated on")
     return Section("Cost", tables=(Table(rows, header),))
-
-
-def _machine(provenance: dict[str, object]) -> str:
-    return f"{provenance['device']}, threads {provenance['threads']}"
 
 
 def _provenance_section(found: Comparison) -> Section:

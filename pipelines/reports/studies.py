@@ -1,7 +1,5 @@
 """What reports of studies share: facts, errors with their spread, reproduction; and a profile."""
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -72,9 +70,8 @@ def write_profile_report(run: ProfileRun, command: str) -> Path:
         )
         for row in found
     ]
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    write(run.folder / "table.csv", text.getvalue().encode())
+    costs_of = Table(rows, header)
+    write(run.folder / "table.csv", costs_of.csv.encode())
     published = [(label, entry.published) for label, entry in profile.operators.items()]
     fastest = min(found, key=lambda row: row.step_seconds)
     what = (
@@ -86,7 +83,7 @@ def write_profile_report(run: ProfileRun, command: str) -> Path:
         "Costs of a training step",
         (what, *([profile.differs.strip()] if profile.differs else [])),
         (
-            Table(rows, header),
+            costs_of,
             Table(published, ("operator", "published"), words=True, name="published"),
         ),
     )

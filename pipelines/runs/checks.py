@@ -57,11 +57,8 @@ def check_memory(
 
 
 def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
-    """The operator of an experiment with its initial weights, after a first evaluation.
-
-    Raises:
-        SchemaError: If it, the batch, the symmetries or the loss do not fit the data.
-    """
+    """The operator of an experiment with its initial weights, after a first evaluation. Raises
+    SchemaError if it, the batch, the symmetries or the loss do not fit the data."""
     settings = experiment.training.settings()
     try:
         settings.steps(len(pairs))

@@ -60,11 +60,7 @@ class Source:
 
     @property
     def noise(self) -> InputNoise | None:
-        """That of the samples that are tested.
-
-        Raises:
-            SchemaError: If the level is impossible.
-        """
+        """That of the samples that are tested. Raises SchemaError if the level is impossible."""
         return (self.experiment if self.at is None else self.experiment.at_level(self.at)).noise
 
     @property

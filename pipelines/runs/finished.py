@@ -174,11 +174,8 @@ class Result:
 
 
 def read_result(path: Path) -> Result:
-    """Read the folder of a finished run, whose files agree with each other.
-
-    Raises:
-        ReportError: If the folder is no finished run, or is damaged.
-    """
+    """Read the folder of a finished run, whose files agree with each other. Raises ReportError if
+    the folder is no finished run, or is damaged."""
     folder, experiment = _Folder.of(path)
     scores = folder.read("scores.json", Scores.model_validate, "--resume")
     history = folder.history()
@@ -196,7 +193,8 @@ def read_result(path: Path) -> Result:
         raise ReportError(
             f"{checkpoint} is of another run: train again by {folder.command('--overwrite')}"
         )
-    if _score_at(history, description["epoch"]) != description.get("selection_score"):
+    score = next((e.score for e in history if e.epoch == description["epoch"]), None)
+    if score != description.get("selection_score"):
         raise ReportError(
             f"{path}/history.jsonl is not of {checkpoint.name}: "
             f"write it again by {folder.command('--resume')}"
@@ -237,15 +235,8 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
     )
 
 
-def _score_at(history: list[Epoch], epoch: int) -> float | None:
-    return next((e.score for e in history if e.epoch == epoch), None)
-
-
 def store_of_run(path: Path) -> str:
-    """The store that a finished run was evaluated on.
-
-    Raises:
-        ReportError: If the folder is no finished run, or is damaged.
-    """
+    """The store that a finished run was evaluated on. Raises ReportError if the folder is no
+    finished run, or is damaged."""
     folder, _ = _Folder.of(path)
     return folder.read("scores.json", lambda content: str(content["data"]["url"]), "--resume")

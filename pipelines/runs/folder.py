@@ -40,13 +40,9 @@ class Holding:
     none: str = ""
 
     def check(self, folder: Path, resume: bool, overwrite: bool) -> bool:
-        """Whether a folder holds one already.
-
-        Raises:
-            RunError: If the folder cannot be written to, holds something else, or holds one that
-                is neither to be continued (`resume`) nor to be replaced (`overwrite`); or if what
-                is to be replaced holds files that others wrote.
-        """
+        """Whether a folder holds one already. Raises RunError if the folder cannot be written to,
+        holds something else, or holds one that is neither to be continued (`resume`) nor to be
+        replaced (`overwrite`); or if what is to be replaced holds files that others wrote."""
         check_folder(folder)
         files = {path.name for path in folder.iterdir()} if folder.exists() else set()
         own = {

@@ -20,6 +20,7 @@ from torch import Tensor
 from zarr.errors import ZarrUserWarning
 
 from operators.data import Batch, Channel, Samples
+from operators.data.variables import names_of
 from operators.training.checkpoint import CheckpointError
 from operators.training.evaluate import errors
 from pdegen.domains import Box
@@ -224,15 +225,11 @@ class Guaranteed:
 
     @classmethod
     def of(cls, pairs: Samples) -> Guaranteed:
-        """For predictions of the targets of these samples.
-
-        Raises:
-            SchemaError: If the equation offers none, or they are not of all points as they were
-                solved; says why.
-        """
+        """For predictions of the targets of these samples. Raises SchemaError if the equation
+        offers none, or they are not of all points as they were solved; says why."""
         source = pairs.source
         store = open_sealed(source["url"])
-        inputs, targets = (_names(source[role]) for role in ("input", "target"))
+        inputs, targets = (tuple(names_of(source[role])) for role in ("input", "target"))
         if not store.said.recipe.problem:
             raise SchemaError(f"{store.url}: no bound of errors for data that were imported")
         recipe = Recipe.parse(store.attributes["recipe"], store.url)
@@ -250,10 +247,7 @@ class Guaranteed:
 
     def added(self, dataset: xr.Dataset) -> tuple[xr.Dataset, str]:
         """Predictions with the bounds of their errors beside them, and a sentence for people.
-
-        Raises:
-            SampleError: If a sample has no bound.
-        """
+        Raises SampleError if a sample has no bound."""
         name, numbers = self.target, np.asarray(dataset["sample"])
         p, parts = dataset[name].to_numpy(), list[dict[str, np.ndarray]]()
         size = min(_AT_ONCE, samples_at_once(4 * self.problem.needed))
@@ -276,7 +270,3 @@ class Guaranteed:
             f"guaranteed {headline.replace('_', ' ')} error of {name}, {len(values)} samples: "
             f"median {np.median(values):.3e}, worst {values.max():.3e}"
         )
-
-
-def _names(named: str | list[str]) -> tuple[str, ...]:
-    return (named,) if isinstance(named, str) else (*named,)

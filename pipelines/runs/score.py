@@ -66,11 +66,7 @@ class Score:
 
     def measured(self, measure: str) -> tuple[float, ...]:
         """The errors of the samples by one of `pipelines.runs.measures.MEASURES`, or by "l2", which
-        is of all channels as a block.
-
-        Raises:
-            KeyError: If they have none.
-        """
+        is of all channels as a block. Raises KeyError if they have none."""
         return self.errors if measure == "l2" else self.measures[measure]
 
     def summary(self) -> dict[str, Any]:

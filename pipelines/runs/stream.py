@@ -23,7 +23,7 @@ from torch import Tensor
 from operators.data import Batch, Map, Perturbation, Reader, Samples, Subsample
 from operators.data.reading import Blocks, Rows, values_in
 from operators.data.samples import quadrature
-from operators.data.subsample import Reduction, Values
+from operators.data.variables import Reduction, Values, names_of
 from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
@@ -193,20 +193,13 @@ def _beside(device: str | None) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def names_of(wanted: str | list[str]) -> list[str]:
-    return [wanted] if isinstance(wanted, str) else wanted
-
-
 def _cut(numbers: range, size: int) -> Iterator[range]:
     return (numbers[k : k + size] for k in range(0, len(numbers), size))
 
 
 def _variable(recipe: Recipe, name: str) -> Variable:
-    """A variable of a recipe that is a function on its grid.
-
-    Raises:
-        SchemaError: If it has none of that name.
-    """
+    """A variable of a recipe that is a function on its grid. Raises SchemaError if it has none of
+    that name."""
     axes = set(recipe.problem.domain.axes)
     functions = {v.name: v for v in recipe.problem.variables() if axes <= {*v.dims}}
     if name not in functions:
@@ -303,12 +296,9 @@ def check_alike(pairs: Samples, stored: Samples) -> None:
 
 
 def check_data(experiment: Experiment, device: torch.device) -> int:
-    """The dimension of the domain of an experiment's recipe, before a store of it is made.
-
-    Raises:
-        SchemaError, DataError: If the experiment cannot be trained on the recipe, on the grids
-            that it asks for, or on its stream.
-    """
+    """The dimension of the domain of an experiment's recipe, before a store of it is made. Raises
+    SchemaError or DataError if the experiment cannot be trained on the recipe, on the grids that it
+    asks for, or on its stream."""
     data, batch = experiment.data, experiment.training.batch
     recipe = data.load_recipe()
     samples = data.epoch_samples or min(data.samples or recipe.splits.train, recipe.splits.train)

@@ -22,11 +22,8 @@ def tracked(
     folder: Path, declared: Mapping[str, Any], store: str, about: Mapping[str, Any]
 ) -> TrackedRun:
     """What trackers are told of a run. Its name is on the disk before a tracker has it, so that a
-    kill between the two does not make a second one.
-
-    Raises:
-        DamagedError: If the file of the name is not what was written.
-    """
+    kill between the two does not make a second one. Raises DamagedError if the file of the name is
+    not what was written."""
     path = folder / TRACKING
     if not path.exists():
         write_json(path, {"id": uuid.uuid4().hex})

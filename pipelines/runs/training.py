@@ -172,11 +172,8 @@ def train_part(
     on_epoch: Callable[[Epoch], None], stop: Callable[[], bool],
 ) -> list[Epoch]:  # fmt: skip
     """`train` of a part of a study. An unfinished training is resumed; a damaged one, or one of
-    another declaration, is replaced.
-
-    Raises:
-        RunError: If the folder cannot be written to, or another process trains in it.
-    """
+    another declaration, is replaced. Raises RunError if the folder cannot be written to, or another
+    process trains in it."""
     check_folder(folder)
     if folder.exists() and not (folder / "run.json").exists():  # killed while it was removed
         remove_run(folder)

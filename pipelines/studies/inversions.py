@@ -119,11 +119,8 @@ class Inversions:
 
     @cached_property
     def methods(self) -> dict[str, ClassicalMethod]:
-        """By name.
-
-        Raises:
-            SchemaError: If the equation does not offer a method, or none for this law.
-        """
+        """By name. Raises SchemaError if the equation does not offer a method, or none for this
+        law."""
         try:
             offered = self._problem.inversions(self.setting)
         except SchemaError as refusal:

@@ -60,11 +60,8 @@ class How:
             raise Stopped("the study was stopped")
 
     def waited(self, folder: Path) -> ExitStack:
-        """Hold a folder, as soon as no other process, on any machine that shares it, does.
-
-        Raises:
-            Stopped: If it was asked to stop.
-        """
+        """Hold a folder, as soon as no other process, on any machine that shares it, does. Raises
+        Stopped if it was asked to stop."""
         stack = ExitStack()
         while True:
             self.check()

@@ -107,11 +107,8 @@ class SolverCost(BaseModel):
 
 def recipe_of(store: str, coarser: Sequence[Mapping[str, object]]) -> Recipe | None:
     """The recipe that a store was made by, as the store says it; None where it was made from other
-    data.
-
-    Raises:
-        SchemaError: If the recipe is not that of the store's fingerprint, or does not take them.
-    """
+    data. Raises SchemaError if the recipe is not that of the store's fingerprint, or does not take
+    them."""
     held = open_sealed(store)
     if held.command != "generate":
         return None

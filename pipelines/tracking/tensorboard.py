@@ -17,11 +17,8 @@ _SUFFIX = ".pdegen"
 
 
 def tensorboard() -> Tracker:
-    """Shows rows in RUN/tensorboard, as float32.
-
-    Raises:
-        TrackerError: If TensorBoard is not installed.
-    """
+    """Shows rows in RUN/tensorboard, as float32. Raises TrackerError if TensorBoard is not
+    installed."""
     try:
         import tensorboard  # noqa: F401 (what follows needs it)
     except ImportError:

@@ -72,11 +72,8 @@ TABLE = "history.csv"
 
 def write_table(folder: Path, history: Sequence[Epoch]) -> None:
     """Let history.csv appear whole: epoch, loss, score, lr, seconds; a row for each epoch, numbers
-    with as many digits as distinguish them.
-
-    Raises:
-        OSError: If it cannot be written; what was there before is left.
-    """
+    with as many digits as distinguish them. Raises OSError if it cannot be written; what was there
+    before is left."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(("epoch", *METRICS))

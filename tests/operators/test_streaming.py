@@ -17,7 +17,7 @@ from operators.data import DataError, Streamed, open_pairs, read_pairs
 from operators.data.variables import StoredVariable
 from operators.transforms import Normalizer
 from pdegen.domains import CellGrid
-from pdegen.store import decoding, shards
+from pdegen.store import chunks, shards
 from pdegen.store.reading import Store
 from tests.stores import resealed, with_attributes
 
@@ -320,7 +320,7 @@ def test_shards_are_read_in_groups_of_bounded_size(plane_store, monkeypatch):
         return data
 
     monkeypatch.setattr(filesystem, "cat_file", watched)
-    for module in (decoding, shards):
+    for module in (chunks, shards):
         monkeypatch.setattr(module, "GROUP_BYTES", 700)
     shards.sound().clear()  # as in a new process, which compares shards with their records
     pairs = read_pairs(plane_store, "train")

@@ -13,7 +13,7 @@ from operators.models.lno import LNO
 from operators.models.pit import PiT
 from operators.models.transolver import PhysicsAttention, Transolver
 from operators.models.transolver_plus import EideticAttention, gumbel
-from operators.nn.rotary import RandomWaves
+from operators.nn.tokens import RandomWaves
 from tests.operators.drawn import grid, points, shaken
 
 
