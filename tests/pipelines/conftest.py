@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,17 @@ from operators.data import Samples
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.comparison_report import write_comparison
 from pipelines.reports.report import write_report
 from pipelines.runs.comparison import read_comparison
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.training import train
+from pipelines.studies.benchmark import BenchmarkRun
 from tests.once import once
 from tests.pipelines.command import SMALL as TWELVE
-from tests.pipelines.command import Outcome, call, everything, quietly
+from tests.pipelines.command import call, everything, quietly
 
 CPU = torch.device("cpu")
 DATA = {
@@ -69,9 +70,13 @@ OTHERS = {"seeded": {"training.seed": 1}, "deep": {"model.depth": 2, "training.b
 
 
 def a_run(
-    factory: pytest.TempPathFactory, name: str, overrides: dict[str, Any],
-    of: str = "burgers-quick", /, **words: str,
-) -> tuple[Path, str]:  # fmt: skip
+    factory: pytest.TempPathFactory,
+    name: str,
+    overrides: dict[str, Any],
+    of: str = "burgers-quick",
+    /,
+    **words: str,
+) -> tuple[Path, str]:
     """Train, evaluate and report a tiny variant of an experiment; its folder and store."""
     experiment = load_experiment(of).with_overrides(overrides)
     experiment = experiment.model_copy(update=words)
@@ -97,13 +102,13 @@ def in_memory(store: str, experiment: Experiment, split: str = "test") -> Sample
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def finished(tmp_path_factory):
     """Protocol "validation", two epochs."""
     return a_run(tmp_path_factory, "validation", {**SMALL, "training.epochs": 2})
 
 
 @pytest.fixture(scope="session")
-def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def published(tmp_path_factory):
     """Protocol "published", trajectories, another optimizer, hostile words."""
     overrides = {
         **SMALL,
@@ -119,47 +124,62 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.fixture(scope="session")
-def burgers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def burgers(tmp_path_factory):
     """A store of 12 samples in shards of 5, without a training."""
 
-    def make(folder: Path) -> None:
+    def make(folder):
         quietly("generate", "burgers-quick", *TWELVE, "--out", folder / "burgers.zarr")
 
     return once(tmp_path_factory, "burgers", make) / "burgers.zarr"
 
 
 @pytest.fixture(scope="session")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
+def benchmarked(burgers, tmp_path_factory):
+    """A benchmark of two operators from two seeds, with its report."""
+    from tests.pipelines.test_benchmark import declared
+
+    def run(folder: Path) -> BenchmarkRun:
+        return BenchmarkRun(declared(), {"burgers": str(burgers)}, folder / "run")
+
+    def make(folder: Path) -> None:
+        run(folder).run(CPU)
+        write_benchmark_report(run(folder), CPU)
+
+    return run(once(tmp_path_factory, "benchmark", make))
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory):
     """A store of darcy-quick in shards of 3, 16 of whose 24 samples are to be trained on."""
     recipe = load_recipe("darcy-quick").with_overrides({**DARCY_DATA, "shard": 3})
 
-    def make(folder: Path) -> None:
+    def make(folder):
         generate(recipe, str(folder / "darcy.zarr"), workers=1)
 
     return str(once(tmp_path_factory, "darcy-shards", make) / "darcy.zarr")
 
 
 @pytest.fixture(scope="session")
-def store(finished: tuple[Path, str]) -> str:
+def store(finished):
     """24 samples at one time."""
     return finished[1]
 
 
 @pytest.fixture(scope="session")
-def trajectories(published: tuple[Path, str]) -> str:
+def trajectories(published):
     """24 samples at three times."""
     return published[1]
 
 
 @pytest.fixture(scope="session")
-def darcy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def darcy(tmp_path_factory):
     """From the coefficient to the solution, on the square; evaluated on a coarser grid as well."""
     overrides = {**SMALL_DARCY, "resolutions": [7, 13], "model.latent": 7}
     return a_run(tmp_path_factory, "darcy", overrides, "darcy-quick")
 
 
 @pytest.fixture(scope="session")
-def inverse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def inverse(tmp_path_factory):
     """From the noisy solution to averages of the coefficient; protocol "published"."""
     overrides = {
         **SMALL_DARCY,
@@ -172,13 +192,11 @@ def inverse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.fixture(scope="session")
-def runs(
-    finished: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:  # fmt: skip
+def runs(finished, tmp_path_factory):
     """The finished run "run", and on its store one of another seed and one of another model."""
     store = finished[1]
 
-    def make(folder: Path) -> None:
+    def make(folder):
         for name, changes in OTHERS.items():
             settings = {**SMALL, "training.epochs": 2, **changes}
             experiment = load_experiment("burgers-quick").with_overrides(settings)
@@ -190,7 +208,7 @@ def runs(
 
 
 @pytest.fixture(scope="session")
-def three(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def three(runs, tmp_path_factory):
     """A comparison of the model of two layers with the two seeds of one."""
     out = tmp_path_factory.mktemp("three") / "out"
     found = read_comparison([runs[name] for name in ("deep", "run", "seeded")], out, CPU)
@@ -199,19 +217,17 @@ def three(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture
-def pdegen(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., Outcome]:
+def pdegen(capsys, monkeypatch, tmp_path):
     """The command line in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return lambda *words: call(capsys, monkeypatch, *words)
 
 
 @pytest.fixture
-def refused(pdegen: Callable[..., Outcome], tmp_path: Path) -> Callable[..., str]:
+def refused(pdegen, tmp_path):
     """Run a wrong request: status 2, one line, nothing written; returns the line."""
 
-    def run(*words: object) -> str:
+    def run(*words):
         before = everything(tmp_path)
         outcome = pdegen(*words)
         assert outcome.status == 2, outcome.err

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from matplotlib.contour import ContourSet
-from matplotlib.figure import Figure
 
 from operators.data import Channel
 from pdegen.domains import Box, Cloud, Curvilinear
 from pdegen.recipe import load_recipe
 from pdegen.store.format import Along
-from pipelines.reports import bodies, fields, pictures
+from pipelines.reports import bodies
 from pipelines.reports.fields import Look
 from pipelines.reports.fields import bodies as bodies_of
 from pipelines.reports.sheets import Functions, sheet
@@ -51,7 +50,7 @@ def flow(**changes: object) -> Functions:
     return replace(made, **changes)
 
 
-def test_a_cut_behind_a_section_is_no_body() -> None:
+def test_a_cut_behind_a_section_is_no_body():
     (section,) = bodies_of(c_grid())
     inner = c_grid().points[:, 0]
     expected = {tuple(point) for point in inner[BEHIND : BEHIND + AROUND]}
@@ -68,7 +67,7 @@ def in_part_of_triangles() -> Cloud:
 
 
 @pytest.mark.parametrize("domain", [with_void(), in_part_of_triangles()], ids=["cells", "mixed"])
-def test_a_void_is_what_a_cloud_goes_around(domain: Cloud) -> None:
+def test_a_void_is_what_a_cloud_goes_around(domain):
     (void,) = bodies_of(domain)
     assert sorted(void.tolist()) == [6, 7, 11, 12]
     around = with_void().points[void]
@@ -85,11 +84,11 @@ def test_a_void_is_what_a_cloud_goes_around(domain: Cloud) -> None:
     ],
     ids=["box", "mesh", "points", "cells that touch at a corner"],
 )
-def test_others_go_around_nothing(domain: Box | Curvilinear | Cloud) -> None:
+def test_others_go_around_nothing(domain):
     assert bodies_of(domain) == []
 
 
-def test_a_panel_shows_the_part_near_a_body_with_lines_of_equal_values() -> None:
+def test_a_panel_shows_the_part_near_a_body_with_lines_of_equal_values():
     axes = sheet([[flow().panel(0, 0)]]).axes[0]
     assert (axes.get_xlim(), axes.get_ylim()) == ((-0.5, 1.5), (-0.5, 0.5))
     (body,) = axes.patches
@@ -102,16 +101,7 @@ def test_a_panel_shows_the_part_near_a_body_with_lines_of_equal_values() -> None
     assert not any(isinstance(one, ContourSet) for one in axes.collections)
 
 
-def test_lines_of_equal_values_are_drawn_on_every_plane_domain() -> None:
-    for domain in (Box.nodal(4, 4), c_grid(), with_void()):
-        axes = Figure().subplots()
-        values = domain.points[..., 0]
-        fields.contours(axes, domain, values, Look("u").scale(values))
-        (lines,) = axes.collections
-        assert isinstance(lines, ContourSet)
-
-
-def test_values_along_a_body_are_those_of_truth_and_prediction() -> None:
+def test_values_along_a_body_are_those_of_truth_and_prediction():
     truth = flow()
     figure = bodies.along(truth, truth.values + 1, {"best: sample 3": 1, "worst: sample 4": 0})
     for axes, i in zip(figure.axes, (1, 0), strict=True):
@@ -127,16 +117,9 @@ def test_values_along_a_body_are_those_of_truth_and_prediction() -> None:
     assert figure.axes[0].get_ylabel() == "c"
 
 
-def test_the_pressure_coefficient_is_that_of_isentropic_flow_where_it_stops() -> None:
+def test_the_pressure_coefficient_is_that_of_isentropic_flow_where_it_stops():
     """(1 + (γ - 1)/2 M²)^(γ/(γ-1)) - 1 over γM²/2 at Mach 0.8: 1.170."""
     how = load_recipe("airfoil").problem.physics().drawing["pressure"].along
     assert how is not None
     at_rest = (1 + 0.2 * 0.8**2) ** 3.5
     assert -(at_rest - how.offset) / how.scale == pytest.approx(1.170, abs=1e-3)
-
-
-def test_a_picture_of_samples_has_a_row_of_curves() -> None:
-    for columns, count in ((["sample 0", "sample 1"], 2), (["sample 0"], 1)):
-        figure = pictures._panels([flow(look=Look("M")), flow()], columns, "two", None)
-        curves = [axes for axes in figure.axes if axes.lines]
-        assert [axes.get_ylabel() for axes in curves] == ["c", ""][:count]

@@ -1,5 +1,4 @@
 """Rows of a benchmark that several processes make, on one machine or on many, in one folder."""
-# ruff: noqa: F811 - fixtures of another file
 
 import csv
 import json
@@ -14,14 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from distributed import LocalCluster
 
 from operators.training.files import held
 from operators.training.fit import Stopped
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.runner import How
 from tests.pipelines.command import quietly
-from tests.pipelines.test_benchmark import CPU, declared, finished, stores  # noqa: F401
+from tests.pipelines.test_benchmark import CPU, declared
 from tests.pipelines.test_benchmark_command import write_toy
 from tests.slurm import slurm
 
@@ -36,8 +34,8 @@ def errors(run):
     return [row.errors for row in run.rows()]
 
 
-def test_what_another_process_makes_comes_last_and_is_read(finished, tmp_path, monkeypatch):
-    run = copied(finished, tmp_path)
+def test_what_another_process_makes_comes_last_and_is_read(benchmarked, tmp_path, monkeypatch):
+    run = copied(benchmarked, tmp_path)
     (case, seed), *_ = (part for stage in run.stages() for part in stage)
     place = run.place((case, seed))
     kept, made = place.read_bytes(), []
@@ -65,7 +63,7 @@ def test_what_another_process_makes_comes_last_and_is_read(finished, tmp_path, m
     assert len(made) == 3
     assert (case, seed) not in made
     assert said[3][1].startswith("FNO on burgers")
-    assert errors(run) == errors(finished)
+    assert errors(run) == errors(benchmarked)
 
 
 def test_waiting_can_be_stopped(tmp_path):
@@ -74,15 +72,12 @@ def test_waiting_can_be_stopped(tmp_path):
 
 
 def test_workers_of_a_scheduler_make_the_same_rows_and_measure_them(
-    finished, stores, tmp_path, monkeypatch
+    benchmarked, burgers, cluster, tmp_path, monkeypatch
 ):
-    run = BenchmarkRun(declared(seeds=1), stores, tmp_path / "run")
+    run = BenchmarkRun(declared(seeds=1), {"burgers": str(burgers)}, tmp_path / "run")
     monkeypatch.setattr(BenchmarkRun, "_measure", None)  # in this process
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
-    ) as cluster:
-        run.run(CPU, scheduler=cluster.scheduler_address)
-    assert errors(run) == [row.errors for row in finished.rows() if row.seed == 0]
+    run.run(CPU, scheduler=cluster)
+    assert errors(run) == [row.errors for row in benchmarked.rows() if row.seed == 0]
     assert all(row.measured for row in run.rows())
     assert not list(run.folder.glob(".stop-*"))
 

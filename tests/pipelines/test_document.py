@@ -140,12 +140,6 @@ def test_tables_and_pictures_are_numbered_through():
     assert "<b>Table 2.</b> Second</caption>" in html(one)
 
 
-def test_formulas_are_mathematics_in_page_and_markdown():
-    one = report(Section("Learned", formulas=(Formula("error", r"\frac{\|p - u\|}{\|u\|}"),)))
-    assert re.search(r"<dt>error</dt><dd.*?><math.*?<mfrac>", html(one))
-    assert r"error: $\frac{\|p - u\|}{\|u\|}$" in markdown(one)
-
-
 def test_characters_that_nobody_sees_are_in_no_code_listing_or_formula():
     unseen = "a\x1b[2J\u202e"
     one = report(

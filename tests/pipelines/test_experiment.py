@@ -4,10 +4,9 @@ import pytest
 
 from operators.data import allowed_resolutions
 from operators.registry import build_operator
-from operators.training.settings import adam
 from operators.training.soap import SOAP
 from pdegen.schema import SchemaError
-from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.declared.experiment import load_experiment
 from pipelines.declared.shipped import names as shipped
 
 
@@ -30,35 +29,16 @@ def test_every_experiment_builds_what_it_declares(name):
 
 @pytest.mark.parametrize(("n", "batch"), [(512, 8), (2048, 8), (8192, 4)])
 def test_published_settings(n, batch):
-    """Table 2a of Cao (2021) and its code: 530,305 parameters, 1024 samples, 100 epochs."""
+    """Table 2a of Cao (2021) and its code: 530,305 parameters, the last 100 samples."""
     experiment = load_experiment(f"burgers-gt-{n}")
-    training = experiment.training
     model = {"model": experiment.model.model_dump(), "in_channels": 1, "out_channels": 1}
     assert build_operator(model).parameter_count == 530_305
-    assert (experiment.data.resolution, training.batch, training.epochs) == (n, batch, 100)
-    assert (training.lr, training.clip, training.div, training.final_div) == (1e-3, 0.999, 1e4, 1.0)
-    assert training.settings().optimizer is adam
-    assert training.settings().cycle_momentum
+    assert (experiment.data.resolution, experiment.training.batch) == (n, batch)
+    assert experiment.training.settings().cycle_momentum
     splits = experiment.data.load_recipe().splits.ranges(2048)
-    assert splits["train"] == (0, 1024)
-    assert splits[training.selection_split] == (1948, 2048)
-    assert training.reported == ("last", "best")
-
-
-def test_best_uses_the_same_samples_epochs_and_nearly_the_same_parameters():
-    best, published = load_experiment("burgers-gt-512-best"), load_experiment("burgers-gt-512")
-    assert best.data.load_recipe() == published.data.load_recipe()
-    assert best.training.epochs == published.training.epochs
-    model = {"model": best.model.model_dump(), "in_channels": 1, "out_channels": 1}
-    assert build_operator(model).parameter_count == pytest.approx(530_305, rel=0.001)
-
-
-def test_overrides_reach_the_recipe_below_data():
-    experiment = load_experiment("burgers-quick").with_overrides(
-        {"epochs": 3, "data.overrides.viscosity": 0.1}
-    )
-    assert experiment.training.epochs == 3
-    assert experiment.data.load_recipe().problem.viscosity == 0.1
+    assert (splits["train"], splits[experiment.training.selection_split]) == (
+        (0, 1024), (1948, 2048)
+    )  # fmt: skip
 
 
 def test_what_is_set_goes_before_what_the_experiment_sets_of_its_recipe():
@@ -107,13 +87,6 @@ def test_a_whole_table_adds_noise_or_a_task():
     assert mapped.task.model_dump()["inputs"] == ("a",)
 
 
-def test_the_noise_of_a_rollout_is_a_key_of_its_task():
-    rollout = load_experiment("ns-fno-quick").with_overrides({"task.noise": 0.1})
-    assert rollout.task is not None
-    assert rollout.task.model_dump()["noise"] == 0.1
-    assert rollout.noise is None
-
-
 def test_a_word_chooses_the_optimizer():
     experiment = load_experiment("burgers-gt-512").with_overrides(
         {"training.optimizer.name": "soap"}
@@ -124,14 +97,6 @@ def test_a_word_chooses_the_optimizer():
     ).parameters()
     assert isinstance(soap.optimizer(parameter, 1e-3), SOAP)
     assert not soap.cycle_momentum
-
-
-def test_a_stream_is_recorded_with_its_recipe():
-    used = {"data.stream.recipe": "burgers-quick", "data.epoch_samples": 64}
-    changed = load_experiment("burgers-quick").with_overrides(used)
-    dumped = changed.model_dump(mode="json")
-    assert dumped["data"]["stream"] == {"recipe": "burgers-quick", "overrides": {}}
-    assert Experiment.parse(dumped, "again") == changed
 
 
 def test_a_task_is_set_key_by_key():

@@ -13,14 +13,11 @@ from pdegen.equations.airfoil.problem import Sections
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import open_sealed
-from pipelines.declared.benchmark import load_benchmark
 from pipelines.declared.experiment import load_experiment
-from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.measures import NORMS
 from pipelines.runs.training import train
-from pipelines.studies.benchmark import BenchmarkRun
 from tests.pipelines.command import call, quietly
 
 CPU = torch.device("cpu")
@@ -144,21 +141,10 @@ def test_all_points_count_alike_in_training_where_asked_for(ours):
     experiment = declared("airfoil", ours["airfoil"])
     assert experiment.training.weights == "points"
     for weights, weighted in (("points", False), ("area", True)):
-        source = Source(ours["airfoil"], experiment.with_overrides({"weights": weights}))
-        for pairs in (
-            source.samples("train", "training", device=CPU),
-            source.samples("validation", "selection", device=CPU),
-        ):
-            assert (pairs.first().weight is not None) == weighted
-        streamed = source.experiment.with_overrides({"data.reading": "streamed"})
-        (first, *_) = (
-            Source(ours["airfoil"], streamed).samples("train", "training", device=CPU).parts(2)
-        )
-        assert (first.weight is not None) == weighted
-        assert source.samples("test", device=CPU).first().weight is not None
-
-
-def test_a_benchmark_names_all_inputs_and_the_points_of_a_mesh(ours, tmp_path):
-    benchmark = load_benchmark("meshes").quickly().only([], ["airfoil"])
-    write_benchmark_report(BenchmarkRun(benchmark, {"airfoil": ours["airfoil"]}, tmp_path), CPU)
-    assert "x, y → u on 45 x 11 points" in (tmp_path / "report.md").read_text("utf-8")
+        for reading in ("resident", "streamed"):
+            own = experiment.with_overrides({"weights": weights, "data.reading": reading})
+            source = Source(ours["airfoil"], own)
+            chosen = source.samples("validation", "selection", device=CPU)
+            for pairs in (source.samples("train", "training", device=CPU), chosen):
+                assert (next(iter(pairs.parts(2))).weight is not None) == weighted
+            assert source.samples("test", device=CPU).first().weight is not None

@@ -191,17 +191,6 @@ def test_errors_of_each_grid_are_drawn_with_their_mean():
     assert trained.get_xdata()[0] == 16
 
 
-def test_ids_of_two_pictures_in_a_page_differ():
-    def drawn(name):
-        return figures.svg(charts.error_histogram(np.array([0.1, 0.2])), name, "errors")
-
-    first, second = (set(re.findall(r'\bid="([^"]*)"', drawn(name))) for name in ("p", "q"))
-    assert first
-    assert not first & second
-    used = set(re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', drawn("p")))
-    assert {a or b for a, b in used} <= first
-
-
 def test_a_picture_is_labelled_and_hostile_labels_are_escaped():
     label = '"><script>alert(1)</script>'
     drawn = figures.svg(charts.error_histogram(np.array([0.1])), "p", label)

@@ -1,33 +1,16 @@
 """How long a prediction takes, where a study times it."""
 
 import time
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from operators.data import Samples
+from pdegen.domains import Box
 from pipelines.studies import runner
 from pipelines.studies.runner import StudyTraining
-
-
-@dataclass(frozen=True)
-class Samples:
-    """What `seconds` asks of samples; on any device."""
-
-    a: torch.Tensor
-    u: torch.Tensor
-    samples: np.ndarray
-
-    def __len__(self):
-        return len(self.a)
-
-    def to(self, device):
-        return self
-
-    def rows(self, rows):
-        return Samples(self.a[rows], self.u[rows], self.samples[rows])
 
 
 class Clocks:
@@ -60,8 +43,11 @@ def test_a_prediction_on_a_gpu_is_timed_by_the_clock_until_it_is_there(monkeypat
     monkeypatch.setattr(runner, "predictions", clocks.predict)
     monkeypatch.setattr(StudyTraining, "predictor", lambda self, device: None)
     values = torch.zeros(20, 4, 1)
+    pairs = Samples.of(
+        a=values, u=values, x=values[0], y=None, samples=np.arange(20), domain=Box.periodic(4),
+        source={},
+    )  # fmt: skip
+    monkeypatch.setattr(Samples, "to", lambda self, device: self)  # a GPU that is not there
     training = SimpleNamespace(predictor=lambda device: None)
-    seconds = StudyTraining.seconds(
-        training, Samples(values, values, np.arange(20)), torch.device(device)
-    )
+    seconds = StudyTraining.seconds(training, pairs, torch.device(device))
     assert seconds == pytest.approx(1.1e-2 / 8)  # of a batch of eight samples
