@@ -1,5 +1,7 @@
 """Fourier operators: padding, frames, other points, and U-Nets on grids that they fill up."""
 
+import math
+
 import pytest
 import torch
 
@@ -121,3 +123,14 @@ def test_a_u_net_fills_a_grid_up_with_zeros_and_cuts_them_off(kind, dim):
     filled[:, *inside] = u
     expected = plain_u_net(net, filled.movedim(-1, 1)).movedim(1, -1)[:, *inside]
     torch.testing.assert_close(net(u), expected, rtol=1e-10, atol=1e-10)
+
+
+@dims
+def test_weights_near_zero_start_as_in_the_released_code(dim):
+    """Xavier-normal of gain 1/c² and √(2c)/c² on tensors with fans 2mc and 2m²c."""
+    c, m = 24, 8
+    model = small(dim=dim, width=c, modes=m, initialization="near-zero")
+    std = math.sqrt(1 / (2 * m * c)) / c**2 if dim == 1 else 1 / (c**2 * m)
+    for name, weight in model.named_parameters():
+        if "convolution" in name:  # 9,216 numbers and more
+            assert float(weight.detach().std()) == pytest.approx(std, rel=0.03)
