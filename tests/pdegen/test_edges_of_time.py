@@ -25,21 +25,6 @@ def problem(name: str, **changes: Any) -> Problem:
     return Recipe.load(DATASETS / f"{name}.toml").replaced(given, name).problem
 
 
-def faults(one: Problem, count: int = 16) -> list[str]:
-    """What its law finds in its first samples."""
-    samples = range(count)
-    found = one.law().check([(np.array(samples), one.compute(0, samples))])
-    return [finding.what for finding in found]
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_tube_at_rest_is_sound() -> None:
-    names = ("rho_left", "rho_right", "p_left", "p_right")
-    same = {f"initial__{name}": [1.0, 1.0] for name in names}
-    rest = problem("shock-tube-quick", initial__u_left=[0.0, 0.0], **same)
-    assert not faults(rest, 4)
-
-
 def test_a_budget_that_the_law_refuses_is_an_error() -> None:
     """Modes that decay within a step are exact in u, and not in the integrals of its rates."""
     with pytest.raises(SampleError, match=r"budgets .* are off by .*: use a smaller dt"):

@@ -246,6 +246,8 @@ SOUND = {  # a recipe; how many samples are solved, and what replaces keys of it
         {"initial.p_right": [1e-12, 1e-12]},
         {"initial.u_left": [3e2, 3e2], "times": [1e-3]},
         {"initial.u_left": [-6.7, -6.6], "interval": [-40.0, 40.0]},  # next to a vacuum
+        {"initial.u_left": [0.0, 0.0], **{f"initial.{key}": [1.0, 1.0] for key in  # at rest
+            ("rho_left", "rho_right", "p_left", "p_right")}},
         # all waves in the cell of the shock, or contact and shock in one
         *({"resolution": n, "times": [t]} for n in (16, 64, 256)
           for t in (1e-12, 1e-3, 0.01, 0.05)),
