@@ -164,14 +164,3 @@ def test_other_shapes_are_refused():
         solver(a, a[:4])
     with pytest.raises(ValueError, match=r"walls are a number or of shape \(4, 12\), got \(12,\)"):
         solver(a, 1.0, np.zeros(12))
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [{"element": "Q3"}, {"linear": "lu"}, {"mode": "both"}, {"rtol": 0.0}, {"rtol": np.nan},
-     {"limit": 0}, {"ranks": 0}, {"timeout": 0.0}],
-)  # fmt: skip
-@pytest.mark.usefixtures("unchecked")
-def test_impossible_fields_are_refused(fields):
-    with pytest.raises(ValueError, match=next(iter(fields))):
-        FiniteElement(CellGrid(12), **fields)

@@ -57,20 +57,6 @@ class FiniteElement:
     mode: Literal["sample", "domain"] = "sample"
     timeout: float = 300.0  # seconds that a sample may take in a worker, set-up included
 
-    def __post_init__(self) -> None:
-        for name, known in (
-            ("element", ("Q1", "P1", "Q2", "P2")),
-            ("linear", ("cg", "cholesky")),
-            ("mode", ("sample", "domain")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} is one of {known}, got {getattr(self, name)!r}")
-        if not (0 < self.rtol < 1 and self.limit >= 1 and self.ranks >= 1 and self.timeout > 0):
-            raise ValueError(
-                "need 0 < rtol < 1, limit >= 1, ranks >= 1, timeout > 0, got "
-                f"{self.rtol}, {self.limit}, {self.ranks}, {self.timeout}"
-            )
-
     def __call__(self, a: Cells, f: Source = 1.0, walls: Walls = 0.0) -> Cells:
         """u at the cell centres. See `solve`."""
         return self.solve(a, f, walls).u

@@ -32,7 +32,7 @@ _LAST = (0.12, 0.08, 0.05, 0.04)
 _MORE = 6  # steps, at most, until the data fit
 _FEWEST, _MANY = 15, 40  # cells of an axis: of the first level, and of one with narrow steps
 _FLOOR = 1e-3  # deviation of noise that total variation assumes at least, of that of u
-_SECOND = np.array([1.0, -2.0, 1.0])
+_DIFFERENCE = np.array([1.0, -2.0, 1.0])
 _MEDIAN = 0.6744897501960817  # of |ξ|, ξ ~ N(0, 1)
 _COMPARED = 160  # training samples for the error of each model
 
@@ -204,8 +204,8 @@ def noise_level(
     >>> round(noise_level(u + 0.1 * xi, np.ones((60, 60))), 2)
     0.1
     """
-    found = _along_both(data, _SECOND)
-    expected = np.sqrt(_along_both(deviation**2, _SECOND**2))
+    found = _along_both(data, _DIFFERENCE)
+    expected = np.sqrt(_along_both(deviation**2, _DIFFERENCE**2))
     seen = expected > 0
     return float(np.median(np.abs(found[seen]) / expected[seen]) / _MEDIAN)
 

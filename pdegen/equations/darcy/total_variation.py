@@ -77,9 +77,6 @@ class TotalVariation:
     References: T. Chan and X.-C. Tai, Level set and total variation regularization for elliptic
     inverse problems with discontinuous coefficients, J. Comput. Phys. 193 (2003).
 
-    Raises:
-        ValueError: On bounds that do not grow, or a weight that is not positive.
-
     >>> from pdegen.equations.darcy.finite_volume import FiniteVolume
     >>> grid = CellGrid(16)
     >>> a = np.where(grid.x[:, None] + 0 * grid.x < 0.5, 3.0, 12.0)
@@ -99,14 +96,6 @@ class TotalVariation:
     # points that have data; None where all have. Data are then given at these alone
     seen: Bool[np.ndarray, "m m"] | None = None
     _penalty: ClassVar[Penalty] = staticmethod(total_variation)
-
-    def __post_init__(self) -> None:
-        low, high = self.bounds
-        if not (0 < low < high and self.weight > 0 and self.iterations >= 1):
-            raise ValueError(
-                "need 0 < bounds[0] < bounds[1], weight > 0, iterations >= 1, got "
-                f"{self.bounds}, {self.weight}, {self.iterations}"
-            )
 
     @cached_property
     def _observation(self) -> Observation:
