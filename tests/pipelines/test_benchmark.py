@@ -9,28 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-from operators.training.files import read_json, read_lines, write_json, write_lines
+from operators.training.files import read_json, write_json
 from operators.training.fit import Stopped, TrainingError, read_history
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store.reading import open_sealed
 from pipelines.declared.benchmark import Benchmark, Case, load_benchmark
 from pipelines.declared.entries import Profile
 from pipelines.declared.shipped import names as shipped
-from pipelines.reports import benchmark_pictures as drawing
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.wording import scientific
 from pipelines.runs.evaluation import evaluate
 from pipelines.runs.folder import RunError
 from pipelines.runs.reproduction import toml
 from pipelines.studies import benchmark as module
-from pipelines.studies import profile as profile_module
 from pipelines.studies import runner
 from pipelines.studies.benchmark import BenchmarkRun, row_case
-from pipelines.studies.cost import Cost
-from pipelines.studies.profile import ProfileRun
-from pipelines.studies.row import Row
 
 CPU = torch.device("cpu")
 SMALL = {"samples": 12, "shard": 5, "resolution": 32, "modes": 31, "train": 8, "validation": 2,
@@ -234,21 +228,6 @@ def test_what_is_damaged_is_made_again(benchmarked, tmp_path):
         place.unlink()
 
 
-def test_a_grid_that_one_seed_refused_and_an_unstable_training_are_said(benchmarked, tmp_path):
-    run = replace(benchmarked, folder=shutil.copytree(benchmarked.folder, tmp_path / "run"))
-    path = run.folder / "runs/burgers/fno/seed-0/history.jsonl"
-    first, last = read_lines(path)
-    write_lines(path, [{**first, "loss": 0.1}, {**last, "loss": 4.0}])
-    place = run.folder / "rows/burgers--fno--seed-1.json"
-    row = read_json(place)
-    del row["means"]["32"]
-    write_json(place, {**row, "refused": {"32": "too fine"}})
-    page = write_benchmark_report(run, CPU).read_text("utf-8")
-    assert "FNO at 32: too fine" in page
-    assert "FNO, seed 0: the training was unstable" in page
-    assert "40 times its smallest" in page
-
-
 def test_a_quick_version_changes_all_experiments_and_single_ones():
     one = CONTENT["datasets"]["burgers"]
     quick = {"datasets": ["burgers", "again"], "overrides": {"training.epochs": 3, "lr": 1e-4},
@@ -322,70 +301,6 @@ def test_both_protocols_stand_side_by_side(stores, tmp_path):
     assert [(of["operator"], of["protocol"]) for of in lines] == list(rows)
 
 
-def test_the_report_has_the_table_in_three_forms(benchmarked, stores):
-    names = ("report.html", "table.md", "table.csv")
-    html, text, table = ((benchmarked.folder / name).read_text("utf-8") for name in names)
-    line, other = csv.DictReader(table.splitlines())
-    assert (line["operator"], other["operator"]) == ("FNO", "DeepONet (16)")
-    rows = [row for row in benchmarked.rows() if row.operator == "FNO"]
-    mean, errors = np.mean([row.mean for row in rows]), [e for row in rows for e in row.errors]
-    label = open_sealed(stores["burgers"]).values("error", range(10, 12)).mean()
-    assert benchmarked.label_error("burgers") == pytest.approx(label)
-    expected = {
-        "mean": mean, "median": np.median(errors), "p95": np.quantile(errors, 0.95),
-        "worst": max(errors), "spread": np.std([row.mean for row in rows], ddof=1),
-        "ratio to published": mean / 1e-3, "label error": label,
-        "trivial": min(benchmarked.trivial("burgers").values()),
-    }  # fmt: skip
-    assert {key: float(line[key]) for key in expected} == pytest.approx(expected)
-    assert all(0 < row.inference_seconds < 1 for row in rows)
-    for word in ("FNO", "mean of the training targets", "smaller"):
-        assert word in html
-        assert word in text or word == "smaller"
-    assert len(list((benchmarked.folder / "pictures").glob("burgers-*.svg"))) == 5
-
-
-def test_the_report_reads_predictions_that_are_kept(benchmarked, tmp_path, monkeypatch):
-    run = replace(benchmarked, folder=shutil.copytree(benchmarked.folder, tmp_path / "run"))
-    page = (run.folder / "report.html").read_bytes()
-    assert b"all 8 samples" in page
-    monkeypatch.setattr(runner, "predictions", None)
-    assert write_benchmark_report(run, CPU).read_bytes() == page
-
-
-def test_learning_curves_have_a_band_over_the_seeds(benchmarked, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(drawing.charts, "curves", lambda *a, **k: drawn.append((a, k)))
-    monkeypatch.setattr(drawing, "picture", lambda figure, name, caption: caption)
-    found = {"FNO": benchmarked.rows()[:2], "one seed": benchmarked.rows()[:1]}
-    caption = drawing.learning(benchmarked, found, "validation", "learning")
-    assert "mean over 2 seeds" in caption
-    scores = np.array([[e.score for e in benchmarked.history(row)] for row in found["FNO"]])
-    [((series, *_), said)] = drawn
-    assert said["bands"] == {"FNO": (scores.min(0).tolist(), scores.max(0).tolist())}
-    assert series["FNO"] == (range(1, 3), scores.mean(0).tolist())
-
-
-def test_all_datasets_are_drawn_in_multiples_of_the_smallest(monkeypatch):
-    def rows(means, seconds):
-        return {
-            name: [Row(errors=[mean], parameters=10, training_seconds=seconds[name])]
-            for name, mean in means.items()
-        }
-
-    drawn = []
-    monkeypatch.setattr(drawing.charts, "errors_against_costs", lambda *a: drawn.append(a))
-    monkeypatch.setattr(drawing, "picture", lambda figure, name, caption: name)
-    first = rows({"b": 4.0, "a": 2.0}, {"a": 3.0, "b": 1.0}), 8.0
-    assert drawing.against_costs([first, (rows({"a": 1.0}, {"a": 7.0}), 8.0)]) == "all-costs"
-    [(costs, errors, baseline, _)] = drawn
-    assert errors == {"a": 1.0, "b (1 of 2)": 2.0}
-    assert list(errors) == ["a", "b (1 of 2)"]
-    assert costs["parameters, over the smallest"] == {"a": 1.0, "b (1 of 2)": 1.0}
-    assert costs["training time, over the smallest"]["a"] == pytest.approx(3**0.5)
-    assert baseline == pytest.approx((4 * 8) ** 0.5)
-
-
 def test_the_folder_of_another_benchmark_is_refused(benchmarked, stores, tmp_path):
     other = declared(name="other")
     with pytest.raises(RunError, match="holds the benchmark small: choose another --out"):
@@ -443,28 +358,6 @@ def test_what_cannot_be_trained_leaves_the_old_benchmark(
     with pytest.raises(ValueError, match=message):
         run.run(CPU, overwrite=True)
     assert len(replace(benchmarked, folder=folder).rows()) == 4
-
-
-def test_a_profile_goes_on_with_what_is_not_measured(tmp_path, monkeypatch):
-    operators = {name: {"model": {"name": "fno", "width": 4, "depth": 1, "modes": 4}}
-                 for name in ("A", "B")}  # fmt: skip
-    profile = Profile.parse(
-        {"name": "p", "summary": "s", "points": 16, "batch": 2, "operators": operators}, "p"
-    )
-    run, costs = ProfileRun(profile, tmp_path / "p"), iter([Cost(1.0, 1, 1), KeyboardInterrupt()])
-
-    def measured(*arguments):
-        cost = next(costs)
-        if isinstance(cost, BaseException):
-            raise cost
-        return cost
-
-    monkeypatch.setattr(profile_module, "step_cost", measured)
-    with pytest.raises(KeyboardInterrupt):
-        run.run(CPU)
-    monkeypatch.setattr(profile_module, "step_cost", lambda *arguments: Cost(2.0, 1, 1))
-    run.run(CPU, resume=True)
-    assert [row.step_seconds for row in run.rows()] == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("together", [1, 40])

@@ -1,8 +1,14 @@
-"""Profiles that cannot be: one line, status 2, and nothing is written."""
+"""Profiles that cannot be, and those that go on."""
 
 import shutil
 
 import pytest
+
+from pipelines.declared.entries import Profile
+from pipelines.studies import profile as profile_module
+from pipelines.studies.cost import Cost
+from pipelines.studies.profile import ProfileRun
+from tests.pipelines.conftest import CPU
 
 PROFILE = """
 name = "toy"
@@ -58,3 +64,25 @@ def test_a_folder_of_something_else_is_kept(pdegen, refused, tmp_path):
     for way in ([], ["--overwrite"]):
         line = refused("benchmark", path, "--out", "other", *way)
         assert "other exists and is no profile" in line
+
+
+def test_a_profile_goes_on_with_what_is_not_measured(tmp_path, monkeypatch):
+    operators = {name: {"model": {"name": "fno", "width": 4, "depth": 1, "modes": 4}}
+                 for name in ("A", "B")}  # fmt: skip
+    profile = Profile.parse(
+        {"name": "p", "summary": "s", "points": 16, "batch": 2, "operators": operators}, "p"
+    )
+    run, costs = ProfileRun(profile, tmp_path / "p"), iter([Cost(1.0, 1, 1), KeyboardInterrupt()])
+
+    def measured(*arguments):
+        cost = next(costs)
+        if isinstance(cost, BaseException):
+            raise cost
+        return cost
+
+    monkeypatch.setattr(profile_module, "step_cost", measured)
+    with pytest.raises(KeyboardInterrupt):
+        run.run(CPU)
+    monkeypatch.setattr(profile_module, "step_cost", lambda *arguments: Cost(2.0, 1, 1))
+    run.run(CPU, resume=True)
+    assert [row.step_seconds for row in run.rows()] == [1.0, 2.0]
