@@ -1,7 +1,5 @@
 """Words and operators: presets, overrides, an operator of one's own."""
 
-import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +11,6 @@ from pdegen.schema import SchemaError
 from pipelines.declared import models
 from pipelines.declared.experiment import load_experiment
 from pipelines.declared.models import MODELS, parse_model
-from tests.forked import forked
 
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/my_operator.py"
 
@@ -109,11 +106,9 @@ if __name__ == "__main__":
         (", width=8", "return self.f(a)", "",
          "own: Own has the argument width without a type: annotate it, such as width: int"),
         (", **more", "return self.f(a)", "", "Own takes any arguments as **more: name each"),
-        (", f: nn.Module = None", "return self.f(a)", "", "Own has an argument that no file can"),
         ("", "return self.f(a).mean(dim=1)", "",
          "Own gives u of shape (1, 1) for a of shape (1, 32, 1): expected (1, 32, 1), channels"),
         ("", "return None", "", "Own gives u of shape NoneType for a of shape (1, 32,"),
-        ("", "return self.f(a) @ torch.ones(3, 3)", "", "own.py, line 14: RuntimeError: "),
         ("", "return self.g(a)", "",
          "own.py, line 14: AttributeError: 'Own' object has no attribute 'g' (--debug shows"),
     ],
@@ -123,16 +118,11 @@ def test_mistakes_in_ones_own_operator_are_one_line(
 ):
     path = tmp_path / "own.py"
     path.write_text(OWN.format(arguments=arguments, body=body, words=words), "utf-8")
-
-    def action():
-        os.chdir(tmp_path)
-        sys.argv = [str(path), "train", "--data", str(burgers), "--model", "own"]
-        runpy.run_path(str(path), run_name="__main__")
-
-    done = forked(action)
-    (line,) = done.said.splitlines()
+    command = [sys.executable, str(path), "train", "--data", str(burgers), "--model", "own"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    (line,) = done.stderr.splitlines()
     assert message in line
-    assert done.status == 2
+    assert done.returncode == 2
     assert not (tmp_path / "runs").exists()
 
 

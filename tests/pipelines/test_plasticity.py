@@ -35,7 +35,7 @@ LATER = ["0.1", "0.2", "0.3"]
 def declared() -> Experiment:
     return load_experiment("plasticity-transolver-quick").with_overrides(
         {"width": 8, "depth": 1, "heads": 2, "slices": 4, "feedforward": 8, "epochs": 2,
-         "batch": 4, "data.resolution": 21, "resolutions": [21],
+         "batch": 2, "data.resolution": 21, "resolutions": [21],
          **{f"data.overrides.{key}": value for key, value in SMALL.items()}}
     )  # fmt: skip
 
