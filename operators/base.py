@@ -153,6 +153,11 @@ class Operator(nn.Module, ABC):
 
         Most operators need nothing. What is taken belongs into buffers, which checkpoints save.
         Where each sample has points of its own, nothing is given.
+
+        Args:
+            u: All targets of the training samples as the operator is to give them, in blocks,
+                which may be overwritten by those after them.
+            y: Their points, shape (*target_grid, dim).
         """
 
     def check_samples(self, count: int) -> None:

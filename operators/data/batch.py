@@ -105,7 +105,12 @@ class Batch:
         return Batch(**{name: function(getattr(self, name)) for name in self.names})
 
     def weights(self, shared: Tensor | None, y: Tensor | None) -> Tensor | None:
-        """The weights of the targets: see `weights`, whose mask is of the inputs' points."""
+        """The weights of the targets: see `weights`, whose mask is of the inputs' points.
+
+        Args:
+            shared: Weights that all samples share, shape (*target_grid).
+            y: Points of the targets that all samples share, where they are not those of the inputs.
+        """
         own = shared if self.weight is None else self.weight
         return weights(own, self.mask if self.y is None and y is None else None, self.u)
 

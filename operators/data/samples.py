@@ -107,14 +107,22 @@ class Samples(Dataset[dict[str, Tensor]]):
 
     @property
     def points(self) -> Float[Tensor, "*grid dim"]:
-        """Positions of the points of the inputs."""
+        """Positions of the points of the inputs.
+
+        Raises:
+            DataError: If they differ from sample to sample.
+        """
         if self.x is None:
             raise DataError(f"{self.source.get('url')}: each sample has points of its own")
         return self.x
 
     @property
     def target_points(self) -> Float[Tensor, "*target_grid dim"]:
-        """Positions of the points of the targets."""
+        """Positions of the points of the targets.
+
+        Raises:
+            DataError: If they differ from sample to sample.
+        """
         return self.points if self.y is None else self.y
 
     @property
@@ -143,7 +151,11 @@ class Samples(Dataset[dict[str, Tensor]]):
 
     @property
     def all(self) -> Batch:
-        """All samples, where they are in memory."""
+        """All samples, where they are in memory.
+
+        Raises:
+            DataError: If they are not.
+        """
         if isinstance(self.reader, Resident) and self.examples is None:
             return self.reader.all
         raise DataError(f"{self.source.get('url')}: the samples are not in memory: see resident()")
@@ -193,7 +205,11 @@ class Samples(Dataset[dict[str, Tensor]]):
         return self._with(lambda reader: reader.disturbed(noise))
 
     def resident(self) -> Samples:
-        """The same in memory."""
+        """The same in memory.
+
+        Raises:
+            DataError: If the data cannot be read, or are too large.
+        """
         found = self._with(lambda reader: reader.resident())
         if found.examples is None or found.examples.count:
             return found
@@ -243,7 +259,11 @@ class Samples(Dataset[dict[str, Tensor]]):
             step = min(end, (number + 1) * in_pass)
 
     def parts(self, batch: int) -> Generator[Batch, None, None]:
-        """All samples once, in order, at most `batch` at a time."""
+        """All samples once, in order, at most `batch` at a time.
+
+        Raises:
+            DataError: If the data cannot be read.
+        """
         return (self.reader if self.examples is None else self.examples).parts(batch)
 
     def one(self, place: int) -> Batch:

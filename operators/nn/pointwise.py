@@ -5,10 +5,10 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import Function
+from operators.base import Function, Mask
 
 
 def mlp(*features: int, activation: type[nn.Module] = nn.GELU, bias: bool = True) -> nn.Sequential:
@@ -84,10 +84,6 @@ class Convolution(nn.Module):
 
     def forward(self, u: Function) -> Function:
         return self.convolution(u.movedim(-1, 1)).movedim(1, -1)
-
-
-Function = Float[Tensor, "batch *grid c"]
-Mask = Bool[Tensor, "batch *grid"]
 
 
 class BatchNorm(nn.BatchNorm1d):

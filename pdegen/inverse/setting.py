@@ -11,7 +11,16 @@ from jaxtyping import Bool, Float
 
 @dataclass(frozen=True)
 class Setting:
-    """An inverse problem: u at some points, a wanted on cells, or at the points of an interval."""
+    """An inverse problem: u at some points, a wanted on cells, or at the points of an interval.
+
+    Args:
+        x: Points of the data along each axis.
+        a: Known coefficients on the cells on which a is wanted, shape (samples, n, n), or
+            (samples, n): those of training samples.
+        u: Their solutions at the points, without noise.
+        seen: Points that have a sensor; None where all have. An inversion takes the data, and
+            their deviation, at these points alone, in C order.
+    """
 
     x: Float[np.ndarray, " m"]  # points of the data along each axis
     # known coefficients on the cells on which a is wanted, shape (samples, n, n), or (samples, n):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -138,7 +138,7 @@ class Sections(Problem):
 
     def variables(self) -> tuple[Variable, ...]:
         domain = self.domain
-        stream = {"mach": self.mach, "angle": self.angle, "gamma": self.gamma}
+        stream: dict[str, Any] = {"mach": self.mach, "angle": self.angle, "gamma": self.gamma}
         design = "displacements of the control points: lower left to right, upper right to left"
         return (
             function(domain, "u", "target", "Mach number", **stream),
