@@ -15,6 +15,7 @@ _PAUSE = 0.05  # seconds before the second one; each further pause is three time
 _FINAL = {  # errors that another attempt does not mend
     errno.ENOENT, errno.EEXIST, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM,
     errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EFBIG, errno.ENOTEMPTY,
+    errno.ELOOP,
 }  # fmt: skip
 _causes: ContextVar[list[str] | None] = ContextVar("causes", default=None)
 

@@ -86,8 +86,9 @@ def test_a_store_of_any_shape_is_drawn(shape, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "shape", ["times on a circle", "two channels on a line", "8 x 4 cells", "times and channels",
-              "moving mesh", "cloud", "moving cloud"],
+    "shape", ["two channels on a line", "times and channels", "moving cloud",
+              *(pytest.param(shape, marks=pytest.mark.slow) for shape in
+                ("times on a circle", "8 x 4 cells", "moving mesh", "cloud"))],
 )  # fmt: skip
 def test_an_operator_is_trained_and_reported_on_any_shape(shape, tmp_path):
     domain, further = SHAPES[shape]
