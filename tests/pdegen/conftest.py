@@ -74,3 +74,10 @@ def line():
 @pytest.fixture
 def url(line, request):
     return f"s3://data/{request.node.name}.zarr"
+
+
+@pytest.fixture(scope="session")
+def other(small, tmp_path_factory):
+    """A sealed store of another seed, to be read only."""
+    recipe = small.with_overrides({"seed": 1})
+    return generate(recipe, str(tmp_path_factory.mktemp("other") / "small.zarr"), workers=1)
