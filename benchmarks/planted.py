@@ -28,13 +28,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
-FIRST = (
-    200  # most tests that run for one fault, those that enter its function in their own call first
-)
+# most tests that run for one fault, those that enter its function in their own call first
+FIRST = 200
 PROBE = (
-    "[h.add({n}) or open({folder!r} + '/{n}', 'a').write(t + chr(10)) for o in [__import__('os')] "
+    "[h.add({n}) or print(t, file=f) or f.close() for o in [__import__('os')] "
     "for t in [o.environ.get('PYTEST_CURRENT_TEST', '')] for h in [__import__('sys').__dict__"
-    ".setdefault('_hits_' + t, set())] if t and {n} not in h]"
+    ".setdefault('_hits_' + t, set())] if t and {n} not in h "
+    "for f in [open({folder!r} + '/{n}', 'a')]]"
 )
 
 
