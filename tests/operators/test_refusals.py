@@ -170,3 +170,9 @@ def test_heads_must_divide_the_width(name):
     for key in SHARING[name]:
         for heads in (0, 7):
             refused(name, {key: heads}, f"heads must divide width, got heads={heads}, width=")
+
+
+@pytest.mark.parametrize(("projection", "masks"), [("linear", True), ("convolution", False)])
+def test_convolutions_have_no_padding(projection, masks):
+    model = OPERATORS["transolver"].operator(dim=2, projection=projection, coordinates="raw")
+    assert model.masks == masks

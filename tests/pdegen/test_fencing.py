@@ -16,6 +16,7 @@ from operators.data import DataError, open_pairs, read_pairs
 from pdegen.making import repair as repairing
 from pdegen.making.generate import generate
 from pdegen.making.job import RecipeJob
+from pdegen.making.place import found
 from pdegen.making.repair import repair
 from pdegen.store import lock
 from pdegen.store.format import BEGUN
@@ -350,6 +351,9 @@ def test_a_layout_that_changes_before_the_seal_is_not_sealed(small, finished, tm
 
 def test_shards_outlive_a_layout_that_a_late_job_begins(small, finished, store):
     (Path(store.url) / "zarr.json").write_bytes(BEGUN)
+    objects = Objects(store.url)
+    assert found(objects, RecipeJob(small, None).identity).url == store.url
+    assert found(objects, "of another job") is None
     with interrupted(RecipeJob, 0):  # whatever is computed again
         (Path(store.url) / "records" / "000002.json").unlink()
         generate(small, store.url, resume=True, workers=1)

@@ -20,6 +20,7 @@ from pipelines.reports.fields import Look
 from pipelines.reports.pictures import plot_store
 from pipelines.reports.samples import Predicted
 from pipelines.reports.sheets import Functions
+from pipelines.reports.study_charts import error_by_samples
 
 
 def texts(svg: str) -> str:
@@ -221,3 +222,10 @@ def read(label: str) -> float:
         return float(label)
     factor, _, power = plain.rpartition("·")
     return float(factor or 1) * 10.0 ** float(power.removeprefix("10"))
+
+
+@pytest.mark.parametrize(("streamed", "lines"), [(None, 1), ((64, 0.1), 3)])
+def test_a_stream_has_a_point_and_a_line_beside_the_stored_samples(streamed, lines):
+    (axes,) = error_by_samples([8, 16], [0.4, 0.2], streamed).axes
+    assert len(axes.lines) == lines
+    assert (axes.get_xlim()[1] >= 64) == (streamed is not None)
