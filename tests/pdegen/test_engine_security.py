@@ -90,7 +90,7 @@ def test_a_client_without_the_certificate_is_refused(cluster):
     for there, security in ((address, None), (address, Security.temporary()),
                             (address.replace("tls", "tcp"), None)):  # fmt: skip
         with pytest.raises((OSError, TypeError)):
-            Client(there, security=security, timeout=3, set_as_default=False)
+            Client(there, security=security, timeout=3, set_as_default=False, loop=cluster.loop)
 
 
 def test_a_dashboard_is_served_where_the_user_asks_for_one():
