@@ -27,7 +27,7 @@ from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.equations.darcy.operator import Diffusion
 from pdegen.equations.darcy.poisson import Poisson
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.numerics.sines import faster_by_fft
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import SquareGaussianField

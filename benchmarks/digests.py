@@ -23,8 +23,8 @@ import torch
 
 from operators.data import open_pairs
 from operators.models.galerkin import GalerkinTransformer
-from pdegen.making import generate as generating
-from pdegen.making.generate import generate
+from pdegen.generation import generate as generating
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.shards import sound
 

@@ -22,8 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.products import alone, counted, products_of
 from benchmarks.timing import Say, copy_speed, interleaved, milliseconds, ratio, rounded
-from pdegen.making.contents import layout
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
+from pdegen.generation.recipe_arrays import layout
 from pdegen.numerics.chain import solve_chain
 from pdegen.numerics.device import constant, empty, samples_at_once, zeros
 from pdegen.recipe import Recipe, load_recipe
@@ -36,7 +36,7 @@ _CHILD = """
 import json, sys
 from pathlib import Path
 
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import Recipe
 
 recipe = Recipe.parse(json.loads(sys.argv[1]), "the recipe of a benchmark")

@@ -28,9 +28,9 @@ import torch
 import operators
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.error_bound import ErrorBound
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
-from pipelines.declared.experiment import load_experiment
+from pipelines.config.experiment import load_experiment
 from pipelines.runs.training import train
 
 N = 43

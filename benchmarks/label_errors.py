@@ -13,8 +13,8 @@ import json
 import sys
 from typing import Any
 
-from pdegen.making.engines import pool
-from pdegen.making.measured import TABLE, key, measured, table
+from pdegen.generation.engines import pool
+from pdegen.generation.measurements import TABLE, key, measured, table
 from pdegen.recipe import load_recipe, recipe_folder, recipe_names
 
 

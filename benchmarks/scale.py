@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from pdegen.making.contents import provenance
-from pdegen.making.engines import pool
-from pdegen.making.generate import Options, _shard, write
-from pdegen.making.job import Job, RecipeJob
-from pdegen.making.pools import Pool
+from pdegen.generation.engines import pool
+from pdegen.generation.generate import Options, _shard, write
+from pdegen.generation.job import Job, RecipeJob
+from pdegen.generation.pools import Pool
+from pdegen.generation.recipe_arrays import provenance
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.store import lock
 from pdegen.store.layout import Layout

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pdegen.making.engines import pool
+from pdegen.generation.engines import pool
 
 # Processor seconds that each may take beside the job.
 LIMITS = {"--help": 0.6, "recipes": 1.5, "generate": 1.2, "info": 1.2, "verify": 1.2}
@@ -68,7 +68,7 @@ def ready(_: int) -> float:
     """In a worker: its processor time once it could compute a shard."""
     import time
 
-    import pdegen.making.generate  # noqa: F401
+    import pdegen.generation.generate  # noqa: F401
 
     return time.process_time()
 

@@ -15,7 +15,7 @@ import torch
 from benchmarks.timing import Say, rounded
 from operators.data import Batch, Samples
 from operators.training.step import Acceleration
-from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.runs.stream import solved_pairs
 from pipelines.studies.cost import Clock, Steps, clock_of
 

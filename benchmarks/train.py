@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.products import alone, counted, products_of
 from benchmarks.timing import Say, Seconds, copy_speed, interleaved, milliseconds, ratio, rounded
 from operators.training.step import AS_WRITTEN, Acceleration, Step
-from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.studies.cost import Steps, clock_of, random_pairs
 
 _TRACED = 3  # steps of a trace

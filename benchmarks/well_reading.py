@@ -33,7 +33,7 @@ from benchmarks.history import show
 from benchmarks.timing import interleaved, ratio, rounded
 from operators.data import Batch, Samples, open_pairs
 from operators.training.memory import keep_memory
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import Store
 from pdegen.store.shards import sound

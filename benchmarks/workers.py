@@ -29,9 +29,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pdegen.making.generate import generate
-from pdegen.making.listening import certificates, tls_entries
-from pdegen.making.mpi import start_mpi
+from pdegen.generation.generate import generate
+from pdegen.generation.mpi import start_mpi
+from pdegen.generation.network import certificates, tls_entries
 from pdegen.recipe import load_recipe
 
 ENGINES = [

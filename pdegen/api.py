@@ -10,9 +10,9 @@ import numpy as np
 import xarray as xr
 
 from pdegen.equations.registry import load_file
-from pdegen.making import generate as generating
-from pdegen.making import verify as verifying
-from pdegen.making.verify import Verification
+from pdegen.generation import generate as generating
+from pdegen.generation import verify as verifying
+from pdegen.generation.verify import Verification
 from pdegen.recipe import Recipe, default_store, load_recipe, recipe_names
 from pdegen.store.reading import StoreError, open_sealed
 
@@ -69,12 +69,12 @@ def generate(
         resolution: Points of the output grid.
         overrides: Other values at dotted keys of the recipe, such as {"viscosity": 0.02}.
         device: "cuda" solves on a GPU; by default NumPy on the CPU.
-        options: The fields of `pdegen.making.generate.Options`: workers, scheduler, resume,
+        options: The fields of `pdegen.generation.generate.Options`: workers, scheduler, resume,
             overwrite, take_over, skip_failed, progress.
 
     Raises:
         SchemaError: On an unknown recipe or key, or an impossible value.
-        StoreError, OSError, SampleError, ...: See `pdegen.making.generate.write`.
+        StoreError, OSError, SampleError, ...: See `pdegen.generation.generate.write`.
 
     Example:
         >>> import tempfile

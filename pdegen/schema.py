@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Self, cast, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from pdegen import toml
-from pdegen.reasons import reason
+from pdegen.errors import reason
 
 LARGEST = 2**32  # number of anything that is counted
 _NAME_BYTES = 200  # of a name, which becomes part of the name of a file

@@ -5,12 +5,12 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from pdegen.making.generate import generate
-from pdegen.making.verify import verify
+from pdegen.generation.generate import generate
+from pdegen.generation.verify import verify
 from pdegen.recipe import default_store
 from pdegen.store.objects import Objects
 from pdegen.store.reading import StoreError
-from pipelines.declared.experiment import Experiment, asked_for
+from pipelines.config.experiment import Experiment, asked_for
 from pipelines.reports.report import write_report
 from pipelines.runs import training as runs
 from pipelines.runs.checks import check_device

@@ -13,8 +13,8 @@ from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
 from pdegen.equations.base import SampleError
-from pdegen.making.job import Job, RecipeJob
-from pdegen.making.verify import verify
+from pdegen.generation.job import Job, RecipeJob
+from pdegen.generation.verify import verify
 from pdegen.store.reading import Store, seal_in
 from pdegen.store.record import Record, Seal
 from pdegen.store.signed import mark, sha256

@@ -36,8 +36,8 @@ def test_carries_recipes_experiments_and_the_template_of_the_report(root, wheel)
     names = set(zipfile.ZipFile(wheel).namelist())
     recipes = {f"pdegen/datasets/{path.name}" for path in (root / "datasets").glob("*.toml")}
     experiments = {
-        f"pipelines/declared/experiments/{path.name}"
-        for path in (root / "pipelines/declared/experiments").glob("*.toml")
+        f"pipelines/config/experiments/{path.name}"
+        for path in (root / "pipelines/config/experiments").glob("*.toml")
     }
     assert recipes
     assert experiments

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from pdegen.domains import PeriodicGrid
-from pdegen.making.contents import provenance
+from pdegen.generation.recipe_arrays import provenance
 from pdegen.store.layout import Layout
 from pdegen.store.variables import Coordinate, Variable
 from pdegen.store.writing import lay_out, seal, write_shard

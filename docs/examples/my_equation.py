@@ -5,12 +5,12 @@ from typing import Literal
 
 import numpy as np
 
+from pdegen.checks.gaussian import GaussianLaw
+from pdegen.checks.law import Bound, Distinct, Law
+from pdegen.checks.modes import periodic_modes
 from pdegen.domains import Box
 from pdegen.equations.base import Problem
 from pdegen.equations.registry import equation
-from pdegen.law.check import Bound, Distinct, Law
-from pdegen.law.gaussian import GaussianLaw
-from pdegen.law.modes import periodic_modes
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.schema import Count, Positive
 from pdegen.store.format import Physics

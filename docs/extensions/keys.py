@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from pdegen.recipe import Recipe
-from pipelines.declared.experiment import Experiment
-from pipelines.declared.keys import Key, keys_of
+from pipelines.config.experiment import Experiment
+from pipelines.config.keys import Key, keys_of
 
 HEAD = "| key | type, default, unit | meaning |\n|---|---|---|"
 

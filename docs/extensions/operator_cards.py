@@ -11,9 +11,9 @@ import keys
 import pictures
 
 from operators.base import Operator
-from pipelines.declared.experiment import Experiment
-from pipelines.declared.keys import Key, keys_of, opening
-from pipelines.declared.models import MODELS
+from pipelines.config.experiment import Experiment
+from pipelines.config.keys import Key, keys_of, opening
+from pipelines.config.models import MODELS
 
 
 def gallery(here: Path) -> str:

@@ -15,7 +15,7 @@ import operator_cards
 import pictures
 from sphinx.application import Sphinx
 
-from pdegen.making.contents import layout
+from pdegen.generation.recipe_arrays import layout
 from pdegen.recipe import load_recipe, recipe_names
 
 

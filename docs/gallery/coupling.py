@@ -18,8 +18,8 @@ from matplotlib.image import AxesImage
 import operators
 import pdegen
 import pipelines
-from pipelines.declared.benchmark import Benchmark, Case, load_benchmark
-from pipelines.declared.experiment import Experiment
+from pipelines.config.benchmark import Benchmark, Case, load_benchmark
+from pipelines.config.experiment import Experiment
 from pipelines.reports.fields import MEDIUM
 from pipelines.reports.figures import TIMES, legend, save, styled
 from pipelines.reports.palette import MODEL, QUIET, TRUTH

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from pdegen import owned
-from pdegen.owned import LOCK, PARTIAL
+from pdegen.ownership import LOCK, PARTIAL
 
 _DIGEST = "sha256"
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def write(path: Path, data: bytes) -> None:
 
     Raises:
         FileError: If something else than a file has the name, or, in a folder that is claimed
-            (`pdegen.owned`), a file that was not written here.
+            (`pdegen.ownership`), a file that was not written here.
         OSError: If it cannot be written; what was there before is left.
     """
     check_file(path)

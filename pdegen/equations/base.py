@@ -14,11 +14,11 @@ import psutil
 from array_api_compat import array_namespace
 from jaxtyping import Float
 
+from pdegen.checks.law import Law
 from pdegen.domains import Domain
 from pdegen.equations.guarantee import Guarantee
 from pdegen.equations.registry import loaded, restored, source_of, word_of
 from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
-from pdegen.law.check import Law
 from pdegen.numerics.device import Array, first, samples_at_once, to_numpy, torch
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.one_thread import one_thread

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, SchemaValidator, core_schema
 
-from pdegen.reasons import reason
+from pdegen.errors import reason
 from pdegen.schema import SchemaError, brief, explained, known_keys
 
 if TYPE_CHECKING:

@@ -73,4 +73,4 @@ class ClassicalMethod:
     # how far its model is from known data, over their deviation, if that is known
     missed: Callable[[], float] | None = None
     # the answer depends on the deviation of the noise; else the method estimates it
-    told: bool = True
+    takes_level: bool = True

@@ -85,7 +85,7 @@ class Store:
 
     @property
     def derived(self) -> bool:
-        """Whether it was made from another store, its parent (`pdegen.making.derived`)."""
+        """Whether it was made from another store, its parent (`pdegen.generation.derived`)."""
         return self.said.parent is not None
 
     @property

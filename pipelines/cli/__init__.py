@@ -11,7 +11,7 @@ import errno
 import sys
 import traceback
 
-from pdegen.reasons import reason
+from pdegen.errors import reason
 from pipelines.cli import (  # noqa: F401 (they add commands)
     benchmarks,
     exchange,
@@ -88,7 +88,7 @@ def _blamed(error: Exception) -> str | None:
     """Where the file of a user's equation or operator raised an error, in one line."""
     from pdegen.equations.registry import blamed
 
-    operators = sys.modules.get("pipelines.declared.models")  # else no operator was built
+    operators = sys.modules.get("pipelines.config.models")  # else no operator was built
     return blamed(error) or (operators.blamed(error) if operators else None)
 
 

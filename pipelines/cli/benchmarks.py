@@ -29,8 +29,8 @@ from pipelines.cli.terminal import note, say
 from pipelines.cli.trainings import Launch, command_line
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
-    from pipelines.declared.benchmark import Benchmark
-    from pipelines.declared.entries import Profile
+    from pipelines.config.benchmark import Benchmark
+    from pipelines.config.entries import Profile
     from pipelines.studies.benchmark import BenchmarkRun
 
 Words = list[str] | None
@@ -87,8 +87,8 @@ def benchmark_command(
     cells: Cells = False,
 ) -> None:
     """Train operators on datasets at one protocol or two, and write one table of the results."""
-    from pipelines.declared.benchmark import load_benchmark
-    from pipelines.declared.entries import Profile
+    from pipelines.config.benchmark import load_benchmark
+    from pipelines.config.entries import Profile
     from pipelines.reports.benchmark_report import write_benchmark_report
 
     how = Launch(workers, device, resume, overwrite, scheduler)
@@ -126,7 +126,7 @@ def break_even_command(
 ) -> None:
     """Compute again, from the logs of a benchmark's runs, after how many solves operators pay."""
     from pipelines.reports.benchmark_table import solves
-    from pipelines.studies.logged import break_evens
+    from pipelines.studies.break_even import break_evens
 
     off = list[str]()
     for name, (logged, stated) in break_evens(folder).items():
@@ -177,7 +177,7 @@ def _without(words: list[str], *options: str) -> list[str]:
 
 
 def _profile(profile: "Profile", quick: bool, out: Path | None, how: Launch) -> None:
-    from pipelines.declared.benchmark import load_quick_profile
+    from pipelines.config.benchmark import load_quick_profile
     from pipelines.reports.studies import write_profile_report
     from pipelines.studies.profile import HOLDING, ProfileRun
 

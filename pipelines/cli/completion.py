@@ -11,7 +11,7 @@ import typer
 
 from pdegen.schema import SchemaError, read_toml
 from pdegen.shipped import recipe_names
-from pipelines.declared.shipped import file_of, names
+from pipelines.config.shipped import file_of, names
 
 
 def recipes() -> list[str]:

@@ -51,9 +51,9 @@ def import_command(
 ) -> None:
     """Convert published or other files to a store."""
     from pdegen.domains import GRIDS
-    from pdegen.foreign.declaration import Declaration
-    from pdegen.foreign.importing import import_files
-    from pdegen.making.generate import Options
+    from pdegen.formats.declaration import Declaration
+    from pdegen.formats.importing import import_files
+    from pdegen.generation.generate import Options
 
     shown = shown_shards(f"importing {files[0].name}, shards")
     options = Options(workers, "threads", resume, overwrite, take_over, skip_failed, shown)
@@ -118,7 +118,7 @@ def export_command(
 ) -> None:
     """Convert a store to a file of another format or a folder for the Hugging Face Hub; a finished
     run to a folder of its model, which `operators.load_model` reads."""
-    from pdegen.foreign.exporting import export
+    from pdegen.formats.exporting import export
 
     path = Path(f"{Path(stem(store)).name}.{format}") if out is None else out
     if format == "model":
@@ -126,11 +126,11 @@ def export_command(
 
         say(export_model(Path(store), path, overwrite=overwrite))
         return
-    told = None
+    recipe_text = None
     if format == "huggingface":
         from pdegen.store.reading import open_sealed
-        from pipelines.runs.told import told_of
+        from pipelines.runs.recipe_text import recipe_text
 
-        told = told_of(open_sealed(store).attributes["recipe"])
-    shown = shown_shards("exporting, rows" if told else "exporting, shards")
-    say(export(store, format, path, overwrite=overwrite, told=told, progress=shown))
+        recipe_text = recipe_text(open_sealed(store).attributes["recipe"])
+    shown = shown_shards("exporting, rows" if recipe_text else "exporting, shards")
+    say(export(store, format, path, overwrite=overwrite, recipe_text=recipe_text, progress=shown))

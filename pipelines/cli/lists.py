@@ -11,14 +11,14 @@ from pipelines.cli.common import AsJson, Equation, command, print_json
 from pipelines.cli.terminal import say
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
-    from pipelines.declared.keys import Key
-    from pipelines.declared.shipped import Kind
+    from pipelines.config.keys import Key
+    from pipelines.config.shipped import Kind
 
 
 @command("recipes", "pdegen recipes", "pdegen recipes --json")
 def recipes_command(as_json: AsJson = False) -> None:
     """List the recipes of datasets, with the sizes of their stores."""
-    from pdegen.making.contents import layout
+    from pdegen.generation.recipe_arrays import layout
     from pdegen.recipe import load_recipe
     from pdegen.shipped import recipe_names
 
@@ -58,7 +58,7 @@ def benchmarks_command(as_json: AsJson = False) -> None:
 
 
 def _declarations(kind: "Kind", word: str, as_json: bool) -> None:
-    from pipelines.declared.shipped import file_of, names, summary
+    from pipelines.config.shipped import file_of, names, summary
 
     rows = [{"name": name, "summary": summary(file_of(kind, name))} for name in names(kind)]
     if as_json:
@@ -73,7 +73,7 @@ def _declarations(kind: "Kind", word: str, as_json: bool) -> None:
 def operators_command(as_json: AsJson = False) -> None:
     """List the operators, with the domains that they take and their published presets."""
     from operators.registry import OPERATORS
-    from pipelines.declared.keys import opening
+    from pipelines.config.keys import opening
 
     rows = list[dict[str, Any]]()
     for name, registered in OPERATORS.items():
@@ -104,8 +104,8 @@ def operators_command(as_json: AsJson = False) -> None:
 @command("noise-kinds", "pdegen noise-kinds", "pdegen noise-kinds --json")
 def noise_kinds_command(as_json: AsJson = False) -> None:
     """List the kinds of noise that stores and the inputs of experiments may have."""
-    from pdegen.sampling.noise_declared import KINDS, OWN_KEYS
-    from pipelines.declared.keys import opening
+    from pdegen.sampling.noise_kinds import KINDS, OWN_KEYS
+    from pipelines.config.keys import opening
 
     rows = [
         {"kind": kind, "keys": OWN_KEYS.get(kind, {}), "summary": opening(model)}
@@ -141,7 +141,7 @@ def keys_command(
     equation: Equation = None,
 ) -> None:
     """List what --set takes: keys with values, defaults, units and meanings."""
-    from pipelines.declared.settable import settable
+    from pipelines.config.overridable import settable
 
     found = settable(name)
     if as_json:

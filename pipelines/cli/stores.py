@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pdegen.reasons import NoRoomError, reason
+from pdegen.errors import NoRoomError, reason
 from pdegen.schema import SchemaError
 from pipelines.cli import completion
 from pipelines.cli.common import (
@@ -33,8 +33,8 @@ from pipelines.cli.common import (
 from pipelines.cli.terminal import note, say
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
-    from pdegen.making.generate import Options, Progress
-    from pdegen.making.verify import Verification
+    from pdegen.generation.generate import Options, Progress
+    from pdegen.generation.verify import Verification
     from pdegen.recipe import Recipe
     from pdegen.store.reading import Store
 
@@ -74,11 +74,11 @@ def generate_command(
     equation: Equation = None,
 ) -> None:
     """Make a dataset from a recipe."""
-    from pdegen.making.generate import Options
+    from pdegen.generation.generate import Options
     from pdegen.recipe import load_recipe
 
     if scheduler == "mpi" and not dry_run:
-        from pdegen.making.mpi import start_mpi
+        from pdegen.generation.mpi import start_mpi
 
         start_mpi()  # returns in one process
     overrides = parsed(set_)
@@ -117,7 +117,7 @@ def shown_shards(what: str) -> "Callable[[Progress], None]":
 def _generate(
     recipe: "Recipe", out: str | None, options: "Options", device: str = "cpu"
 ) -> "Store":
-    from pdegen.making.generate import generate
+    from pdegen.generation.generate import generate
     from pdegen.recipe import default_store
 
     check_options(options)
@@ -130,7 +130,7 @@ def _generate(
 
 def generated(recipe: "Recipe") -> str:
     """The default store of a recipe, generated or finished first if it is absent or unfinished."""
-    from pdegen.making.generate import Options
+    from pdegen.generation.generate import Options
     from pdegen.recipe import default_store
     from pdegen.store.objects import Objects
 
@@ -148,9 +148,9 @@ def check_options(options: "Options") -> None:
 
 def _dry_run(recipe: "Recipe", out: str | None, options: "Options") -> None:
     """Print the plan of `generate`; nothing is written and no job is submitted."""
-    from pdegen.making.contents import layout
-    from pdegen.making.engines import check
-    from pdegen.making.slurm import slurm_script
+    from pdegen.generation.engines import check
+    from pdegen.generation.recipe_arrays import layout
+    from pdegen.generation.slurm import slurm_script
     from pdegen.recipe import default_store
 
     check(options.scheduler)
@@ -229,8 +229,8 @@ def noise_command(
     take_over: TakeOver = False,
 ) -> None:
     """Add noise at several levels to a variable of a store; the result is a new store."""
-    from pdegen.making.derived import add_noise, at_levels
-    from pdegen.making.generate import Options
+    from pdegen.generation.derived import add_noise, at_levels
+    from pdegen.generation.generate import Options
 
     url = f"{stem(store)}-noisy.zarr" if out is None else out
     shown = shown_shards(f"adding noise to {variable}, shards")
@@ -293,8 +293,8 @@ def verify_command(
 def verified(
     store: str, *, deep: int = 0, repair: bool = False, take_over: bool = False
 ) -> "Verification":
-    from pdegen.making.repair import repair as mended
-    from pdegen.making.verify import verify
+    from pdegen.generation.repair import repair as mended
+    from pdegen.generation.verify import verify
 
     report, started = Reporter(f"verifying {store}, shards"), time.monotonic()
 

@@ -36,8 +36,10 @@ TrainLevels = Annotated[
     str, typer.Option(help="Noise levels to train at; all is one training that is told them.")
 ]
 TestLevels = Annotated[str, typer.Option(help="Noise levels to test at.")]
-Inverted = Annotated[int, typer.Option(min=1, help="Test samples of the classical methods.")]
-Told = Annotated[
+InversionSamples = Annotated[
+    int, typer.Option(min=1, help="Test samples of the classical methods.")
+]
+AssumedLevel = Annotated[
     str, typer.Option(help="What methods that know the level are told, as multiples of it.")
 ]
 Methods = Annotated[
@@ -74,7 +76,7 @@ def study_resolution_command(
     equation: Equation = None,
 ) -> None:
     """Train operators on one grid, and evaluate them on other grids without training again."""
-    from pipelines.declared.benchmark import Benchmark, load_benchmark
+    from pipelines.config.benchmark import Benchmark, load_benchmark
 
     benchmark = load_benchmark(name)
     several = "dataset of several grids (resolutions)"
@@ -141,8 +143,8 @@ def study_noise_command(
     ],
     train_levels: TrainLevels = "0,0.01,0.1",
     test_levels: TestLevels = "0,0.01,0.05,0.1",
-    inverted: Inverted = 100,
-    told: Told = "1",
+    inversion_samples: InversionSamples = 100,
+    assumed_level: AssumedLevel = "1",
     method: Methods = None,
     test_kind: TestKind = None,
     cells: Cells = None,
@@ -157,7 +159,7 @@ def study_noise_command(
     equation: Equation = None,
 ) -> None:
     """Train an inverse problem at some noise levels, test it at others, compare with baselines."""
-    from pipelines.declared.experiment import load_experiment
+    from pipelines.config.experiment import load_experiment
     from pipelines.reports.noise_report import write_noise_report
     from pipelines.runs.folder import check_folder
     from pipelines.studies.noise import NoiseStudy
@@ -165,10 +167,10 @@ def study_noise_command(
 
     declared = load_experiment(experiment, data).on(data, parsed(set_))
     how = Launch(workers, device, resume, overwrite)
-    place, folder = how.place, out or Path("runs") / f"{declared.name}-noise-study"
+    place, folder = how.torch_device, out or Path("runs") / f"{declared.name}-noise-study"
     check_folder(folder)
     tested = parse_levels(test_levels)
-    trained, multiples = parse_trained(train_levels, tested), parse_levels(told)
+    trained, multiples = parse_trained(train_levels, tested), parse_levels(assumed_level)
     only = tuple(dict.fromkeys(method or []))
     study = NoiseStudy(
         declared,
@@ -177,7 +179,7 @@ def study_noise_command(
         trained,
         tested,
         seeds,
-        inverted,
+        inversion_samples,
         multiples,
         only,
         test_kind,

@@ -33,13 +33,13 @@ from pipelines.cli.terminal import note, say
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
     from operators.training.fit import Epoch
-    from pipelines.declared.experiment import Experiment
+    from pipelines.config.experiment import Experiment
     from pipelines.tracking.tracker import Tracker
 
 Checkpoint = Annotated[Path, typer.Argument(help="A *.safetensors file of a run.")]
 Resolution = Annotated[int | None, typer.Option(help="Points of each axis; default: all.")]
 Split = Annotated[str, typer.Option(help="Split of the store.")]
-Told = Annotated[
+AssumedLevel = Annotated[
     float | None,
     typer.Option(help="Noise level that a checkpoint which takes it is told; default: the truth."),
 ]
@@ -83,11 +83,11 @@ def train_command(
     equation: Equation = None,
 ) -> None:
     """Train an experiment, or a model on a store; --stream solves the samples during training."""
-    from pipelines.declared.shipped import check_asked
+    from pipelines.config.shipped import check_asked
 
     check_asked(experiment, model, data)  # before PyTorch is imported, which takes seconds
 
-    from pipelines.declared.experiment import asked_for
+    from pipelines.config.experiment import asked_for
     from pipelines.tracking.following import trackers
 
     declared = _changed(asked_for(experiment, model, data), data, stream, set_)
@@ -191,7 +191,7 @@ def evaluate_command(
     resolution: Resolution = None,
     split: Split = "test",
     noise: Level = None,
-    told: Told = None,
+    assumed_level: AssumedLevel = None,
     device: Device = "cpu",
     out: Annotated[
         Path | None, typer.Option(help="JSON file to write the scores to; default: none.")
@@ -207,9 +207,9 @@ def evaluate_command(
         check_out(out, ("checkpoint", "epoch", "split", "resolution", "samples", "mean"))
     score = evaluate(
         checkpoint, data, check_device(device), split=split, resolution=resolution, level=noise,
-        told=told,
+        assumed_level=assumed_level,
     )  # fmt: skip
-    asked = {"noise": noise, "told": told}
+    asked = {"noise": noise, "assumed_level": assumed_level}
     summary = score.summary() | {key: level for key, level in asked.items() if level is not None}
     if out is not None:
         write(out, json.dumps(summary, indent=1).encode())
@@ -233,7 +233,7 @@ def predict_command(
     resolution: Resolution = None,
     split: Split = "test",
     noise: Level = None,
-    told: Told = None,
+    assumed_level: AssumedLevel = None,
     device: Device = "cpu",
     bound: Annotated[
         bool, typer.Option("--bound", help="Write a guaranteed bound of each error beside it.")
@@ -247,7 +247,7 @@ def predict_command(
     place = checkpoint.with_name(f"{checkpoint.stem}-predictions.zarr") if out is None else out
     found = predict(
         checkpoint, data, place, check_device(device), split=split, resolution=resolution,
-        level=noise, told=told, bound=bound, overwrite=overwrite,
+        level=noise, assumed_level=assumed_level, bound=bound, overwrite=overwrite,
     )  # fmt: skip
     for line in (found.out, *found.said):
         say(line)
@@ -290,15 +290,15 @@ def run_command(
     equation: Equation = None,
 ) -> None:
     """Generate (if absent), verify, train, evaluate and report an experiment."""
-    from pipelines.declared.shipped import check_asked
+    from pipelines.config.shipped import check_asked
 
     check_asked(experiment, None, data)  # before PyTorch is imported, which takes seconds
 
-    from pipelines.declared.experiment import load_experiment
+    from pipelines.config.experiment import load_experiment
     from pipelines.reports.report import write_report
     from pipelines.runs.checks import check_device
     from pipelines.runs.evaluation import evaluate_run
-    from pipelines.runs.tracked import track_results
+    from pipelines.runs.run_tracking import track_results
     from pipelines.tracking.following import trackers
 
     declared = _changed(load_experiment(experiment, data), data, stream, set_)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # each command imports its own modules when it runs, so comma
     import torch
 
     from operators.training.fit import Epoch
-    from pipelines.declared.benchmark import Benchmark
+    from pipelines.config.benchmark import Benchmark
     from pipelines.studies.benchmark import BenchmarkRun
     from pipelines.studies.runner import Study
 
@@ -40,7 +40,7 @@ class Launch:
     scheduler: str = "processes"
 
     def __post_init__(self) -> None:
-        from pdegen.making.engines import check
+        from pdegen.generation.engines import check
 
         check(self.scheduler)
         if self.scheduler in ("threads", "mpi"):
@@ -52,7 +52,7 @@ class Launch:
             raise SchemaError("--resume and --overwrite exclude each other")
 
     @property
-    def place(self) -> "torch.device":
+    def torch_device(self) -> "torch.device":
         from pipelines.runs.checks import check_device
 
         return check_device(self.device)
@@ -77,7 +77,7 @@ class Launch:
                 way = {"resume": self.resume, "overwrite": self.overwrite}
                 way |= {"workers": self.workers, "scheduler": self.scheduler}
                 heard = {"progress": progress, "on_epoch": on_epoch, "stop": interrupts.asked}
-                study.run(self.place, **way, **heard, begun=begun)
+                study.run(self.torch_device, **way, **heard, begun=begun)
             except Stopped as stopped:
                 raise Interrupted(
                     f"{stopped}; finished rows are kept: continue with --resume"
@@ -98,12 +98,12 @@ class Launch:
         from pipelines.studies.benchmark import BenchmarkRun, check_place
         from pipelines.studies.cases import check_cases
 
-        place = self.place
+        device = self.torch_device
         check_place(benchmark.name, folder, self.resume, self.overwrite)
         experiments = {name: dataset.load() for name, dataset in benchmark.datasets.items()}
         absent = [name for name in experiments if name not in given]
         dims = {
-            name: check_data(one, place)
+            name: check_data(one, device)
             if name in absent
             else Source(given[name], one).stored("test").dim
             for name, one in experiments.items()
@@ -122,7 +122,7 @@ class Launch:
         self, run: "BenchmarkRun", write: "Callable[[BenchmarkRun, torch.device, str], Path]"
     ) -> None:
         """Train, evaluate and report; of one seed, print the rows in place of a report."""
-        from pipelines.studies.runner import How
+        from pipelines.studies.runner import Execution
 
         def begun() -> None:
             for name, dataset in run.benchmark.datasets.items():
@@ -130,7 +130,7 @@ class Launch:
 
         self.study(run, f"benchmark {run.benchmark.name}", begun)
         if run.seed is None:
-            with How(self.place).waited(run.folder):
-                say(write(run, self.place, command_line()))
+            with Execution(self.torch_device).waited(run.folder):
+                say(write(run, self.torch_device, command_line()))
         for row in run.rows() if run.seed is not None else ():
             say(f"{row.dataset}, {row.operator}, seed {row.seed}: {row.failed or number(row.mean)}")

@@ -18,9 +18,9 @@ from operators.norms import defined, left_out, rising, undefined
 from operators.training.files import write
 from operators.transforms import Predictor
 from pdegen.store.reading import open_sealed
-from pipelines.declared.benchmark import Case
-from pipelines.declared.experiment import Experiment
-from pipelines.declared.shipped import slug
+from pipelines.config.benchmark import Case
+from pipelines.config.experiment import Experiment
+from pipelines.config.shipped import slug
 from pipelines.reports import samples
 from pipelines.reports import study_charts as charts
 from pipelines.reports.benchmark_pictures import against_costs, learning

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from operators.norms import defined
-from pipelines.declared.benchmark import Case
-from pipelines.declared.entries import Entry
+from pipelines.config.benchmark import Case
+from pipelines.config.entries import Entry
 from pipelines.reports.document import Table
 from pipelines.reports.studies import Facts, error
 from pipelines.reports.wording import duration, scientific

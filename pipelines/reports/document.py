@@ -16,8 +16,8 @@ from latex2mathml.converter import convert
 
 from operators.training.files import write
 from pdegen.markdown import escaped, visible
-from pdegen.owned import is_ours
-from pipelines.declared.shipped import slug
+from pdegen.ownership import is_ours
+from pipelines.config.shipped import slug
 from pipelines.reports import latex, palette
 from pipelines.reports.wording import Number
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from operators.data import Block, InTime, Rollout
 from pdegen.store.reading import Store
-from pipelines.declared.physics import physics_of
+from pipelines.config.physics import physics_of
 from pipelines.reports.formulas import symbol
 from pipelines.reports.wording import (
     TAGS,

@@ -7,8 +7,8 @@ from operators.data import AtTime, Block, InTime, Rollout, Task
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
-from pipelines.declared.physics import physics_of
-from pipelines.declared.registry import H1Loss, L1Loss, LossSpec, WeightedH1Loss
+from pipelines.config.physics import physics_of
+from pipelines.config.registry import H1Loss, L1Loss, LossSpec, WeightedH1Loss
 from pipelines.reports import latex
 from pipelines.reports.document import Formula
 from pipelines.runs.finished import FinishedRun

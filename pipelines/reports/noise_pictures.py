@@ -20,7 +20,7 @@ from pipelines.studies.inversions import on_cells
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import Cell
 from pipelines.studies.noise_measures import HALF
-from pipelines.studies.runner import How
+from pipelines.studies.runner import Execution
 
 _WIDE = 13  # letters of a line above a small picture
 
@@ -99,7 +99,7 @@ class Reconstructions:
         for model in models:
             yield model.name, study.predicted(replace(model, at=level), self.device)[0], None
         for method in (*study.corrected, *study.classical):
-            if method.told == 1:
+            if method.assumed_level == 1:
                 estimate = self._estimate(replace(method, at=level))
                 deviation = estimate.deviation
                 spread = None if deviation is None else on_cells(deviation, cells)
@@ -108,7 +108,7 @@ class Reconstructions:
     def _estimate(self, part: Cell) -> Estimate:
         study, one = self.study, self.study.data(part).first
         if isinstance(part.method, str):
-            weight = study.row(part, How(self.device)).weight
+            weight = study.row(part, Execution(self.device)).weight
             assert weight is not None
             return study.inversions.invert(part.method, weight, one).estimates[0]
         answer = study.answered(part, self.device)[:1]

@@ -15,7 +15,7 @@ import torch
 
 from operators.training.files import write
 from pdegen.store.reading import open_sealed
-from pipelines.declared.registry import InputNoise
+from pipelines.config.registry import InputNoise
 from pipelines.reports import study_charts as charts
 from pipelines.reports.document import Report, Section, Table
 from pipelines.reports.figures import picture
@@ -28,7 +28,7 @@ from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import ALL, CONSTANT, Cell
 from pipelines.studies.noise_measures import MEASURES
 from pipelines.studies.row import Row, interval, mean_and_spread
-from pipelines.studies.runner import How
+from pipelines.studies.runner import Execution
 
 _MANY = 100  # samples, from which on a mean is fit for a headline
 _LEVEL = "noise level of the test samples"
@@ -97,7 +97,7 @@ class _Part:
 
     @cached_property
     def rows(self) -> dict[str, list[list[Row]]]:
-        study, how = self.study, How(self.device)
+        study, how = self.study, Execution(self.device)
         return {
             method.name: [[study.row(c, how) for c in cells] for cells in study.tests(method)]
             for method in (*self.trained, *study.corrected, Cell(CONSTANT), *study.classical)
@@ -120,7 +120,7 @@ class _Part:
         study, experiment = self.study, self.study.experiment
         assert experiment.noise is not None
         fresh, data = experiment.noise.fresh, experiment.data
-        count = min(study.inverted, len(study.truth))
+        count = min(study.inversion_samples, len(study.truth))
         points, cells = f"{data.resolution}{self._power} points", "the same"
         if data.target_resolution is not None:
             cells = f"{data.target_resolution}{self._power} cells"
@@ -166,18 +166,18 @@ class _Part:
         """Why one would take a method, its weights, and how far its model is from the data."""
         assert isinstance(part.method, str)
         method, said = self.study.inversions.methods[part.method], list[str]()
-        if part.told == 1:
+        if part.assumed_level == 1:
             said.append(method.why)
         if len(method.weights) > 1:
             weights = {row.weight for row, *_ in self.rows[part.name] if row.weight is not None}
             said.append(f"weight {_listed(sorted(weights))}: chosen on validation samples")
-        if method.missed is not None and part.told == 1:
+        if method.missed is not None and part.assumed_level == 1:
             said.append(f"its model misses known data by {method.missed():.2g} of their deviation")
         return ". ".join(f"{one[0].upper()}{one[1:]}" for one in said)
 
     def costs(self) -> Section:
         """Errors, seconds and solves of the classical methods, alone and after a model."""
-        study, how = self.study, How(self.device)
+        study, how = self.study, Execution(self.device)
         said = (
             "Means over the test samples, with half of the 95 % interval of the mean error. "
             "Seconds are of one processor, one sample after another; solves count systems of "
@@ -190,7 +190,7 @@ class _Part:
                 "inversions: the seconds of its training, and of solving its training and "
                 "validation samples, over those that an inversion saves."
             )
-        few = min(study.inverted, len(study.truth))
+        few = min(study.inversion_samples, len(study.truth))
         if few < _MANY:
             said += f" Only {few} samples: too few for a headline."
         table = list[tuple[str, ...]]()
@@ -306,8 +306,8 @@ class _Part:
             "--train-levels": _trained(study, ","),
             "--test-levels": _listed(study.test_levels, ","),
             "--seeds": str(study.seeds),
-            "--inverted": str(study.inverted),
-            "--told": _listed(study.told, ","),
+            "--inversion-samples": str(study.inversion_samples),
+            "--assumed-level": _listed(study.assumed_levels, ","),
             **({} if study.test_kind is None else {"--test-kind": study.test_kind}),
             **({} if study.cells is None else {"--cells": str(study.cells)}),
         }

@@ -17,8 +17,8 @@ from operators.data import Channel, Samples
 from pdegen.domains import NAMES, Box
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, StoreError, open_sealed
-from pipelines.declared.experiment import Experiment
-from pipelines.declared.physics import domain_of, functions_in, physics_of
+from pipelines.config.experiment import Experiment
+from pipelines.config.physics import domain_of, functions_in, physics_of
 from pipelines.reports.bodies import curves_along
 from pipelines.reports.fields import Ends, Look, line
 from pipelines.reports.figures import TIMES, WIDE, legend, save, styled, time_bar

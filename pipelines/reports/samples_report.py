@@ -9,7 +9,7 @@ import torch
 
 from operators.norms import defined
 from pdegen.store.reading import open_sealed
-from pipelines.declared.experiment import Experiment
+from pipelines.config.experiment import Experiment
 from pipelines.reports import study_charts as charts
 from pipelines.reports.benchmark_pictures import learning
 from pipelines.reports.document import Picture, Report, Section, Table

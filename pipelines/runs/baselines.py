@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from operators.data import Map, Samples
 from pdegen.store.reading import Store, open_sealed
-from pipelines.declared.experiment import Experiment
+from pipelines.config.experiment import Experiment
 from pipelines.runs.data import Source
 from pipelines.runs.finished import FinishedRun
 from pipelines.runs.interfaces import agreement

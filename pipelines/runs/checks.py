@@ -19,9 +19,9 @@ from operators.transforms import Predictor
 from pdegen.domains import Box
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
-from pipelines.declared.experiment import Experiment
-from pipelines.declared.models import blamed
-from pipelines.declared.physics import domain_of, physics_of
+from pipelines.config.experiment import Experiment
+from pipelines.config.models import blamed
+from pipelines.config.physics import domain_of, physics_of
 from pipelines.runs.data import Source, free_memory
 
 

@@ -18,11 +18,11 @@ from scipy.special import stdtrit
 
 from operators.norms import over_defined
 from pipelines.runs.finished import FinishedRun, ReportError, read_finished, store_of_run
-from pipelines.runs.folder import Holding, RunError
+from pipelines.runs.folder import FolderClaim, RunError
 from pipelines.runs.score import Score
 from pipelines.tracking.tracker import flat
 
-COMPARISON = Holding("comparison", "comparison.json", "use --overwrite")
+COMPARISON = FolderClaim("comparison", "comparison.json", "use --overwrite")
 _OF_PEOPLE = ("name", "summary")  # keys of an experiment that change nothing
 _SEED = "training.seed"
 

@@ -14,13 +14,13 @@ import torch
 
 from operators.data import Reader, Samples, Streamed, Task, open_pairs
 from pdegen.recipe import load_recipe, recipe_names
-from pdegen.sampling.levels import Levels
 from pdegen.sampling.noise import pointwise_deviation
+from pdegen.sampling.noise_levels import Levels
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
-from pipelines.declared.experiment import Experiment
-from pipelines.declared.physics import domain_of
-from pipelines.declared.registry import InputNoise
+from pipelines.config.experiment import Experiment
+from pipelines.config.physics import domain_of
+from pipelines.config.registry import InputNoise
 from pipelines.runs.stream import APART, check_alike, solved_pairs
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -36,7 +36,7 @@ class Source:
         url: The store.
         experiment: Which variables, which grid, which noise, and how they are read.
         at: Noise level of the samples that are tested; by default as in training.
-        told: What an operator that knows the level is told of it; by default the truth.
+        assumed_level: What an operator that knows the level is told of it; by default the truth.
 
     Raises:
         SchemaError: If a level is impossible, or told to an operator that does not take it.
@@ -45,18 +45,20 @@ class Source:
     url: str
     experiment: Experiment
     at: float | None = None
-    told: float | None = None
+    assumed_level: float | None = None
 
     def __post_init__(self) -> None:
-        if self.told is None:
+        if self.assumed_level is None:
             return
         if self.scale is None:
             raise SchemaError(
-                f"told {self.told:g}: {self.experiment.name} takes no noise level as an input, "
-                "which needs a range, noise.level = [low, high]"
+                f"assumed level {self.assumed_level:g}: {self.experiment.name} takes no noise level "
+                "as an input, which needs a range, noise.level = [low, high]"
             )
-        if not 0 <= self.told < math.inf:
-            raise SchemaError(f"the level that is told is finite and >= 0, got {self.told}")
+        if not 0 <= self.assumed_level < math.inf:
+            raise SchemaError(
+                f"the assumed noise level must be finite and >= 0, got {self.assumed_level}"
+            )
 
     @property
     def noise(self) -> InputNoise | None:
@@ -173,7 +175,11 @@ class Source:
     def _disturbed(self, pairs: Samples, noise: InputNoise | None, purpose: Purpose) -> Samples:
         if noise is None:
             scale = self.scale
-            return pairs if scale is None else pairs.disturbed(Quiet(scale, self.told or 0.0))
+            return (
+                pairs
+                if scale is None
+                else pairs.disturbed(ZeroNoise(scale, self.assumed_level or 0.0))
+            )
         if pairs.channels[0] != 1:
             raise SchemaError(
                 f"noise is for inputs of one channel, {pairs.source['input']} of "
@@ -186,7 +192,9 @@ class Source:
         # a number of a stream comes once: its noise is fresh in any case
         fresh = stored and purpose == "training" and noise.fresh
         deviation = self.deviation(pairs)
-        return pairs.disturbed(Disturbance(noise, deviation, numbers, self.scale, self.told, fresh))
+        return pairs.disturbed(
+            NoisyInputs(noise, deviation, numbers, self.scale, self.assumed_level, fresh)
+        )
 
     def _epochs(self, pairs: Samples) -> Samples:
         """Training samples in epochs of the length that the experiment says."""
@@ -237,13 +245,13 @@ Numbers = Callable[[Sequence[int]], Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Disturbance:
+class NoisyInputs:
     """Noise on inputs, and the level beside it where the operator takes that.
 
     Args:
         numbers: Numbers of samples -> their numbers in the random stream.
         scale: By which the operator is told the level; None for one that does not take it.
-        told: The level that it is told; None for the truth.
+        assumed_level: The level that it is told; None for the truth.
         fresh: Whether each epoch of training has noise of its own.
     """
 
@@ -251,7 +259,7 @@ class Disturbance:
     deviation: np.ndarray
     numbers: Numbers
     scale: Levels | None = None
-    told: float | None = None
+    assumed_level: float | None = None
     fresh: bool = False
 
     @property
@@ -266,20 +274,22 @@ class Disturbance:
         if self.scale is None:
             return noisy
         known = model.level if levels is None else levels
-        return _beside(noisy, self.scale.told(known if self.told is None else self.told))
+        return _beside(
+            noisy, self.scale.feature(known if self.assumed_level is None else self.assumed_level)
+        )
 
 
 @dataclass(frozen=True)
-class Quiet:
+class ZeroNoise:
     """Inputs without noise for an operator that takes the level."""
 
     scale: Levels
-    told: float
+    assumed_level: float
     channels = 1
     fresh = False
 
     def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None) -> np.ndarray:
-        return _beside(a, self.scale.told(self.told))
+        return _beside(a, self.scale.feature(self.assumed_level))
 
 
 @dataclass(frozen=True)
@@ -315,7 +325,7 @@ class InStream:
         return numbers[samples[0] - start : samples[-1] + 1 - start]
 
 
-def _beside(a: np.ndarray, told: np.ndarray) -> np.ndarray:
+def _beside(a: np.ndarray, assumed_level: np.ndarray) -> np.ndarray:
     """Inputs with a further channel, constant over the points: one number, or one a sample."""
-    level = np.broadcast_to(told.reshape(-1, *[1] * (a.ndim - 1)), (*a.shape[:-1], 1))
+    level = np.broadcast_to(assumed_level.reshape(-1, *[1] * (a.ndim - 1)), (*a.shape[:-1], 1))
     return np.concatenate([a, level.astype(a.dtype)], axis=-1)

@@ -27,7 +27,7 @@ from operators.training.fit import read_history
 from operators.transforms import Predictor
 from pdegen.software import here, processor, versions
 from pdegen.store.reading import open_sealed
-from pipelines.declared.experiment import Experiment
+from pipelines.config.experiment import Experiment
 from pipelines.runs.baselines import trivial
 from pipelines.runs.checks import operator_description
 from pipelines.runs.data import Source
@@ -38,7 +38,7 @@ from pipelines.runs.score import Score, channel_parts
 
 def opened(
     checkpoint: Path, store: str, device: torch.device, split: str, resolution: int | None,
-    level: float | None, told: float | None = None,
+    level: float | None, assumed_level: float | None = None,
 ) -> tuple[Predictor, dict[str, Any], Samples]:  # fmt: skip
     """The predictor of a checkpoint, its description, and the samples to evaluate it on.
 
@@ -57,7 +57,7 @@ def opened(
     if absent:
         raise CheckpointError(f"{checkpoint} is not of an experiment: it has no {min(absent)}")
     experiment = Experiment.parse(description["experiment"], str(checkpoint))
-    source = Source(store, experiment, at=level, told=told)
+    source = Source(store, experiment, at=level, assumed_level=assumed_level)
     pairs = source.samples(split, resolution=resolution or source.stored_resolution, device=device)
     check_fit(predictor, pairs)
     return predictor, description, pairs
@@ -71,13 +71,13 @@ def evaluate(
     split: str = "test",
     resolution: int | None = None,
     level: float | None = None,
-    told: float | None = None,
+    assumed_level: float | None = None,
     keep_in: Path | None = None,
 ) -> Score:
     """Scores of a checkpoint on a split of a store, at the noise level of its experiment or
     another; predictions are kept in the folder `keep_in`, unless they are too large.
 
-    An operator that takes the level is told the true one, or `told`.
+    An operator that takes the level is told the true one, or `assumed_level`.
 
     Raises:
         SchemaError: If a level is impossible, or told to an operator that does not take it.
@@ -85,7 +85,7 @@ def evaluate(
         DataError: If the store cannot be read as asked.
     """
     predictor, description, pairs = opened(
-        checkpoint, store, device, split, resolution, level, told
+        checkpoint, store, device, split, resolution, level, assumed_level
     )
     found: list[Tensor] = []
 

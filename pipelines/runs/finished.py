@@ -23,8 +23,8 @@ from operators.transforms import Predictor
 from pdegen.equations.registry import sources
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, open_sealed
-from pipelines.declared.experiment import Experiment
-from pipelines.declared.physics import physics_of
+from pipelines.config.experiment import Experiment
+from pipelines.config.physics import physics_of
 from pipelines.runs.data import Source
 from pipelines.runs.predictions import kept_mean, kept_predictions
 from pipelines.runs.reproduction import overriding

@@ -15,7 +15,7 @@ from operators.training.files import (
     read_json,
     write_json,
 )
-from pdegen.owned import LOCK, MANIFEST, PARTIAL, begin, others, remove, store_around
+from pdegen.ownership import LOCK, MANIFEST, PARTIAL, begin, others, remove, store_around
 
 _DECLARATIONS = {f"{word}.json" for word in ("run", "benchmark", "study", "profile", "comparison")}
 
@@ -31,7 +31,7 @@ class InUseError(RunError):
 
 
 @dataclass(frozen=True)
-class Holding:
+class FolderClaim:
     """What a folder holds: a run, a benchmark, a study, a profile, a comparison."""
 
     word: str

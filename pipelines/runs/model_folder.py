@@ -9,10 +9,10 @@ from typing import Any
 
 from operators.training.checkpoint import CONFIG, MODEL_FORMAT, WEIGHTS
 from operators.training.files import read, write, write_json
-from pdegen.foreign.hugging_card import yaml
-from pdegen.foreign.replacing import check_replaceable, replacing
+from pdegen.formats.hugging_card import yaml
+from pdegen.formats.replacing import check_replaceable, replacing
 from pdegen.markdown import block, code, escaped, visible
-from pdegen.owned import begin
+from pdegen.ownership import begin
 from pipelines.runs.finished import Result, read_result
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.reproduction import described, overriding, toml

@@ -26,14 +26,14 @@ from operators.training.evaluate import errors
 from pdegen.domains import Box
 from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.guarantee import Guarantee
-from pdegen.foreign.replacing import replacing
+from pdegen.formats.replacing import replacing
 from pdegen.numerics.device import samples_at_once
 from pdegen.numerics.failure import SolveError
-from pdegen.owned import note_all
+from pdegen.ownership import note_all
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, open_sealed
-from pipelines.declared.experiment import Experiment
+from pipelines.config.experiment import Experiment
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import opened, provenance
 from pipelines.runs.folder import RunError, check_folder
@@ -58,19 +58,19 @@ def predict(
     split: str = "test",
     resolution: int | None = None,
     level: float | None = None,
-    told: float | None = None,
+    assumed_level: float | None = None,
     bound: bool = False,
     overwrite: bool = False,
 ) -> Predictions:
     """Write what a checkpoint predicts of a split of a store, and with which noise on the inputs.
 
-    The group appears whole, and what it replaces is there until then (`pdegen.foreign.replacing`).
+    The group appears whole, and what it replaces is there until then (`pdegen.formats.replacing`).
     The predictions of the split must fit into memory.
 
     Args:
         resolution: Points of each axis; by default all.
         level: Level of the noise that is added to the inputs; by default as trained.
-        told: What an operator that takes the level is told of it; by default the truth.
+        assumed_level: What an operator that takes the level is told of it; by default the truth.
         bound: Whether to write a bound of the error of each prediction, which the equation proves.
 
     Raises:
@@ -84,7 +84,7 @@ def predict(
     """
     _check(out, overwrite)
     predictor, description, pairs = opened(
-        checkpoint, store, device, split, resolution, level, told
+        checkpoint, store, device, split, resolution, level, assumed_level
     )
     guaranteed = Guaranteed.of(pairs) if bound else None
     found: list[Tensor] = []
@@ -113,7 +113,7 @@ def predict(
         experiment=description["experiment"],
         source=pairs.source,
         provenance=provenance(device),
-        **_disturbed(description, store, level, told),
+        **_disturbed(description, store, level, assumed_level),
     )
     said: tuple[str, ...] = ()
     if guaranteed is not None:
@@ -129,13 +129,13 @@ def predict(
 
 
 def _disturbed(
-    description: dict[str, Any], store: str, level: float | None, told: float | None
+    description: dict[str, Any], store: str, level: float | None, assumed_level: float | None
 ) -> dict[str, Any]:
     """The noise of the inputs, if there is any, and the level that was told, if it is another."""
     experiment = Experiment.parse(description["experiment"], store)
-    noise = Source(store, experiment, at=level, told=told).noise
+    noise = Source(store, experiment, at=level, assumed_level=assumed_level).noise
     said = {} if noise is None else {"noise": noise.model_dump(mode="json", exclude_none=True)}
-    return said if told is None else {**said, "told": told}
+    return said if assumed_level is None else {**said, "assumed_level": assumed_level}
 
 
 def _dataset(pairs: Samples, values: np.ndarray, positions: np.ndarray) -> xr.Dataset:

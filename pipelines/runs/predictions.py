@@ -15,7 +15,7 @@ from torch import Tensor
 from operators.data import Samples
 from operators.training.files import FileError, read, write
 from pdegen.store.reading import open_sealed
-from pipelines.declared.experiment import Experiment
+from pipelines.config.experiment import Experiment
 from pipelines.runs.data import Source
 
 PREDICTIONS, MEAN = "predictions.safetensors", "mean.safetensors"

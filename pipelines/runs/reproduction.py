@@ -9,8 +9,8 @@ from typing import Any
 from pdegen.equations.registry import sources
 from pdegen.schema import SchemaError, parse_override
 from pdegen.store.reading import Store
-from pipelines.declared.experiment import Experiment, load_experiment
-from pipelines.declared.shipped import names
+from pipelines.config.experiment import Experiment, load_experiment
+from pipelines.config.shipped import names
 
 
 def reproduction(experiment: Experiment, store: Store) -> str:

@@ -7,10 +7,10 @@ from operators.training.checkpoint import CheckpointError, check_checkpoint
 from operators.training.files import BusyError, DamagedError, held, read_json, write, write_json
 from operators.training.settings import Settings
 from operators.transforms import Predictor
-from pdegen.owned import LOCK, PARTIAL, is_ours, remove
-from pdegen.reasons import check_room
+from pdegen.errors import check_room
+from pdegen.ownership import LOCK, PARTIAL, is_ours, remove
 from pipelines.runs.folder import (
-    Holding,
+    FolderClaim,
     InUseError,
     RunError,
     check_folder,
@@ -20,7 +20,7 @@ from pipelines.runs.folder import (
 )
 from pipelines.runs.predictions import MEAN, PREDICTIONS
 from pipelines.runs.reproduction import toml
-from pipelines.runs.tracked import TRACKING, forget
+from pipelines.runs.run_tracking import TRACKING, forget
 from pipelines.tracking.tracker import TABLE
 
 _FILES = (  # of a run; the state goes first, for a run without one starts anew
@@ -35,7 +35,7 @@ _FILES = (  # of a run; the state goes first, for a run without one starts anew
     "report.html",
     "report.md",
 )
-_HOLDING = Holding("run", "run.json", "use --resume to continue or --overwrite", "run folder")
+_HOLDING = FolderClaim("run", "run.json", "use --resume to continue or --overwrite", "run folder")
 
 _EPOCH_BYTES = 1024  # of an epoch in the state, in the history and in its table
 

@@ -28,7 +28,7 @@ from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.variables import Variable
-from pipelines.declared.experiment import Experiment
+from pipelines.config.experiment import Experiment
 
 APART = 2**32  # numbers of samples that each training seed has for itself
 _SEEDS = 2**31 - 1  # of trainings: all numbers are below 2⁶³

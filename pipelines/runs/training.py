@@ -14,9 +14,9 @@ from operators.training.fit import Epoch, fit
 from operators.training.ranks import ALONE, Ranks
 from operators.training.step import Acceleration
 from operators.transforms import Extent, Predictor
-from pdegen.owned import note_part
+from pdegen.ownership import note_part
 from pdegen.schema import SchemaError
-from pipelines.declared.experiment import Experiment
+from pipelines.config.experiment import Experiment
 from pipelines.runs.checks import (
     boundary_of,
     check_applies,
@@ -38,7 +38,7 @@ from pipelines.runs.run_folder import (
     in_use,
     remove_run,
 )
-from pipelines.runs.tracked import Saved, tracked
+from pipelines.runs.run_tracking import Saved, tracked
 from pipelines.tracking.following import Following
 from pipelines.tracking.tracker import Tracker
 

@@ -17,23 +17,23 @@ from operators.training.files import DamagedError, read_json, write_json
 from operators.training.fit import Epoch, TrainingError, read_history
 from operators.training.step import AS_WRITTEN, Acceleration
 from pdegen.schema import SchemaError
-from pipelines.declared.benchmark import Benchmark, Case
-from pipelines.declared.shipped import slug
+from pipelines.config.benchmark import Benchmark, Case
+from pipelines.config.shipped import slug
 from pipelines.runs.baselines import TRIVIAL, label_error
 from pipelines.runs.checks import check_training
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run, provenance, scored, trivial_scores
-from pipelines.runs.folder import Holding, RunError
+from pipelines.runs.folder import FolderClaim, RunError
 from pipelines.runs.measures import measures_of
 from pipelines.runs.predictions import experiment_key
 from pipelines.runs.score import Score
 from pipelines.studies.cases import cases_on, nothing_left
 from pipelines.studies.cost import Steps, step_cost, step_seconds
 from pipelines.studies.row import NO_MEMORY, Row
-from pipelines.studies.runner import How, Study, StudyTraining
+from pipelines.studies.runner import Execution, Study, StudyTraining
 from pipelines.studies.solver import SAMPLES, SolverCost, recipe_of, solver_cost
 
-_HOLDING = Holding("benchmark", "benchmark.json")
+_HOLDING = FolderClaim("benchmark", "benchmark.json")
 SOME = 16  # test samples, predicted together to measure what a prediction costs
 _NO_MEMORY = (MemoryError, torch.OutOfMemoryError)
 Seeded = tuple[Case, int]
@@ -172,7 +172,7 @@ class BenchmarkRun(Study[Seeded]):
         seeds = range(self.benchmark.seeds) if self.seed is None else [self.seed]
         return [[(case, seed) for seed in seeds for case in self.cases]]
 
-    def place(self, part: Seeded) -> Path:
+    def row_path(self, part: Seeded) -> Path:
         case, seed = part
         words = [slug(case.dataset), slug(case.operator), case.protocol, f"seed-{seed}"]
         return self.folder / "rows" / f"{'--'.join(filter(None, words))}.json"
@@ -186,10 +186,10 @@ class BenchmarkRun(Study[Seeded]):
             measure=self.benchmark.datasets[case.dataset].measure,
         )
 
-    def said(self, part: Seeded, row: Row) -> str:
+    def progress_line(self, part: Seeded, row: Row) -> str:
         return f"{part[0]}: {row.failed or f'{row.mean:.3e}'}"
 
-    def make(self, part: Seeded, how: How) -> Row:
+    def make(self, part: Seeded, how: Execution) -> Row:
         case, seed = part
         row = Row(
             made_from=self.digest(part),
@@ -213,7 +213,7 @@ class BenchmarkRun(Study[Seeded]):
             row.failed = f"{NO_MEMORY}: {str(error).splitlines()[0]}"
         return row
 
-    def finish(self, how: How, progress: Callable[[str], None]) -> None:
+    def finish(self, how: Execution, progress: Callable[[str], None]) -> None:
         """Measure the costs of steps and predictions, one operator after another."""
         for row in self.rows():
             part = row_case(row), row.seed
@@ -255,7 +255,7 @@ class BenchmarkRun(Study[Seeded]):
         if measure not in known:
             raise SchemaError(f"measure {measure}: the data have {', '.join(known)}")
 
-    def _searched(self, case: Case, how: How) -> dict[str, Any]:
+    def _searched(self, case: Case, how: Execution) -> dict[str, Any]:
         """The values with the smallest validation error; those that diverge are out."""
         best: dict[str, Any] = {}
         smallest, failure = float("inf"), None

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pdegen.schema import SchemaError
-from pipelines.declared.benchmark import Benchmark, Case
+from pipelines.config.benchmark import Benchmark, Case
 
 
 def cases_on(benchmark: Benchmark, dims: Mapping[str, int]) -> list[Case]:

@@ -22,7 +22,7 @@ from operators.transforms import Predictor
 from pdegen.domains import Box
 from pdegen.store.arrays import LEADING
 from pdegen.store.variables import Variable
-from pipelines.declared.experiment import Experiment
+from pipelines.config.experiment import Experiment
 from pipelines.runs.checks import checked_operator
 
 Shape = torch.Size

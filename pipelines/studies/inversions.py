@@ -19,8 +19,8 @@ from pdegen.recipe import Recipe
 from pdegen.sampling.noise import SensorNoise
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
-from pipelines.declared.physics import domain_of
-from pipelines.declared.registry import InputNoise
+from pipelines.config.physics import domain_of
+from pipelines.config.registry import InputNoise
 from pipelines.runs.data import Source
 
 TUNED_ON = 2  # validation samples that choose the weight of a classical inversion
@@ -138,17 +138,21 @@ class Inversions:
         offered = (name for name, m in self.methods.items() if m.correction is not None)
         return next(offered, None)
 
-    def data(self, pairs: Samples, noise: InputNoise, told: float, samples: int) -> Observed:
+    def data(
+        self, pairs: Samples, noise: InputNoise, assumed_level: float, samples: int
+    ) -> Observed:
         """Of the first samples.
 
         Args:
             noise: What is told of their noise: a kind and a level.
-            told: A multiple of its deviation that is told.
+            assumed_level: A multiple of its deviation that is told.
         """
         setting, model = self.setting, noise.build()
         values = pairs.a[:samples, ..., 0].double().numpy()
         spread = self.source.deviation(pairs)
-        deviation = told * np.stack([model.equivalent(d, setting.u, spread) for d in values])
+        deviation = assumed_level * np.stack(
+            [model.equivalent(d, setting.u, spread) for d in values]
+        )
         if setting.seen is None:
             return Observed(values, deviation)
         return Observed(values[:, setting.seen], deviation[:, setting.seen])

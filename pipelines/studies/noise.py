@@ -17,11 +17,11 @@ from operators.training.files import read
 from pdegen.inverse.setting import Estimate
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
-from pipelines.declared.experiment import Experiment
-from pipelines.declared.physics import physics_of
-from pipelines.declared.registry import InputNoise
+from pipelines.config.experiment import Experiment
+from pipelines.config.physics import physics_of
+from pipelines.config.registry import InputNoise
 from pipelines.runs.data import Source
-from pipelines.runs.folder import Holding
+from pipelines.runs.folder import FolderClaim
 from pipelines.runs.predictions import experiment_key, kept_mean
 from pipelines.studies.inversions import KNOWN, TUNED_ON, Inversions, Observed
 from pipelines.studies.noise_cells import (
@@ -35,9 +35,9 @@ from pipelines.studies.noise_cells import (
 )
 from pipelines.studies.noise_measures import MEASURES, Reconstructed, measured
 from pipelines.studies.row import Row
-from pipelines.studies.runner import How, Study, StudyTraining, content
+from pipelines.studies.runner import Execution, Study, StudyTraining, content
 
-_HOLDING = Holding("study", "study.json")
+_HOLDING = FolderClaim("study", "study.json")
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class NoiseStudy(Study[Cell]):
 
     Args:
         train_levels: Noise levels; a range is one training that is told the level of each sample.
-        inverted: Test samples of the classical methods, at most.
-        told: What these, and models of a range, are told of the level, as multiples of it; 1 is
-            the truth.
+        inversion_samples: Test samples of the classical methods, at most.
+        assumed_levels: Levels that classical methods and models of a range assume, as multiples of
+            the true level; 1 is the truth.
         only: The classical methods to test, by name; by default all that the equation offers.
         test_kind: Kind of the noise of the test samples, of which nobody is told; by default that
             of the experiment.
@@ -66,8 +66,8 @@ class NoiseStudy(Study[Cell]):
     train_levels: tuple[Trained, ...]
     test_levels: tuple[float, ...]
     seeds: int
-    inverted: int = 100
-    told: tuple[float, ...] = (1.0,)
+    inversion_samples: int = 100
+    assumed_levels: tuple[float, ...] = (1.0,)
     only: tuple[str, ...] = ()
     test_kind: str | None = None
     cells: int | None = None
@@ -86,7 +86,7 @@ class NoiseStudy(Study[Cell]):
             self.training(Cell(level))  # refuses what cannot be trained at this level
         if self.seeds < 1:
             raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
-        check_classical(self.inverted, self.told, self.cells)
+        check_classical(self.inversion_samples, self.assumed_levels, self.cells)
         check_kinds(noise.kind, self.test_kind)
         for level in self.test_levels:
             self.tested(level)  # refuses an unknown kind
@@ -95,7 +95,7 @@ class NoiseStudy(Study[Cell]):
         """As text: classes of operators are made when the project is imported, and are not sent."""
         rest = (
             self.store, self.folder, self.train_levels, self.test_levels, self.seeds,
-            self.inverted, self.told, self.only, self.test_kind, self.cells,
+            self.inversion_samples, self.assumed_levels, self.only, self.test_kind, self.cells,
         )  # fmt: skip
         return _from_text, (self.experiment.model_dump_json(exclude_none=True), *rest)
 
@@ -125,18 +125,18 @@ class NoiseStudy(Study[Cell]):
     @property
     def misled(self) -> list[Cell]:
         """The trainings that are told another level, once for each."""
-        wrong = [factor for factor in self.told if factor != 1]
+        wrong = [factor for factor in self.assumed_levels if factor != 1]
         ranged = [model for model in self.models if isinstance(model.method, tuple)]
-        return [replace(model, told=factor) for factor in wrong for model in ranged]
+        return [replace(model, assumed_level=factor) for factor in wrong for model in ranged]
 
     @property
     def classical(self) -> list[Cell]:
         """The classical methods, as often as they are told another level."""
         return [
-            Cell(name, told=factor)
-            for factor in self.told
+            Cell(name, assumed_level=factor)
+            for factor in self.assumed_levels
             for name, method in self.inversions.methods.items()
-            if method.told or factor == 1
+            if method.takes_level or factor == 1
         ]
 
     @property
@@ -170,8 +170,8 @@ class NoiseStudy(Study[Cell]):
             "train_levels": self.train_levels,
             "test_levels": self.test_levels,
             "seeds": self.seeds,
-            "inverted": self.inverted,
-            "told": self.told,
+            "inversion_samples": self.inversion_samples,
+            "assumed_levels": self.assumed_levels,
             "only": self.only,
             "test_kind": self.test_kind,
             "cells": self.cells,
@@ -187,13 +187,13 @@ class NoiseStudy(Study[Cell]):
         tested = [replace(c, at=at) for at in self.test_levels for c in parts]
         return [self.models, tested]
 
-    def place(self, part: Cell) -> Path:
+    def row_path(self, part: Cell) -> Path:
         if isinstance(part.method, str):
             name = part.method.replace(",", "").replace(" ", "-")
         else:
             what = "corrected" if part.corrected else "model"
             name = f"{what}-{key(part.method)}-seed-{part.seed}"
-        name += "" if part.told == 1 else f"-told-{part.told:g}"
+        name += "" if part.assumed_level == 1 else f"-assumed-{part.assumed_level:g}"
         at = "" if part.at is None else f"-at-{part.at:g}"
         return self.folder / "cells" / f"{name}{at}.json"
 
@@ -203,8 +203,8 @@ class NoiseStudy(Study[Cell]):
         parts: dict[str, Any] = {
             "noise": [noise.model_dump(mode="json") for noise in noises],
             "measures": list(MEASURES),
-            "solved": [TUNED_ON, KNOWN, self.inverted, self.cells],
-            "told": part.told,
+            "solved": [TUNED_ON, KNOWN, self.inversion_samples, self.cells],
+            "assumed_level": part.assumed_level,
             "method": part.name,
         }
         if not isinstance(part.method, str):
@@ -223,13 +223,13 @@ class NoiseStudy(Study[Cell]):
         if part.at is not None:
             super().keep(part, row)
 
-    def said(self, part: Cell, row: Row) -> str:
+    def progress_line(self, part: Cell, row: Row) -> str:
         if isinstance(part.method, str):
             return f"{part.name} at {part.at:g}"
         tested = "" if part.at is None else f", tested at {part.at:g}"
         return f"{part.name}, seed {part.seed}{tested}"
 
-    def make(self, part: Cell, how: How) -> Row:
+    def make(self, part: Cell, how: Execution) -> Row:
         if part.at is None:
             self.training(part).run(how)
             return Row()
@@ -261,21 +261,23 @@ class NoiseStudy(Study[Cell]):
         """What a model makes of noisy test samples, shape (samples, *cells)."""
         assert cell.at is not None
         training = self.training(cell)
-        place = f"at-{cell.at:g}" + ("" if cell.told == 1 else f"-told-{cell.told:g}")
+        place = f"at-{cell.at:g}" + (
+            "" if cell.assumed_level == 1 else f"-assumed-{cell.assumed_level:g}"
+        )
         place += "" if self.test_kind is None else f"-{self.test_kind}"
-        noise = f"{self.tested(cell.at).model_dump_json()}, told {cell.told}"
+        noise = f"{self.tested(cell.at).model_dump_json()}, assumed {cell.assumed_level}"
         found = training.predicted(self.test_pairs_of(cell), device, training.folder / place, noise)
         return found[..., 0].double().numpy()
 
     def test_pairs_of(self, cell: Cell) -> Samples:
         """The test samples as a model takes them: with what it is told of the level, if it is."""
         assert cell.at is not None
-        experiment, told = self.training(cell).experiment, None
-        if cell.told != 1:
-            told = cell.told * cell.at
+        experiment, assumed_level = self.training(cell).experiment, None
+        if cell.assumed_level != 1:
+            assumed_level = cell.assumed_level * cell.at
         noise = self.tested(cell.at)
         return (
-            Source(self.store, experiment, at=cell.at, told=told)
+            Source(self.store, experiment, at=cell.at, assumed_level=assumed_level)
             .samples("test", noise=noise)
             .resident()
         )
@@ -293,7 +295,7 @@ class NoiseStudy(Study[Cell]):
         """The first test samples as a classical method is given them."""
         assert part.at is not None
         pairs, noise = self.test_pairs(part.at), self.noise(part.at)
-        return self.inversions.data(pairs, noise, part.told, self.inverted)
+        return self.inversions.data(pairs, noise, part.assumed_level, self.inversion_samples)
 
     def weight(self, part: Cell) -> float:
         """Of a classical method, chosen on validation samples with the noise that it is told."""
@@ -301,13 +303,13 @@ class NoiseStudy(Study[Cell]):
         assert part.at is not None
         noise = self.noise(part.at)
         validation = self.source.samples("validation", noise=noise).resident()
-        data = self.inversions.data(validation, noise, part.told, TUNED_ON)
+        data = self.inversions.data(validation, noise, part.assumed_level, TUNED_ON)
         known = validation.u[:TUNED_ON, ..., 0].double().numpy()
         return self.inversions.weight(part.method, data, known)
 
     def answered(self, part: Cell, device: torch.device) -> np.ndarray:
         """What a model makes of the samples that are corrected."""
-        return self.predicted(replace(part, corrected=False), device)[: self.inverted]
+        return self.predicted(replace(part, corrected=False), device)[: self.inversion_samples]
 
     def _inverted(self, part: Cell, device: torch.device) -> Row:
         """Of a classical method, or of its steps after a model, on the first test samples."""
@@ -330,7 +332,7 @@ class NoiseStudy(Study[Cell]):
         values of its phases."""
         assert part.at is not None
         count, (low, high) = len(found), self.values or (-np.inf, np.inf)
-        noise, known = self.tested(part.at), min(len(found), self.inverted)
+        noise, known = self.tested(part.at), min(len(found), self.inversion_samples)
         fields = [estimate.a for estimate in estimates] or list(found[:known])
         data = self.inversions.data(self.test_pairs(part.at), noise, 1.0, known)
         misfits = self.inversions.misfits(data, [np.clip(a, low, high) for a in fields])
@@ -350,7 +352,7 @@ class NoiseStudy(Study[Cell]):
             count = (data.epoch_samples or count) * self.experiment.training.epochs
         return count + len(self.source.stored("validation"))
 
-    def pays_after(self, part: Cell, how: How) -> float:
+    def pays_after(self, part: Cell, how: Execution) -> float:
         """Number of inversions after which a corrected model has paid; infinite if it never does.
 
         N = (T_training + samples t_solve) / (t_alone - t_started)

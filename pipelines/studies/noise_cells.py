@@ -20,14 +20,15 @@ class Cell:
         method: A classical method, or the level that a model was trained at, or the range of
             levels of one that is told them.
         at: The noise level of the test samples; None stands for the training itself.
-        told: What a classical method, or such a model, is told of the level, as a multiple of it.
+        assumed_level: The level that a classical method or a model of a range assumes, as a
+            multiple of the true level.
         corrected: Whether steps of a classical method follow a model's answer.
     """
 
     method: str | Trained
     seed: int = 0
     at: float | None = None
-    told: float = 1.0
+    assumed_level: float = 1.0
     corrected: bool = False
 
     @property
@@ -35,7 +36,9 @@ class Cell:
         """Of the method, for people."""
         name = self.method if isinstance(self.method, str) else f"trained at {word(self.method)}"
         name += ", corrected" if self.corrected else ""
-        return name if self.told == 1 else f"{name}, told {self.told:.2g} times it"
+        return (
+            name if self.assumed_level == 1 else f"{name}, told {self.assumed_level:.2g} times it"
+        )
 
 
 def key(level: Trained) -> str:
@@ -81,28 +84,34 @@ def check_levels(name: str, levels: Sequence[Trained]) -> None:
         raise SchemaError(f"{name} levels have one range at most, got {levels}")
 
 
-def check_kinds(told: str, tested: str | None) -> None:
+def check_kinds(assumed: str, tested: str | None) -> None:
     """Raise SchemaError where methods cannot be told one kind of noise and tested with another.
 
     Levels of "snr" are decibels, and "sensors" leave points out.
     """
-    if told == tested:
-        raise SchemaError(f"test kind: methods are told {told} noise already, leave it out")
-    apart = {"snr", "sensors"} & {told, tested}
+    if assumed == tested:
+        raise SchemaError(f"test kind: methods are told {assumed} noise already, leave it out")
+    apart = {"snr", "sensors"} & {assumed, tested}
     if tested is not None and apart:
         raise SchemaError(
-            f"test kind: data with {tested} noise cannot be taken for data with {told} noise: "
+            f"test kind: data with {tested} noise cannot be taken for data with {assumed} noise: "
             f"{' and '.join(sorted(apart))} has levels or points of its own"
         )
 
 
-def check_classical(inverted: int, told: tuple[float, ...], cells: int | None) -> None:
+def check_classical(
+    inversion_samples: int, assumed_levels: tuple[float, ...], cells: int | None
+) -> None:
     """Raise SchemaError where classical methods cannot be tested so."""
     if cells is not None and cells < _LEAST:
         raise SchemaError(f"--cells must be at least {_LEAST}, got {cells}")
-    if inverted < 1:
-        raise SchemaError(f"--inverted must be at least 1, got {inverted}")
-    if 1.0 not in told or not all(0 < factor < math.inf for factor in told):
-        raise SchemaError(f"--told must be positive numbers with 1 among them, got {told}")
-    if len({f"{factor:g}" for factor in told}) < len(told):
-        raise SchemaError(f"--told must be numbers that differ in six digits, got {told}")
+    if inversion_samples < 1:
+        raise SchemaError(f"--inversion-samples must be at least 1, got {inversion_samples}")
+    if 1.0 not in assumed_levels or not all(0 < factor < math.inf for factor in assumed_levels):
+        raise SchemaError(
+            f"--assumed-level must be positive numbers with 1 among them, got {assumed_levels}"
+        )
+    if len({f"{factor:g}" for factor in assumed_levels}) < len(assumed_levels):
+        raise SchemaError(
+            f"--assumed-level must be numbers that differ in six digits, got {assumed_levels}"
+        )

@@ -16,8 +16,8 @@ from dask import config
 
 from operators.training.fit import Stopped
 from pdegen.equations.registry import EquationFile, sources
-from pdegen.making.engines import pool
-from pdegen.making.pools import Cluster
+from pdegen.generation.engines import pool
+from pdegen.generation.pools import Cluster
 from pipelines.runs.folder import RunError
 
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ from operators.norms import RelativeL2
 from operators.registry import build_operator
 from operators.training.memory import is_out_of_memory
 from pdegen.schema import SchemaError
-from pipelines.declared.entries import Profile
+from pipelines.config.entries import Profile
 from pipelines.runs.evaluation import provenance
-from pipelines.runs.folder import Holding
+from pipelines.runs.folder import FolderClaim
 from pipelines.studies.cost import step_cost
 from pipelines.studies.row import Row
-from pipelines.studies.runner import How, Study
+from pipelines.studies.runner import Execution, Study
 
-HOLDING = Holding("profile", "profile.json", "use --overwrite, or --resume to finish it")
+HOLDING = FolderClaim("profile", "profile.json", "use --overwrite, or --resume to finish it")
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,16 @@ class ProfileRun(Study[str]):
     def stages(self) -> Sequence[Sequence[str]]:
         return [list(self.profile.operators)]
 
-    def place(self, part: str) -> Path:
+    def row_path(self, part: str) -> Path:
         return self.folder / "rows" / f"{list(self.profile.operators).index(part)}.json"
 
     def digest(self, part: str) -> str:
         return hashlib.sha256(f"{part} {self.profile.model_dump_json()}".encode()).hexdigest()
 
-    def said(self, part: str, row: Row) -> str:
+    def progress_line(self, part: str, row: Row) -> str:
         return f"{part}: {row.step_seconds:.3g} s"
 
-    def make(self, part: str, how: How) -> Row:
+    def make(self, part: str, how: Execution) -> Row:
         a, u, x = self._functions(how.device)
         operator, loss = self._operator(part, how.device).train(), RelativeL2()
         optimizer = torch.optim.Adam(operator.parameters(), lr=1e-6, fused=True)

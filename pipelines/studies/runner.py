@@ -31,7 +31,7 @@ from operators.training.files import (
 from operators.training.fit import Epoch, Stopped, read_history
 from operators.transforms import Predictor
 from pdegen.store.reading import open_sealed
-from pipelines.declared.experiment import Experiment
+from pipelines.config.experiment import Experiment
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.predictions import experiment_key, kept_predictions
 from pipelines.runs.training import train_part
@@ -46,7 +46,7 @@ _POLL = 1.0  # seconds between looks at what another process makes
 
 
 @dataclass(frozen=True)
-class How:
+class Execution:
     """What makes a part of a study."""
 
     device: torch.device
@@ -119,7 +119,7 @@ class StudyTraining:
         except (FileNotFoundError, FileError, CheckpointError):
             return None
 
-    def run(self, how: How) -> list[Epoch]:
+    def run(self, how: Execution) -> list[Epoch]:
         """Its epochs; trained from where it was, where it is not finished."""
         history = self.finished()
         if history is None:
@@ -150,7 +150,7 @@ class Study(ABC, Generic[Part]):
         """All parts; those of a stage are made when all of the stages before it are."""
 
     @abstractmethod
-    def place(self, part: Part) -> Path:
+    def row_path(self, part: Part) -> Path:
         """The file of a row."""
 
     @abstractmethod
@@ -158,14 +158,14 @@ class Study(ABC, Generic[Part]):
         """Of all that a row is computed from."""
 
     @abstractmethod
-    def make(self, part: Part, how: How) -> Row:
+    def make(self, part: Part, how: Execution) -> Row:
         """Compute a row."""
 
     @abstractmethod
-    def said(self, part: Part, row: Row) -> str:
+    def progress_line(self, part: Part, row: Row) -> str:
         """A part in a line of progress."""
 
-    def finish(self, how: How, progress: Callable[[str], None]) -> None:
+    def finish(self, how: Execution, progress: Callable[[str], None]) -> None:
         """What is done when all rows are made."""
 
     def run(
@@ -194,7 +194,7 @@ class Study(ABC, Generic[Part]):
             RunError: If the folder holds something else, or is there and not to be resumed.
             Stopped: If it was asked to; `resume` continues it.
         """
-        how, stages, done = How(device, on_epoch, stop), self.stages(), 0
+        how, stages, done = Execution(device, on_epoch, stop), self.stages(), 0
         self.check(device)
         check_folder(self.folder)
         with how.waited(self.folder):  # one process at a time declares what it is
@@ -206,7 +206,7 @@ class Study(ABC, Generic[Part]):
             for stage in stages:
                 for part, row in self._rows(stage, how, processes):
                     done += 1
-                    progress(self.said(part, row), done, total)
+                    progress(self.progress_line(part, row), done, total)
         self.finish(how, lambda what: progress(what, done, total))
 
     def rows(self) -> list[Row]:
@@ -220,17 +220,17 @@ class Study(ABC, Generic[Part]):
         if made - {device.type}:
             raise RunError(f"{self.folder} was made on {made.pop()}: resume it there")
 
-    def row(self, part: Part, how: How) -> Row:
+    def row(self, part: Part, how: Execution) -> Row:
         """A row: read, or made where it is absent, damaged or stale."""
         row = self.kept(part)
         return self.made(part, how) if row is None else row
 
-    def made(self, part: Part, how: How) -> Row:
+    def made(self, part: Part, how: Execution) -> Row:
         """Make a row, and keep it; one that another process makes is waited for."""
         with how.waited(self._claimed(part)):
             return self._made(part, how)
 
-    def tried(self, part: Part, how: How) -> Row | None:
+    def tried(self, part: Part, how: Execution) -> Row | None:
         """`made`; None where another process is making it."""
         try:
             with held(self._claimed(part)):
@@ -238,7 +238,7 @@ class Study(ABC, Generic[Part]):
         except BusyError:
             return None
 
-    def _made(self, part: Part, how: How) -> Row:
+    def _made(self, part: Part, how: Execution) -> Row:
         row = self.kept(part)  # others may have made it meanwhile
         if row is None or row.again:
             row = self.make(part, how)
@@ -247,21 +247,21 @@ class Study(ABC, Generic[Part]):
 
     def _claimed(self, part: Part) -> Path:
         """The folder that is held while a row is made."""
-        return self.folder / "claims" / self.place(part).stem
+        return self.folder / "claims" / self.row_path(part).stem
 
     def kept(self, part: Part) -> Row | None:
         """A row from its file; None where that is absent, damaged or stale."""
         try:
-            row = Row.model_validate(read_json(self.place(part)))
+            row = Row.model_validate(read_json(self.row_path(part)))
             return row if row.made_from == self.digest(part) else None
         except (FileNotFoundError, DamagedError, ValidationError):
             return None
 
     def keep(self, part: Part, row: Row) -> None:
-        write_json(self.place(part), row.model_dump(mode="json", exclude_defaults=True))
+        write_json(self.row_path(part), row.model_dump(mode="json", exclude_defaults=True))
 
     def _rows(
-        self, stage: Sequence[Part], how: How, processes: Processes
+        self, stage: Sequence[Part], how: Execution, processes: Processes
     ) -> Iterator[tuple[Part, Row]]:
         """All rows of a stage, those that are there first."""
         kept = {part: self.kept(part) for part in stage}
@@ -279,7 +279,7 @@ class Study(ABC, Generic[Part]):
                     yield part, row
 
     def _each(
-        self, asked: Sequence[tuple[Part, bool]], how: How
+        self, asked: Sequence[tuple[Part, bool]], how: Execution
     ) -> Iterator[tuple[tuple[Part, bool], Row | None]]:
         for part, wait in asked:
             how.check()
@@ -294,7 +294,7 @@ def _make(
     stop: Callable[[], bool],
 ) -> Row | None:
     """Make a row in a worker process; wait for one that another process makes, or not."""
-    (part, wait), how = asked, How(device, stop=stop, apart=apart)
+    (part, wait), how = asked, Execution(device, stop=stop, apart=apart)
     return (study.made if wait else study.tried)(part, how)
 
 

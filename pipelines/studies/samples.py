@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pdegen.schema import SchemaError
-from pipelines.declared.benchmark import Benchmark
-from pipelines.declared.entries import Dataset, Entry
-from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.config.benchmark import Benchmark
+from pipelines.config.entries import Dataset, Entry
+from pipelines.config.experiment import Experiment, load_experiment
 
 UNLIMITED = "unlimited"
 Number = int | None  # of distinct samples; None has no limit

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks import exponax_burgers, well_reading
-from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.importing import import_files
-from pdegen.making.generate import generate
+from pdegen.formats.declaration import Declaration
+from pdegen.formats.importing import import_files
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 
 

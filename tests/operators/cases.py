@@ -7,7 +7,7 @@ from functools import cache
 import torch
 
 from operators.registry import ATTENTIONS
-from pipelines.declared.models import parse_model
+from pipelines.config.models import parse_model
 
 
 @dataclass(frozen=True)

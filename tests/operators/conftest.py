@@ -5,8 +5,8 @@ import pytest
 
 from operators.data import read_pairs
 from pdegen.domains import CellGrid
-from pdegen.making.contents import provenance
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
+from pdegen.generation.recipe_arrays import provenance
 from pdegen.recipe import load_recipe
 from pdegen.store.layout import Layout
 from pdegen.store.variables import Coordinate, Variable

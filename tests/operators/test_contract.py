@@ -16,7 +16,7 @@ from operators.training.checkpoint import load_checkpoint, saving_checkpoint
 from operators.training.recording import Watch
 from operators.transforms import Normalizer, Predictor
 from pdegen.schema import SchemaError
-from pipelines.declared.models import MODELS, parse_model
+from pipelines.config.models import MODELS, parse_model
 from tests.operators.cases import (
     ALL,
     CASES,

@@ -10,7 +10,7 @@ from operators.base import check_domain, check_input
 from operators.models.deeponet import DeepONet
 from operators.models.pit import PiT
 from pdegen.domains import Box, Cloud, Curvilinear, NodalGrid, PeriodicGrid
-from pipelines.declared.models import parse_model
+from pipelines.config.models import parse_model
 from tests.operators.cases import ALL, CASES, QUICK
 
 # no axis is as long as another; sensors of DeepONet, 16 or 12 along each, are among the points

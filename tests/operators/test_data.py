@@ -9,7 +9,7 @@ import zarr
 from operators.data import DataError, allowed_resolutions, averaging_weights, read_pairs
 from operators.data.variables import StoredVariable
 from pdegen.domains import CellGrid, NodalGrid
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from tests.two_inputs import two_input_store
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.declared.models import MODELS
+from pipelines.config.models import MODELS
 
 LINES = (Path(__file__).parents[2] / "docs" / "operators.md").read_text("utf-8").splitlines()
 

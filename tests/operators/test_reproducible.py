@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipelines.declared.models import MODELS
+from pipelines.config.models import MODELS
 from tests.operators.cases import ALL, CASES, FIRST, functions, made, points
 from tests.operators.cuda_rules import autocast_of_cuda, in_half
 

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from pipelines.declared.models import MODELS, parse_model
+from pipelines.config.models import MODELS, parse_model
 from tests.operators.cases import CASES, DIMS, points
 
 TABLE = tomllib.loads((Path(__file__).parent / "presets.toml").read_text(encoding="utf-8"))

@@ -5,9 +5,9 @@ import shutil
 import numpy as np
 import pytest
 
-from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.importing import import_files
-from pdegen.making.generate import generate
+from pdegen.formats.declaration import Declaration
+from pdegen.formats.importing import import_files
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import Store
 from tests.s3 import served

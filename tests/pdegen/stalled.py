@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from pdegen.making.generate import generate
-from pdegen.making.job import RecipeJob
+from pdegen.generation.generate import generate
+from pdegen.generation.job import RecipeJob
 from pdegen.recipe import load_recipe
 from tests.pdegen.conftest import SMALL
 

@@ -13,8 +13,8 @@ from pdegen.equations.airfoil.problem import UniformDesign, stated_error
 from pdegen.equations.airfoil.solver import Airfoil, Euler, coarser, moved
 from pdegen.equations.airfoil.stream import FarStream
 from pdegen.equations.base import SampleError
-from pdegen.making.generate import generate
-from pdegen.making.job import RecipeJob
+from pdegen.generation.generate import generate
+from pdegen.generation.job import RecipeJob
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError

@@ -7,9 +7,9 @@ from pathlib import Path
 import mlcroissant
 import pytest
 
-from pdegen.foreign.exporting import export
-from pdegen.making.derived import add_noise, at_levels
-from pdegen.making.generate import generate
+from pdegen.formats.exporting import export
+from pdegen.generation.derived import add_noise, at_levels
+from pdegen.generation.generate import generate
 from pdegen.markdown import escaped
 from pdegen.store.card import CARD, CROISSANT
 from pdegen.store.reading import Store

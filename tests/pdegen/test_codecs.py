@@ -10,9 +10,9 @@ import pytest
 import zarr
 
 from operators.data import DataError, open_pairs
-from pdegen.making.generate import generate
-from pdegen.making.repair import repair
-from pdegen.making.verify import verify
+from pdegen.generation.generate import generate
+from pdegen.generation.repair import repair
+from pdegen.generation.verify import verify
 from pdegen.recipe import Recipe
 from pdegen.store.reading import Store, StoreError
 

@@ -6,7 +6,7 @@ import pytest
 from pdegen.domains import CellGrid
 from pdegen.equations.base import SampleError
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
@@ -106,7 +106,7 @@ def test_bits_do_not_depend_on_workers_or_shards(
 
 
 def test_goes_on_where_it_was_interrupted(small, store, tmp_path, monkeypatch):
-    from pdegen.making import job as module
+    from pdegen.generation import job as module
 
     compute = module.compute
 

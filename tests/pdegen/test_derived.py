@@ -8,12 +8,12 @@ import pytest
 import xarray as xr
 
 from pdegen.equations.base import SampleError
-from pdegen.making.derived import NoiseJob, add_noise, at_levels
-from pdegen.making.generate import generate
-from pdegen.making.verify import verify
+from pdegen.generation.derived import NoiseJob, add_noise, at_levels
+from pdegen.generation.generate import generate
+from pdegen.generation.verify import verify
 from pdegen.recipe import load_recipe
 from pdegen.sampling.noise import SensorNoise, pointwise_deviation
-from pdegen.sampling.noise_declared import Noise
+from pdegen.sampling.noise_kinds import Noise
 from pdegen.schema import SchemaError
 from pdegen.store.checking import missing
 from pdegen.store.reading import Store, StoreError, open_sealed

@@ -8,8 +8,8 @@ from pdegen.domains import CellGrid, NodalGrid, PeriodicGrid
 from pdegen.equations.base import SampleError
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.making.generate import generate
-from pdegen.making.verify import verify
+from pdegen.generation.generate import generate
+from pdegen.generation.verify import verify
 from pdegen.numerics import device
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe, recipe_names

@@ -11,7 +11,7 @@ import pytest
 import zarr
 from pydantic import TypeAdapter
 
-from pdegen.making.contents import layout
+from pdegen.generation.recipe_arrays import layout
 from pdegen.recipe import Recipe
 from pdegen.store.arrays import Array, Metadata
 from pdegen.store.checking import inspect

@@ -12,10 +12,10 @@ from threadpoolctl import threadpool_info
 
 import pdegen
 from pdegen.equations.base import SampleError
-from pdegen.making.engines import pool
-from pdegen.making.generate import Progress, generate
-from pdegen.making.pools import EngineError, WorkerLostError
-from pdegen.making.slurm import slurm_script
+from pdegen.generation.engines import pool
+from pdegen.generation.generate import Progress, generate
+from pdegen.generation.pools import EngineError, WorkerLostError
+from pdegen.generation.slurm import slurm_script
 from tests.pdegen.conftest import SMALL
 from tests.stores import objects_of
 
@@ -130,7 +130,7 @@ def test_memory_does_not_grow_with_the_dataset(small, tmp_path):
         )
         code = (
             "import resource, sys\n"
-            "from pdegen.making.generate import generate\n"
+            "from pdegen.generation.generate import generate\n"
             "from pdegen.recipe import Recipe\n"
             "recipe = Recipe.model_validate_json(sys.argv[1])\n"
             "generate(recipe, sys.argv[2], workers=2)\n"
@@ -217,7 +217,7 @@ def pools_in_a_task(_):
 
 def test_libraries_that_a_task_imports_run_on_one_thread():
     code = (
-        "from pdegen.making.engines import pool\n"
+        "from pdegen.generation.engines import pool\n"
         "from tests.pdegen.test_engines import pools_in_a_task\n"
         "with pool('threads', 1) as threads:\n"
         "    print(list(threads.run(pools_in_a_task, [0])))\n"

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from operators.data import DataError, open_pairs, read_pairs
-from pdegen.making import repair as repairing
-from pdegen.making.generate import generate
-from pdegen.making.job import RecipeJob
-from pdegen.making.place import found
-from pdegen.making.repair import repair
+from pdegen.generation import repair as repairing
+from pdegen.generation.existing import found
+from pdegen.generation.generate import generate
+from pdegen.generation.job import RecipeJob
+from pdegen.generation.repair import repair
 from pdegen.store import lock
 from pdegen.store.format import BEGUN
 from pdegen.store.lock import LockedError

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pdegen.checks.follows import Evolved, Follows
+from pdegen.checks.law import Law
 from pdegen.domains import PeriodicGrid
-from pdegen.law.check import Law
-from pdegen.law.follows import Evolved, Follows
 from pdegen.numerics.torus import Torus
 from tests.pdegen.test_law import findings
 from tests.pdegen.test_manipulated import problem, stored

@@ -9,11 +9,11 @@ import zarr
 
 from pdegen.equations.base import SampleError
 from pdegen.equations.burgers.solver import ColeHopf, Solution
-from pdegen.making import engines
-from pdegen.making import job as jobs
-from pdegen.making.generate import Progress, generate
-from pdegen.making.job import RecipeJob
-from pdegen.making.pools import EngineError
+from pdegen.generation import engines
+from pdegen.generation import job as jobs
+from pdegen.generation.generate import Progress, generate
+from pdegen.generation.job import RecipeJob
+from pdegen.generation.pools import EngineError
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.store.checking import missing

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from pdegen.generation.recipe_arrays import layout
 from pdegen.headline import HeadlineError, headline, keys_of
-from pdegen.making.contents import layout
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.shipped import recipe_names

@@ -6,9 +6,9 @@ import pytest
 
 from pdegen.equations.base import SampleError
 from pdegen.equations.darcy.problem import Darcy
-from pdegen.making.engines import pool
-from pdegen.making.generate import generate
-from pdegen.making.measured import key, label_error, measured, table
+from pdegen.generation.engines import pool
+from pdegen.generation.generate import generate
+from pdegen.generation.measurements import key, label_error, measured, table
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe, recipe_folder, recipe_names
 
@@ -35,7 +35,7 @@ def objects(folder):
 def test_the_table_changes_no_byte(tmp_path, monkeypatch):
     recipe = load_recipe("darcy-quick").with_overrides({"samples": 5})
     generate(recipe, str(tmp_path / "known"))
-    monkeypatch.setattr("pdegen.making.measured.table", dict)
+    monkeypatch.setattr("pdegen.generation.measurements.table", dict)
     generate(recipe, str(tmp_path / "measured"))
     assert objects(tmp_path / "known") == objects(tmp_path / "measured")
 

@@ -14,15 +14,15 @@ import xarray as xr
 import zarr
 
 from operators.data import DataError, read_pairs
-from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.exporting import export
-from pdegen.foreign.importing import import_files
-from pdegen.making.contents import layout
-from pdegen.making.derived import add_noise, at_levels
-from pdegen.making.generate import generate
-from pdegen.making.job import RecipeJob
-from pdegen.making.repair import repair
-from pdegen.making.verify import verify
+from pdegen.formats.declaration import Declaration
+from pdegen.formats.exporting import export
+from pdegen.formats.importing import import_files
+from pdegen.generation.derived import add_noise, at_levels
+from pdegen.generation.generate import generate
+from pdegen.generation.job import RecipeJob
+from pdegen.generation.recipe_arrays import layout
+from pdegen.generation.repair import repair
+from pdegen.generation.verify import verify
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.store.arrays import MetadataError
 from pdegen.store.description import parse

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pdegen.checks.gaussian import GaussianLaw
+from pdegen.checks.law import SIGNIFICANCE, Bound, Check, Distinct, Law, Statistic
+from pdegen.checks.modes import periodic_modes, square_modes
+from pdegen.checks.two_phase import TwoPhaseLaw
 from pdegen.domains import CellGrid, PeriodicGrid
 from pdegen.equations.burgers.law import _Physics
 from pdegen.equations.darcy.law import Solved, darcy_law
-from pdegen.law.check import SIGNIFICANCE, Bound, Check, Distinct, Law, Statistic
-from pdegen.law.gaussian import GaussianLaw
-from pdegen.law.modes import periodic_modes, square_modes
-from pdegen.law.two_phase import TwoPhaseLaw
 from pdegen.recipe import load_recipe
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField

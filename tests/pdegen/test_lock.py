@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pdegen.making.generate import generate
-from pdegen.making.job import RecipeJob
+from pdegen.generation.generate import generate
+from pdegen.generation.job import RecipeJob
 from pdegen.store import lock
 from pdegen.store.lock import KEY, RENEWED, Holder, LockedError, check, locked
 from pdegen.store.objects import Objects

@@ -3,9 +3,9 @@ after an interruption."""
 
 import pytest
 
-from pdegen.making.generate import generate
-from pdegen.making.job import RecipeJob
-from pdegen.making.verify import verify
+from pdegen.generation.generate import generate
+from pdegen.generation.job import RecipeJob
+from pdegen.generation.verify import verify
 from pdegen.recipe import load_recipe
 from tests.pdegen.conftest import MESHES
 from tests.stores import interrupted, objects_of

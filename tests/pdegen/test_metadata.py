@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pdegen.making.verify import verify
+from pdegen.generation.verify import verify
 from pdegen.store.reading import Store, StoreError
 
 
@@ -252,7 +252,7 @@ def test_what_is_no_metadata_is_refused(store, data):
 DESCRIPTIONS = ["zarr.json", "seal.json", "records/000000.json", "u/c/0/0", "x/c/0", "u/zarr.json"]
 VERIFIED = """
 import resource, sys
-from pdegen.making.verify import verify
+from pdegen.generation.verify import verify
 from pdegen.store.reading import StoreError
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 for url in sys.argv[1:]:

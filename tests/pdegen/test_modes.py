@@ -6,8 +6,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from pdegen.checks.modes import periodic_modes, square_modes, torus_modes
 from pdegen.domains import CellGrid, PeriodicGrid
-from pdegen.law.modes import periodic_modes, square_modes, torus_modes
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
 from pdegen.sampling.torus import TorusGaussianField
 

@@ -17,7 +17,7 @@ from pdegen.sampling.noise import (
     SNRNoise,
     pointwise_deviation,
 )
-from pdegen.sampling.noise_declared import Noise
+from pdegen.sampling.noise_kinds import Noise
 from pdegen.schema import SchemaError
 
 pytestmark = pytest.mark.usefixtures("shapes")

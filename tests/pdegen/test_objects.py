@@ -4,7 +4,7 @@ from contextlib import nullcontext
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.store import disk
 from pdegen.store.lock import LockedError
 from pdegen.store.objects import Objects, TooLargeError, UrlError

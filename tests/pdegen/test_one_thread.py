@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from pdegen.making.derived import add_noise, at_levels
-from pdegen.making.generate import generate
-from pdegen.making.job import RecipeJob
-from pdegen.making.repair import repair
-from pdegen.making.verify import verify
+from pdegen.generation.derived import add_noise, at_levels
+from pdegen.generation.generate import generate
+from pdegen.generation.job import RecipeJob
+from pdegen.generation.repair import repair
+from pdegen.generation.verify import verify
 from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import load_recipe
 from pdegen.sampling.noise import CorrelatedNoise, NoiseModel

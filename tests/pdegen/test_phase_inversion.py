@@ -114,7 +114,7 @@ def test_an_estimated_level_does_as_well_as_a_known_one(methods, samples, deviat
 def test_a_method_says_whether_it_is_told_the_level(methods, samples, name, deviation):
     data, invert = noisy(samples[1][100:101], 0.05, deviation)[0], methods[name].with_weight(0.3)
     once, thrice = (invert(data, told * deviation).a for told in (0.05, 0.15))
-    assert (not np.array_equal(once, thrice)) == methods[name].told
+    assert (not np.array_equal(once, thrice)) == methods[name].takes_level
 
 
 def test_steps_end_where_the_data_fit(samples, levels, deviation):

@@ -13,8 +13,8 @@ import xarray as xr
 from s3fs import S3FileSystem
 
 from operators.data import read_pairs
-from pdegen.making.derived import add_noise, at_levels
-from pdegen.making.generate import generate
+from pdegen.generation.derived import add_noise, at_levels
+from pdegen.generation.generate import generate
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Store
 from tests.pdegen.conftest import SMALL

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from operators.data import read_pairs
-from pdegen.making.generate import generate
-from pdegen.making.job import RecipeJob
-from pdegen.making.repair import repair
+from pdegen.generation.generate import generate
+from pdegen.generation.job import RecipeJob
+from pdegen.generation.repair import repair
 from pdegen.store.lock import LockedError, locked
 from pdegen.store.objects import Objects, UrlError
 from tests.daemons import moto

@@ -13,10 +13,10 @@ import pytest
 
 from pdegen import software
 from pdegen.equations.darcy.fenicsx import client
-from pdegen.making import log
-from pdegen.making.generate import generate
-from pdegen.making.job import RecipeJob
-from pdegen.making.log import logged, runs
+from pdegen.generation import log
+from pdegen.generation.generate import generate
+from pdegen.generation.job import RecipeJob
+from pdegen.generation.log import logged, runs
 from pdegen.recipe import load_recipe
 from pdegen.shipped import recipe_names
 from pdegen.store.objects import Objects

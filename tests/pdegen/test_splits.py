@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from operators.data import DataError, open_pairs
-from pdegen.making.contents import layout
-from pdegen.making.verify import verify
+from pdegen.generation.recipe_arrays import layout
+from pdegen.generation.verify import verify
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, StoreError, seal_in
 from pdegen.store.record import Record, Seal

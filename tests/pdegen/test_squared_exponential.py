@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pdegen.law.modes import circle_modes
+from pdegen.checks.modes import circle_modes
 from pdegen.sampling.squared_exponential import (
     SquaredExponentialField,
     antiderivative,

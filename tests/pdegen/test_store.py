@@ -8,8 +8,8 @@ import pytest
 import xarray as xr
 import zarr
 
-from pdegen.making.contents import compute, layout
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
+from pdegen.generation.recipe_arrays import compute, layout
 from pdegen.recipe import load_recipe
 from pdegen.store.checking import missing
 from pdegen.store.objects import Objects

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from pdegen.checks.gaussian import GaussianLaw
+from pdegen.checks.law import Law
+from pdegen.checks.modes import torus_modes
 from pdegen.domains import PeriodicGrid
-from pdegen.law.check import Law
-from pdegen.law.gaussian import GaussianLaw
-from pdegen.law.modes import torus_modes
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.gaussian import NormalStream
 from pdegen.sampling.torus import TorusGaussianField

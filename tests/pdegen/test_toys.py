@@ -5,8 +5,8 @@ import pytest
 import xarray as xr
 
 from pdegen.domains import Box, Cloud, Curvilinear
-from pdegen.making.generate import generate
-from pdegen.making.verify import verify
+from pdegen.generation.generate import generate
+from pdegen.generation.verify import verify
 from pdegen.schema import SchemaError
 from pdegen.store.layout import Layout
 from pdegen.store.variables import Variable, check_domain, function, positions

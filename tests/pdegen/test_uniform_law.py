@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pdegen.law.check import Law
-from pdegen.law.exact import massart
-from pdegen.law.uniform import UniformLaw
+from pdegen.checks.exact import massart
+from pdegen.checks.law import Law
+from pdegen.checks.uniform import UniformLaw
 from pdegen.sampling.uniform import placed, uniforms
 
 NAMES = ("first", "second", "third")

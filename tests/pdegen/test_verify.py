@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from pdegen.equations.base import SampleError
-from pdegen.making.derived import add_noise, at_levels
-from pdegen.making.generate import generate
-from pdegen.making.job import RecipeJob
-from pdegen.making.repair import repair
-from pdegen.making.verify import verify
+from pdegen.generation.derived import add_noise, at_levels
+from pdegen.generation.generate import generate
+from pdegen.generation.job import RecipeJob
+from pdegen.generation.repair import repair
+from pdegen.generation.verify import verify
 from pdegen.schema import SchemaError
 from pdegen.store.lock import LockedError, locked
 from pdegen.store.reading import StoreError

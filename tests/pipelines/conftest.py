@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from operators.data import Samples
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
-from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.comparison_report import write_comparison
 from pipelines.reports.report import write_report

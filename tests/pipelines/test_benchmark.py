@@ -11,12 +11,12 @@ import torch
 
 from operators.training.files import read_json, write_json
 from operators.training.fit import Stopped, TrainingError, read_history
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pipelines.declared.benchmark import Benchmark, Case, load_benchmark
-from pipelines.declared.entries import Profile
-from pipelines.declared.shipped import names as shipped
+from pipelines.config.benchmark import Benchmark, Case, load_benchmark
+from pipelines.config.entries import Profile
+from pipelines.config.shipped import names as shipped
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.wording import scientific
 from pipelines.runs.evaluation import evaluate

@@ -7,7 +7,7 @@ import pytest
 
 from pdegen.schema import SchemaError
 from pipelines.cli.benchmarks import chosen
-from pipelines.declared.benchmark import load_benchmark
+from pipelines.config.benchmark import load_benchmark
 from tests.pipelines.command import quietly
 
 TOY = """

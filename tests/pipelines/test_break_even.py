@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from operators.training.files import read_json, read_lines, write_json, write_lines
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
-from pipelines.declared.benchmark import Benchmark
+from pipelines.config.benchmark import Benchmark
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.benchmark_table import line_of
 from pipelines.studies.benchmark import BenchmarkRun, row_case
-from pipelines.studies.logged import break_evens
+from pipelines.studies.break_even import break_evens
 from pipelines.studies.solver import Solve, SolverCost, _along, solver_cost
 from tests.pipelines.test_benchmark import CONTENT, CPU, SMALL
 

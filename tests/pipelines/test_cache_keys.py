@@ -6,11 +6,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
-from pipelines.declared.benchmark import Benchmark, Case
+from pipelines.config.benchmark import Benchmark, Case
 from pipelines.runs.predictions import experiment_key
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.runner import StudyTraining

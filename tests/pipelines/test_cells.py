@@ -17,7 +17,7 @@ import pytest
 from operators.training.files import held
 from operators.training.fit import Stopped
 from pipelines.studies.benchmark import BenchmarkRun
-from pipelines.studies.runner import How
+from pipelines.studies.runner import Execution
 from tests.pipelines.command import quietly
 from tests.pipelines.test_benchmark import CPU, declared
 from tests.pipelines.test_benchmark_command import write_toy
@@ -37,7 +37,7 @@ def errors(run):
 def test_what_another_process_makes_comes_last_and_is_read(benchmarked, tmp_path, monkeypatch):
     run = copied(benchmarked, tmp_path)
     (case, seed), *_ = (part for stage in run.stages() for part in stage)
-    place = run.place((case, seed))
+    place = run.row_path((case, seed))
     kept, made = place.read_bytes(), []
     for path in place.parent.iterdir():
         path.unlink()
@@ -68,7 +68,7 @@ def test_what_another_process_makes_comes_last_and_is_read(benchmarked, tmp_path
 
 def test_waiting_can_be_stopped(tmp_path):
     with held(tmp_path), pytest.raises(Stopped):
-        How(CPU, stop=lambda: True).waited(tmp_path)
+        Execution(CPU, stop=lambda: True).waited(tmp_path)
 
 
 def test_workers_of_a_scheduler_make_the_same_rows_and_measure_them(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from operators.nn import affine, fused
-from pipelines.declared.models import parse_model
+from pipelines.config.models import parse_model
 from pipelines.studies.cost import step_flops
 
 

@@ -19,7 +19,7 @@ from operators.training.fit import Stopped
 from pdegen.domains import Box
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
-from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.runs import data
 from pipelines.runs.baselines import MEAN, compared
 from pipelines.runs.checks import boundary_of

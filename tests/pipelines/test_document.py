@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from pdegen.owned import begin
+from pdegen.ownership import begin
 from pipelines.reports import latex
 from pipelines.reports.document import Formula, Picture, Report, Section, Table, html, markdown
 from pipelines.reports.figures import picture

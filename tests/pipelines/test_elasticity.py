@@ -11,12 +11,12 @@ from operators.api import load_model
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from operators.training.evaluate import predictions
-from pdegen.making.generate import generate
-from pdegen.making.verify import verify
+from pdegen.generation.generate import generate
+from pdegen.generation.verify import verify
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
-from pipelines.declared.experiment import Experiment
+from pipelines.config.experiment import Experiment
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.reproduction import toml

@@ -6,8 +6,8 @@ from operators.data import allowed_resolutions
 from operators.registry import build_operator
 from operators.training.soap import SOAP
 from pdegen.schema import SchemaError
-from pipelines.declared.experiment import load_experiment
-from pipelines.declared.shipped import names as shipped
+from pipelines.config.experiment import load_experiment
+from pipelines.config.shipped import names as shipped
 
 
 @pytest.mark.parametrize("name", shipped("experiment"))

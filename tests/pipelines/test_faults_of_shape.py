@@ -20,9 +20,9 @@ from operators.transforms import Predictor
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, open_sealed
-from pipelines.declared.experiment import Experiment
-from pipelines.declared.physics import domain_of
-from pipelines.declared.registry import Normalization
+from pipelines.config.experiment import Experiment
+from pipelines.config.physics import domain_of
+from pipelines.config.registry import Normalization
 from pipelines.reports.pictures import plot_store
 from pipelines.reports.report import write_report
 from pipelines.runs.baselines import MEAN, TRIVIAL

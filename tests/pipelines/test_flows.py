@@ -10,10 +10,10 @@ from safetensors.torch import load_file
 from operators.data import read_pairs
 from pdegen.equations.airfoil.grid import c_grid
 from pdegen.equations.airfoil.problem import Sections
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import open_sealed
-from pipelines.declared.experiment import load_experiment
+from pipelines.config.experiment import load_experiment
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.measures import NORMS

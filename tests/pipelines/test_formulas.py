@@ -11,7 +11,7 @@ from latex2mathml.converter import convert
 
 from operators.data import AtTime, Block, Map, Rollout
 from pdegen.recipe import load_recipe
-from pipelines.declared.registry import H1Loss, L1Loss, WeightedH1Loss
+from pipelines.config.registry import H1Loss, L1Loss, WeightedH1Loss
 from pipelines.reports.formulas import equation, learned, loss
 
 RECIPES = sorted(path.stem for path in Path("datasets").glob("*.toml"))

@@ -17,13 +17,13 @@ from operators.norms import relative_error
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from operators.transforms import Extent, Predictor
-from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.importing import import_files
-from pdegen.making.generate import generate
+from pdegen.formats.declaration import Declaration
+from pdegen.formats.importing import import_files
+from pdegen.generation.generate import generate
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
-from pipelines.declared.benchmark import Benchmark
-from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.config.benchmark import Benchmark
+from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.facts import facts
 from pipelines.reports.report import write_report
@@ -36,7 +36,7 @@ from pipelines.runs.score import Score
 from pipelines.runs.training import train
 from pipelines.studies.benchmark import BenchmarkRun
 from tests.once import once
-from tests.pdegen.foreign.files import mat73
+from tests.pdegen.formats.files import mat73
 from tests.pipelines.conftest import CPU, in_memory
 
 TIMES = [0.5 * k for k in range(1, 7)]

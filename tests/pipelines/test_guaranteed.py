@@ -6,7 +6,7 @@ import xarray as xr
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.error_bound import ErrorBound
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import Store
 from pipelines.runs import predict

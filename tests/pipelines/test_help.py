@@ -7,15 +7,15 @@ import pytest
 import typer
 
 from pdegen.recipe import load_recipe, recipe_names
-from pdegen.sampling.noise_declared import KINDS, NoiseKind
+from pdegen.sampling.noise_kinds import KINDS, NoiseKind
 from pdegen.store.reading import Store
 from pipelines.cli import completion
 from pipelines.cli.benchmarks import chosen
 from pipelines.cli.common import EXAMPLES, FEW, app, parsed
-from pipelines.declared.benchmark import load_benchmark
-from pipelines.declared.experiment import load_experiment
-from pipelines.declared.settable import settable
-from pipelines.declared.shipped import names
+from pipelines.config.benchmark import load_benchmark
+from pipelines.config.experiment import load_experiment
+from pipelines.config.overridable import settable
+from pipelines.config.shipped import names
 from tests.pipelines.command import SMALL
 from tests.stores import faults
 

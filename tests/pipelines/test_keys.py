@@ -9,12 +9,12 @@ from pydantic import AfterValidator, Field
 from pdegen.equations.base import Problem
 from pdegen.recipe import Recipe, load_recipe, recipe_names
 from pdegen.schema import Count, Positive, SchemaError, Strict, models_in
-from pipelines.declared.benchmark import Benchmark, load_benchmark
-from pipelines.declared.entries import Profile
-from pipelines.declared.experiment import Experiment, load_experiment
-from pipelines.declared.keys import keys_of, meanings
-from pipelines.declared.models import Model
-from pipelines.declared.settable import of_experiment, of_recipe, settable
+from pipelines.config.benchmark import Benchmark, load_benchmark
+from pipelines.config.entries import Profile
+from pipelines.config.experiment import Experiment, load_experiment
+from pipelines.config.keys import keys_of, meanings
+from pipelines.config.models import Model
+from pipelines.config.overridable import of_experiment, of_recipe, settable
 
 
 def named(keys, name):

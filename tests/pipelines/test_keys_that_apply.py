@@ -13,12 +13,12 @@ import torch
 
 from operators.data import DataError, TaskError
 from pdegen.domains import Box, Curvilinear
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pipelines.declared.benchmark import Benchmark
-from pipelines.declared.experiment import Experiment
-from pipelines.declared.keys import keys_of
+from pipelines.config.benchmark import Benchmark
+from pipelines.config.experiment import Experiment
+from pipelines.config.keys import keys_of
 from pipelines.runs.checks import check_applies, check_symmetries
 from pipelines.runs.data import Source
 from pipelines.runs.predictions import experiment_key

@@ -13,10 +13,10 @@ import torch
 from operators.data import read_pairs
 from operators.training.evaluate import errors_of
 from operators.training.files import read_json
-from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.importing import import_files
-from pipelines.declared.benchmark import Benchmark
-from pipelines.declared.experiment import load_experiment
+from pdegen.formats.declaration import Declaration
+from pdegen.formats.importing import import_files
+from pipelines.config.benchmark import Benchmark
+from pipelines.config.experiment import load_experiment
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.comparison_report import write_comparison
 from pipelines.reports.report import write_report

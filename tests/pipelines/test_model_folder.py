@@ -15,7 +15,7 @@ import yaml
 import operators
 from operators import CheckpointError
 from operators.training.files import read_json
-from pdegen.foreign.arrays import ForeignError
+from pdegen.formats.arrays import ForeignError
 from pipelines.runs import model_folder
 from pipelines.runs.finished import read_result
 from pipelines.runs.folder import RunError

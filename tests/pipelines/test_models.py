@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from pdegen.schema import SchemaError
-from pipelines.declared import models
-from pipelines.declared.experiment import load_experiment
-from pipelines.declared.models import MODELS, parse_model
+from pipelines.config import models
+from pipelines.config.experiment import load_experiment
+from pipelines.config.models import MODELS, parse_model
 
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/my_operator.py"
 

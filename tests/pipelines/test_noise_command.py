@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pdegen.making import derived
+from pdegen.generation import derived
 from pdegen.store.reading import Store
 from tests.pipelines.command import everything
 

@@ -12,7 +12,7 @@ import xarray as xr
 
 from operators.data import Resident, Streamed
 from pdegen.schema import SchemaError
-from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate, evaluate_run
 from pipelines.runs.predict import predict
@@ -45,7 +45,7 @@ def plain(experiment: Experiment) -> Experiment:
     return experiment.with_overrides({"noise.level": 0.0})
 
 
-def told(a: torch.Tensor) -> torch.Tensor:
+def assumed_level(a: torch.Tensor) -> torch.Tensor:
     """What each sample says of its level, which all its points say."""
     level = a[..., 1]
     assert torch.equal(level, level[:, :1, :1].expand_as(level))
@@ -66,7 +66,7 @@ def test_each_sample_is_told_the_level_of_its_noise(experiment, shards, reading)
     seen = list[float]()
     for epoch in (0, 1):
         for target, a in by_target(pairs.batches(0, epoch, 4)).items():
-            s = float(told(a[None])[0])
+            s = float(assumed_level(a[None])[0])
             noise = (a[..., 0] - clean[target][..., 0]).double() / sigma
             # of 169 normal numbers, to six deviations; float32 for the smallest levels
             assert float(noise.std()) == pytest.approx(0.1 * s**2, rel=6 / np.sqrt(338), abs=1e-5)
@@ -105,7 +105,7 @@ def test_tested_at_a_level_all_samples_have_and_know_it(experiment, shards, leve
     found = Source(shards, experiment, at=level).samples("test").resident().a
     alone = Source(shards, experiment.at_level(level)).samples("test").resident().a
     assert torch.equal(found[..., :1], alone)
-    np.testing.assert_allclose(told(found), np.sqrt(level / 0.1), rtol=1e-7)
+    np.testing.assert_allclose(assumed_level(found), np.sqrt(level / 0.1), rtol=1e-7)
 
 
 # training and commands
@@ -114,7 +114,9 @@ def test_tested_at_a_level_all_samples_have_and_know_it(experiment, shards, leve
 def test_a_checkpoint_is_told_the_level_that_is_asked_for(shards, trained):
     """The same data, another answer; what is true is told by default."""
     best = trained / "best.safetensors"
-    found = [evaluate(best, shards, CPU, level=0.05, told=level) for level in (None, 0.05, 0.1)]
+    found = [
+        evaluate(best, shards, CPU, level=0.05, assumed_level=level) for level in (None, 0.05, 0.1)
+    ]
     assert found[0].errors == found[1].errors
     assert found[0].errors != found[2].errors
     assert found[0].errors != evaluate(best, shards, CPU, level=0.01).errors
@@ -125,23 +127,23 @@ def test_predictions_take_the_level_and_say_what_was_told(shards, trained, tmp_p
         found = predict(trained / "best.safetensors", shards, tmp_path / name, CPU, **asked)
         return xr.open_zarr(found.out).load()
 
-    true, wrong = predicted("true", level=0.0), predicted("wrong", level=0.0, told=0.1)
-    again, as_trained = predicted("again", level=0.0, told=0.0), predicted("trained")
+    true, wrong = predicted("true", level=0.0), predicted("wrong", level=0.0, assumed_level=0.1)
+    again, as_trained = predicted("again", level=0.0, assumed_level=0.0), predicted("trained")
     assert np.isfinite(true.a).all()
     assert not np.array_equal(true.a, wrong.a)
     assert np.array_equal(true.a, again.a)
     assert as_trained.attrs["noise"] == {"kind": "ensemble", "level": [0.0, 0.1], "seed": 0,
                                          "fresh": True}  # fmt: skip
-    assert "told" not in as_trained.attrs
-    assert (wrong.attrs["noise"]["level"], wrong.attrs["told"]) == (0.0, 0.1)
+    assert "assumed_level" not in as_trained.attrs
+    assert (wrong.attrs["noise"]["level"], wrong.attrs["assumed_level"]) == (0.0, 0.1)
     assert wrong.attrs["experiment"]["noise"]["level"] == [0.0, 0.1]
 
 
 def test_scores_say_their_noise_and_what_was_told(shards, trained, pdegen):
     outcome = pdegen("evaluate", trained / "best.safetensors", "--data", shards, "--noise", "0.05",
-                     "--told", "0.1", "--out", "scores.json")  # fmt: skip
+                     "--assumed-level", "0.1", "--out", "scores.json")  # fmt: skip
     kept = json.loads(Path("scores.json").read_text())
-    assert (outcome.status, kept["noise"], kept["told"]) == (0, 0.05, 0.1)
+    assert (outcome.status, kept["noise"], kept["assumed_level"]) == (0, 0.05, 0.1)
 
 
 def test_the_state_that_is_held_has_no_level(store, tmp_path):
@@ -182,9 +184,13 @@ def test_impossible_declarations_are_refused(experiment, changes, message):
 
 
 def test_an_operator_that_is_not_told_refuses_to_be(experiment, shards, trained, tmp_path):
-    with pytest.raises(SchemaError, match=r"told 0.1: .* takes no noise level as an input"):
-        Source(shards, plain(experiment), told=0.1)
-    with pytest.raises(SchemaError, match=r"the level that is told is finite and >= 0, got -1"):
-        evaluate(trained / "best.safetensors", shards, CPU, told=-1.0)
+    with pytest.raises(
+        SchemaError, match=r"assumed level 0.1: .* takes no noise level as an input"
+    ):
+        Source(shards, plain(experiment), assumed_level=0.1)
+    with pytest.raises(
+        SchemaError, match=r"the assumed noise level must be finite and >= 0, got -1"
+    ):
+        evaluate(trained / "best.safetensors", shards, CPU, assumed_level=-1.0)
     with pytest.raises(SchemaError, match=r"the level of ensemble noise is not negative, got -1"):
         evaluate(trained / "best.safetensors", shards, CPU, level=-1.0)

@@ -8,11 +8,14 @@ import torch
 from operators.training.files import write, write_json
 from pipelines.reports.document import Report
 from pipelines.runs.comparison import COMPARISON
-from pipelines.runs.folder import Holding, RunError
+from pipelines.runs.folder import FolderClaim, RunError
 from pipelines.runs.training import train
 from tests.pipelines.test_run_files import experiment, files_in
 
-HELD = [COMPARISON, *(Holding(word, f"{word}.json") for word in ("study", "profile", "benchmark"))]
+HELD = [
+    COMPARISON,
+    *(FolderClaim(word, f"{word}.json") for word in ("study", "profile", "benchmark")),
+]
 EACH = pytest.mark.parametrize("holding", HELD, ids=lambda holding: holding.word)
 
 
@@ -61,7 +64,7 @@ def test_a_run_with_files_of_others_is_not_replaced(copy, store):
 
 
 def test_a_report_replaces_no_file_of_others(tmp_path):
-    Holding("study", "study.json").claim(tmp_path, {})
+    FolderClaim("study", "study.json").claim(tmp_path, {})
     for name in ("pictures", "tables"):
         (tmp_path / name).mkdir()
     mine = [tmp_path / "pictures/mine.svg", tmp_path / "tables/mine.csv", tmp_path / "report.md"]

@@ -9,7 +9,7 @@ import pytest
 from pdegen.equations import registry
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
-from pipelines.declared.experiment import Experiment
+from pipelines.config.experiment import Experiment
 from tests.pipelines.command import quietly
 from tests.stores import objects_of
 

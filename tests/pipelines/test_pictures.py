@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from operators.data import Channel
 from pdegen.domains import Box
-from pdegen.making.derived import add_noise, at_levels
+from pdegen.generation.derived import add_noise, at_levels
 from pdegen.schema import SchemaError
 from pdegen.store.reading import StoreError, open_sealed
 from pipelines.reports import charts, fields, figures, pictures, samples

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from operators.data import Map, Samples
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
-from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.reports import bodies, facts
 from pipelines.reports.pictures import functions, plot_store
 from pipelines.reports.report import write_report

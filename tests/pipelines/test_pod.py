@@ -10,7 +10,7 @@ from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from operators.training.fit import Stopped
 from pdegen.schema import SchemaError
-from pipelines.declared.experiment import load_experiment
+from pipelines.config.experiment import load_experiment
 from pipelines.runs.evaluation import evaluate
 from pipelines.runs.training import train
 from tests.pipelines.conftest import SMALL

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from pipelines.declared.entries import Profile
+from pipelines.config.entries import Profile
 from pipelines.studies import profile as profile_module
 from pipelines.studies.cost import Cost
 from pipelines.studies.profile import ProfileRun

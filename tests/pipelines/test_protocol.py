@@ -12,7 +12,7 @@ import xarray as xr
 
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
-from pipelines.declared.experiment import load_experiment
+from pipelines.config.experiment import load_experiment
 from pipelines.runs.evaluation import evaluate
 from pipelines.runs.score import Score
 from pipelines.runs.training import train

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from operators.models.galerkin import GalerkinTransformer
-from pipelines.declared.benchmark import load_benchmark
-from pipelines.declared.experiment import load_experiment
-from pipelines.declared.models import parse_model
-from pipelines.declared.shipped import names as shipped
+from pipelines.config.benchmark import load_benchmark
+from pipelines.config.experiment import load_experiment
+from pipelines.config.models import parse_model
+from pipelines.config.shipped import names as shipped
 
 # S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021
 TABLE_2A = """                512    2048   8192

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.declared.benchmark import Benchmark, Case, load_benchmark
-from pipelines.declared.experiment import Experiment, load_experiment
-from pipelines.declared.shipped import file_of, names
+from pipelines.config.benchmark import Benchmark, Case, load_benchmark
+from pipelines.config.experiment import Experiment, load_experiment
+from pipelines.config.shipped import file_of, names
 
 
 def of(row, **changes):

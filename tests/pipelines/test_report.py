@@ -17,7 +17,7 @@ from operators.training.files import read_json, write_json
 from pdegen.schema import parse_override
 from pdegen.software import processor
 from pdegen.store.reading import open_sealed
-from pipelines.declared.experiment import load_experiment
+from pipelines.config.experiment import load_experiment
 from pipelines.reports.report import write_report
 from pipelines.reports.wording import scientific
 from pipelines.runs.finished import ReportError

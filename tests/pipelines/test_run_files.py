@@ -20,7 +20,7 @@ import torch
 
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint, saving_checkpoint
-from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.folder import RunError
 from pipelines.runs.training import train, train_part

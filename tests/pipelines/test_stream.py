@@ -17,10 +17,10 @@ from operators.data import Batch, Samples, read_pairs
 from operators.training.fit import Stopped
 from pdegen.equations.base import SampleError
 from pdegen.equations.burgers.problem import Burgers
-from pdegen.making.contents import compute
+from pdegen.generation.recipe_arrays import compute
 from pdegen.numerics.failure import SolveError
 from pdegen.schema import SchemaError
-from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.runs.data import Source
 from pipelines.runs.predictions import experiment_key
 from pipelines.runs.stream import SolvedAhead, first_number, solved_pairs

@@ -13,7 +13,7 @@ from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from operators.training.fit import Stopped, read_history
 from pdegen.schema import SchemaError
-from pipelines.declared.experiment import Experiment
+from pipelines.config.experiment import Experiment
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate, evaluate_run
 from pipelines.runs.stream import SolvedAhead

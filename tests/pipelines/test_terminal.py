@@ -65,7 +65,7 @@ def test_errors_are_shown(pdegen, monkeypatch, debug):
     def fail(*arguments, **options):
         raise SampleError(3, HOSTILE)
 
-    monkeypatch.setattr("pdegen.making.generate.generate", fail)
+    monkeypatch.setattr("pdegen.generation.generate.generate", fail)
     outcome = pdegen("generate", "burgers-quick", *SMALL, "--out", "store.zarr", *debug)
     assert outcome.status == 1
     assert r"\x1b[2J" in plain(outcome)

@@ -17,9 +17,9 @@ import pytest
 from operators.training import fit as fitting
 from operators.training.files import read_json
 from operators.training.fit import read_history
-from pipelines.declared.experiment import load_experiment
+from pipelines.config.experiment import load_experiment
 from pipelines.runs import training as runs
-from pipelines.runs.tracked import track_results
+from pipelines.runs.run_tracking import track_results
 from pipelines.tracking import mlflow
 from pipelines.tracking.following import trackers
 from pipelines.tracking.tensorboard import event_files

@@ -11,7 +11,7 @@ import pytest
 
 from operators.training.ranks import Ranks
 from pdegen.schema import SchemaError
-from pipelines.declared.experiment import load_experiment
+from pipelines.config.experiment import load_experiment
 from pipelines.runs.training import train
 from tests.pipelines.command import history
 from tests.pipelines.conftest import CPU, SMALL

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.declared.experiment import load_experiment
+from pipelines.config.experiment import load_experiment
 from tests.two_inputs import two_input_store
 
 TINY = (

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from pdegen.schema import SchemaError
-from pipelines.declared.experiment import load_experiment
+from pipelines.config.experiment import load_experiment
 from pipelines.runs.folder import RunError
 from pipelines.runs.training import train
 from tests.pipelines.conftest import SMALL

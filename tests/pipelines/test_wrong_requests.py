@@ -333,7 +333,7 @@ def test_no_refusal_speaks_of_the_library_that_found_it(refused, tmp_path):
 
 
 def test_a_copy_that_cannot_be_is_the_fault_of_the_recipe(tmp_path):
-    from pdegen.making.generate import generate
+    from pdegen.generation.generate import generate
     from pdegen.recipe import load_recipe
 
     copy = load_recipe("burgers-quick").model_copy(update={"samples": 20})

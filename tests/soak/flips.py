@@ -187,7 +187,7 @@ class Left:
 
     def _noticed(self, place: Path, mended: bool) -> Iterator[Fault]:
         if self.work.check:
-            from pdegen.making.verify import verify
+            from pdegen.generation.verify import verify
 
             try:
                 if not verify(str(place)).faults:

@@ -153,7 +153,7 @@ def _still() -> None:
 
 def _without_exchange() -> None:
     """Names cannot be exchanged in one step, as on some file systems."""
-    from pdegen.foreign import replacing
+    from pdegen.formats import replacing
 
     replacing.exchanged = lambda a, b: False
 
@@ -170,7 +170,7 @@ def works(folder: Path, trained: bool = False) -> dict[str, Work]:
     Raises:
         AssertionError: If that cannot be made.
     """
-    from pdegen.foreign.exporting import FORMATS
+    from pdegen.formats.exporting import FORMATS
 
     generating = Work("generate", _BURGERS, ("verify",), (*_BURGERS, "--set", "seed=1"))
     parent, others, run = (folder / name for name in ("parent.zarr", "other.zarr", "run"))
@@ -219,9 +219,10 @@ def prepare() -> None:
     have ended are taken over after a second, and what fails is tried again at once."""
     for name in (
         "torch", "pipelines.cli", "pipelines.runs.training", "pipelines.reports.report",
-        "pipelines.reports.pictures", "pipelines.runs.data", "pdegen.making.generate",
-        "pdegen.making.derived", "pdegen.making.verify", "xarray", "pdegen.foreign.importing",
-        "pdegen.foreign.exporting", "pdegen.foreign.declaration", "operators.training.fit",
+        "pipelines.reports.pictures", "pipelines.runs.data", "pdegen.generation.generate",
+        "pdegen.generation.derived", "pdegen.generation.verify", "xarray",
+        "pdegen.formats.importing",
+        "pdegen.formats.exporting", "pdegen.formats.declaration", "operators.training.fit",
         "matplotlib.pyplot", "pdegen.equations.darcy.finite_volume", "distributed",
     ):  # fmt: skip
         importlib.import_module(name)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
+from pdegen.checks.gaussian import EPSILON
+from pdegen.checks.law import Bound, Distinct, Law, Values
+from pdegen.checks.uniform import UniformLaw
 from pdegen.domains import Curvilinear
 from pdegen.equations.airfoil.grid import BASE, WAKE, c_grid
 from pdegen.equations.airfoil.stream import FarStream
-from pdegen.law.check import Bound, Distinct, Law, Values
-from pdegen.law.gaussian import EPSILON
-from pdegen.law.uniform import UniformLaw
 
 _ROUNDING = 16 * EPSILON  # relative, of what is computed from a few rounded numbers
 _NAMES = tuple(f"d{k}" for k in range(2, 9))

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field
 
+from pdegen.checks.law import Law
 from pdegen.domains import Curvilinear
 from pdegen.equations.airfoil.grid import BASE, OUTWARD
 from pdegen.equations.airfoil.law import airfoil_law
@@ -16,7 +17,6 @@ from pdegen.equations.airfoil.stream import FarStream
 from pdegen.equations.base import Problem
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
-from pdegen.law.check import Law
 from pdegen.sampling.uniform import Finite, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Along, Drawing, Physics

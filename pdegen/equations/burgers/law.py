@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
+from pdegen.checks.follows import Evolved
+from pdegen.checks.gaussian import EPSILON, GaussianLaw
+from pdegen.checks.law import LEAST_ERROR, Bound, Distinct, Law, Values, worst_time
+from pdegen.checks.modes import periodic_modes
 from pdegen.domains import PeriodicGrid
-from pdegen.law.check import LEAST_ERROR, Bound, Distinct, Law, Values, worst_time
-from pdegen.law.follows import Evolved
-from pdegen.law.gaussian import EPSILON, GaussianLaw
-from pdegen.law.modes import periodic_modes
 from pdegen.numerics.etdrk import Symbol
 from pdegen.numerics.semilinear import Nonlinear
 from pdegen.numerics.spectral import antiderivative_symbol

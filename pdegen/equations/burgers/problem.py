@@ -10,6 +10,7 @@ from array_api_compat import array_namespace
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
+from pdegen.checks.law import Law
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem
 from pdegen.equations.burgers.law import burgers_law
@@ -18,7 +19,6 @@ from pdegen.equations.in_time import TimesFromStart, check_divides, check_steps,
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
-from pdegen.law.check import Law
 from pdegen.numerics.device import Array, first
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.spectral import interpolated

@@ -73,7 +73,7 @@ def inversions(
             (1.0, 0.3),
             of.level_estimated,
             missed=of.missed,
-            told=False,
+            takes_level=False,
         ),
     }
     if setting.seen is not None:  # differences of neighbours estimate the level

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from pdegen.checks.gaussian import EPSILON, GaussianLaw
+from pdegen.checks.law import Bound, Check, Distinct, Law, Values
+from pdegen.checks.modes import square_modes
+from pdegen.checks.two_phase import TwoPhaseLaw
 from pdegen.domains import CellGrid
-from pdegen.law.check import Bound, Check, Distinct, Law, Values
-from pdegen.law.gaussian import EPSILON, GaussianLaw
-from pdegen.law.modes import square_modes
-from pdegen.law.two_phase import TwoPhaseLaw
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import SquareGaussianField
 

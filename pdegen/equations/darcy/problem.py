@@ -11,6 +11,7 @@ from array_api_compat import array_namespace
 from jaxtyping import Float
 from pydantic import Field
 
+from pdegen.checks.law import Law
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem
 from pdegen.equations.darcy.fenicsx import client
@@ -20,7 +21,6 @@ from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.inverse.observation import Separable, averages, interpolation
 from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
-from pdegen.law.check import Law
 from pdegen.numerics.device import Array, first
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.coefficients import LogNormal, TwoPhase

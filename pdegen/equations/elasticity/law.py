@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from pdegen.checks.gaussian import EPSILON, GaussianLaw
+from pdegen.checks.law import LEAST_ERROR, Bound, Distinct, Law, Quantity, Values, in_blocks
+from pdegen.checks.modes import Modes
 from pdegen.equations.elasticity.element import GAUSS, shapes
 from pdegen.equations.elasticity.material import von_mises
 from pdegen.equations.elasticity.solver import Body, Sheet
 from pdegen.equations.elasticity.void import RandomVoid
-from pdegen.law.check import LEAST_ERROR, Bound, Distinct, Law, Quantity, Values, in_blocks
-from pdegen.law.gaussian import EPSILON, GaussianLaw
-from pdegen.law.modes import Modes
 from pdegen.numerics.failure import SolveError
 
 _RESIDUAL = 1e-8  # largest one that the solver accepts

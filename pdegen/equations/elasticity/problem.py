@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
+from pdegen.checks.law import Law
 from pdegen.domains import Cloud
 from pdegen.equations.base import Problem, check_error
 from pdegen.equations.elasticity.law import elasticity_law
@@ -18,7 +19,6 @@ from pdegen.equations.elasticity.solver import Body, Sheet, Solution
 from pdegen.equations.elasticity.void import RandomVoid
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
-from pdegen.law.check import Law
 from pdegen.schema import Count, NonNegative, Positive, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Variable, function, geometry, parameters, scalar

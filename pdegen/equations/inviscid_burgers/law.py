@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.law.check import Bound, Distinct, Law, Values, in_blocks, worst_time
-from pdegen.law.gaussian import EPSILON, GaussianLaw
-from pdegen.law.modes import circle_modes
+from pdegen.checks.gaussian import EPSILON, GaussianLaw
+from pdegen.checks.law import Bound, Distinct, Law, Values, in_blocks, worst_time
+from pdegen.checks.modes import circle_modes
 from pdegen.sampling.squared_exponential import (
     SquaredExponentialField,
     antiderivative,

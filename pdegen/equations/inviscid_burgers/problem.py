@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from pdegen.checks.law import Law
 from pdegen.domains import Box, CellGrid, PeriodicGrid
 from pdegen.equations.base import Problem
 from pdegen.equations.in_time import Times, of_times
 from pdegen.equations.inviscid_burgers.law import inviscid_burgers_law
 from pdegen.equations.registry import equation
-from pdegen.law.check import Law
 from pdegen.sampling.squared_exponential import SquaredExponentialField, averages
 from pdegen.schema import Coefficient, Count, Positive, Size, Strict, near
 from pdegen.store.format import Drawing, Physics

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
+from pdegen.checks.gaussian import EPSILON
+from pdegen.checks.law import Bound, Distinct, Law, Quantity, Values
+from pdegen.checks.uniform import UniformLaw
 from pdegen.equations.pipe.centre_line import CentreLine
 from pdegen.equations.pipe.flow import PipeFlow
 from pdegen.equations.pipe.solver import RATE, Pipe
-from pdegen.law.check import Bound, Distinct, Law, Quantity, Values
-from pdegen.law.gaussian import EPSILON
-from pdegen.law.uniform import UniformLaw
 
 _RESIDUAL, _LOST = 1e-8, 1e-9  # largest residual and weak divergence that the solver leaves
 # What the mesh of the points, with 16 elements, makes of a solution of a finer one.

@@ -9,6 +9,7 @@ from array_api_compat import array_namespace
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
+from pdegen.checks.law import Law
 from pdegen.domains import Curvilinear
 from pdegen.equations.base import Problem, check_error
 from pdegen.equations.latex import with_value
@@ -17,7 +18,6 @@ from pdegen.equations.pipe.flow import PipeFlow
 from pdegen.equations.pipe.law import pipe_law
 from pdegen.equations.pipe.solver import RATE, Pipe
 from pdegen.equations.registry import equation
-from pdegen.law.check import Law
 from pdegen.numerics.device import Array, constant, empty
 from pdegen.sampling.uniform import Range, placed, uniforms
 from pdegen.schema import Count, Strict

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
+from pdegen.checks.gaussian import EPSILON
+from pdegen.checks.law import LEAST_ERROR, Bound, Distinct, Law, Quantity, Values
+from pdegen.checks.uniform import UniformLaw
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.solver import Forging
-from pdegen.law.check import LEAST_ERROR, Bound, Distinct, Law, Quantity, Values
-from pdegen.law.gaussian import EPSILON
-from pdegen.law.uniform import UniformLaw
 
 Dies = Callable[[Float[np.ndarray, "batch points"]], Float[np.ndarray, "batch pieces 4"]]
 

@@ -8,13 +8,13 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
+from pdegen.checks.law import Law
 from pdegen.domains import Box, NodalGrid
 from pdegen.equations.base import Problem, check_error
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.law import MOST_ERROR, plasticity_law
 from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
 from pdegen.equations.registry import equation
-from pdegen.law.check import Law
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.uniform import Range, uniforms
 from pdegen.schema import Count, NonNegative, Strict, Tolerance

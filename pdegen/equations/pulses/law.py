@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.law.check import Bound, Distinct, Law, Values
-from pdegen.law.gaussian import EPSILON
-from pdegen.law.uniform import UniformLaw
+from pdegen.checks.gaussian import EPSILON
+from pdegen.checks.law import Bound, Distinct, Law, Values
+from pdegen.checks.uniform import UniformLaw
 
 # from z to height, width and centre, each of shape (batch,)
 Initial = Callable[[Float[np.ndarray, "batch 3"]], tuple[np.ndarray, np.ndarray, np.ndarray]]

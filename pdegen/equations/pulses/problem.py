@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import AfterValidator, Field, model_validator
 
+from pdegen.checks.law import Law
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem
 from pdegen.equations.in_time import Times, of_times
@@ -15,7 +16,6 @@ from pdegen.equations.latex import with_value
 from pdegen.equations.pulses.law import pulses_law
 from pdegen.equations.pulses.solver import Pulse, Transport
 from pdegen.equations.registry import equation
-from pdegen.law.check import Law
 from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics

@@ -12,10 +12,10 @@ import numpy as np
 from array_api_compat import array_namespace
 from pydantic import BeforeValidator
 
+from pdegen.checks.gaussian import GaussianLaw
+from pdegen.checks.modes import Modes, periodic_modes, torus_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.semilinear.solver import Numbers
-from pdegen.law.gaussian import GaussianLaw
-from pdegen.law.modes import Modes, periodic_modes, torus_modes
 from pdegen.numerics.device import Array, constant
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.gaussian import PeriodicGaussianField

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.polynomial import Polynomial
 
+from pdegen.checks.follows import Evolved
+from pdegen.checks.gaussian import EPSILON
+from pdegen.checks.law import LEAST_ERROR, Bound, Check, Distinct, Values
 from pdegen.equations.semilinear.solver import Numbers, Terms
-from pdegen.law.check import LEAST_ERROR, Bound, Check, Distinct, Values
-from pdegen.law.follows import Evolved
-from pdegen.law.gaussian import EPSILON
 from pdegen.numerics.torus import Torus
 
 Moments = Float[np.ndarray, "batch times components"]

@@ -12,6 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from pydantic import BeforeValidator, Field, model_validator
 
+from pdegen.checks.law import Law
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem
 from pdegen.equations.in_time import TimesFromStart, check_divides, check_steps
@@ -29,7 +30,6 @@ from pdegen.equations.semilinear.initial import (
 from pdegen.equations.semilinear.law import Evolution, solved_checks
 from pdegen.equations.semilinear.solver import Numbers, Terms
 from pdegen.equations.semilinear.written import latex, plain
-from pdegen.law.check import Law
 from pdegen.numerics.device import Array
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from pdegen.checks.gaussian import EPSILON
+from pdegen.checks.law import Bound, Distinct, Law, Values
+from pdegen.checks.uniform import UniformLaw
 from pdegen.domains import CellGrid
-from pdegen.law.check import Bound, Distinct, Law, Values
-from pdegen.law.gaussian import EPSILON
-from pdegen.law.uniform import UniformLaw
 
 _ROUNDING = 64 * EPSILON  # relative, of what is computed from three rounded numbers
 _PLATEAU = 4  # cells behind a shock that must be equal, for there to be a state behind it

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
+from pdegen.checks.law import Law
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem
 from pdegen.equations.in_time import Times, of_times
@@ -15,7 +16,6 @@ from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.equations.shock_tube.law import shock_tube_law
 from pdegen.equations.shock_tube.solver import Gas, ShockTube, State
-from pdegen.law.check import Law
 from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics

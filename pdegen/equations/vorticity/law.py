@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from pdegen.checks.follows import Evolved
+from pdegen.checks.gaussian import EPSILON, GaussianLaw
+from pdegen.checks.law import LEAST_ERROR, Bound, Distinct, Law, Values, worst_time
+from pdegen.checks.modes import torus_modes
 from pdegen.domains import PeriodicGrid
-from pdegen.law.check import LEAST_ERROR, Bound, Distinct, Law, Values, worst_time
-from pdegen.law.follows import Evolved
-from pdegen.law.gaussian import EPSILON, GaussianLaw
-from pdegen.law.modes import torus_modes
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.torus import TorusGaussianField
 

@@ -10,6 +10,8 @@ import numpy as np
 from array_api_compat import array_namespace
 from pydantic import Field, model_validator
 
+from pdegen.checks.follows import Evolved
+from pdegen.checks.law import Law
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem
 from pdegen.equations.in_time import Times, check_steps, of_times
@@ -17,8 +19,6 @@ from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.equations.vorticity.law import Certified, vorticity_law
 from pdegen.equations.vorticity.solver import Flow
-from pdegen.law.check import Law
-from pdegen.law.follows import Evolved
 from pdegen.numerics.device import Array, empty, first
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.semilinear import Semilinear

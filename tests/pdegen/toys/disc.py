@@ -5,10 +5,10 @@ from typing import Literal
 
 import numpy as np
 
+from pdegen.checks.law import Bound, Distinct, Law
 from pdegen.domains import Cloud
 from pdegen.equations.base import Problem
 from pdegen.equations.registry import equation
-from pdegen.law.check import Bound, Distinct, Law
 from pdegen.sampling.gaussian import NormalStream
 from pdegen.store.format import Physics
 from pdegen.store.variables import Variable, function, geometry, scalar

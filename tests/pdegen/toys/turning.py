@@ -5,10 +5,10 @@ from typing import Literal
 
 import numpy as np
 
+from pdegen.checks.law import Bound, Distinct, Law
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem
 from pdegen.equations.registry import equation
-from pdegen.law.check import Bound, Distinct, Law
 from pdegen.sampling.gaussian import NormalStream
 from pdegen.schema import Positive
 from pdegen.store.format import Drawing, Physics

@@ -7,9 +7,9 @@ import torch
 
 from pdegen.equations.darcy import inversion
 from pdegen.equations.darcy.total_variation import Tikhonov, TotalVariation
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
-from pipelines.declared.experiment import load_experiment
+from pipelines.config.experiment import load_experiment
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.studies import inversions
 from pipelines.studies.noise import NoiseStudy
@@ -63,7 +63,7 @@ def short_inversions():
 def a_study(experiment, store, folder, train=(0.0, 0.1, EVERY), test=(0.0, 0.1), **words):
     return NoiseStudy(
         experiment, store, folder, train, test,
-        **{"seeds": 2, "inverted": 2, "told": (1.0, 3.0), "only": (), **words},
+        **{"seeds": 2, "inversion_samples": 2, "assumed_levels": (1.0, 3.0), "only": (), **words},
     )  # fmt: skip
 
 

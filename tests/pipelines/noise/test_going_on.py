@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 
 from operators.training.fit import Stopped
-from pipelines.declared.experiment import Experiment
+from pipelines.config.experiment import Experiment
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.runs.folder import RunError
 from pipelines.studies import runner
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import Cell
-from pipelines.studies.runner import How
+from pipelines.studies.runner import Execution
 from tests.pipelines.noise.conftest import CPU, a_study
 
-HOW = How(CPU)
+HOW = Execution(CPU)
 
 
 def cells(study):
@@ -28,7 +28,7 @@ def test_a_stopped_study_goes_on_to_the_same_rows(
     experiment, store, finished, tmp_path, monkeypatch
 ):
     """Each part is made once, the training that was stopped goes on."""
-    words = {"only": ("Tikhonov", "maximum a posteriori"), "told": (1.0,)}
+    words = {"only": ("Tikhonov", "maximum a posteriori"), "assumed_levels": (1.0,)}
     study = a_study(experiment, store, tmp_path / "s", (0.1,), (0.1,), **words)
     asked, made = list[int](), list[Cell]()
     make = NoiseStudy.make
@@ -80,7 +80,7 @@ def test_another_process_is_sent_the_same_study(finished, tmp_path):
 def test_more_levels_extend_a_study(experiment, store, finished, tmp_path, monkeypatch):
     folder = shutil.copytree(finished.folder, tmp_path / "s")
     monkeypatch.setattr(runner, "train_part", lambda *a, **k: pytest.fail("trained again"))
-    words = {"only": ("Tikhonov",), "told": (1.0,), "seeds": 1}
+    words = {"only": ("Tikhonov",), "assumed_levels": (1.0,), "seeds": 1}
     a_study(experiment, store, folder, test=(0.0, 0.2), **words).run(CPU, resume=True)
     assert len(list((folder / "cells").glob("*at-0.2.json"))) == 3 + 1 + 1
 

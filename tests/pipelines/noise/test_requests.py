@@ -5,11 +5,11 @@ import re
 import pytest
 from scipy.io import savemat
 
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
-from pipelines.declared.experiment import load_experiment
+from pipelines.config.experiment import load_experiment
 from pipelines.studies.noise_cells import parse_levels, parse_trained
 from tests.pipelines.noise.conftest import CPU, DATA, MODEL, a_study
 
@@ -29,7 +29,7 @@ def study(pdegen, store, tmp_path):
 
 def test_the_command_writes_a_report(study, tmp_path):
     outcome = study("--train-levels", "0.1", "--test-levels", "0.1", "--method", "total variation",
-                    "--method", "Tikhonov", "--inverted", "1")  # fmt: skip
+                    "--method", "Tikhonov", "--inversion-samples", "1")  # fmt: skip
     assert (outcome.status, outcome.out) == (0, [str(tmp_path / "s" / "report.html")])
     assert "inputs u -> a" in outcome.err
     # a training, the model, the constant, and the two that were chosen
@@ -50,9 +50,12 @@ def test_the_command_writes_a_report(study, tmp_path):
         (["--train-levels", "1,all", "--set", "noise.kind=snr"], "snr has no range of levels"),
         (["--test-levels", "0.1,0.10000000001"], r"test levels must differ, .* got \(0.1, 0.1"),
         (["--seeds", "0"], "seeds"),
-        (["--inverted", "0"], "'--inverted'.*greater than or equal to 1, got 0"),
-        (["--told", "3"], r"told must be positive numbers with 1 among them, got \(3.0,\)"),
-        (["--told", "1,3,3"], "told must be numbers that differ"),
+        (["--inversion-samples", "0"], "'--inversion-samples'.*greater than or equal to 1, got 0"),
+        (
+            ["--assumed-level", "3"],
+            r"--assumed-level must be positive numbers with 1 among them, got \(3.0,\)",
+        ),
+        (["--assumed-level", "1,3,3"], "--assumed-level must be numbers that differ"),
         (["--test-kind", "ensemble"], "methods are told ensemble noise already, leave it out"),
         (["--test-kind", "snr"], "test kind: data with snr noise cannot be taken for data with"),
         (["--test-kind", "sensors"], "test kind: data with sensors noise cannot be taken for"),

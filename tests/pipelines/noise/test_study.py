@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import open_sealed
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.studies.noise_cells import Cell
 from pipelines.studies.noise_measures import MEASURES
 from pipelines.studies.row import Row, mean_and_spread
-from pipelines.studies.runner import How, predictions
+from pipelines.studies.runner import Execution, predictions
 from tests.pipelines.noise.conftest import CPU, EVERY, METHODS, a_study
 from tests.printed import too_wide
 
-HOW = How(CPU)
+HOW = Execution(CPU)
 MAP = "maximum a posteriori"
 
 
@@ -38,7 +38,7 @@ def test_latex_sets_the_tables_of_its_report(finished, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "cell", [Cell(0.1, 1, 0.1), Cell(EVERY, at=0.1), Cell(EVERY, at=0.1, told=3.0)]
+    "cell", [Cell(0.1, 1, 0.1), Cell(EVERY, at=0.1), Cell(EVERY, at=0.1, assumed_level=3.0)]
 )
 def test_errors_are_those_of_the_reported_checkpoint(finished, cell):
     """Also of one training for all levels, by what it is told of the level."""
@@ -51,11 +51,11 @@ def test_errors_are_those_of_the_reported_checkpoint(finished, cell):
 
 
 def test_what_is_told_of_the_level_counts(finished):
-    def told(factor, at):
-        return finished.row(Cell(EVERY, at=at, told=factor), HOW).errors
+    def assumed_level(factor, at):
+        return finished.row(Cell(EVERY, at=at, assumed_level=factor), HOW).errors
 
-    assert told(1.0, 0.1) != told(3.0, 0.1)
-    assert told(1.0, 0.0) == told(3.0, 0.0)  # three times nothing
+    assert assumed_level(1.0, 0.1) != assumed_level(3.0, 0.1)
+    assert assumed_level(1.0, 0.0) == assumed_level(3.0, 0.0)  # three times nothing
 
 
 def test_test_noise_is_the_same_for_every_model_and_not_that_of_training(finished):
@@ -102,10 +102,10 @@ def test_classical_methods_are_told_the_level(finished):
     data = finished.test_pairs(0.1).a[0, ..., 0].double().numpy()
     inversion = finished.inversions.methods[MAP].with_weight(1.0)
     answers = list[np.ndarray]()
-    for told in finished.told:
-        observed = finished.data(replace(part, told=told)).first
+    for assumed_level in finished.assumed_levels:
+        observed = finished.data(replace(part, assumed_level=assumed_level)).first
         (found,) = finished.inversions.invert(MAP, 1.0, observed).estimates
-        assert np.array_equal(found.a, inversion(data, told * (0.1 * deviation)).a)
+        assert np.array_equal(found.a, inversion(data, assumed_level * (0.1 * deviation)).a)
         answers.append(found.a)
     assert not np.array_equal(*answers)
 
@@ -176,8 +176,8 @@ def test_the_learned_start_pays_by_what_it_cost(finished, monkeypatch):
 
 
 def test_other_noise_than_all_are_told(experiment, store, tmp_path):
-    study = a_study(experiment, store, tmp_path / "s", (0.1,), (0.1,), seeds=1, inverted=1,
-                    told=(1.0,), only=(MAP,), test_kind="correlated", cells=9)  # fmt: skip
+    study = a_study(experiment, store, tmp_path / "s", (0.1,), (0.1,), seeds=1,
+                    inversion_samples=1, assumed_levels=(1.0,), only=(MAP,), test_kind="correlated", cells=9)  # fmt: skip
     study.run(CPU)
     write_noise_report(study, CPU)
     same, part = replace(study, test_kind=None), Cell(MAP, at=0.1)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from pdegen.making.generate import generate
+from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
-from pipelines.declared.experiment import load_experiment
+from pipelines.config.experiment import load_experiment
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import Cell
-from pipelines.studies.runner import How
+from pipelines.studies.runner import Execution
 
 CPU = torch.device("cpu")
 DATA = {"samples": 20, "shard": 20, "problem.resolution": 32, "initial.modes": 31,
@@ -35,7 +35,7 @@ def study(store, tmp_path_factory):
         {**MODEL, "data.overrides": DATA}
     )
     folder = tmp_path_factory.mktemp("study") / "s"
-    found = NoiseStudy(experiment, store, folder, (0.1,), (0.0, 0.1), 1, inverted=2)
+    found = NoiseStudy(experiment, store, folder, (0.1,), (0.0, 0.1), 1, inversion_samples=2)
     found.run(CPU)
     write_noise_report(found, CPU)
     return found
@@ -43,7 +43,7 @@ def study(store, tmp_path_factory):
 
 def test_the_classical_methods_beat_the_constant(study):
     errors = {
-        name: np.mean(study.row(Cell(name, at=0.1), How(CPU)).errors)
+        name: np.mean(study.row(Cell(name, at=0.1), Execution(CPU)).errors)
         for name in ("constant", "maximum a posteriori", "Tikhonov")
     }
     assert errors["constant"] == pytest.approx(1, abs=0.1)  # the law has no mean
@@ -53,7 +53,7 @@ def test_the_classical_methods_beat_the_constant(study):
 
 def test_errors_and_coverage_are_those_of_the_estimates(study):
     part = Cell("maximum a posteriori", at=0.1)
-    row = study.row(part, How(CPU))
+    row = study.row(part, Execution(CPU))
     found = study.inversions.invert(part.method, 1.0, study.data(part)).estimates
     for i, (estimate, truth) in enumerate(zip(found, study.truth[:2], strict=True)):
         off = estimate.a - truth

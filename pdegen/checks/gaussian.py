@@ -1,0 +1,147 @@
+"""The law of a Gaussian field: spectrum, pointwise deviation, and that it is Gaussian."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import scipy
+from jaxtyping import Float
+
+from pdegen.checks.exact import Cells, chi_square, normal
+from pdegen.checks.law import Check, Statistic, Values
+from pdegen.checks.modes import Modes
+
+EPSILON = 2.0**-24  # largest relative error of rounding to float32
+# Mean square of the error of rounding to float32, relative to the value: an error is uniform on a
+# unit in the last place, whose mean square is (3/8)/log 2 of that of a power of two.
+ROUNDING = EPSILON**2 / 3 * 3 / 8 / np.log(2)
+
+_CLEAR = 1e4  # a mode with this many times the variance of the rounding is not changed by it
+_CELLS = 8
+_GAUSSIAN_MODES = 8  # the strongest: whether they are Gaussian, not only of the right variance
+_POINTS = 64
+
+
+class GaussianLaw(Check):
+    """A field is Gaussian with independent modes of given variances, in each of N samples.
+
+    With z the coefficients over their deviations and v(x) the variance at a point x:
+
+    - Σ z² over the samples and some modes is chi-square: for each of the lowest modes by itself,
+      for those of half an octave, and for all up to 2, 4, 8, ... Rounding to float32 is a part of
+      the variances; modes not well above it are together at most what the largest of them and the
+      largest errors of rounding can make.
+    - Σ g(x)²/v(x) over the samples is chi-square of N degrees and Σ g(x)/(N v(x))^½ is normal, at
+      64 points at most.
+    - The z of the eight strongest modes, and the energy Σ z² of each sample, fall into eighths of
+      their laws with binomial counts: the modes are normal, and no sample is out of scale.
+
+    The law does not change where the field changes sign or is mirrored, nor, on the square, where
+    x and y are exchanged; so no statistic of the field alone can see that. v(x) is given at all
+    points; rounding changes the field relative to its value, or, a logarithm, the same everywhere.
+    """
+
+    subject = "the Gaussian field"
+
+    def __init__(
+        self,
+        variable: str,
+        value: Callable[[np.ndarray], np.ndarray],
+        modes: Modes,
+        variance: Float[np.ndarray, " *grid"],
+        relative: bool,
+    ) -> None:
+        self.variable = variable
+        self._value, self._modes, self._relative = value, modes, relative
+        self._rounding = ROUNDING * (float(variance.mean()) if relative else 1.0)
+        self._clear = modes.variances >= _CLEAR * self._rounding
+        self._scale = np.sqrt(np.where(self._clear, modes.variances + self._rounding, 1.0))
+        order = np.argsort(-modes.variances, kind="stable")
+        self._strongest = order[: min(_GAUSSIAN_MODES, np.count_nonzero(self._clear))]
+        self._points = spread(variance.shape, _POINTS)
+        self._deviation = np.sqrt(variance.ravel()[self._points])
+        # what was taken in
+        self._samples = 0
+        self._energy, self._rest = np.zeros(len(modes.variances)), 0.0
+        self._sum, self._squares = np.zeros(len(self._points)), np.zeros(len(self._points))
+        eighths = np.arange(1, _CELLS) / _CELLS
+        self._cells = [Cells(scipy.special.ndtri(eighths)) for _ in self._strongest]
+        degrees = np.count_nonzero(self._clear)
+        self._energies = Cells(scipy.special.chdtri(degrees, 1 - eighths))
+
+    def add(self, numbers: np.ndarray, values: Values) -> None:
+        g = self._value(values[self.variable])
+        z = self._modes.transform(g) / self._scale
+        squares = z**2
+        self._samples += len(numbers)
+        self._energy += squares.sum(axis=0)
+        self._energies.add(squares[:, self._clear].sum(axis=1))
+        self._rest += self._beyond_rounding(g.reshape(len(g), -1), squares)
+        for cells, mode in zip(self._cells, self._strongest, strict=True):
+            cells.add(z[:, mode])
+        at_points = g.reshape(len(g), -1)[:, self._points] / self._deviation
+        self._sum += at_points.sum(axis=0)
+        self._squares += (at_points**2).sum(axis=0)
+
+    def statistics(self) -> Iterator[Statistic]:
+        if self._samples:
+            yield from self._of_bands()
+            yield from self._of_points()
+            yield from self._of_cells()
+
+    def _beyond_rounding(self, g: np.ndarray, squares: np.ndarray) -> float:
+        """Energy of the small modes that rounding cannot have made, by the triangle inequality."""
+        size = np.linalg.norm(g, axis=1) if self._relative else np.sqrt(g.shape[1])
+        norm = np.sqrt(squares[:, ~self._clear].sum(axis=1))
+        return float(np.sum(np.maximum(norm - EPSILON * size, 0) ** 2))
+
+    def _of_bands(self) -> Iterator[Statistic]:
+        small = ~self._clear
+        for name, band in self._modes.bands.items():
+            chosen = band & self._clear
+            if chosen.any():
+                degrees = self._samples * int(np.count_nonzero(chosen))
+                energy = float(self._energy[chosen].sum())
+                yield Statistic(
+                    f"the energy of {name} over its mean", energy / degrees, 1.0,
+                    chi_square(energy, degrees),
+                )  # fmt: skip
+        if small.any():
+            degrees = self._samples * int(np.count_nonzero(small))
+            largest = max(float(self._modes.variances[small].max()), self._rounding)
+            p = scipy.special.chdtrc(degrees, self._rest / largest)
+            yield Statistic(
+                "the energy of modes as small as rounding, beyond rounding,", self._rest / degrees,
+                float(self._modes.variances[small].mean()), float(p),
+            )  # fmt: skip
+
+    def _of_points(self) -> Iterator[Statistic]:
+        n = self._samples
+        for point, total, squares in zip(self._points, self._sum, self._squares, strict=True):
+            where = f"at point {point}"
+            yield Statistic(
+                f"the mean square {where} over its mean", squares / n, 1.0, chi_square(squares, n)
+            )
+            yield Statistic(
+                f"the mean {where} over the deviation", total / n, 0.0, normal(total / np.sqrt(n))
+            )
+
+    def _of_cells(self) -> Iterator[Statistic]:
+        kinds = [(f"coefficient {mode}", cells) for mode, cells in
+                 zip(self._strongest, self._cells, strict=True)]  # fmt: skip
+        if self._clear.any():
+            kinds.append(("energy", self._energies))
+        for name, cells in kinds:
+            for cell, count in enumerate(cells.counts):
+                yield Statistic(
+                    f"the share of samples with the {name} in eighth {cell + 1} of its law",
+                    count / self._samples, 1 / _CELLS, cells.p(cell),
+                )  # fmt: skip
+
+
+def spread(shape: tuple[int, ...], at_most: int) -> np.ndarray:
+    """Flat indices of points that are spread evenly over a grid."""
+    each = int(at_most ** (1 / len(shape)) + 1e-9)
+    axes = [np.unique((np.arange(min(n, each)) * n) // min(n, each)) for n in shape]
+    return np.ravel_multi_index(np.meshgrid(*axes, indexing="ij"), shape).ravel()

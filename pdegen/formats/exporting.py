@@ -1,0 +1,191 @@
+"""A sealed store -> one file or folder of another format, and back without a loss."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from pdegen.errors import check_room
+from pdegen.formats import writers
+from pdegen.formats.arrays import KEY, ForeignError
+from pdegen.formats.digests import Digest
+from pdegen.formats.exported import FILE, description, encoded, exported
+from pdegen.formats.hugging_card import CARD, RecipeText
+from pdegen.formats.huggingface import check_huggingface, huggingface_folder
+from pdegen.formats.opening import opened, unpacked
+from pdegen.formats.replacing import check_replaceable, replacing
+from pdegen.formats.writers import Declared, Sink
+from pdegen.generation.generate import Progress
+from pdegen.ownership import MANIFEST, begin, note_all, store_around
+from pdegen.schema import near
+from pdegen.store.reading import Store, open_sealed
+
+FORMATS = ("mat", "npy", "hdf5", "pt")  # which are imported again
+_HUB = "huggingface"
+_MARKS = {"npy": (FILE,), _HUB: (CARD, "data")}  # of the folders
+
+_Writer = Callable[[Path, Mapping[str, Declared]], AbstractContextManager[dict[str, Sink]]]
+_MATLAB_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+_LARGEST_MAT5 = 2**31  # bytes of a variable
+
+
+def export(
+    url: str,
+    format: str,
+    path: Path | str,
+    *,
+    overwrite: bool = False,
+    recipe_text: RecipeText | None = None,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Path:
+    """Write a sealed store to a file: every array under its name, and what the store says of them
+    as JSON, in UTF-8 bytes, under the name "pdegen" (beside .npy files in pdegen.json). That has
+    the SHA-256 of each array and of itself.
+
+    `import_files` makes the same variables, coordinates and splits of it, bit for bit, or refuses
+    what has changed (`datasets.load_dataset` reads "huggingface"). The file appears as a whole or
+    not at all, and what it replaces is there until then (`pdegen.formats.replacing`).
+
+    Args:
+        url: A sealed store.
+        format: "mat" (MATLAB 5; 7.3, which is HDF5, where a variable has 2 GiB or more; the axes
+            are those of the store), "hdf5", "pt" (a dictionary of tensors), "npy" (a folder
+            with a file of each array), or "huggingface" (a folder with Parquet tables and a card).
+        path: Where to, on this machine; returned.
+        overwrite: Replace what was exported there before.
+        recipe_text: What the card of "huggingface" says of the recipe.
+        progress: Called after each shard.
+
+    Raises:
+        ForeignError: If something is in the way, or the format is unknown or cannot hold a name.
+        StoreError: If the store cannot be read or is damaged.
+        OSError: If the place cannot be written or has no room.
+    """
+    if format not in (*FORMATS, _HUB):
+        raise ForeignError(f"no format {format!r}: {near(format, [*FORMATS, _HUB])}")
+    path = Path(path)
+    if "\0" in str(path):
+        raise ForeignError("the path of a file has no NUL character")
+    store = open_sealed(url)
+    _check_free(path, format, overwrite)
+    if format == _HUB:
+        return _export_hub(store, path, overwrite, recipe_text or RecipeText(), progress)
+    arrays = _declared(store) | (_said(store) if format != "npy" else {})
+    writer = _writer(store, format, arrays)
+    saved = writer in (writers.pt_file, writers.mat5_file)  # from files beside it
+    need = sum(array.bytes for array in arrays.values()) * (2 if saved else 1)
+    with replacing(path) as partial:
+        _check_free(path, format, overwrite)  # of what a killed export moved aside, too
+        check_room(path.absolute().parent, need, ": the file takes")
+        with writer(partial, arrays) as sinks:
+            text = encoded(description(store, _fill(store, sinks, progress)))
+            if format != "npy":
+                sinks[KEY].put(0, text)
+        if format == "npy":
+            (partial / FILE).write_bytes(text.tobytes())
+            _noted(partial)
+    return path
+
+
+def _export_hub(
+    store: Store,
+    path: Path,
+    overwrite: bool,
+    recipe_text: RecipeText,
+    progress: Callable[[Progress], None],
+) -> Path:
+    check_huggingface(store)
+    with replacing(path) as partial:
+        _check_free(path, _HUB, overwrite)  # of what a killed export moved aside, too
+        need = sum(array.bytes for array in _declared(store).values())
+        check_room(path.absolute().parent, need, ": the folder takes up to")
+        huggingface_folder(store, partial, recipe_text, progress)
+        _noted(partial)
+    return path
+
+
+def _noted(folder: Path) -> None:
+    begin(folder)
+    note_all(folder)
+
+
+def _declared(store: Store) -> dict[str, Declared]:
+    return {
+        name: Declared(array.shape, array.dtype) for name, array in sorted(store.arrays.items())
+    }
+
+
+def _said(store: Store) -> dict[str, Declared]:
+    """The array of the description, of which digests do not change the length."""
+    text = encoded(description(store, dict.fromkeys(store.arrays, "0" * 64)))
+    return {KEY: Declared(text.shape, text.dtype)}
+
+
+def _check_free(path: Path, format: str, overwrite: bool) -> None:
+    if around := store_around(path):
+        raise ForeignError(f"{around} is a store, which holds nothing else: choose another --out")
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise ForeignError(f"{path} exists: use --overwrite to replace it")
+    marks = _MARKS.get(format)
+    if marks is None:
+        ours = path.is_file() and _is_export(path)
+    else:
+        ours = all((path / mark).exists() for mark in (*marks, MANIFEST))
+    if not ours or path.is_symlink():
+        what = "file" if marks is None else "folder"
+        since = ", or it was changed since" if path.is_file() else ""
+        raise ForeignError(f"{path} is no {what} that was exported{since}: it is not replaced")
+    if marks is not None:
+        check_replaceable(path)
+
+
+def _is_export(file: Path) -> bool:
+    """Whether a file can be read, and has what an export has written, and nothing else."""
+    with tempfile.TemporaryDirectory(prefix="pdegen-") as folder:
+        try:
+            plan = exported([opened(file, Path(folder))])
+            if plan is None:
+                return False
+            for field in plan.reading(unpacked(plan.arrays, Path(folder))).fields:
+                field.check()
+        except ForeignError:
+            return False
+    return True
+
+
+def _writer(store: Store, format: str, arrays: Mapping[str, Declared]) -> _Writer:
+    if format == "mat":
+        for name in arrays:
+            if not _MATLAB_NAME.fullmatch(name):
+                raise ForeignError(f"{store.url}: {name} cannot be the name of a MATLAB variable")
+        large = any(array.bytes >= _LARGEST_MAT5 for array in arrays.values())
+        return writers.mat73_file if large else writers.mat5_file
+    return {"npy": writers.npy_folder, "hdf5": writers.hdf5_file, "pt": writers.pt_file}[format]
+
+
+def _fill(
+    store: Store, sinks: Mapping[str, Sink], progress: Callable[[Progress], None]
+) -> dict[str, str]:
+    """Write all values; gives the SHA-256 of each array."""
+    start = time.monotonic()
+    digests = {name: Digest() for name in store.arrays}
+    for name in store.arrays:
+        if name not in store.variables:
+            values = store.values(name)
+            digests[name].add(values)
+            sinks[name].put(0, values)
+    for shard in range(store.shards):
+        samples = store.shard_range(shard)
+        for name in store.variables:
+            values = store.values(name, samples)
+            digests[name].add(values)
+            sinks[name].put(samples.start, values)
+        progress(Progress(shard + 1, store.shards, time.monotonic() - start))
+    return {name: digest.hex for name, digest in digests.items()}

@@ -1,0 +1,105 @@
+"""The card of a folder in the layout of the Hugging Face Hub, with the header that `datasets` and
+the Hub read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pdegen.markdown import block, code, escaped
+from pdegen.store import card as cards
+from pdegen.store.arrays import Json
+from pdegen.store.card import CARD
+from pdegen.store.description import Description
+from pdegen.store.format import Attributes
+
+__all__ = ["CARD", "RecipeText", "card", "yaml"]
+
+COORDINATES = "coordinates"  # the table of what all samples share
+# letters that YAML does not print, and letters that reorder or hide others
+_UNPRINTED = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufffe\uffff]")
+_SIZES = {10**k: text for k, text in zip(range(3, 8), (
+    "n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M"), strict=True)}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RecipeText:
+    """What is said of a recipe beside what the store says."""
+
+    recipe: str = ""  # as TOML; empty where there is none
+    # of the keys of its problem
+    meanings: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def card(
+    store: Description, shared: bool, counts: Mapping[str, int], recipe_text: RecipeText
+) -> str:
+    """README.md: the header, and the card of the store with how to load the folder."""
+    header = yaml(_header(store.said, shared, counts))
+    body = cards.card(store, [*_use(store), *_recipe_section(recipe_text)])
+    return "\n".join([*header, "", body])
+
+
+def yaml(header: Mapping[str, Any]) -> list[str]:
+    """The lines of a header of a card. JSON of one line is YAML, where letters that YAML does not
+    print or that end its lines are escaped.
+
+    >>> yaml({"name": "a: b\\x7f"})
+    ['---', 'name: "a: b\\\\u007f"', '---']
+    """
+    texts = {key: json.dumps(value, ensure_ascii=False) for key, value in header.items()}
+    lines = [f"{key}: {_UNPRINTED.sub(_escape, text)}" for key, text in texts.items()]
+    return ["---", *lines, "---"]
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+def _header(said: Attributes, shared: bool, counts: Mapping[str, int]) -> Json:
+    total = sum(counts.values())
+    files = [{"split": split, "path": f"data/{split}-*.parquet"} for split in counts]
+    configs = [{"config_name": "default", "default": True, "data_files": files}]
+    if shared:
+        one = [{"split": "shared", "path": f"data/{COORDINATES}.parquet"}]
+        configs.append({"config_name": COORDINATES, "data_files": one})
+    return {
+        "license": "other" if said.imported else "cc-by-4.0",
+        "pretty_name": said.title,
+        "task_categories": ["other"],
+        "tags": ["physics", "pde", "operator-learning"],
+        "size_categories": [next((text for most, text in _SIZES.items() if total < most), "n>10M")],
+        "configs": configs,
+    }
+
+
+def _use(store: Description) -> Iterator[str]:
+    name, first = store.said.variables[0], next(iter(store.said.splits))
+    dims = json.dumps(list(store.arrays[name].dims))
+    yield from ("## Use", "")
+    yield "A row of the table is a sample, `sample` its number in the store. What all samples share"
+    yield f"is the row of the table `{COORDINATES}`. Samples in no split are left out."
+    yield from ("", "With `datasets`, and as batches of PyTorch:", "", "```python")
+    yield from ("from datasets import load_dataset", "from torch.utils.data import DataLoader", "")
+    yield 'FOLDER = "PATH OF THIS FOLDER, OR ITS NAME ON THE HUB"'
+    yield 'data = load_dataset(FOLDER).with_format("torch")'
+    yield f'for batch in DataLoader(data["{first}"], batch_size=8):'
+    yield f'    print(batch["{name}"].shape)'
+    yield from ("```", "", "With xarray:", "", "```python", "import xarray as xr", "")
+    yield f'rows = load_dataset(FOLDER, split="{first}").with_format("numpy")[:]'
+    yield f'{name} = xr.DataArray(rows["{name}"], dims={dims}, coords={{"sample": rows["sample"]}})'
+    yield from ("```", "")
+
+
+def _recipe_section(recipe_text: RecipeText) -> Iterator[str]:
+    if recipe_text.meanings:
+        yield from ("## Parameters", "", "| key | meaning |", "|---|---|")
+        for key, meaning in recipe_text.meanings.items():
+            yield f"| {code(key)} | {escaped(meaning)} |"
+        yield ""
+    if recipe_text.recipe:
+        yield from ("## Recipe", "", "`pdegen generate recipe.toml` makes the data again:", "")
+        yield from block("toml", recipe_text.recipe)

@@ -1,0 +1,41 @@
+"""NumPy's .npy files: mapped, never unpickled."""
+
+from __future__ import annotations
+
+import struct
+import tokenize
+from pathlib import Path
+
+import numpy as np
+
+from pdegen.formats.arrays import Array, Contents, ForeignError, Place, printable
+
+MAGIC = b"\x93NUMPY"
+_HEADER_BYTES = 10_000
+# what NumPy raises on headers that are no dictionary
+_DAMAGED = (
+    ValueError, TypeError, struct.error, SyntaxError, tokenize.TokenError, RecursionError,
+    MemoryError, OverflowError,
+)  # fmt: skip
+
+
+def npy(path: Path) -> Contents:
+    """The array of a file, under the file's name without its suffix. Raises ForeignError if it is
+    damaged, holds Python objects, or is shorter than it claims."""
+    with path.open("rb") as file:
+        head = file.read(12)
+    try:
+        wide = head[6:7] > b"\x01"  # NumPy reads a header before it looks at the length
+        (length,) = struct.unpack_from("<I" if wide else "<H", head, 8)
+        if length > _HEADER_BYTES:
+            raise ValueError(f"a header of {length:,} bytes")
+        values = np.load(path, "r", allow_pickle=False, max_header_size=_HEADER_BYTES)
+    except _DAMAGED as error:
+        text = printable(error)
+        raise ForeignError(
+            f"{path.name} is no .npy file that can be read, cut off or of Python objects: {text}"
+        ) from None
+    order = "C" if values.flags.c_contiguous else "F"
+    place = Place(path, values.offset, order, values.dtype)
+    native = values.dtype.newbyteorder("=")
+    return Contents(path, "NumPy", {path.stem: Array(path, path.stem, values.shape, native, place)})

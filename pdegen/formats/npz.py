@@ -1,0 +1,70 @@
+"""NumPy's .npz files, an archive of .npy files. Runs in the child process of
+`pdegen.formats.sandbox`. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.lib import format as npy
+
+from pdegen.formats.archive import entries
+from pdegen.formats.arrays import REAL, Array, Contents, ForeignError, Place
+from pdegen.formats.sandbox import Request
+
+ENDING = ".npy"
+_HEADER_BYTES = 10_000
+
+
+def read(request: Request) -> Contents:
+    """The arrays of a file by the names of its entries; in place where they are not compressed.
+    Raises Exception if it is damaged, or an entry is no .npy file."""
+    path = request.file
+    arrays: dict[str, Array] = {}
+    unreadable: dict[str, str] = {}
+    found = entries(path)
+    with zipfile.ZipFile(path) as archive:
+        for entry in found:
+            name = entry.name.removesuffix(ENDING)
+            if name == entry.name:
+                raise ForeignError(f"{path.name}: the entry {name[:80]!r} is no .npy file")
+            with archive.open(entry.name) as content:
+                shape, order, stored = _header(content)
+                offset = content.tell()
+            if stored.kind not in "biuf":
+                unreadable[name] = f"is of type {stored}: {REAL}"
+                continue
+            array = Array(path, name, shape, stored.newbyteorder("="))
+            if entry.bytes != offset + array.bytes:
+                raise ForeignError(
+                    f"{array.where} of shape {shape} has {array.bytes:,} bytes, its entry "
+                    f"{entry.bytes - offset:,}"
+                )
+            if not entry.compressed:
+                array = replace(array, place=Place(path, entry.start + offset, order, stored))
+            arrays[name] = array
+        for name in request.wanted(arrays.values()):
+            arrays[name] = _unpacked(request, archive, arrays[name])
+    return Contents(path, "NumPy archive", arrays, unreadable)
+
+
+def _header(content: Any) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype]:
+    """Shape, order and type of the numbers that come next."""
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    version = npy.read_magic(content)
+    if version not in readers:
+        raise ValueError(f"the version {version} of .npy")
+    shape, fortran, stored = readers[version](content, max_header_size=_HEADER_BYTES)
+    return shape, "F" if fortran else "C", stored
+
+
+def _unpacked(request: Request, archive: zipfile.ZipFile, array: Array) -> Array:
+    """The array in a file of its own."""
+    target = request.target()
+    with archive.open(f"{array.name}{ENDING}") as content, target.open("wb") as out:
+        _, order, stored = _header(content)
+        shutil.copyfileobj(content, out)
+    return replace(array, place=Place(target, 0, order, stored))

@@ -1,0 +1,331 @@
+"""The published files that are known.
+
+A file is recognised by its keys and shapes; where those of several agree, by its name. Facts come
+from the papers and generators named at each. Where those and the file disagree, the file counts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pdegen.domains import PeriodicGrid
+from pdegen.formats import well
+from pdegen.formats.arrays import Contents
+from pdegen.formats.declaration import Declaration
+from pdegen.formats.meshes import MESHES
+from pdegen.formats.plan import Plan
+from pdegen.formats.published import Facts, FileEntry, Published, no_facts, plan
+from pdegen.store.format import Drawing, Physics
+
+_BURGERS_EQUATION = "u_t + u u_x = viscosity u_xx, x on the circle of length 1"
+_DARCY_EQUATION = "-div(a grad u) = source on (0,1)^2, u = 0 on the boundary"
+_VORTICITY = (
+    "w_t + v . grad w = viscosity Laplace w + 0.1 (sin 2 pi (x+y) + cos 2 pi (x+y)), div v = 0, "
+    "curl v = w, on the torus of length 1"
+)
+_BURGERS = Physics(
+    symmetries=("shift", "odd-reflection"), drawing={"a": Drawing("a"), "u": Drawing("u")}
+)
+
+
+def _darcy_physics(low: float, high: float) -> Physics:
+    """What is known of Darcy's equation with a coefficient of two values, a = low or high."""
+    return Physics(
+        boundary={"u": 0.0},
+        symmetries=("square",),
+        loss_weight="a",
+        phases={"a": (low, high)},
+        drawing={"a": Drawing("a", "phases", log=True), "u": Drawing("u")},
+    )
+
+
+def _named(contents: Contents, pattern: str) -> str | None:
+    """What a pattern finds in the file's name."""
+    match = re.search(pattern, contents.path.name)
+    return match.group(1) if match else None
+
+
+# the Fourier neural operator's paper, MATLAB
+
+
+def _joined_draws(counts: list[int]) -> dict[str, int]:
+    if len(counts) == 1:
+        return {"train": counts[0]}
+    return {"train": 1024, "validation": 100, "test": 100}
+
+
+def _vorticity(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
+    """Times 1, ..., T. The viscosity follows from the file's name, or from T."""
+    frames = sizes["time"]
+    when = np.arange(1.0, frames + 1)
+    if "t" in contents.arrays:
+        when = contents.array("t").values().reshape(-1)
+        if len(when) != frames:
+            return None
+    word = _named(contents, r"V(1e-[345]|1000+)")
+    number = None if word is None else float(word) if "e" in word else 1 / float(word)
+    viscosity = number or {50: 1e-3, 30: 1e-4, 20: 1e-5}.get(frames)
+    return {"times": when, "parameters": {} if viscosity is None else {"viscosity": viscosity}}
+
+
+_FNO = (
+    Published(
+        # Papers print the constants of other problems; with these its samples are solutions.
+        name="burgers-r10-published",
+        title="Burgers, the published file burgers_data_R10.mat",
+        equation=_BURGERS_EQUATION,
+        source="Li et al., ICLR 2021; splits of Cao, NeurIPS 2021: the first 1024, the last 100",
+        grid="periodic",
+        entries=(
+            FileEntry("a", "a", ("sample", "x"), "initial value u(x, 0)"),
+            FileEntry("u", "u", ("sample", "x"), "solution u(x, 1/2π)"),
+        ),
+        sizes={"x": 8192},
+        splits=lambda counts: {"train": 1024, "validation": 100, "test": 100},
+        parameters={"viscosity": 0.1 / (2 * math.pi)},
+        times=[1 / (2 * math.pi)],
+        physics=_BURGERS,
+    ),
+    Published(
+        # piececonst_r421_N1024_smooth1.mat and smooth2: two draws, joined in the order given
+        name="darcy-421-published-file",
+        title="Darcy, the published files piececonst_r421_N1024_smooth",
+        equation=_DARCY_EQUATION,
+        source="Li et al., ICLR 2021; splits of Cao, NeurIPS 2021: 1024, the last 100 of smooth2",
+        grid="cell",
+        entries=(
+            FileEntry("a", "coeff", ("sample", "x", "y"), "coefficient a, 12 or 3 on each cell"),
+            FileEntry("u", "sol", ("sample", "x", "y"), "solution u at the cell centre"),
+        ),
+        splits=_joined_draws,
+        parameters={"source": 1.0},
+        physics=_darcy_physics(3.0, 12.0),
+    ),
+    Published(
+        # NavierStokes_V1e-3_N5000_T50.mat, V1e-4 and V1e-5
+        name="navier-stokes-published",
+        title="Navier-Stokes, a published file of vorticity on the torus",
+        equation=_VORTICITY,
+        source="Li et al., ICLR 2021: the first 1000, the last 200",
+        grid="periodic",
+        entries=(
+            FileEntry("a", "a", ("sample", "x", "y"), "vorticity w(x, y, 0)"),
+            FileEntry("u", "u", ("sample", "x", "y", "time"), "vorticity w(x, y, t)"),
+        ),
+        splits=lambda counts: {
+            "train": 1000,
+            "validation": max(0, min(200, sum(counts) - 1200)),
+            "test": 200,
+        },
+        facts=_vorticity,
+        physics=Physics(drawing={name: Drawing("w", "diverging") for name in ("a", "u")}),
+    ),
+)
+
+# PDEBench, HDF5
+
+
+def _first_tenth(counts: list[int]) -> dict[str, tuple[int, int]]:
+    samples = sum(counts)
+    tenth = samples // 10
+    test = {"test": (0, tenth)} if tenth else {}
+    return {"train": (tenth, samples), **test}
+
+
+def _on_a_line(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
+    """The list of times may have one more than there are frames."""
+    frames, found = sizes["time"], contents.arrays
+    if frames < 2 or not {"x-coordinate", "t-coordinate"} <= found.keys():
+        return None
+    if found["x-coordinate"].shape != (sizes["x"],) or found["t-coordinate"].shape not in (
+        (frames,), (frames + 1,)
+    ):  # fmt: skip
+        return None
+    nu, beta = (_named(contents, rf"{key}([0-9.]*[0-9])") for key in ("Burgers.*Nu", "beta"))
+    facts: Facts = {"equation": "not known from the file's name"}
+    if nu is not None:
+        facts = {
+            "equation": "u_t + u u_x = viscosity u_xx, on a circle",
+            "parameters": {"viscosity": float(nu) / math.pi},  # the name has π times it
+            "physics": _BURGERS,
+        }
+    elif beta is not None:
+        facts = {
+            "equation": "u_t + speed u_x = 0, on a circle",
+            "parameters": {"speed": float(beta)},
+        }
+    return facts | {
+        "title": f"PDEBench, the file {contents.path.name}",
+        "points": {"x": contents.array("x-coordinate").values()},
+        "times": contents.array("t-coordinate").values()[1:frames],
+    }
+
+
+def _on_the_square(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
+    if not {"x-coordinate", "y-coordinate"} <= contents.arrays.keys():
+        return None
+    beta = _named(contents, r"beta([0-9.]*[0-9])")
+    return {
+        "title": f"PDEBench, the file {contents.path.name}",
+        "parameters": {} if beta is None else {"source": float(beta)},
+        "points": {name: contents.array(f"{name}-coordinate").values() for name in ("x", "y")},
+    }
+
+
+_PDEBENCH = (
+    Published(
+        name="pdebench-1d",
+        title="",
+        equation="",
+        source="Takamoto et al., NeurIPS 2022: the first tenth is the test, the rest training",
+        grid="periodic",
+        entries=(
+            FileEntry("a", "tensor", ("sample", "time", "x"), "initial value u(x, 0)", (0, 1)),
+            FileEntry("u", "tensor", ("sample", "time", "x"), "solution u(x, t)", (1, None)),
+        ),
+        splits=_first_tenth,
+        facts=_on_a_line,
+    ),
+    Published(
+        name="pdebench-darcy",
+        title="",
+        equation=_DARCY_EQUATION,
+        source="Takamoto et al., NeurIPS 2022: the first tenth is the test, the rest training",
+        grid="cell",
+        entries=(
+            FileEntry("a", "nu", ("sample", "x", "y"), "coefficient a, 1 or 0.1 on each cell"),
+            FileEntry("u", "tensor", ("sample", "", "x", "y"), "solution u at the cell centre"),
+        ),
+        sizes={"": 1},
+        splits=_first_tenth,
+        facts=_on_the_square,
+        physics=_darcy_physics(0.1, 1.0),
+    ),
+)
+
+# the small .pt files that the package neuraloperator ships
+
+
+def _last_file(counts: list[int]) -> dict[str, int]:
+    if len(counts) == 1:
+        return {"train": counts[0]}
+    return {"train": sum(counts[:-1]), "test": counts[-1]}
+
+
+def _viscosity(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
+    if "visc" not in contents.arrays:
+        return None
+    return {"parameters": {"viscosity": float(contents.array("visc").values().reshape(-1)[0])}}
+
+
+def _kept_nodes(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
+    """Which of 421 points were kept, every 26th or 13th, is all that is known."""
+    n = sizes["x"]
+    if contents.arrays["x"].dtype != bool or n not in (16, 32):
+        return None
+    where, every = np.arange(n) * (416 // n) / 420, 416 // n
+    source = f"one file for training, one for tests; every {every}th of 421 nodes"
+    return {
+        "points": {"x": where, "y": where},
+        "source": f"neuraloperator: {source}, the last left out",
+    }
+
+
+_NEURALOP = (
+    Published(
+        # burgers_lowres.pt: u at x = j/16, the first time is the input
+        name="neuralop-burgers",
+        title="Burgers, the small file of neuraloperator",
+        equation=_BURGERS_EQUATION,
+        source="neuraloperator, data of PINO: 800 for training, 400 for tests",
+        grid="periodic",
+        entries=(
+            FileEntry("a", "input", ("sample", "x"), "initial value u(x, 0)"),
+            FileEntry("u", "output", ("sample", "time", "x"), "solution u(x, t)"),
+        ),
+        sizes={"time": 17},
+        splits=lambda counts: {"train": 800, "test": 400},
+        facts=_viscosity,
+        times=np.arange(17) * 0.06,
+        physics=_BURGERS,
+    ),
+    Published(
+        # darcy_train_16.pt and darcy_test_16.pt, or 32: joined, the last file is the test. The
+        # coefficient is true or false; its values, the source and the scale of u are not known.
+        name="neuralop-darcy",
+        title="Darcy, the small files of neuraloperator",
+        equation="-div(a grad u) = f on (0,1)^2; the values of a and f are not documented",
+        source="",
+        grid="nodal",
+        entries=(
+            FileEntry("a", "x", ("sample", "x", "y"), "phase of the coefficient, 0 or 1"),
+            FileEntry("u", "y", ("sample", "x", "y"), "solution u, scaled"),
+        ),
+        splits=_last_file,
+        facts=_kept_nodes,
+    ),
+)
+
+# the cost-accuracy study, .npy with the samples on the last axis; not the structural mechanics,
+# whose two grids differ
+
+
+def _halves(counts: list[int]) -> dict[str, int]:
+    samples = sum(counts)
+    return {"train": samples // 2, "test": samples - samples // 2}
+
+
+def _two_pi(contents: Contents, sizes: Mapping[str, int]) -> Facts:
+    return {"points": {axis: 2 * math.pi * PeriodicGrid(sizes[axis]).x for axis in ("x", "y")}}
+
+
+_COST_ACCURACY = tuple(
+    Published(
+        name=f"cost-accuracy-{stem.lower()}",
+        title=f"{stem}, the published files {stem}_inputs.npy and {stem}_outputs.npy",
+        equation=equation,
+        source="de Hoop et al. 2022: the first half for training, the second for tests",
+        grid=grid,
+        entries=(
+            FileEntry("a", f"{stem}_inputs", (*axes, "sample"), input),
+            FileEntry("u", f"{stem}_outputs", (*axes, "sample"), target),
+        ),
+        splits=_halves,
+        facts=_two_pi if grid == "periodic" else no_facts,
+    )
+    for stem, axes, grid, equation, input, target in (
+        (
+            "Advection", "x", "nodal",
+            "u_t + u_x = 0 on a circle of length 1 (its first point is also its last), to t = 1/2",
+            "initial value, -1 or 1", "solution u(x, 1/2)",
+        ),
+        (
+            "Helmholtz", "xy", "nodal",
+            "-Laplace u - (1000/c)^2 u = 0 on (0,1)^2, du/dn = 1 in the middle of the top, 0 else",
+            "wave speed c", "solution u",
+        ),
+        (
+            "NavierStokes", "xy", "periodic",
+            "w_t + v . grad w = Laplace w / 40 + curl f on the torus of length 2 pi, to t = 10",
+            "forcing curl f", "vorticity w at t = 10",
+        ),
+    )
+)  # fmt: skip
+
+_KNOWN = (*_FNO, *_PDEBENCH, *_NEURALOP, *_COST_ACCURACY, *MESHES)
+
+
+def known(files: Sequence[Contents], declaration: Declaration) -> Plan | None:
+    """The plan of files that are known; None where they are not. Raises ForeignError if they are
+    known and do not fit together, or are not as published."""
+    by_hand = Declaration(grid=declaration.grid, splits=declaration.splits) != declaration
+    recognisers = [] if by_hand else [one.of for one in _KNOWN]
+    for recognise in (*recognisers, lambda file: well.trajectories(file, declaration)):
+        found = [one for file in files if (one := recognise(file)) is not None]
+        if found and len(found) == len(files):
+            return plan(found, files, declaration)
+    return None

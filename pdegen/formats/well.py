@@ -1,0 +1,90 @@
+"""The Well's HDF5 files: trajectories of fields, in groups by rank.
+
+Format: PolymathicAI/the_well, docs/data_format.md. Scalars, `t0_fields`, (trajectory, time, x, y,
+z), and vectors, `t1_fields`, with their components last, on points that all trajectories share.
+The published splits are files of their own.
+"""
+
+from __future__ import annotations
+
+from pdegen.formats.arrays import Contents, ForeignError
+from pdegen.formats.declaration import Declaration
+from pdegen.formats.plan import SPACE
+from pdegen.formats.published import FileEntry, Published
+
+
+def trajectories(contents: Contents, declaration: Declaration) -> Published | None:
+    """One field: its first frame is the input, the others are the target. Raises ForeignError if
+    there are several fields and `declaration.input` names none of them, or the boundaries do not
+    tell what the points are and `declaration.grid` neither."""
+    fields = [name for name in contents.arrays if name.startswith(("t0_fields/", "t1_fields/"))]
+    if "dimensions/time" not in contents.arrays or not fields:
+        return None
+    name = declaration.input or (fields[0] if len(fields) == 1 else "")
+    if name in contents.arrays and declaration.target not in (None, name):
+        return None
+    if name not in fields:
+        raise ForeignError(
+            f"{contents.path.name} holds several fields or another: give one as input, of "
+            f"{', '.join(fields)}"
+        )
+    array, when = contents.array(name), contents.array("dimensions/time").values()
+    points = {
+        dim: contents.array(f"dimensions/{dim}").values()
+        for dim in SPACE
+        if f"dimensions/{dim}" in contents.arrays
+    }
+    # a field that lacks an axis or a time, or a grid of each trajectory, has other shapes
+    group, _, field = name.partition("/")
+    vector = group == "t1_fields"
+    shape = (when.size, *(x.size for x in points.values()), *([len(points)] if vector else []))
+    if array.shape[1:] != shape or when.size < 2:
+        raise ForeignError(
+            f"{array.where} {array.shape} is no trajectory on the {when.size} times and "
+            f"{' x '.join(str(x.size) for x in points.values())} points of the file"
+        )
+    kind = declaration.grid or _periodic(contents)
+    if kind is None:
+        raise ForeignError(
+            f"{contents.path.name}: its boundaries are not all periodic: give the grid, cell or "
+            "nodal, or a word for each axis"
+        )
+    axes = ("sample", "time", *points, *(["channel"] if vector else []))
+    title = contents.attributes.get("@dataset_name", contents.path.name)
+    return Published(
+        name="the-well",
+        title=f"The Well, {title}: {field}",
+        equation=f"as described for {title} by The Well",
+        source="Ohana et al., NeurIPS 2024; its splits are files of their own",
+        grid=kind,
+        entries=(
+            FileEntry("a", name, axes, f"{field} at the first time", (0, 1)),
+            FileEntry("u", name, axes, f"{field} at the later times", (1, None)),
+        ),
+        splits=lambda counts: {"train": sum(counts)},
+        parameters={
+            **_parameters(contents),
+            **({"channels": [f"{field}_{dim}" for dim in points]} if vector else {}),
+        },
+        points=points,
+        times=when[1:],
+    )
+
+
+def _periodic(contents: Contents) -> str | None:
+    kinds = [
+        str(value).upper()
+        for key, value in contents.attributes.items()
+        if key.startswith("boundary_conditions/") and key.endswith("@bc_type")
+    ]
+    return "periodic" if kinds and set(kinds) == {"PERIODIC"} else None
+
+
+def _parameters(contents: Contents) -> dict[str, float]:
+    """The numbers that the file gives of its simulation."""
+    own = {"@n_spatial_dims", "@n_trajectories"}
+    return {
+        key.removeprefix("@"): float(value)
+        for key, value in contents.attributes.items()
+        if key.startswith("@") and key not in own and isinstance(value, float)
+    }

@@ -1,0 +1,282 @@
+"""Derived stores: a sealed store again, one of its variables with noise at several levels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pdegen.equations.base import SampleError
+from pdegen.generation.generate import Options, write
+from pdegen.generation.job import Job
+from pdegen.generation.recipe_arrays import provenance
+from pdegen.sampling.noise import SensorNoise, pointwise_deviation
+from pdegen.sampling.noise_kinds import Noise
+from pdegen.schema import SchemaError, near
+from pdegen.store.checking import missing, summary_of
+from pdegen.store.layout import Layout
+from pdegen.store.objects import Objects
+from pdegen.store.reading import Store, StoreError, open_sealed
+from pdegen.store.variables import Coordinate, Variable
+
+# Enters every fingerprint: raised when a change of this code changes the numbers of a noise.
+ALGORITHM_VERSION = 1
+
+_OWN = {  # attributes of a store that are not those of its parent
+    "format", "format_version", "sealed", "samples", "shard", "variables", "fingerprint",
+    "content", "statistics", "skipped", "provenance",
+}  # fmt: skip
+
+
+def at_levels(declared: Mapping[str, Any], levels: Sequence[float]) -> tuple[Noise, ...]:
+    """A noise at several levels, from the keys of `pdegen.sampling.noise_kinds.Noise` without
+    its level.
+
+    Raises:
+        SchemaError: On an unknown key, an impossible value or level, a level given twice, or none.
+
+    >>> [noise.level for noise in at_levels({"kind": "relative"}, [0.0, 0.1])]
+    [0.0, 0.1]
+    """
+    if "level" in declared:
+        raise SchemaError("noise: a derived store has a list of levels, not the key 'level'")
+    if not levels:
+        raise SchemaError("noise: a derived store has at least one level")
+    noises = tuple(Noise.parse({**declared, "level": level}, "noise") for level in levels)
+    twice = [level for k, level in enumerate(levels) if level in levels[:k]]
+    if twice:
+        raise SchemaError(f"noise: levels must differ, got {twice[0]:g} twice")
+    return noises
+
+
+def add_noise(
+    parent: str, variable: str, noises: tuple[Noise, ...], url: str, **options: Any
+) -> Store:
+    """Write a sealed store again, with noise on one variable, which gets the dimension `level`.
+
+    Each split is `noise.build()(u, noise.seed, samples, deviation)` of its samples, bit for bit,
+    for any number of workers and after any interruption. A sample in no split has the noise of
+    its number.
+
+    Raises StoreError if the parent cannot be read, is damaged, or has no such field; if something
+    is in the way at `url`; or if the store to resume has another parent or noise, or its parent has
+    changed. Raises OSError if the place cannot be written or has no room, and SampleError if a
+    number of a noisy sample exceeds the type it is stored in.
+    """
+    _check_apart(parent, url)
+    job = NoiseJob(str(parent), variable, noises)
+    return write(job, url, Options(**options))
+
+
+@dataclass(frozen=True)
+class NoiseJob(Job):
+    """A parent store with noise on one variable. Raises StoreError if the parent cannot be read, or
+    has no field of this name."""
+
+    parent: str
+    variable: str
+    noises: tuple[Noise, ...]
+
+    def __post_init__(self) -> None:
+        parent = open_sealed(self.parent)
+        fields = [name for name in parent.variables if parent.arrays[name].dims[1:]]
+        if parent.derived:
+            raise StoreError(f"{self.parent} has noise already: give the store it was made from")
+        if self.variable not in fields:
+            what = "is no field of" if self.variable in parent.variables else "is not in"
+            known = near(self.variable, fields)
+            raise StoreError(f"{self.variable!r} {what} {self.parent}: {known}")
+
+    @property
+    def fingerprint(self) -> str:
+        said = open_sealed(self.parent).said
+        content = {
+            "parent": [said.fingerprint, said.content],
+            "variable": self.variable,
+            "noises": [noise.model_dump(mode="json") for noise in self.noises],
+            "shard": self._shard(said.shard),
+            "algorithm": ALGORITHM_VERSION,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def _shard(self, parents: int) -> int:
+        """Samples of a shard, so that it is about as large as one of the parent."""
+        return -(-parents // len(self.noises))
+
+    def check(self) -> None:
+        """Raise StoreError where the parent's data are not those that it was sealed with."""
+        parent = open_sealed(self.parent)
+        if missing(parent) or summary_of(parent).content != parent.said.content:
+            raise StoreError(f"{self.parent} is damaged: pdegen verify names the shards")
+
+    def layout(self) -> Layout:
+        parent = open_sealed(self.parent)
+        field = parent.arrays[self.variable]
+        deviation = pointwise_deviation(
+            values
+            for samples in _training_blocks(parent)
+            if len(values := _kept(parent, self.variable, samples))
+        )
+        self._try_on(deviation)
+        axes = field.dims[1:]
+        levels = np.array([noise.level for noise in self.noises])
+        noise = self.noises[0]
+        coordinates = [
+            *_coordinates(parent),
+            Coordinate("level", ("level",), levels, {
+                "long_name": f"level of the {noise.kind} noise",
+                "units": "dB" if noise.kind == "snr" else "1"}),
+            Coordinate("deviation", axes, deviation, {
+                "long_name": f"standard deviation of {self.variable} over the training samples",
+                "units": field.said.units or "1"}),
+        ]  # fmt: skip
+        model = noise.build()
+        if isinstance(model, SensorNoise):
+            coordinates.append(
+                Coordinate("observed", axes, model.observed(deviation.shape, noise.seed), {
+                    "long_name": f"whether {self.variable} is observed"})
+            )  # fmt: skip
+        declared = noise.model_dump(mode="json", exclude={"level"}, exclude_none=True)
+        attributes = parent.attributes
+        return Layout(
+            samples=parent.samples,
+            shard=self._shard(parent.shard_size),
+            variables=tuple(self._variable(parent, name) for name in parent.variables),
+            coordinates=tuple(coordinates),
+            attributes={
+                **{key: value for key, value in attributes.items() if key not in _OWN},
+                "title": f"{attributes['title']}; {self.variable} with {noise.kind} noise",
+                "fingerprint": self.fingerprint,
+                "parent": {
+                    **{key: attributes[key] for key in ("fingerprint", "content", "provenance")},
+                    "recipe": attributes["recipe"]["name"],
+                },
+                "noise": {
+                    "variable": self.variable, **declared, "levels": levels.tolist(),
+                    "deviation": _digest(deviation),
+                },
+                "provenance": provenance(),
+            },
+        )  # fmt: skip
+
+    def _try_on(self, deviation: np.ndarray) -> None:
+        """Raise StoreError where the noise does not suit the variable."""
+        try:
+            noise = max(self.noises, key=lambda noise: noise.level)
+            noise.build()(np.zeros((1, *deviation.shape)), noise.seed, [0], deviation)
+        except ValueError as error:
+            raise StoreError(f"{self.variable} of {self.parent}: {error}") from None
+
+    def _variable(self, parent: Store, name: str) -> Variable:
+        array = parent.arrays[name]
+        variable = Variable(
+            name, array.dims[1:], array.shape[1:], array.dtype.name, parent.attributes_of(name)
+        )
+        if name != self.variable:
+            return variable
+        shared = variable.attributes.get("coordinates", "")
+        return replace(
+            variable,
+            dims=("level", *variable.dims),
+            shape=(len(self.noises), *variable.shape),
+            attributes={
+                **variable.attributes,
+                "long_name": f"{variable.attributes.get('long_name', variable.name)}, with noise",
+                "coordinates": f"{shared} deviation".strip(),
+            },
+        )
+
+    def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
+        parent = open_sealed(self.parent)
+        if store.said.parent is None or parent.said.content != store.said.parent.content:
+            raise StoreError(self.difference(store))
+        deviation = _deviation(store)
+        values = {name: parent.values(name, samples) for name in parent.variables}
+        u = values[self.variable]
+        noisy = np.empty((len(u), len(self.noises), *u.shape[1:]), dtype=u.dtype)
+        numbers = self._numbers(parent)[samples.start : samples.stop]
+        with np.errstate(over="ignore"):
+            for k, noise in enumerate(self.noises):
+                noisy[:, k] = noise.build().add(u, noise.seed, numbers, deviation)
+        finite = np.isfinite(noisy.reshape(len(u), -1)).all(axis=1)
+        finite |= np.isin(np.array(samples), parent.skipped)
+        if not finite.all():
+            first = samples[int(np.flatnonzero(~finite)[0])]
+            raise SampleError(first, f"{self.variable} with noise exceeds {u.dtype.name}")
+        values[self.variable] = noisy
+        return values
+
+    def skipped(self, samples: range) -> dict[int, str]:
+        there = open_sealed(self.parent).skipped
+        return {i: "skipped in the parent" for i in there if i in samples}
+
+    def _numbers(self, parent: Store) -> list[int]:
+        """The numbers of all samples in the random stream; each split counts for itself."""
+        numbers = np.arange(parent.samples)
+        for start, stop in parent.said.splits.values():
+            numbers[start:stop] = self.noises[0].build().numbers(range(start, stop))
+        return numbers.tolist()
+
+    def difference(self, store: Store) -> str:
+        origin, parent = store.said.parent, open_sealed(self.parent).said
+        if origin is None:
+            return f"{store.url} is not a store with noise made from {self.parent}"
+        if origin.fingerprint != parent.fingerprint:
+            return (
+                f"{store.url} was made from another store ({origin.recipe}, fingerprint "
+                f"{origin.fingerprint[:12]}, not {parent.fingerprint[:12]})"
+            )
+        if origin.content != parent.content:
+            return f"{self.parent} has changed since {store.url} was made from it"
+        there = {k: v for k, v in store.attributes["noise"].items() if k != "deviation"}
+        return f"{store.url} was made with other noise: {json.dumps(there)}"
+
+
+def _coordinates(parent: Store) -> Iterator[Coordinate]:
+    for name, array in sorted(parent.description.coordinates.items()):
+        yield Coordinate(name, array.dims, parent.values(name), parent.attributes_of(name))
+
+
+def _training_blocks(parent: Store) -> Iterator[range]:
+    """The training samples, shard by shard."""
+    start, stop = parent.said.splits["train"]
+    for shard in range(parent.shards):
+        samples = parent.shard_range(shard)
+        if samples.start < stop and start < samples.stop:
+            yield range(max(start, samples.start), min(stop, samples.stop))
+
+
+def _kept(parent: Store, variable: str, samples: range) -> np.ndarray:
+    """The values of samples that were not skipped."""
+    return parent.values(variable, samples)[~np.isin(np.array(samples), parent.skipped)]
+
+
+def _deviation(store: Store) -> np.ndarray:
+    """σ(x) as it was stored. Raises StoreError if it is damaged."""
+    damaged = f"{store.url}: the deviation is damaged: --resume makes it again"
+    try:
+        deviation = store.values("deviation")
+    except StoreError as error:
+        raise StoreError(damaged) from error
+    if store.said.noise is None or _digest(deviation) != store.said.noise.deviation:
+        raise StoreError(damaged)
+    return deviation
+
+
+def _digest(values: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values, dtype="<f8").tobytes()).hexdigest()
+
+
+def _check_apart(parent: str, url: str) -> None:
+    """Raise StoreError where one store would lie in the other, or in its place."""
+    places = [Objects(place) for place in (parent, url)]
+    roots = [os.path.realpath(p.root) if p.is_local else p.root.rstrip("/") for p in places]
+    if places[0].is_local == places[1].is_local and (
+        f"{roots[0]}/".startswith(f"{roots[1]}/") or f"{roots[1]}/".startswith(f"{roots[0]}/")
+    ):
+        raise StoreError(f"the store with noise needs a place apart from {parent}, got {url}")

@@ -1,0 +1,238 @@
+"""Recipe, or another job -> one task for each shard -> sealed store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pdegen.equations.base import SampleError
+from pdegen.errors import check_room
+from pdegen.generation import existing
+from pdegen.generation.engines import check, pool
+from pdegen.generation.job import Job, RecipeJob
+from pdegen.generation.log import logged
+from pdegen.generation.pools import Pool
+from pdegen.numerics.failure import WorkerError
+from pdegen.ownership import store_around
+from pdegen.recipe import Recipe
+from pdegen.store import lock
+from pdegen.store.arrays import Json
+from pdegen.store.checking import altered, inspect, seal_faults, summary_faults
+from pdegen.store.failing import causes
+from pdegen.store.format import ROOT
+from pdegen.store.objects import Objects
+from pdegen.store.reading import Store, StoreError, seal_in
+from pdegen.store.writing import described_by, seal, write_shard
+
+_NOTES = 1000  # that a log keeps at most
+_ATTEMPTS = 3  # at a shard whose solver process dies
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a job is."""
+
+    # done, total: shards done in this run, and to do in it
+    done: int
+    total: int
+    seconds: float  # since its start
+    # what went wrong with the last shard and was mended, or was skipped
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a job is done; none of it changes the result."""
+
+    # workers, scheduler: as of `pdegen.generation.engines.pool`
+    workers: int | None = None
+    scheduler: str = "threads"
+    # continue an unfinished store of the same job, and restore damaged objects
+    resume: bool = False
+    overwrite: bool = False  # remove a store that is there
+    take_over: bool = False  # take the lock of the store from another job, which has ended
+    # leave out samples that cannot be computed, instead of stopping at the first
+    skip_failed: bool = False
+    progress: Callable[[Progress], None] = lambda progress: None  # called after each shard
+
+
+def generate(recipe: Recipe, url: str, device: str | None = None, **options: Any) -> Store:
+    """Write the dataset of a recipe to a store and seal it: `write` with a recipe, and the fields
+    of `Options`. On a device of PyTorch, such as "cuda", samples agree with those of NumPy on the
+    CPU (None) up to the solver's tolerance, not bit for bit. Raises SchemaError if the recipe
+    cannot be, MissingSolverError if its solver is not installed, and what `write` raises."""
+    checked = Recipe.parse(recipe.model_dump(), f"recipe {recipe.name}")  # a copy need not be sound
+    return write(RecipeJob(checked, device), url, Options(**options))
+
+
+def write(job: Job, url: str, options: Options = Options()) -> Store:
+    """Write what a job makes to a store at a path, or a URL that fsspec knows, and seal it.
+
+    The store is the same, byte for byte, for any scheduler and number of workers, and after any
+    interruption. `log/` says when and how it was made, and differs.
+
+    Raises:
+        StoreError: If something is in the way at `url`, or the store to resume is another's.
+        LockedError: If another job writes there.
+        UrlError: If the URL cannot be used, or its server cannot refuse a second writer.
+        EngineError: If tasks cannot be run as asked.
+        WorkerLostError: If every worker that computed a shard has died.
+        OSError: If the place cannot be written or has no room.
+        SampleError: If a sample cannot be computed; finished shards stay, `resume` continues.
+    """
+    check(options.scheduler)
+    objects = Objects(url)
+    if objects.is_local and (around := store_around(objects.root)):
+        raise StoreError(f"{around} is a store, which holds nothing else: choose another --out")
+    there = _found(job, objects, options)
+    job.check()
+    plan = job.layout()
+    job.probe(options.skip_failed)
+    described, resumes = described_by(plan, url), there is not None and options.resume
+    if resumes:  # what is sealed has nothing else in it
+        existing.check_all_ours(objects, Store(url, root=described[ROOT]))
+    elif objects.is_local:
+        check_room(objects.root, plan.bytes, ": the store may take")
+    objects.check_conditional()
+    with (
+        pool(options.scheduler, options.workers) as workers,  # which must be there, before all else
+        lock.locked(objects, job.identity, options.take_over) as mine,
+        logged(objects, options.scheduler, options.workers, job.device) as log,
+    ):
+        store = _found(job, objects, options)
+        if (store is None) != (there is None):
+            raise StoreError(f"{url} was changed by another job meanwhile: start again")
+        begun = store if resumes and store and existing.damage_of(store) is None else None
+        todo, suspects = None, []
+        if begun is not None and begun.sealed and not seal_faults(begun):
+            todo = _unsound(begun, mine.job, workers)
+            if not todo and not summary_faults(begun, seal_in(objects)):
+                return begun
+        if begun is not None:
+            suspects = altered(begun)
+        still_mine = partial(lock.check, objects, mine)  # before each step that cannot be undone
+        layout = existing.continued if resumes else existing.laid_out
+        store = layout(objects, described, still_mine)
+        if todo is None:
+            todo = _unsound(store, mine.job, workers)
+        todo = sorted({*todo, *suspects})
+        _compute(job, store, todo, mine, workers, options, log)
+        measured = job.measured(workers)
+        if changed := _unsound(store, mine.job, workers, todo):
+            raise StoreError(
+                f"{url}: shard {changed[0]} was changed by another job meanwhile: --resume makes "
+                "it again"
+            )
+        if existing.differing(objects, described):
+            raise StoreError(f"{url}: its metadata were changed by another job: use --resume")
+        return seal(store, measured, still_mine)
+
+
+def _compute(
+    job: Job, store: Store, todo: list[int], mine: lock.Holder, workers: Pool, options: Options,
+    log: Json,
+) -> None:  # fmt: skip
+    start = time.monotonic()
+    task = partial(_shard, job, store.url, options.skip_failed, mine)
+    with closing(workers.run(task, todo)) as results:  # no task runs on when the lock is given back
+        for done, (shard, notes) in enumerate(results, 1):
+            log["shards"] = done
+            room = max(0, _NOTES - len(log["notes"]))
+            log["notes"] += [f"shard {shard}: {note}" for note in notes[:room]]
+            options.progress(Progress(done, len(todo), time.monotonic() - start, notes))
+
+
+def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int) -> tuple[str, ...]:
+    """The task: compute one shard and write it, where the store is of this job, which still holds
+    the lock. Notes say what was tried again or skipped."""
+    store = Store(url)
+    if store.said.job != mine.job:  # its records would name the other one
+        raise StoreError(f"{url}: its metadata were changed by another job: use --resume")
+    still_mine = partial(lock.check, store.objects, mine)
+    still_mine()
+    samples = store.shard_range(shard)
+    with causes() as notes:
+        for attempt in range(1, _ATTEMPTS + 1):
+            skipped = dict(job.skipped(samples))
+            try:
+                values = values_of(job, store, samples, skipped if skip_failed else None)
+                break
+            except WorkerError as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                notes.append(f"attempt {attempt} failed: {error}")
+        write_shard(store, shard, values, skipped, still_mine)
+    return (*notes, *(f"sample {sample} is skipped: {why}" for sample, why in skipped.items()))
+
+
+def values_of(
+    job: Job, store: Store, samples: range, skipped: dict[int, str] | None
+) -> dict[str, np.ndarray]:
+    """The values of these samples. Where `skipped` is given, samples that cannot be computed are
+    NaN and entered there."""
+    if skipped is None:
+        return job.compute(store, samples)
+    pieces = list(_pieces(job, store, samples, skipped))
+    values = {}
+    for name in store.variables:
+        array = store.arrays[name]
+        nothing = np.nan if np.issubdtype(array.dtype, np.inexact) else -1  # the fill values
+        values[name] = np.full((len(samples), *array.shape[1:]), nothing, array.dtype)
+        for piece, computed in pieces:
+            values[name][piece.start - samples.start : piece.stop - samples.start] = computed[name]
+    return values
+
+
+def _pieces(
+    job: Job, store: Store, samples: range, skipped: dict[int, str]
+) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
+    """Runs of samples that can be computed, with their values."""
+    if not samples:
+        return
+    try:
+        yield samples, job.compute(store, samples)
+    except SampleError as failure:
+        skipped[failure.sample] = failure.reason
+        yield from _pieces(job, store, range(samples.start, failure.sample), skipped)
+        yield from _pieces(job, store, range(failure.sample + 1, samples.stop), skipped)
+
+
+def _unsound(
+    store: Store, job: str, workers: Pool, shards: Sequence[int] | None = None
+) -> list[int]:
+    """The shards without a valid record of a job, or with other data than it says. Workers read
+    those that have one."""
+    shards = range(store.shards) if shards is None else shards
+    recorded = set(store.recorded())
+    task = partial(_is_sound, store.url, job)
+    found = dict(workers.run(task, [shard for shard in shards if shard in recorded]))
+    return [shard for shard in shards if not found.get(shard)]
+
+
+def _is_sound(url: str, job: str, shard: int) -> bool:
+    store = Store(url)
+    return store.said.job == job and not inspect(store, shard)[2]
+
+
+def _found(job: Job, objects: Objects, options: Options) -> Store | None:
+    """The store that is there, which may be resumed or replaced; None where there is none. Raises
+    StoreError if it may not, or something else is there."""
+    store = existing.found(objects, job.identity if options.resume else None)
+    if store is None:
+        return None
+    damage = existing.damage_of(store)
+    if options.overwrite:
+        existing.check_all_ours(objects, None if damage else store)
+    elif not options.resume:
+        finished = damage is None and store.sealed
+        ways = " and is finished: use it," if finished else ": use --resume to finish it"
+        raise StoreError(f"{objects.url} exists{ways} or --overwrite to replace it")
+    elif (damage or not job.made(store)) and not existing.is_all_of(objects, job.identity):
+        raise damage or StoreError(job.difference(store))
+    return store

@@ -1,0 +1,112 @@
+"""Workers of a Dask scheduler in jobs of SLURM."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pdegen.generation import network
+from pdegen.generation.network import TLS, certificates, dashboard, few_ports
+from pdegen.generation.pools import EngineError
+
+if TYPE_CHECKING:
+    from distributed import Security
+
+_RENEWAL = 5000  # milliseconds between two looks for jobs of SLURM that have ended
+
+
+@contextmanager
+def slurm_cluster() -> Iterator[Any]:
+    """A cluster of SLURM jobs, one task at a time each; options from Dask's configuration. Raises
+    EngineError if dask-jobqueue or SLURM is not here, or an option is wrong or missing."""
+    from dask import config
+    from distributed.utils import get_ip
+
+    job, options = _slurm()
+    if shutil.which(job.submit_command) is None:
+        raise EngineError("the scheduler slurm needs SLURM: there is no command sbatch")
+    from dask_jobqueue.slurm import SLURMCluster
+
+    given = config.get("jobqueue.slurm")
+    scheduler = {**(given.get("scheduler-options") or {}), "dashboard_address": dashboard()}
+    if not (given.get("interface") or "interface" in scheduler or "host" in scheduler):
+        scheduler["host"] = get_ip()  # by default it would listen at all addresses
+    with ExitStack() as stack:
+        try:
+            security = stack.enter_context(_in_files(certificates(), given))
+            with few_ports():
+                cluster = SLURMCluster(**options, security=security, scheduler_options=scheduler)
+            stack.enter_context(cluster)
+        except (OSError, ValueError, TypeError) as error:
+            raise EngineError(f"jobqueue.slurm in Dask's configuration: {error}") from None
+        yield cluster
+
+
+def keep(cluster: Any, jobs: int) -> None:
+    """Submit jobs, and others in place of those that end: at their time limit, or cancelled."""
+    from tornado.ioloop import PeriodicCallback
+
+    def submit() -> None:
+        cluster.scale(jobs=jobs)
+
+    cluster.loop.add_callback(submit)
+    cluster.loop.add_callback(PeriodicCallback(submit, _RENEWAL).start)
+
+
+@contextmanager
+def _in_files(security: Security, given: dict[str, Any]) -> Iterator[Security]:
+    """Certificates where jobs can read them, and other users cannot."""
+    from distributed import Security
+
+    shared = os.path.expanduser(os.path.expandvars(given.get("shared-temp-directory") or "."))
+    with tempfile.TemporaryDirectory(prefix=".pdegen-", dir=os.path.abspath(shared)) as folder:
+        files = dict[str, Any]()
+        for slot in TLS:
+            files[slot] = getattr(security, slot)
+            if files[slot] and "\n" in files[slot]:  # its text, not its path
+                path = Path(folder) / slot
+                path.write_text(files[slot], "ascii")
+                files[slot] = str(path)
+        yield Security(require_encryption=True, **files)
+
+
+def slurm_script() -> str:
+    """The script of one SLURM job, without submitting it. Raises EngineError if dask-jobqueue is
+    not installed, or an option is wrong or missing."""
+    from distributed import Security
+
+    job, options = _slurm()
+    files = {f"tls_{name}": f"<{name}>" for name in ("ca_file", "worker_cert", "worker_key")}
+    try:
+        return job(
+            scheduler="tls://<scheduler>", name="<name>", security=Security(**files), **options
+        ).job_script()
+    except (ValueError, TypeError) as error:
+        raise EngineError(f"jobqueue.slurm in Dask's configuration: {error}") from None
+
+
+def _slurm() -> tuple[Any, dict[str, Any]]:
+    """The class of SLURM's jobs, and what they are beside Dask's configuration."""
+    from dask import config
+
+    try:
+        from dask_jobqueue.slurm import SLURMJob
+    except ImportError:
+        raise EngineError(
+            "the scheduler slurm needs dask-jobqueue: pip install 'pdegen-operators[slurm]'"
+        ) from None
+    given = config.get("jobqueue.slurm")
+    defaults = {"cores": 1, "processes": 1, "memory": "4GB"}
+    options = {key: value for key, value in defaults.items() if given.get(key) is None}
+    extra = [
+        *(given.get("worker-extra-args") or []),
+        "--no-dashboard",
+        "--preload",
+        network.__name__,
+    ]
+    return SLURMJob, {**options, "worker_extra_args": extra, "protocol": "tls"}

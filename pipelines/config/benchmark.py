@@ -1,0 +1,345 @@
+"""What a benchmark declares: operators x datasets x seeds at one protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import product
+from types import MappingProxyType
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from pdegen.schema import Count, Name, Positive, SchemaError, Strict, is_name, near, read_toml
+from pipelines.config.entries import Dataset, Entry, Profile, Protocols, Quick
+from pipelines.config.experiment import Experiment
+from pipelines.config.shipped import check_slugs, file_of, slug
+
+WIDTHS = ("width", "channels")  # what operators call it; the first that one has
+_Values = Annotated[list[Any], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator on one dataset; at one protocol, where the table has several."""
+
+    dataset: str
+    operator: str
+    protocol: str = ""
+
+    def __str__(self) -> str:
+        at = f" (protocol {self.protocol})" if self.protocol else ""
+        return f"{self.operator} on {self.dataset}{at}"
+
+
+class Benchmark(Strict):
+    """A table.
+
+    Args:
+        name, summary: For people.
+        differs: What differs from everything that is published beside it.
+        seeds: Trainings of each operator on each dataset, with seeds 0, 1, ...
+        protocols: By which each operator is trained, side by side; without any, by that of the
+            experiment.
+        search: Keys of the experiments -> values to try with seed 0, each with each; every operator
+            gets, on every dataset, those with the smallest validation error. The protocol
+            "published" has no validation error, and keeps the settings that are declared.
+        widths: The same of the width that each operator declares, as factors of it. [1]
+        datasets, operators: By the names that the table shows.
+        quick: The small version, where there is one.
+    """
+
+    name: Name
+    summary: str
+    differs: str = ""
+    seeds: Count = 1
+    protocols: Protocols = ()
+    search: Annotated[dict[str, _Values], Field(default_factory=dict)]
+    widths: Annotated[tuple[Positive, ...], Field(strict=False)] = ()
+    datasets: Annotated[dict[str, Dataset], Field(min_length=1)]
+    operators: Annotated[dict[str, Entry], Field(min_length=1)]
+    quick: Quick | None = None
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        _check_operators(self.operators, self.datasets)
+        check_slugs(self.datasets, "datasets")
+        if self.quick is not None:
+            for known, named in (
+                (list(self.datasets), self.quick.datasets),
+                (self.quick.datasets, self.quick.changes),
+                (self.quick.datasets, self.quick.coarser),
+            ):
+                for name in (name for name in named if name not in known):
+                    raise ValueError(f"quick: no dataset {name!r}: {near(name, known)}")
+            _check_operators(self.quick.operators, self.datasets)
+        if len(set(self.protocols)) < len(self.protocols):
+            raise ValueError(f"protocols must differ, got {', '.join(self.protocols)}")
+        return self
+
+    def check(self) -> None:
+        """Raise SchemaError where a dataset, or what an operator overrides of it, cannot be."""
+        search = f"benchmark {self.name}: a search"
+        for name, dataset in self.datasets.items():
+            experiment = dataset.load()
+            for overrides in dataset.coarser:
+                experiment.data.load_recipe().with_overrides(overrides)
+            own = [case for case in self.cases() if case.dataset == name]
+            changed = {case.operator: self.operators[case.operator].overrides for case in own}
+            for what, keys in [*changed.items(), (search, self.search)]:
+                for key in keys:
+                    full = key if ".overrides." in key else experiment.full_key(key)
+                    if full.startswith(("data.recipe", "data.overrides")):
+                        raise SchemaError(
+                            f"{what}: {key} is said by the dataset, for all operators"
+                        )
+                    if what == search and (full.startswith("model.") or full == "training.seed"):
+                        raise SchemaError(f"{what} is over settings of the training, got {key}")
+                    if full.startswith("model."):
+                        raise SchemaError(f"{what}: {key} is said in its model, not overridden")
+            searches = bool(self.search or self.widths)
+            if searches and (self.protocols or (experiment.training.protocol,)) == ("published",):
+                raise SchemaError(
+                    f"{search} is by the validation error, the protocol published has none"
+                )
+            searched = [{key: value} for key, values in self.search.items() for value in values]
+            for overrides in filter(None, [*changed.values(), *searched]):
+                experiment.with_overrides(overrides)
+            for case in own:
+                self.model(case).check_installed()
+                if not is_name(self._name_of(case)):
+                    raise SchemaError(f"benchmark {self.name}: the name of {case} is too long")
+                for chosen in self.searched(case):
+                    self.model(case, chosen)
+
+    def searched(self, case: Case) -> list[dict[str, Any]]:
+        """What a search tries: settings of the training, and of the model (`model.width`)."""
+        if case.protocol == "published" or not (self.search or self.widths):
+            return []
+        keys = {key: list(values) for key, values in self.search.items()}
+        model = self.model(case)
+        named = [key for key in WIDTHS if isinstance(getattr(model, key, None), int)]
+        if self.widths and named:
+            width, heads = getattr(model, named[0]), getattr(model, "heads", 1)
+            first = heads if isinstance(heads, int) else heads[0]  # of several levels
+            unit = 1 if width % first else first  # heads that divide it
+            widths = [unit * max(1, round(width * factor / unit)) for factor in self.widths]
+            keys[f"model.{named[0]}"] = list(dict.fromkeys(widths))
+        return [dict(zip(keys, values, strict=True)) for values in product(*keys.values())]
+
+    def cases(self) -> list[Case]:
+        """Datasets with the operators that are declared for them, at each protocol."""
+        return [
+            Case(dataset, label, protocol)
+            for dataset in self.datasets
+            for label, entry in self.operators.items()
+            if entry.model is not None or dataset in entry.models
+            for protocol in self.protocols or ("",)
+        ]
+
+    @property
+    def grids(self) -> bool:
+        """Whether something is evaluated on other grids than that of training."""
+        return any(len(dataset.load().resolutions) > 1 for dataset in self.datasets.values())
+
+    def model(self, case: Case, chosen: Mapping[str, Any] = MappingProxyType({})) -> Any:
+        """The declared operator of a case, with what a search found."""
+        entry = self.operators[case.operator]
+        model: Any = entry.model or entry.models[case.dataset]
+        changed = {k.removeprefix("model."): v for k, v in chosen.items() if k.startswith("model.")}
+        if not changed:
+            return model
+        where = f"{case} with {', '.join(f'{key} {value}' for key, value in changed.items())}"
+        return type(model).parse({**model.model_dump(mode="json"), **changed}, where)
+
+    def experiment(self, case: Case, seed: int, chosen: Mapping[str, object]) -> Experiment:
+        """What is trained. Raises SchemaError on an unknown key or an impossible value."""
+        experiment, model = self.datasets[case.dataset].load(), self.model(case, chosen)
+        own = {key: value for key, value in chosen.items() if not key.startswith("model.")}
+        overrides = {**self.operators[case.operator].overrides, **own}
+        if case.protocol:
+            overrides["training.protocol"] = case.protocol
+        if overrides:
+            experiment = experiment.with_overrides(overrides)
+        return experiment.model_copy(
+            update={
+                "name": self._name_of(case),
+                "summary": f"{case.operator} on {case.dataset}",
+                "model": model,
+                "training": experiment.training.model_copy(update={"seed": seed}),
+            }
+        )
+
+    def _name_of(self, case: Case) -> str:
+        """The name of a training; labels are free to have any signs."""
+        dataset = case.dataset if is_name(f"{self.name}-{case.dataset}") else slug(case.dataset)
+        return f"{self.name}-{dataset}-{slug(case.operator)}"
+
+    def not_installed(self) -> dict[str, str]:
+        """Operators that need a package which is not installed, and that package."""
+        return {label: entry.lacks for label, entry in self.operators.items() if entry.lacks}
+
+    def installed(self) -> Benchmark:
+        """Without the operators whose package is not installed; with all if none is left."""
+        absent = self.not_installed()
+        return self.only([label for label in self.operators if label not in absent], [])
+
+    def only(self, operators: list[str], datasets: list[str]) -> Benchmark:
+        """With some of the operators and datasets; an empty list stands for all. Raises SchemaError
+        if one is unknown, or a chosen operator is on no chosen dataset."""
+        known: dict[str, list[str]] = {
+            "operator": list(self.operators),
+            "dataset": list(self.datasets),
+        }
+        for (what, there), wanted in zip(known.items(), (operators, datasets), strict=True):
+            for label in (label for label in wanted if label not in there):
+                raise SchemaError(
+                    f"benchmark {self.name} has no {what} {label!r}: {near(label, there)}"
+                )
+        entries = {label: self.operators[label] for label in operators or self.operators}
+        if datasets:
+            entries = {
+                label: entry.on(datasets)
+                for label, entry in entries.items()
+                if entry.model is not None or entry.models.keys() & set(datasets)
+            }
+        for label in (label for label in operators if label not in entries):
+            raise SchemaError(
+                f"operator {label!r} of benchmark {self.name} is on "
+                f"{', '.join(self.operators[label].models)}, not on {', '.join(datasets)}"
+            )
+        if not entries:
+            raise SchemaError(f"benchmark {self.name} has no operator on {', '.join(datasets)}")
+        parts = {label: self.datasets[label] for label in datasets or self.datasets}
+        quick = None if datasets else self.quick
+        update = {"operators": entries, "datasets": parts, "quick": quick}
+        if len(entries) < len(self.operators) or len(parts) < len(self.datasets):
+            update["summary"] = f"{_counted(entries, 'operators')} on {_counted(parts, 'datasets')}"
+        return self.model_copy(update=update)
+
+    def quickly(self) -> Benchmark:
+        """The small version, under a name of its own; nothing published compares with it. Raises
+        SchemaError if there is none."""
+        if self.quick is None:
+            raise SchemaError(f"benchmark {self.name} has no quick version")
+        bare = {"published": {}, "published_grids": {}, "published_measures": {}, "differs": ""}
+        operators = {
+            label: entry.model_copy(update=bare)
+            for label, entry in (self.quick.operators or self.operators).items()
+        }
+        protocols = self.protocols if self.quick.protocols is None else self.quick.protocols
+        small = self.model_copy(
+            update={
+                "name": f"{self.name}-quick",
+                "differs": "",
+                "operators": operators,
+                "seeds": self.quick.seeds or self.seeds,
+                "protocols": protocols,
+                **({} if self.quick.search else {"search": {}, "widths": ()}),
+                "summary": f"{self.summary.removesuffix('; for a GPU')}; small version",
+            }
+        )
+        small, quick = small.only([], self.quick.datasets), self.quick
+        small = small.model_copy(update={"datasets": {
+            name: dataset.model_copy(update={"coarser": quick.coarser.get(name, ())})
+            for name, dataset in small.datasets.items()
+        }})  # fmt: skip
+        return small._with(quick.overrides, quick.changes)
+
+    def stores(self, texts: list[str]) -> dict[str, str]:
+        """Stores by dataset, from DATASET=STORE. Raises SchemaError if a dataset is unknown."""
+        found = {}
+        for text in texts:
+            known = [name for name in self.datasets if text.startswith(f"{name}=")]
+            dataset = max(known, key=len, default=text.partition("=")[0])
+            store = text[len(dataset) + 1 :]
+            if not store:
+                raise SchemaError(f"--data is DATASET=STORE, got {text!r}")
+            if dataset not in self.datasets:
+                raise SchemaError(
+                    f"benchmark {self.name} has no dataset {dataset!r}: "
+                    f"{near(dataset, list(self.datasets))}"
+                )
+            found[dataset] = store
+        return found
+
+    def with_overrides(
+        self, overrides: Mapping[str, Any], stores: Mapping[str, str] = MappingProxyType({})
+    ) -> Benchmark:
+        """With other values in the experiments of all datasets, and so for all operators; `stores`
+        are those that are given, by dataset. Raises SchemaError on a wrong key or value, or what
+        the benchmark or a given store says."""
+        if not overrides:
+            return self
+        experiment = next(iter(self.datasets.values())).load()
+        for key in (key for key in overrides if ".overrides." in key):
+            raise SchemaError(f"{key} cannot be set: recipes and streams are those of each dataset")
+        keys = {experiment.full_key(key): value for key, value in overrides.items()}
+        for key in keys:
+            if key.split(".")[0] == "model" or key == "training.seed":
+                raise SchemaError(f"{key} cannot be set: operators and seeds are the benchmark's")
+        for name in stores.keys() & self.datasets.keys():
+            self.datasets[name].load().on(stores[name], keys)
+        note = ", ".join(f"{key} = {value}" for key, value in keys.items())
+        said = " ".join(filter(None, [self.differs, f"Set by the command: {note}."]))
+        changed = self._with(keys).model_copy(update={"differs": said})
+        changed.check()
+        return changed
+
+    def _with(
+        self, overrides: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> Benchmark:
+        """With other values in all experiments, and in those of single datasets."""
+        datasets = {}
+        for name, dataset in self.datasets.items():
+            every = {**dataset.overrides, **overrides, **(changes or {}).get(name, {})}
+            datasets[name] = dataset.model_copy(update={"overrides": every})
+        operators = {}
+        for label, entry in self.operators.items():
+            own = {key: v for key, v in entry.overrides.items() if key not in overrides}
+            operators[label] = entry.model_copy(update={"overrides": own})
+        return self.model_copy(update={"datasets": datasets, "operators": operators})
+
+
+def load_quick_profile(profile: Profile) -> Profile:
+    """The small version that a profile names. Raises SchemaError if it names none, or what is no
+    profile."""
+    if not profile.quick:
+        raise SchemaError(f"profile {profile.name} has no quick version")
+    quick = load_benchmark(profile.quick)
+    if not isinstance(quick, Profile):
+        raise SchemaError(f"profile {profile.name}: quick is a profile, {profile.quick} is none")
+    return quick
+
+
+def load_benchmark(name: str, sound: bool = True) -> Benchmark | Profile:
+    """A benchmark by its name, or from a TOML file; one with `points` is a profile.
+
+    Args:
+        sound: Whether it is checked, without the operators whose package is not installed;
+            without, `Benchmark.check` is for the caller.
+
+    Raises:
+        SchemaError: On an unknown name (naming the near ones) or an impossible declaration.
+    """
+    path = file_of("benchmark", name)
+    if "points" in read_toml(path):
+        return Profile.load(path)
+    benchmark = Benchmark.load(path)
+    if sound:
+        benchmark.installed().check()
+    return benchmark
+
+
+def _counted(names: Collection[str], what: str) -> str:
+    """A few names, or the number of many."""
+    return ", ".join(names) if len(names) < 5 else f"{len(names)} {what}"
+
+
+def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Dataset]) -> None:
+    for label, entry in operators.items():
+        figures = (entry.published, entry.published_grids, entry.published_measures)
+        named = {*entry.models, *(name for of in figures for name in of)}
+        for name in named - datasets.keys():
+            raise ValueError(f"{label}: no dataset {name!r}: {near(name, list(datasets))}")
+    check_slugs(operators, "operators")

@@ -1,0 +1,270 @@
+"""Words -> losses, optimizers, symmetries and normalisers; those of operators are in `models`."""
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal, Self, cast
+
+from pydantic import Field, field_validator, model_validator
+from torch import Tensor
+
+from operators.data import Samples
+from operators.norms import RelativeH1, RelativeL1, RelativeL2, WeightedH1
+from operators.symmetries import CircleSymmetries, SquareSymmetries
+from operators.training.settings import MakeOptimizer, adam
+from operators.training.soap import SOAP
+from operators.training.step import Augmentation, Loss
+from operators.transforms import Normalizer
+from pdegen.domains import Box, Cloud
+from pdegen.sampling.noise import NoiseModel
+from pdegen.sampling.noise_kinds import NoiseKind
+from pdegen.sampling.noise_levels import Levels
+from pdegen.schema import Count, NonNegative, SchemaError, Strict, brief
+from pipelines.config.models import model_union
+
+Rate = Annotated[float, Field(ge=0, lt=1)]
+Level = Annotated[float, Field(allow_inf_nan=False)] | tuple[float, float]
+ModelSpec = Annotated[model_union(), Field(discriminator="name")]
+
+
+class L2Loss(Strict):
+    """Relative L² error (`operators.norms.RelativeL2`)."""
+
+    name: Literal["l2"]
+
+    def build(self) -> Loss:
+        return RelativeL2()
+
+
+class L1Loss(Strict):
+    """Relative L¹ error (`operators.norms.RelativeL1`)."""
+
+    name: Literal["l1"]
+
+    def build(self) -> Loss:
+        return RelativeL1()
+
+
+class H1Loss(Strict):
+    """Relative H¹ error on the circle (`operators.norms.RelativeH1`).
+
+    Args:
+        gamma: Weight γ of the term of the derivative. [1]
+        periodic: Whether differences are taken across the ends; false is as published.
+    """
+
+    name: Literal["h1"]
+    gamma: NonNegative = 0.1
+    periodic: bool = True
+
+    def build(self) -> Loss:
+        return RelativeH1(self.gamma, self.periodic)
+
+
+class WeightedH1Loss(Strict):
+    """Relative H¹ error on the square, weighted by the input (`operators.norms.WeightedH1`).
+
+    Args:
+        gamma: Weight γ of the term of the derivative. [1]
+        published: Whether this term has its published form.
+    """
+
+    name: Literal["weighted-h1"]
+    gamma: NonNegative = 0.5
+    published: bool = False
+
+    def build(self) -> Loss:
+        return WeightedH1(self.gamma, self.published)
+
+
+LossSpec = Annotated[L2Loss | L1Loss | H1Loss | WeightedH1Loss, Field(discriminator="name")]
+
+
+class AdamOptimizer(Strict):
+    """Adam, with the published cycle of its momentum (`operators.training.settings.adam`)."""
+
+    name: Literal["adam"]
+
+    def build(self) -> MakeOptimizer:
+        return adam
+
+    @property
+    def cycle_momentum(self) -> bool:
+        return True
+
+
+class SOAPOptimizer(Strict):
+    """SOAP, momentum constant (`operators.training.soap.SOAP`).
+
+    Args:
+        beta1: Decay of the first moment. [1]
+        beta2: Decay of the second moment. [1]
+        every: Steps between updates of the bases.
+    """
+
+    name: Literal["soap"]
+    beta1: Rate = 0.95
+    beta2: Rate = 0.95
+    every: Count = 10
+
+    def build(self) -> MakeOptimizer:
+        return lambda parameters, lr: SOAP(
+            parameters, lr=lr, betas=(self.beta1, self.beta2), every=self.every
+        )
+
+    @property
+    def cycle_momentum(self) -> bool:
+        return False
+
+
+OptimizerSpec = Annotated[AdamOptimizer | SOAPOptimizer, Field(discriminator="name")]
+
+
+class Symmetries(Strict):
+    """Random symmetries of the training samples (`operators.symmetries`).
+
+    Args:
+        shift: Shifts along the circle.
+        reflection: The odd reflection u(x) -> -u(-x) of the circle.
+        square: Reflections and rotations of the square.
+    """
+
+    shift: bool = False
+    reflection: bool = False
+    square: bool = False
+
+    @model_validator(mode="after")
+    def _of_one_domain(self) -> Self:
+        if self.square and (self.shift or self.reflection):
+            raise ValueError("square excludes shift and reflection, which are for the circle")
+        return self
+
+    def build(self) -> Augmentation | None:
+        if self.square:
+            return SquareSymmetries()
+        if self.shift or self.reflection:
+            return CircleSymmetries(self.shift, self.reflection)
+        return None
+
+
+Scaling = Literal["none", "scalar", "pointwise"]
+
+
+class Normalization(Strict):
+    """`operators.transforms.Normalizer` of inputs and of targets, from the training samples.
+
+    Args:
+        input, target: One mean and deviation for each channel ("scalar"), or for each point too:
+            for each node, where samples have meshes of their own with the same nodes.
+        eps: Added to pointwise deviations; the default is a thousandth of their mean square root.
+            1e-5 is the published value. [the quantity's]
+    """
+
+    input: Scaling = "none"
+    target: Scaling = "none"
+    eps: NonNegative | None = None
+
+    @model_validator(mode="after")
+    def _of_points(self) -> Self:
+        if self.eps is not None and "pointwise" not in (self.input, self.target):
+            raise ValueError("eps is of pointwise scaling: set input or target to 'pointwise'")
+        return self
+
+    def of(self, pairs: Samples) -> tuple[Normalizer, Normalizer]:
+        """The normalisers of inputs and of targets. Raises SchemaError if samples share neither
+        points nor nodes, or there is a channel without deviation."""
+        one = pairs.one_step
+        return self._of(self.input, one, "a"), self._of(self.target, one, "u")
+
+    def _of(self, scaling: Scaling, pairs: Samples, which: Literal["a", "u"]) -> Normalizer:
+        values = _present(pairs, which)
+        if scaling == "pointwise":
+            if not _same_nodes(pairs, which):
+                raise SchemaError(
+                    f"normalization: pointwise needs points or nodes that all samples share, those "
+                    f"of {pairs.source.get('url')} differ: use scalar"
+                )
+            x = pairs.x if which == "a" or pairs.y is None else pairs.y
+            made = partial(Normalizer.pointwise, values, x, self.eps, isinstance(pairs.domain, Box))
+        elif scaling == "scalar":
+            made = partial(Normalizer.of, values)
+        else:
+            return Normalizer.identity(pairs.channels["au".index(which)])
+        try:
+            return made()
+        except ValueError as error:
+            key = "input" if which == "a" else "target"
+            other = ", or normalization.eps" if scaling == "pointwise" else ""
+            raise SchemaError(
+                f"normalization.{key}: a channel of the training samples of "
+                f"{pairs.source.get('url')} has the same value everywhere: use none{other}"
+            ) from error
+
+
+def _same_nodes(pairs: Samples, which: Literal["a", "u"]) -> bool:
+    """Whether all samples have the same points, or meshes of the same nodes; clouds have no
+    order."""
+    if pairs.masked:
+        return False
+    if pairs.x is not None:
+        return True
+    meshed = not isinstance(pairs.domain, Cloud) or pairs.domain.cells is not None
+    return meshed and (which == "a" or pairs.first().y is None)
+
+
+def _present(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:
+    """All inputs or targets; where samples have padding, the values at their points alone."""
+    if not pairs.masked:
+        return pairs.inputs if which == "a" else pairs.targets
+    parts = pairs.parts(64)
+    return (getattr(part, which)[part.mask] for part in parts if part.mask is not None)
+
+
+class InputNoise(NoiseKind):
+    """Noise on the inputs, `pdegen.sampling.noise`. Validation and test have it frozen.
+
+    Args:
+        level: Its strength; or a range [low, high], from which each sample has its own
+            (`pdegen.sampling.noise_levels`). With a range the operator is told the level: a further
+            input, constant over the points, is (level/high)^½. "snr" has no ranges: its levels are
+            decibels, of which none is the absence of noise. [dimensionless, dB of "snr"]
+        fresh: Draw noise and levels anew in every epoch of training, or once, as published.
+    """
+
+    level: Level
+    fresh: bool = True
+
+    @field_validator("level", mode="before")
+    @classmethod
+    def _range(cls, level: Any) -> Any:
+        if not isinstance(level, list | tuple):
+            if type(level) not in (int, float) or not math.isfinite(level):
+                raise ValueError(f"a finite number or a range [low, high], got {brief(level)}")
+            return level
+        ends = cast("Sequence[Any]", level)
+        if len(ends) != 2:
+            raise ValueError(f"a range of levels is [low, high], got {list(ends)}")
+        if not all(type(end) in (int, float) for end in ends):
+            raise ValueError(f"the ends of a range of levels are numbers, got {list(ends)}")
+        Levels(*ends)
+        return tuple(map(float, ends))
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if not isinstance(self.level, tuple):
+            self.check_level(self.level)
+        elif self.kind == "snr":
+            raise ValueError(
+                f"snr has no range of levels, which are decibels: name one in place of "
+                f"{list(self.level)}"
+            )
+        return self
+
+    @property
+    def levels(self) -> Levels | None:
+        """The range, where there is one."""
+        return Levels(*self.level) if isinstance(self.level, tuple) else None
+
+    def build(self) -> NoiseModel:
+        """At its level, or at the upper end of its range."""
+        return self.at(self.level[1] if isinstance(self.level, tuple) else self.level)

@@ -1,0 +1,33 @@
+"""What the card of an exported dataset says of its recipe: TOML, and the meaning of each key."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from pdegen.formats.hugging_card import RecipeText
+from pdegen.recipe import Recipe
+from pipelines.config.keys import keys_of
+from pipelines.runs.reproduction import toml
+
+
+def recipe_text(recipe: Mapping[str, Any]) -> RecipeText:
+    """What is said of a recipe; nothing of one that is none here: of an import, of a store with
+    noise, of an equation whose file was not given.
+
+    >>> from pdegen.recipe import load_recipe
+    >>> text = recipe_text(load_recipe("burgers-quick").model_dump(mode="json"))
+    >>> text.meanings["viscosity"]
+    'The viscosity ν (length²/time).'
+    """
+    try:
+        declared = Recipe.model_validate(recipe)
+    except ValidationError:
+        return RecipeText()
+    problem = declared.problem.model_dump(mode="json")
+    meanings = {
+        key.name: f"{key.meaning[:-1]} ({key.unit})." if key.unit else key.meaning
+        for key in keys_of(type(declared.problem), problem)
+        if not key.when and key.meaning and len(key.choices) != 1  # else there is no choice
+    }
+    return RecipeText(toml(recipe), meanings)

@@ -1,0 +1,79 @@
+"""The break-even of a benchmark's operators from the logs of its runs alone."""
+
+import csv
+import math
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from operators.norms import over_defined
+from operators.training.files import DamagedError, read_json
+from operators.training.fit import read_history
+from pipelines.config.benchmark import Benchmark, Case
+from pipelines.runs.folder import RunError
+from pipelines.runs.score import Score
+from pipelines.studies.benchmark import BenchmarkRun
+from pipelines.studies.row import Row
+
+
+def break_evens(folder: Path) -> dict[str, tuple[float, float]]:
+    """Case -> (number of solves from its logs, number in the table).
+
+    The logs are the seconds of every epoch of every training, the scores of the reported
+    checkpoints, the measured seconds of predictions, and those of the solver.
+
+    Raises:
+        RunError: If there is no finished benchmark, or nothing that a break-even follows from.
+    """
+    try:
+        declared = read_json(folder / "benchmark.json")
+        table = (folder / "table.csv").read_text("utf-8")
+    except (OSError, DamagedError):
+        raise RunError(f"{folder} holds no finished benchmark") from None
+    stores = declared.pop("stores")
+    benchmark = Benchmark.parse({k: v for k, v in declared.items() if v is not None}, str(folder))
+    run, found = BenchmarkRun(benchmark, stores, folder), dict[str, tuple[float, float]]()
+    for line in csv.DictReader(table.splitlines()):
+        if line["break-even"]:
+            case = Case(line["dataset"], line["operator"], line["protocol"])
+            found[str(case)] = _logged(run, case), float(line["break-even"])
+    if not found:
+        raise RunError(f"{folder} has no break-even: no dataset declares a coarser solver")
+    return found
+
+
+def _logged(run: BenchmarkRun, case: Case) -> float:
+    """Number of solves, from what lies in the run folders of a case."""
+    said, solver = run.benchmark.datasets[case.dataset], run.solver(case.dataset)
+    parts = [(case, seed) for seed in range(run.benchmark.seeds)]
+    rows = [row for row in map(run.kept, parts) if row is not None and not row.failed]
+    if solver is None or not rows:
+        raise RunError(f"{run.folder}: the measurements of {case} are not there")
+    own = [run.training_of(row).folder for row in rows]
+    scores = [read_json(folder / "scores.json") for folder in own]
+    error = mean(_error(score["results"][0], said.measure) for score in scores)
+    if error >= min(_error(summary, said.measure) for summary in scores[0]["trivial"]):
+        return math.inf
+    spent = mean(map(_seconds, own)) + mean(_searched(run, case, row) for row in rows)
+    saved = solver.seconds(error) - mean(row.inference_seconds for row in rows)
+    data = solver.samples * solver.solves[0].seconds
+    return (data + spent) / saved if saved > 0 else math.inf
+
+
+def _error(summary: dict[str, Any], measure: str) -> float:
+    return over_defined(mean, Score.of(summary).measured(measure))
+
+
+def _seconds(folder: Path) -> float:
+    return sum(epoch.seconds for epoch in read_history(folder))
+
+
+def _searched(run: BenchmarkRun, case: Case, row: Row) -> float:
+    """Seconds of what was tried with seed 0, and not chosen."""
+    if not row.chosen:
+        return 0.0
+    place = run.run_folder(case, "")
+    first = "-".join(filter(None, [case.protocol, "seed-0"]))
+    chosen = run.training(case, 0, row.chosen).folder
+    tried = [path for path in place.glob(f"{first}-*") if path != chosen]
+    return sum(map(_seconds, tried))

@@ -1,0 +1,274 @@
+"""Stores in other formats: the same numbers there, and the same store back."""
+
+import json
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+
+import h5py
+import numpy as np
+import pytest
+import scipy.io
+import torch
+
+from pdegen.domains import Box, Curvilinear
+from pdegen.formats import exporting, writers
+from pdegen.formats.arrays import ForeignError
+from pdegen.formats.exporting import FORMATS, export
+from pdegen.formats.importing import import_files
+from pdegen.generation.derived import add_noise, at_levels
+from pdegen.generation.generate import Options, write
+from pdegen.generation.job import Job
+from pdegen.store.layout import Layout
+from pdegen.store.reading import StoreError
+from pdegen.store.signed import signed, unsigned
+from pdegen.store.variables import Coordinate, Variable, function, positions, scalar, times
+from tests.pdegen.formats.files import imported, random, value
+from tests.stores import faults, with_attributes
+
+EVERY = pytest.mark.parametrize("format", FORMATS)
+TYPES = ["bool", "int64", "uint8", "float32", "float64"]
+MATLAB_TYPES = [*TYPES, "int8", "int16", "uint16", "int32", "uint32", "uint64"]
+
+
+class Mixed(Job):
+    """A store with variables and coordinates of several types and numbers of axes."""
+
+    fingerprint = "0" * 64
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+
+    def check(self):
+        pass
+
+    def values(self):
+        a = random(7, 4, 4, dtype=self.dtype)
+        return {"a": a, "u": random(7, 3, 4, 4, dtype=self.dtype, seed=1), "error": random(7)}
+
+    def layout(self):
+        dims = {"a": ("x", "y"), "u": ("time", "x", "y"), "error": ()}
+        return Layout(
+            samples=7,
+            shard=3,
+            variables=tuple(
+                Variable(name, dims[name], v.shape[1:], v.dtype.name, {"long_name": name})
+                for name, v in self.values().items()
+            ),
+            coordinates=(
+                *(Coordinate(d, (d,), np.arange(4) / 4, {"grid": "periodic"}) for d in ("x", "y")),
+                Coordinate("time", ("time",), np.arange(3.0)),
+                Coordinate("level", (), np.array(0.5)),
+                *(Coordinate(f"c-{t}".replace("-", "_"), ("x", "time"), random(4, 3).astype(t))
+                  for t in TYPES),
+                Coordinate("sample", ("sample",), np.arange(7)),
+            ),
+            attributes={
+                "title": "Mixed", "equation": "ü = 0", "recipe": {"name": "mixed", "seed": 3},
+                "fingerprint": self.fingerprint, "provenance": {"pdegen": "0"},
+                "splits": {"train": [0, 4], "validation": [4, 5], "test": [5, 7]},
+            },
+        )  # fmt: skip
+
+    def compute(self, store, samples):
+        return {name: v[samples.start : samples.stop] for name, v in self.values().items()}
+
+    def difference(self, store):
+        return ""
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Functions of float32; errors of float64."""
+    url = str(tmp_path_factory.mktemp("mixed") / "mixed.zarr")
+    return write(Mixed("float32"), url, Options(workers=1))
+
+
+def assert_same(store, expected):
+    assert faults(store) == []
+    assert set(store.arrays) == set(expected.arrays)
+    for name, array in expected.description.metadata.items():
+        there = store.description.metadata[name]
+        for key in ("shape", "data_type", "dimension_names", "attributes"):
+            assert there.get(key) == array.get(key), (name, key)
+        if name in store.arrays:  # the labels of channels are in the metadata
+            assert value(store, name).tobytes() == value(expected, name).tobytes(), name
+    for key in ("title", "equation", "recipe", "splits", "statistics", "variables"):
+        assert store.attributes[key] == expected.attributes[key]
+
+
+@EVERY
+def test_a_store_comes_back_bit_for_bit(mixed, tmp_path, format):
+    file = export(mixed.url, format, tmp_path / "out")
+    store = imported(tmp_path, file)
+    assert_same(store, mixed)
+    assert store.attributes["exported"]["content"] == mixed.attributes["content"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "store.zarr"]
+
+
+class OnMesh(Mixed):
+    """Two components at two times on a mesh that all samples share, and numbers of the samples."""
+
+    domain = Curvilinear.of(Box.nodal(4, 3).points)
+
+    def values(self):
+        return {"u": random(7, 2, 2, 4, 3, dtype=self.dtype), "count": np.arange(7)}
+
+    def layout(self):
+        names = {"times": (0.5, 1.0), "channels": ("p", "q"), "dtype": self.dtype}
+        number = scalar("count", "quality", "a count", dtype="int64")
+        return replace(
+            Mixed(self.dtype).layout(),
+            variables=(function(self.domain, "u", "target", "velocity", **names), number),
+            coordinates=(
+                Coordinate("sample", ("sample",), np.arange(7)),
+                *positions(self.domain),
+                times([0.5, 1.0]),
+            ),
+            domain=self.domain,
+        )
+
+
+@EVERY
+@pytest.mark.usefixtures("forked")
+def test_a_store_on_a_mesh_comes_back(tmp_path, format):
+    store = write(OnMesh("float32"), str(tmp_path / "mesh.zarr"), Options(workers=1))
+    back = imported(tmp_path, export(store.url, format, tmp_path / "out"))
+    assert_same(back, store)
+    assert back.attributes["domain"] == store.attributes["domain"]
+
+
+@EVERY
+@pytest.mark.usefixtures("forked")
+def test_a_recipe_and_its_noisy_store_come_back(finished, tmp_path, format):
+    noisy = add_noise(finished.url, "u", at_levels({}, [0.0, 0.1]), str(tmp_path / "n.zarr"))
+    for k, parent in enumerate((finished, noisy)):
+        file = export(parent.url, format, tmp_path / f"out{k}")
+        assert_same(import_files([file], str(tmp_path / f"back{k}.zarr")), parent)
+
+
+@pytest.mark.usefixtures("forked")
+def test_large_variables_are_written_for_matlab_7(mixed, tmp_path, monkeypatch):
+    monkeypatch.setattr(exporting, "_LARGEST_MAT5", 2**8)
+    file = export(mixed.url, "mat", tmp_path / "out.mat")
+    assert file.read_bytes()[:10] == b"MATLAB 7.3"
+    with h5py.File(file) as content:
+        np.testing.assert_array_equal(content["u"][...].T, value(mixed, "u"))
+        assert content["u"].attrs["MATLAB_class"] == b"single"
+        assert content["error"].attrs["MATLAB_class"] == b"double"
+        assert content["c_bool"].attrs["MATLAB_class"] == b"logical"
+        assert content["level"].shape == (1, 1)
+    assert_same(imported(tmp_path, file), mixed)
+
+
+def test_scipy_reads_what_is_written_for_matlab(mixed, tmp_path):
+    found = scipy.io.loadmat(export(mixed.url, "mat", tmp_path / "out.mat"))
+    for name in mixed.arrays:
+        expected = value(mixed, name)
+        assert found[name].dtype == (np.uint8 if expected.dtype == bool else expected.dtype)
+        np.testing.assert_array_equal(found[name].reshape(expected.shape), expected)
+    text = json.loads(found["pdegen"].tobytes())
+    assert text["attributes"]["equation"] == "ü = 0"
+
+
+def test_the_files_are_plain_ones_of_their_formats(mixed, tmp_path):
+    u = value(mixed, "u")
+    tensors = torch.load(export(mixed.url, "pt", tmp_path / "u.pt"), weights_only=True)
+    np.testing.assert_array_equal(tensors["u"].numpy(), u)
+    assert tensors["level"].shape == ()
+    with h5py.File(export(mixed.url, "hdf5", tmp_path / "u.h5")) as file:
+        np.testing.assert_array_equal(file["u"][...], u)
+    folder = export(mixed.url, "npy", tmp_path / "u")
+    np.testing.assert_array_equal(np.load(folder / "u.npy", allow_pickle=False), u)
+
+
+def test_a_folder_of_others_is_never_replaced(mixed, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    for format in FORMATS:
+        with pytest.raises(ForeignError, match="it is not replaced"):
+            export(mixed.url, format, tmp_path / "mine", overwrite=True)
+
+
+@pytest.mark.parametrize("change", ["a variable of one's own", "a value", "no export at all"])
+@pytest.mark.usefixtures("forked")
+def test_a_file_with_what_no_export_has_written_is_never_replaced(mixed, tmp_path, change):
+    file = export(mixed.url, "hdf5", tmp_path / "out")
+    with h5py.File(file, "r+") as content:
+        if change == "a variable of one's own":
+            content["mine"] = np.ones(3)
+        elif change == "a value":
+            content["u"][0, 0, 0, 0] += 1
+        else:
+            content.clear()
+            content.update({"pdegen": np.ones(3), "mine": np.ones(3)})
+    before = file.read_bytes()
+    with pytest.raises(ForeignError, match="or it was changed since: it is not replaced"):
+        export(mixed.url, "hdf5", file, overwrite=True)
+    assert file.read_bytes() == before
+
+
+@EVERY
+def test_an_interrupted_export_leaves_nothing(mixed, tmp_path, format):
+    def interrupt(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(mixed.url, format, tmp_path / "out", progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [{"scale_factor": 2.0}, {"_FillValue": 0.0}, {"units": "days since 2000-01-01"}],
+)
+def test_what_xarray_would_read_as_other_values_is_refused(mixed, tmp_path, attribute):
+    folder = export(mixed.url, "npy", tmp_path / "out")
+    text = unsigned((folder / "pdegen.json").read_bytes())
+    text["arrays"]["a"]["attributes"].update(attribute)
+    (folder / "pdegen.json").write_bytes(signed(text))
+    with pytest.raises(ValueError, match="xarray would read"):
+        imported(tmp_path, folder)
+
+
+@pytest.mark.usefixtures("forked")
+def test_skipped_samples_stay_skipped(mixed, tmp_path):
+    class Skipping(Mixed):
+        def values(self):
+            values = super().values()
+            for array in values.values():
+                array[2] = np.nan
+            return values
+
+        def skipped(self, samples):
+            return {2: "it was not solved"} if 2 in samples else {}
+
+    store = write(Skipping("float32"), str(tmp_path / "skipping.zarr"), Options(workers=1))
+    back = imported(tmp_path, export(store.url, "mat", tmp_path / "out.mat"))
+    assert_same(back, store)
+    assert back.skipped == [2]
+
+
+def test_every_type_of_number_has_its_class_in_matlab(tmp_path):
+    values = {t: random(3, 2).astype(t) for t in MATLAB_TYPES}
+    arrays = {t: writers.Declared(v.shape, v.dtype) for t, v in values.items()}
+    for k, make in enumerate((writers.mat5_file, writers.mat73_file)):
+        with make(tmp_path / f"{k}.mat", arrays) as sinks:
+            for name, sink in sinks.items():
+                sink.put(0, values[name])
+    found = scipy.io.loadmat(tmp_path / "0.mat")
+    for name, expected in values.items():
+        np.testing.assert_array_equal(found[name], expected)
+
+
+def test_an_unsealed_store_is_not_exported(store, tmp_path):
+    with_attributes(store, sealed=False)
+    with pytest.raises(StoreError, match="not sealed"):
+        export(store.url, "npy", tmp_path / "out")
+
+
+def test_a_disk_without_room_is_reported_before_anything_is_written(mixed, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10))
+    with pytest.raises(OSError, match="no room"):
+        export(mixed.url, "npy", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,153 @@
+"""Folders for the Hugging Face Hub: `datasets` reads offline what the store holds, bit for bit."""
+
+import json
+import os
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from pdegen.formats import huggingface
+from pdegen.formats.arrays import ForeignError
+from pdegen.formats.exporting import export
+from pdegen.generation.generate import generate
+from pdegen.markdown import escaped
+from pdegen.store.reading import Store
+from tests.absent import absent
+from tests.stores import failing
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+try:
+    import pyarrow.parquet
+
+    import datasets
+except ImportError:
+    absent("datasets or pyarrow is missing: make test installs them")
+
+
+@pytest.fixture(params=["finished", "imported"])
+def store(request) -> Store:
+    return request.getfixturevalue(request.param)
+
+
+def loaded(folder, tmp_path, name="default"):
+    return datasets.load_dataset(str(folder), name, cache_dir=str(tmp_path / "cache"))
+
+
+def same_bits(found, expected):
+    expected = np.asarray(expected)
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    assert found.tobytes() == expected.tobytes()
+
+
+def check_same(folder, store, tmp_path):
+    splits = loaded(folder, tmp_path)
+    assert {name: len(rows) for name, rows in splits.items()} == {
+        name: stop - start for name, (start, stop) in store.said.splits.items()
+    }
+    for name, rows in splits.items():
+        samples = range(*store.said.splits[name])
+        assert rows["sample"][:] == list(samples)
+        table = rows.with_format("arrow")[:]
+        for variable in store.variables:
+            expected = store.values(variable, samples)
+            flat = table[variable].combine_chunks()
+            while not hasattr(flat, "to_numpy") or "list" in str(getattr(flat, "type", "")):
+                flat = getattr(flat, "storage", flat).flatten()
+            same_bits(flat.to_numpy().reshape(expected.shape), expected)
+            if expected.dtype == np.float32:  # to which `datasets` rounds other numbers
+                same_bits(rows.with_format("numpy")[:][variable], expected)
+
+
+def test_datasets_reads_the_same_bits_offline(store, tmp_path):
+    folder = export(store.url, "huggingface", tmp_path / "hub")
+    check_same(folder, store, tmp_path)
+    (shared,) = (
+        loaded(folder, tmp_path, "coordinates")["shared"].with_format("arrow")[:].to_pylist()
+    )
+    assert shared.keys() == store.description.coordinates.keys() - {"sample"}
+    for name, values in shared.items():
+        same_bits(np.asarray(values), store.values(name))
+
+
+def test_many_files_hold_bounded_parts_of_the_store(store, tmp_path, monkeypatch):
+    row = sum(store.arrays[n].dtype.itemsize * np.prod(store.arrays[n].shape[1:], dtype=int)
+              for n in store.variables)  # fmt: skip
+    monkeypatch.setattr(huggingface, "FILE_BYTES", 4 * (row + 8))
+    monkeypatch.setattr(huggingface, "_GROUP_BYTES", 3 * (row + 8))
+    values, asked = Store.values, []
+
+    def counted(self, name, samples=None):
+        asked.append(0 if samples is None else len(samples))  # coordinates are read whole
+        return values(self, name, samples)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "values", counted)
+        folder = export(store.url, "huggingface", tmp_path / "hub")
+    assert max(asked) == 3
+    parts = sorted((folder / "data").glob("train-*.parquet"))
+    assert [part.name for part in parts] == [f"train-0000{k}-of-00002.parquet" for k in (0, 1)]
+    groups = pyarrow.parquet.ParquetFile(parts[0]).metadata
+    assert [groups.row_group(k).num_rows for k in range(groups.num_row_groups)] == [3, 1]
+    check_same(folder, store, tmp_path)
+
+
+def test_samples_that_could_not_be_computed_are_no_rows_and_no_split(small, tmp_path, monkeypatch):
+    failing(monkeypatch, 3, small.samples - 1)
+    recipe = small.with_overrides({"splits.test": 1})
+    store = generate(recipe, str(tmp_path / "s.zarr"), skip_failed=True)
+    splits = loaded(export(store.url, "huggingface", tmp_path / "hub"), tmp_path)
+    assert set(splits) == {"train", "validation"}
+    rows, (start, stop) = splits["train"], store.said.splits["train"]
+    kept = [sample for sample in range(start, stop) if sample != 3]
+    assert rows["sample"][:] == kept
+    whole = store.values("u", range(start, stop))
+    same_bits(rows.with_format("numpy")[:]["u"], whole[[k - start for k in kept]])
+
+
+def test_the_card_has_a_header_and_says_what_the_data_are(finished, tmp_path):
+    text = (export(finished.url, "huggingface", tmp_path / "hub") / "README.md").read_text("utf-8")
+    header = re.match(r"---\n(.*?)\n---\n", text, re.S)
+    lines = dict(line.split(": ", 1) for line in header[1].splitlines())
+    said = {key: json.loads(value) for key, value in lines.items()}
+    assert said["license"] == "cc-by-4.0"
+    assert said["size_categories"] == ["n<1K"]
+    assert [one["split"] for one in said["configs"][0]["data_files"]] == [*finished.said.splits]
+    equation = escaped(finished.said.equation)
+    for word in (equation, finished.said.content, finished.said.fingerprint):
+        assert word in text
+    assert "load_dataset" in text
+    assert "Zarr v3 group" not in text
+    assert text.count("@misc{pdegen-") == 1
+
+
+def test_two_exports_are_the_same_bytes_and_replace_no_other_folder(finished, tmp_path):
+    first, second = (export(finished.url, "huggingface", tmp_path / name) for name in "ab")
+    for path in first.rglob("*.*"):
+        assert path.read_bytes() == (second / path.relative_to(first)).read_bytes()
+    with pytest.raises(ForeignError, match="exists: use --overwrite"):
+        export(finished.url, "huggingface", first)
+    export(finished.url, "huggingface", first, overwrite=True)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/README.md").write_text("mine")
+    with pytest.raises(ForeignError, match="is no folder that was exported"):
+        export(finished.url, "huggingface", tmp_path / "mine", overwrite=True)
+
+
+@pytest.mark.parametrize("format", ["huggingface", "npy"])
+def test_what_others_put_into_the_folder_is_never_lost(finished, tmp_path, format):
+    folder = export(finished.url, format, tmp_path / "out")
+    (folder / ".git").mkdir()
+    with pytest.raises(ForeignError, match=r"holds \.git, which no export has written"):
+        export(finished.url, format, folder, overwrite=True)
+    (folder / ".git").rmdir()
+    export(finished.url, format, folder, overwrite=True)
+
+
+def test_without_pyarrow_the_extra_is_named(finished, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ForeignError, match=r"pip install 'pdegen-operators\[huggingface\]'"):
+        export(finished.url, "huggingface", tmp_path / "hub")
+    assert list(tmp_path.iterdir()) == []

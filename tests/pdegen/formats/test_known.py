@@ -1,0 +1,280 @@
+"""Published files: recognised by keys and shapes, and stored with what is known of them."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+
+from operators.data import read_pairs
+from pdegen.domains import Box, CellGrid, NodalGrid, PeriodicGrid, from_attributes
+from pdegen.formats import importing
+from pdegen.formats.arrays import ForeignError
+from pdegen.formats.declaration import Declaration
+from pdegen.formats.opening import merged, opened
+from pdegen.formats.recognised import known
+from tests.pdegen.formats.files import (
+    MATLAB,
+    hdf5,
+    imported,
+    mat5,
+    mat5_compressed,
+    mat73,
+    neuralop_file,
+    random,
+    trains,
+    value,
+)
+from tests.stores import faults
+
+FEW = Declaration(splits={"train": 3, "validation": 1, "test": 2})
+
+
+@pytest.fixture(scope="module")
+def burgers():
+    a, u = random(6, 8192), random(6, 8192, seed=1)
+    return {"a": a, "u": u, "a_smooth": a, "a_smooth_x": a, "a_x": a}
+
+
+@MATLAB
+def test_burgers_r10_is_read_from_every_version_of_matlab(burgers, tmp_path, write):
+    file = write(tmp_path / "burgers_data_R10.mat", burgers)
+    store = imported(tmp_path, file, declaration=FEW)
+    for name in ("a", "u"):
+        assert value(store, name).dtype == np.float64
+        np.testing.assert_array_equal(value(store, name), burgers[name])
+    np.testing.assert_array_equal(value(store, "x"), PeriodicGrid(8192).x)
+    assert store.attributes["imported"]["left_out"] == ["a_smooth", "a_smooth_x", "a_x"]
+    assert store.attributes_of("u")["viscosity"] == pytest.approx(0.1 / (2 * np.pi))
+    assert store.attributes["domain"] == Box.periodic(8192).attributes()
+    assert store.attributes["physics"]["symmetries"] == ["shift", "odd-reflection"]
+    assert faults(store) == []
+    trains(store)
+
+
+@pytest.mark.parametrize("write", [mat5_compressed, mat73], ids=lambda f: f.__name__)
+def test_two_darcy_files_are_joined_as_training_and_test(tmp_path, monkeypatch, write):
+    monkeypatch.setattr(importing, "_SHARD_BYTES", 2**21)  # two samples: one shard is of both files
+    n = 421
+    parts = []
+    for k, count in enumerate((3, 2)):
+        a = np.where(random(count, n, n, seed=k) > 0, 12, 3).astype("float32")
+        u = random(count, n, n, dtype="float32", seed=10 + k)
+        parts.append({"coeff": a, "sol": u, "Kcoeff": a[:, :2].astype("float64")})
+    files = [write(tmp_path / f"smooth{k}.mat", part) for k, part in enumerate(parts)]
+    splits = Declaration(splits={"train": 3, "test": 2})
+    store = imported(tmp_path, *files, declaration=splits)
+    assert store.shards == 3
+    for name, key in (("a", "coeff"), ("u", "sol")):
+        expected = np.concatenate([part[key] for part in parts])
+        assert value(store, name).dtype == np.float32
+        np.testing.assert_array_equal(value(store, name), expected)
+    np.testing.assert_array_equal(value(store, "y"), CellGrid(n).x)
+    assert store.attributes_of("x")["grid"] == "cell"
+    assert store.attributes["physics"]["boundary"] == {"u": 0.0}
+    assert store.attributes["physics"]["phases"] == {"a": [3.0, 12.0]}
+    assert store.attributes["imported"]["left_out"] == ["Kcoeff"]
+    assert len(store.attributes["imported"]["files"]) == 2
+    trains(store)
+
+
+@pytest.mark.parametrize("write", [mat5_compressed, mat73], ids=lambda f: f.__name__)
+def test_navier_stokes_has_its_times_before_space(tmp_path, write):
+    a, u = random(6, 8, 8, dtype="float32"), random(6, 8, 8, 20, dtype="float32", seed=1)
+    t = np.arange(1.0, 21)[None]
+    file = write(tmp_path / "NavierStokes_V1e-5_N1200_T20.mat", {"a": a, "u": u, "t": t})
+    store = imported(tmp_path, file, declaration=FEW)
+    np.testing.assert_array_equal(value(store, "u"), np.moveaxis(u, -1, 1))
+    np.testing.assert_array_equal(value(store, "time"), t[0])
+    assert store.attributes_of("u")["viscosity"] == 1e-5
+    dataset = xr.open_zarr(store.url)
+    assert dataset.u.dims == ("sample", "time", "x", "y")
+    np.testing.assert_array_equal(dataset.u.sel(time=3.0, sample=2), u[2, ..., 2])
+    assert read_pairs(store.url, "test").u.shape == (2, 8, 8, 20)
+
+
+@pytest.mark.parametrize(("name", "viscosity"), [("ns_V1000_N5000_T50", 1e-3), ("ns", 1e-4)])
+def test_navier_stokes_viscosity_follows_from_the_name_or_the_times(tmp_path, name, viscosity):
+    file = mat5(tmp_path / f"{name}.mat", {"a": random(6, 4, 4), "u": random(6, 4, 4, 30)})
+    store = imported(tmp_path, file, declaration=FEW)
+    assert store.attributes_of("u")["viscosity"] == pytest.approx(viscosity)
+    np.testing.assert_array_equal(value(store, "time"), np.arange(1, 31))
+
+
+@pytest.mark.parametrize(
+    ("samples", "validation"), [(1200, None), (1250, (1000, 1050)), (5000, (4600, 4800))]
+)
+def test_splits_of_navier_stokes_begin_with_1000_and_end_with_200(tmp_path, samples, validation):
+    file = mat5(tmp_path / "ns.mat", {"a": random(samples, 2, 2), "u": random(samples, 2, 2, 20)})
+    plan = known(merged([opened(file, tmp_path)]), Declaration())
+    expected = {"train": (0, 1000), "test": (samples - 200, samples)}
+    assert plan.splits == expected | ({"validation": validation} if validation else {})
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "expected"),
+    [
+        ("1D_Burgers_Sols_Nu0.01.hdf5", "viscosity", 0.01 / np.pi),
+        ("1D_Advection_Sols_beta0.4.hdf5", "speed", 0.4),
+    ],
+)
+def test_pdebench_trajectories_begin_with_the_input(tmp_path, name, key, expected):
+    tensor = random(20, 5, 16, dtype="float32")
+    x, t = (np.arange(16, dtype="f4") + 0.5) / 16, np.linspace(0, 2, 6, dtype="f4")
+    file = hdf5(tmp_path / name, {"tensor": tensor, "x-coordinate": x, "t-coordinate": t})
+    store = imported(tmp_path, file)
+    np.testing.assert_array_equal(value(store, "a"), tensor[:, 0])
+    np.testing.assert_array_equal(value(store, "u"), tensor[:, 1:])
+    np.testing.assert_array_equal(value(store, "time"), t[1:5])
+    np.testing.assert_array_equal(value(store, "x"), x)
+    assert store.attributes_of("u")[key] == pytest.approx(expected)
+    assert store.attributes["splits"] == {"train": [2, 20], "test": [0, 2]}
+    (axis,) = store.attributes["domain"]["axes"]
+    assert (axis["length"], axis["start"]) == pytest.approx((1, 1 / 32))
+    trains(store)
+
+
+def test_pdebench_darcy(tmp_path):
+    nu, tensor = random(10, 8, 8, dtype="f4"), random(10, 1, 8, 8, dtype="f4", seed=1)
+    x = CellGrid(8).x.astype("f4")
+    arrays = {"nu": nu, "tensor": tensor, "x-coordinate": x, "y-coordinate": x}
+    store = imported(tmp_path, hdf5(tmp_path / "2D_DarcyFlow_beta1.0_Train.hdf5", arrays))
+    np.testing.assert_array_equal(value(store, "a"), nu)
+    np.testing.assert_array_equal(value(store, "u"), tensor[:, 0])
+    assert store.attributes_of("u")["source"] == 1.0
+    trains(store)
+
+
+def well_file(path, fields, bc="PERIODIC"):
+    with h5py.File(path, "w") as file:
+        file.attrs["dataset_name"] = "toy"
+        file.attrs["Rayleigh"] = 1e5
+        file.attrs["n_spatial_dims"] = 2
+        for dim, points in (("time", np.arange(4, dtype="f4")), ("x", np.arange(8) / 8),
+                            ("y", np.arange(8) / 8)):  # fmt: skip
+            file.create_dataset(f"dimensions/{dim}", data=points.astype("f4"))
+        boundary = file.create_group("boundary_conditions/x_y")
+        boundary.attrs["bc_type"] = bc
+        boundary.create_dataset("mask", data=np.ones(8, bool))
+        file.create_group("t1_fields")
+        for name, values in fields.items():
+            file.create_dataset(f"t0_fields/{name}", data=values)
+    return path
+
+
+def test_the_well_has_its_first_frame_as_input(tmp_path):
+    values = random(5, 4, 8, 8, dtype="f4")
+    store = imported(tmp_path, well_file(tmp_path / "toy.hdf5", {"density": values}))
+    np.testing.assert_array_equal(value(store, "a"), values[:, 0])
+    np.testing.assert_array_equal(value(store, "u"), values[:, 1:])
+    assert store.attributes_of("x")["grid"] == "periodic"
+    assert store.attributes_of("u")["Rayleigh"] == 1e5
+    trains(store)
+
+
+def test_the_well_asks_for_one_of_several_fields_and_for_the_grid(tmp_path):
+    values = random(5, 4, 8, 8, dtype="f4")
+    fields = {"density": values, "pressure": 2 * values}
+    file = well_file(tmp_path / "toy.hdf5", fields, bc="WALL")
+    with pytest.raises(ForeignError, match="t0_fields/density, t0_fields/pressure"):
+        imported(tmp_path, file)
+    one = Declaration(input="t0_fields/pressure")
+    with pytest.raises(ForeignError, match="give the grid"):
+        imported(tmp_path, file, declaration=one)
+    one = Declaration(input="t0_fields/pressure", grid="cell")
+    store = imported(tmp_path, file, declaration=one)
+    np.testing.assert_array_equal(value(store, "u"), 2 * values[:, 1:])
+
+
+def test_the_well_has_vectors_and_boxes_of_several_kinds(tmp_path):
+    values = random(5, 4, 8, 6, 2, dtype="f4")
+    file = well_file(tmp_path / "toy.hdf5", {}, bc="WALL")
+    with h5py.File(file, "r+") as content:
+        content["t1_fields/velocity"] = values
+        del content["dimensions/y"]
+        content["dimensions/y"] = np.linspace(-1, 2, 6).astype("f4")
+    store = imported(tmp_path, file, declaration=Declaration(grid="periodic,nodal"))
+    np.testing.assert_array_equal(value(store, "u"), np.moveaxis(values[:, 1:], -1, 2))
+    np.testing.assert_array_equal(value(store, "a"), np.moveaxis(values[:, 0], -1, 1))
+    assert store.attributes_of("u")["channels"] == ["velocity_x", "velocity_y"]
+    assert xr.open_zarr(store.url).u.dims == ("sample", "time", "channel", "x", "y")
+    domain = from_attributes(store.attributes["domain"])
+    assert domain == Box((PeriodicGrid(8), NodalGrid(6, 3.0, -1.0)))
+    with h5py.File(file, "r+") as content:
+        content["dimensions/y"][3] = 0.9
+    with pytest.raises(ForeignError, match="axis y has 6 points: they do not rise by equal"):
+        imported(tmp_path, file, declaration=Declaration(grid="periodic,nodal"))
+
+
+def test_files_of_numpy_have_their_samples_last(tmp_path):
+    a, u = random(5, 5, 8), random(5, 5, 8, seed=1)
+    for name, values in (("inputs", a), ("outputs", u)):
+        np.save(tmp_path / f"Helmholtz_{name}.npy", values)
+    files = [tmp_path / f"Helmholtz_{name}.npy" for name in ("inputs", "outputs")]
+    store = imported(tmp_path, *files)
+    np.testing.assert_array_equal(value(store, "a"), np.moveaxis(a, -1, 0))
+    np.testing.assert_array_equal(value(store, "u"), np.moveaxis(u, -1, 0))
+    np.testing.assert_array_equal(value(store, "x"), NodalGrid(5).x)
+    assert store.attributes["splits"] == {"train": [0, 4], "test": [4, 8]}
+    trains(store)
+
+
+def test_neuralop_darcy_is_joined_and_its_phases_are_zero_and_one(tmp_path):
+    files = [neuralop_file(f"darcy_{split}_16.pt") for split in ("train", "test")]
+    store = imported(tmp_path, *files)
+    a = value(store, "a")
+    assert a.shape == (1050, 16, 16)
+    assert a.dtype == np.float32
+    assert set(np.unique(a)) == {0, 1}
+    assert store.attributes_of("a")["type_in_file"] == "bool"
+    assert store.attributes["splits"] == {"train": [0, 1000], "test": [1000, 1050]}
+    # the mean and deviation of y that are known of the training file
+    statistics = store.attributes["statistics"]["u"]
+    assert statistics["mean"] == pytest.approx(0.3863, abs=1e-4)
+    assert statistics["std"] == pytest.approx(0.3400, abs=1e-4)
+    trains(store)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_known_file_beside_an_unknown_one_is_no_reason_to_leave_it_out(burgers, tmp_path, first):
+    known = mat5(tmp_path / "burgers_data_R10.mat", burgers)
+    other = mat5(tmp_path / "mine.mat", {"p": random(10, 8), "q": random(10, 8)})
+    files = [known, other] if first else [other, known]
+    with pytest.raises(ForeignError, match=r"no file that is known\. Give --input"):
+        imported(tmp_path, *files)
+
+
+def test_attributes_name_the_source_without_its_path(burgers, tmp_path):
+    file = mat73(tmp_path / "burgers_data_R10.mat", burgers)
+    attributes = imported(tmp_path, file, declaration=FEW).attributes
+    assert str(tmp_path) not in json.dumps(attributes)
+    (known,) = attributes["imported"]["files"]
+    assert known["name"] == file.name
+    assert known["bytes"] == file.stat().st_size
+    assert attributes["recipe"] == {"name": "burgers-r10-published"}
+
+
+def test_splits_are_those_of_the_literature(tmp_path):
+    file = mat5(tmp_path / "r10.mat", {"a": np.zeros((2048, 8192), "u1")} | {
+        "u": np.zeros((2048, 8192), "u1")})  # fmt: skip
+    plan = known([opened(file, tmp_path)], Declaration())
+    assert plan is not None
+    assert plan.splits == {"train": (0, 1024), "validation": (1848, 1948), "test": (1948, 2048)}
+
+
+def test_a_torus_has_its_length_and_nodes_their_boundary(tmp_path):
+    for name, values in (("inputs", random(8, 8, 4)), ("outputs", random(8, 8, 4, seed=1))):
+        np.save(tmp_path / f"NavierStokes_{name}.npy", values)
+    files = [tmp_path / f"NavierStokes_{name}.npy" for name in ("inputs", "outputs")]
+    store = imported(tmp_path, *files)
+    domain = from_attributes(store.attributes["domain"])
+    assert [grid.length for grid in domain.grids] == pytest.approx([2 * np.pi] * 2)
+    np.testing.assert_allclose(value(store, "x"), 2 * np.pi * PeriodicGrid(8).x, rtol=1e-15)
+    assert "physics" not in store.attributes
+
+
+def test_the_grid_that_is_given_goes_before_what_is_known(tmp_path):
+    file = neuralop_file("darcy_test_16.pt")
+    store = imported(tmp_path, file, declaration=Declaration(grid="cell"))
+    assert store.attributes_of("x")["grid"] == "cell"
