@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pdegen import owned
+from pdegen import ownership
 from pdegen.ownership import LOCK, PARTIAL
 
 _DIGEST = "sha256"
@@ -48,7 +48,7 @@ def write(path: Path, data: bytes) -> None:
     """
     check_file(path)
     try:
-        owned.note(path, data)
+        ownership.note(path, data)
     except PermissionError as error:
         if error.errno is not None:
             raise

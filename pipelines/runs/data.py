@@ -52,8 +52,8 @@ class Source:
             return
         if self.scale is None:
             raise SchemaError(
-                f"assumed level {self.assumed_level:g}: {self.experiment.name} takes no noise level "
-                "as an input, which needs a range, noise.level = [low, high]"
+                f"assumed level {self.assumed_level:g}: {self.experiment.name} takes no noise "
+                "level as an input, which needs a range, noise.level = [low, high]"
             )
         if not 0 <= self.assumed_level < math.inf:
             raise SchemaError(

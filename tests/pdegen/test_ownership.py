@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pdegen import owned
+from pdegen import ownership
 from pdegen.ownership import begin, is_ours, note, note_all, note_part, others, remove
 
 
@@ -49,7 +49,7 @@ def test_what_people_read_is_theirs_once_edited_and_what_programs_read_is_not(fo
 
 @pytest.mark.parametrize("large", [0, 30])
 def test_the_ends_and_the_size_of_a_large_file_are_compared(tmp_path, monkeypatch, large):
-    monkeypatch.setattr(owned, "_LARGE", 8 if large else 2**23)
+    monkeypatch.setattr(ownership, "_LARGE", 8 if large else 2**23)
     begin(tmp_path)
     path = tmp_path / "a.npy"
     for changed in (b"x" + bytes(30), bytes(30) + b"x", bytes(32)):
@@ -79,7 +79,7 @@ def test_what_is_ours_is_removed_and_nothing_else(folder):
     (folder / "tables/mine.csv").write_bytes(b"mine")
     remove(folder, {"run.json"})
     left = sorted(path.name for path in folder.rglob("*") if path.is_file())
-    assert left == [owned.MANIFEST, "mine.csv", "run.json"]
+    assert left == [ownership.MANIFEST, "mine.csv", "run.json"]
     (folder / "tables/mine.csv").unlink()
     remove(folder)
     assert not folder.exists()
@@ -104,11 +104,11 @@ def test_a_tree_is_noted_where_the_folder_is_claimed(folder, tmp_path):
         (place / "u/zarr.json").touch()
         note_all(place)
     assert others(folder) == []
-    assert not (tmp_path / owned.MANIFEST).exists()
+    assert not (tmp_path / ownership.MANIFEST).exists()
 
 
 def test_a_line_that_was_cut_off_spoils_no_other(folder):
-    path = folder / owned.MANIFEST
+    path = folder / ownership.MANIFEST
     os.truncate(path, path.stat().st_size - 5)
     put(folder / "last.csv")
     assert others(folder) == ["state.pt"]

@@ -177,7 +177,8 @@ def test_the_learned_start_pays_by_what_it_cost(finished, monkeypatch):
 
 def test_other_noise_than_all_are_told(experiment, store, tmp_path):
     study = a_study(experiment, store, tmp_path / "s", (0.1,), (0.1,), seeds=1,
-                    inversion_samples=1, assumed_levels=(1.0,), only=(MAP,), test_kind="correlated", cells=9)  # fmt: skip
+                    inversion_samples=1, assumed_levels=(1.0,), only=(MAP,),
+                    test_kind="correlated", cells=9)  # fmt: skip
     study.run(CPU)
     write_noise_report(study, CPU)
     same, part = replace(study, test_kind=None), Cell(MAP, at=0.1)
