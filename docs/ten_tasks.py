@@ -21,9 +21,9 @@ TASK = re.compile(r"^## (\d+)\. (.*)\n(?:.*\n)*?```sh\n((?:.*\n)*?)```", re.M)
 
 
 def tasks(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Title and commands of each task of the page."""
+    """The title and the commands of each task of the page; continued lines are joined."""
     for number, title, commands in TASK.findall(text):
-        yield f"{number}. {title}", commands.splitlines()
+        yield f"{number}. {title}", commands.replace("\\\n", " ").splitlines()
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
         for file in (HERE / "examples").iterdir():
             if file.is_file():
                 shutil.copy(file, folder)
-        # the commands beside this Python come first
+        # commands of this Python's environment come first
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         for title, commands in tasks(page):
             begun = time.monotonic()

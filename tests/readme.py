@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-# further words of commands that begin so: fewer samples and a smaller operator do the same faster
+# options that are added to commands that begin so: fewer samples and a smaller operator
 SMALL = {
-    "pdegen generate burgers-quick --out": "--samples 80",
+    "pdegen generate burgers-quick --resolution": "--samples 80",
     "pdegen generate darcy-quick": "--samples 10",
-    "pdegen train burgers-quick": "--set model.width=16",
-    "pdegen run burgers-quick": "--set model.width=16 --set data.overrides.samples=80",
+    "pdegen run burgers-quick": (
+        "--set model.width=16 --set data.overrides.samples=80 --set training.epochs=2"
+    ),
+    "pdegen study noise": "--test-levels 0.1 --inversion-samples 1 --set training.epochs=1",
 }
-# what the commands leave, in the folder in which they run
-RESULTS = ("burgers.png", "runs/second/report.html", "runs/second/report.md")
+# files that the commands leave in the folder in which they run
+RESULTS = (
+    "burgers.png", "runs/first/report.html", "runs/first/report.md", "runs/compared/report.html",
+    "runs/noise/report.html",
+)  # fmt: skip
 
 
 def blocks(root: Path, language: str) -> list[str]:
@@ -23,8 +28,9 @@ def blocks(root: Path, language: str) -> list[str]:
 
 
 def commands(root: Path, small: bool = False) -> list[str]:
-    """The lines of the shell's blocks, in their order; as they stand there, or on few samples."""
-    lines = [line for block in blocks(root, "sh") for line in block.splitlines()]
+    """The commands of the shell blocks in order, as written or with the options of `SMALL`."""
+    text = "".join(blocks(root, "sh"))
+    lines = [" ".join(line.split()) for line in text.replace("\\\n", " ").splitlines()]
     if not small:
         return lines
     unused = [start for start in SMALL if not any(line.startswith(start) for line in lines)]
@@ -34,5 +40,5 @@ def commands(root: Path, small: bool = False) -> list[str]:
 
 
 def programs(root: Path) -> list[str]:
-    """The programs in Python, in their order; they read what the commands leave."""
+    """The Python programs in order; they read what the commands leave."""
     return blocks(root, "python")

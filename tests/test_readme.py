@@ -1,5 +1,4 @@
-"""Every command and program of the README runs: here on few samples, as they stand there in `make
-plain`."""
+"""Every command and program of the README runs: here on few samples, in `make plain` as written."""
 
 import re
 import shlex
