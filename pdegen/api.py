@@ -112,7 +112,7 @@ def open(url: Place, split: str | None = None) -> xr.Dataset:
     dataset = xr.open_zarr(store.url)
     if split is None:
         return dataset
-    splits = store.said.splits
+    splits = store.metadata.splits
     if split not in splits:
         raise StoreError(f"{store.url} has no split {split!r}: known are {', '.join(splits)}")
     samples = np.setdiff1d(np.arange(*splits[split]), list(store.skipped))

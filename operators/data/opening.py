@@ -64,7 +64,7 @@ def open_pairs(
             fit the store's, or axes differ from one variable to another.
     """
     store = opened(str(url))
-    url, said, samples = store.url, store.said, _numbers(store, split)
+    url, said, samples = store.url, store.metadata, _numbers(store, split)
     if input is None:
         input = _of_role(store, "input")
         input = input[0] if len(input) == 1 else input
@@ -115,7 +115,7 @@ def open_pairs(
 
 def _numbers(store: Store, split: str | tuple[int, int]) -> np.ndarray:
     """The samples of a split or of a range, except skipped ones."""
-    url, said = store.url, store.said
+    url, said = store.url, store.metadata
     if isinstance(split, str) and split not in said.splits:
         raise DataError(f"{url} has no split {split!r}: known are {', '.join(said.splits)}")
     start, stop = said.splits[split] if isinstance(split, str) else split
@@ -143,10 +143,10 @@ def _of_role(store: Store, role: str) -> list[str]:
     found = [
         name
         for name, variable in described.variables.items()
-        if variable.said.role == role and described.axes_of(variable)
+        if variable.metadata.role == role and described.axes_of(variable)
     ]
     if not found and role == "input":
-        found = [name for name, v in described.variables.items() if v.said.role == "geometry"]
+        found = [name for name, v in described.variables.items() if v.metadata.role == "geometry"]
     return found or [{"input": "a", "target": "u"}[role]]
 
 
@@ -169,7 +169,7 @@ def _own(store: Store, domain: Domain, kept: Subsample) -> dict[str, Stacked]:
     """What differs by sample beside inputs and targets."""
     named = dict[str, list[str]]()
     for name, array in store.description.variables.items():
-        named.setdefault(array.said.role, []).append(name)
+        named.setdefault(array.metadata.role, []).append(name)
 
     def entry(names: list[str], *axes: str) -> Stacked:
         return Stacked(tuple(StoredVariable.of(store, name, None, axes) for name in names))

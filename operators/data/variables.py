@@ -183,9 +183,9 @@ def channels_of(store: Store, name: str, axes: int) -> tuple[Channel, ...]:
     ]
     if between:
         count = math.prod(between)
-        parts = array.said.channels if len(array.said.channels) == count else range(count)
+        parts = array.metadata.channels if len(array.metadata.channels) == count else range(count)
         parts = [str(part) for part in parts]
-    how = store.said.physics.drawing.get(name)
+    how = store.metadata.physics.drawing.get(name)
     moves = how is not None and how.moves
     return tuple(Channel(name, part, time, moves) for time in times for part in parts)
 

@@ -81,10 +81,10 @@ def description(store: Store, digests: Mapping[str, str]) -> Exported:
                 attributes=dict(array["attributes"]),
                 sha256=digests[name],
             )
-            for name, array in sorted(store.description.metadata.items())
+            for name, array in sorted(store.description.zarr_metadata.items())
             if name in store.arrays  # the labels of channels follow from attributes
         },
-        attributes=store.attributes,
+        attributes=store.raw_attributes,
     )
 
 

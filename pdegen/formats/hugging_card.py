@@ -14,7 +14,7 @@ from pdegen.store import card as cards
 from pdegen.store.arrays import Json
 from pdegen.store.card import CARD
 from pdegen.store.description import Description
-from pdegen.store.format import Attributes
+from pdegen.store.format import StoreMetadata
 
 __all__ = ["CARD", "RecipeText", "card", "yaml"]
 
@@ -38,7 +38,7 @@ def card(
     store: Description, shared: bool, counts: Mapping[str, int], recipe_text: RecipeText
 ) -> str:
     """README.md: the header, and the card of the store with how to load the folder."""
-    header = yaml(_header(store.said, shared, counts))
+    header = yaml(_header(store.metadata, shared, counts))
     body = cards.card(store, [*_use(store), *_recipe_section(recipe_text)])
     return "\n".join([*header, "", body])
 
@@ -59,7 +59,7 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 
-def _header(said: Attributes, shared: bool, counts: Mapping[str, int]) -> Json:
+def _header(said: StoreMetadata, shared: bool, counts: Mapping[str, int]) -> Json:
     total = sum(counts.values())
     files = [{"split": split, "path": f"data/{split}-*.parquet"} for split in counts]
     configs = [{"config_name": "default", "default": True, "data_files": files}]
@@ -77,7 +77,7 @@ def _header(said: Attributes, shared: bool, counts: Mapping[str, int]) -> Json:
 
 
 def _use(store: Description) -> Iterator[str]:
-    name, first = store.said.variables[0], next(iter(store.said.splits))
+    name, first = store.metadata.variables[0], next(iter(store.metadata.splits))
     dims = json.dumps(list(store.arrays[name].dims))
     yield from ("## Use", "")
     yield "A row of the table is a sample, `sample` its number in the store. What all samples share"

@@ -97,7 +97,7 @@ def huggingface_folder(
     columns += [Column(one.name, tuple(one.shape[1:]), np.dtype(one.dtype)) for one in variables]
     samples = {
         name: numbers
-        for name, (start, stop) in store.said.splits.items()
+        for name, (start, stop) in store.metadata.splits.items()
         if len(numbers := np.setdiff1d(np.arange(start, stop), store.skipped))
     }
     row = sum(column.bytes for column in columns)

@@ -198,7 +198,7 @@ class ImportJob(Job):
         return {i: why for i, why in self.plan.skipped.items() if i in samples}
 
     def difference(self, store: Store) -> str:
-        there = store.said.imported
+        there = store.metadata.imported
         names = ", ".join(source.path.name for source in self.sources)
         if there is None:
             return f"{store.url} was not imported from {names}"

@@ -94,7 +94,7 @@ class NoiseJob(Job):
 
     @property
     def fingerprint(self) -> str:
-        said = open_sealed(self.parent).said
+        said = open_sealed(self.parent).metadata
         content = {
             "parent": [said.fingerprint, said.content],
             "variable": self.variable,
@@ -111,7 +111,7 @@ class NoiseJob(Job):
     def check(self) -> None:
         """Raise StoreError where the parent's data are not those that it was sealed with."""
         parent = open_sealed(self.parent)
-        if missing(parent) or summary_of(parent).content != parent.said.content:
+        if missing(parent) or summary_of(parent).content != parent.metadata.content:
             raise StoreError(f"{self.parent} is damaged: pdegen verify names the shards")
 
     def layout(self) -> Layout:
@@ -133,7 +133,7 @@ class NoiseJob(Job):
                 "units": "dB" if noise.kind == "snr" else "1"}),
             Coordinate("deviation", axes, deviation, {
                 "long_name": f"standard deviation of {self.variable} over the training samples",
-                "units": field.said.units or "1"}),
+                "units": field.metadata.units or "1"}),
         ]  # fmt: skip
         model = noise.build()
         if isinstance(model, SensorNoise):
@@ -142,7 +142,7 @@ class NoiseJob(Job):
                     "long_name": f"whether {self.variable} is observed"})
             )  # fmt: skip
         declared = noise.model_dump(mode="json", exclude={"level"}, exclude_none=True)
-        attributes = parent.attributes
+        attributes = parent.raw_attributes
         return Layout(
             samples=parent.samples,
             shard=self._shard(parent.shard_size),
@@ -175,7 +175,7 @@ class NoiseJob(Job):
     def _variable(self, parent: Store, name: str) -> Variable:
         array = parent.arrays[name]
         variable = Variable(
-            name, array.dims[1:], array.shape[1:], array.dtype.name, parent.attributes_of(name)
+            name, array.dims[1:], array.shape[1:], array.dtype.name, parent.raw_attributes_of(name)
         )
         if name != self.variable:
             return variable
@@ -193,7 +193,10 @@ class NoiseJob(Job):
 
     def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
         parent = open_sealed(self.parent)
-        if store.said.parent is None or parent.said.content != store.said.parent.content:
+        if (
+            store.metadata.parent is None
+            or parent.metadata.content != store.metadata.parent.content
+        ):
             raise StoreError(self.difference(store))
         deviation = _deviation(store)
         values = {name: parent.values(name, samples) for name in parent.variables}
@@ -218,12 +221,12 @@ class NoiseJob(Job):
     def _numbers(self, parent: Store) -> list[int]:
         """The numbers of all samples in the random stream; each split counts for itself."""
         numbers = np.arange(parent.samples)
-        for start, stop in parent.said.splits.values():
+        for start, stop in parent.metadata.splits.values():
             numbers[start:stop] = self.noises[0].build().numbers(range(start, stop))
         return numbers.tolist()
 
     def difference(self, store: Store) -> str:
-        origin, parent = store.said.parent, open_sealed(self.parent).said
+        origin, parent = store.metadata.parent, open_sealed(self.parent).metadata
         if origin is None:
             return f"{store.url} is not a store with noise made from {self.parent}"
         if origin.fingerprint != parent.fingerprint:
@@ -233,18 +236,18 @@ class NoiseJob(Job):
             )
         if origin.content != parent.content:
             return f"{self.parent} has changed since {store.url} was made from it"
-        there = {k: v for k, v in store.attributes["noise"].items() if k != "deviation"}
+        there = {k: v for k, v in store.raw_attributes["noise"].items() if k != "deviation"}
         return f"{store.url} was made with other noise: {json.dumps(there)}"
 
 
 def _coordinates(parent: Store) -> Iterator[Coordinate]:
     for name, array in sorted(parent.description.coordinates.items()):
-        yield Coordinate(name, array.dims, parent.values(name), parent.attributes_of(name))
+        yield Coordinate(name, array.dims, parent.values(name), parent.raw_attributes_of(name))
 
 
 def _training_blocks(parent: Store) -> Iterator[range]:
     """The training samples, shard by shard."""
-    start, stop = parent.said.splits["train"]
+    start, stop = parent.metadata.splits["train"]
     for shard in range(parent.shards):
         samples = parent.shard_range(shard)
         if samples.start < stop and start < samples.stop:
@@ -263,7 +266,7 @@ def _deviation(store: Store) -> np.ndarray:
         deviation = store.values("deviation")
     except StoreError as error:
         raise StoreError(damaged) from error
-    if store.said.noise is None or _digest(deviation) != store.said.noise.deviation:
+    if store.metadata.noise is None or _digest(deviation) != store.metadata.noise.deviation:
         raise StoreError(damaged)
     return deviation
 

@@ -152,7 +152,7 @@ def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int)
     """The task: compute one shard and write it, where the store is of this job, which still holds
     the lock. Notes say what was tried again or skipped."""
     store = Store(url)
-    if store.said.job != mine.job:  # its records would name the other one
+    if store.metadata.job != mine.job:  # its records would name the other one
         raise StoreError(f"{url}: its metadata were changed by another job: use --resume")
     still_mine = partial(lock.check, store.objects, mine)
     still_mine()
@@ -217,7 +217,7 @@ def _unsound(
 
 def _is_sound(url: str, job: str, shard: int) -> bool:
     store = Store(url)
-    return store.said.job == job and not inspect(store, shard)[2]
+    return store.metadata.job == job and not inspect(store, shard)[2]
 
 
 def _found(job: Job, objects: Objects, options: Options) -> Store | None:

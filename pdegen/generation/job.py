@@ -63,7 +63,7 @@ class Job(ABC):
 
     def made(self, store: Store) -> bool:
         """Whether the store is of this job, so that it may go on there."""
-        return store.said.job == self.identity
+        return store.metadata.job == self.identity
 
     @abstractmethod
     def difference(self, store: Store) -> str:
@@ -86,15 +86,15 @@ class RecipeJob(Job):
                 f"{store.url} was made from other data, not from a recipe: its samples are made "
                 "again by the command that made it, with --resume"
             )
-        where, file = f"the recipe of {store.url}", store.said.equation_file
+        where, file = f"the recipe of {store.url}", store.metadata.equation_file
         try:
-            recipe = Recipe.parse(recorded := store.attributes["recipe"], where)
+            recipe = Recipe.parse(recorded := store.raw_attributes["recipe"], where)
         except SchemaError as error:
             said = f"; the store was made with --equation {file.said}" if file else ""
             raise SchemaError(f"{error}{said}") from None
-        if fingerprint_of(recorded, recipe.problem) != store.said.fingerprint:
+        if fingerprint_of(recorded, recipe.problem) != store.metadata.fingerprint:
             raise SchemaError(f"{store.url}: {_other_recipe(recipe, store)}")
-        return cls(recipe, store.said.provenance.device or None)
+        return cls(recipe, store.metadata.provenance.device or None)
 
     @property
     def fingerprint(self) -> str:
@@ -121,11 +121,11 @@ class RecipeJob(Job):
         return job_of(self.fingerprint, self.device)
 
     def difference(self, store: Store) -> str:
-        if store.said.fingerprint == self.fingerprint:
-            device = store.said.provenance.device or "cpu"
+        if store.metadata.fingerprint == self.fingerprint:
+            device = store.metadata.provenance.device or "cpu"
             return f"{store.url} was begun with --device {device}: resume it with that"
-        there = store.said.fingerprint
-        own, others = self.recipe.model_dump(mode="json"), store.attributes["recipe"]
+        there = store.metadata.fingerprint
+        own, others = self.recipe.model_dump(mode="json"), store.raw_attributes["recipe"]
         same = {key for key in own if own[key] == others.get(key)}
         if own.keys() - same - {"name", "summary", "remark"} == {"splits"}:
             return (
@@ -141,7 +141,7 @@ class RecipeJob(Job):
 
 def _other_recipe(recipe: Recipe, store: Store) -> str:
     """Why a recipe has not the fingerprint of the store that says it."""
-    made, own = store.said.equation_file, source_of(type(recipe.problem))
+    made, own = store.metadata.equation_file, source_of(type(recipe.problem))
     word = recipe.problem.word
     if made is not None and (own is None or own.digest != made.sha256):
         there = "" if own is None else f", {own.path} is another version of it"

@@ -56,7 +56,7 @@ def repair(
         )
     found = verify(url, law=False)
     made = list[str]()
-    job = opened(url, Verification(url))[0].said.job
+    job = opened(url, Verification(url))[0].metadata.job
     with lock.locked(objects, job, take_over) as mine:
         for key, data in _repaired(found) if found.faults else ():
             try:
@@ -118,7 +118,10 @@ def _mended_fixed(
 def _mended_layout(store: Store, job: RecipeJob) -> Iterator[Mend]:
     """The same without a seal, by the recipe, which itself is read from `zarr.json`."""
     made = job.layout().objects(store.version)
-    if json.loads(made[ROOT])["consolidated_metadata"]["metadata"] != store.description.metadata:
+    if (
+        json.loads(made[ROOT])["consolidated_metadata"]["metadata"]
+        != store.description.zarr_metadata
+    ):
         return
     for key in fixed_keys(store):
         if fixed(store, key)[0] != made[key]:
@@ -147,7 +150,7 @@ def _mended_records(
     except StoreError:  # there are others that could not be mended
         return
     known = (seal.records, summary.records) if seal else (
-        store.said.content, summary.content
+        store.metadata.content, summary.content
     )  # fmt: skip
     if known[0] != known[1]:
         return
@@ -174,7 +177,7 @@ def _made_again(
 def _sealed_again(store: Store, job: RecipeJob) -> Iterator[Mend]:
     """Card and seal, where all that they cover is what the recipe makes."""
     plan = json.loads(job.layout().objects(store.version)[ROOT])
-    plan["attributes"]["provenance"] = store.attributes["provenance"]
+    plan["attributes"]["provenance"] = store.raw_attributes["provenance"]
     found = Verification(store.url)
     for _ in checked_blocks(store, None, found, lambda done, total: None):
         pass

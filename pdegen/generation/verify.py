@@ -108,7 +108,7 @@ def _job(store: Store, result: Verification, needed: bool) -> RecipeJob | None:
     try:
         return RecipeJob.of(store)
     except SchemaError as error:
-        if needed and store.said.equation_file is not None:
+        if needed and store.metadata.equation_file is not None:
             raise
         result.faults.append(Fault("recipe", str(error)))
         return None
@@ -128,7 +128,7 @@ def opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
         result.faults.append(Fault.of_seal(error))
         return store, None
     try:
-        unsealed = not parse(objects.read(ROOT, at_most=METADATA_BYTES)).said.sealed
+        unsealed = not parse(objects.read(ROOT, at_most=METADATA_BYTES)).metadata.sealed
     except (OSError, MetadataError):
         unsealed = False
     if unsealed:  # it is being written again
@@ -180,7 +180,7 @@ def _check_again(store: Store, job: RecipeJob, count: int, result: Verification)
     """Samples that are computed again, with NumPy, against those that are stored."""
     chosen = sorted(random.sample(range(store.samples), min(count, store.samples)))
     exact, job = job.device is None, replace(job, device=None)
-    roles = {name: store.arrays[name].said.role for name in store.variables}
+    roles = {name: store.arrays[name].metadata.role for name in store.variables}
     for sample in chosen:
         shard = sample // store.shard_size
         _, sound, _ = inspect(store, shard)

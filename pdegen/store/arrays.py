@@ -71,7 +71,7 @@ _Absent = Annotated[None, BeforeValidator(_undecoded)]
 
 
 @typed(frozen=True, config=ConfigDict(strict=True, extra="ignore", defer_build=True))
-class Said:
+class ArrayMetadata:
     """What an array says of itself to all readers."""
 
     long_name: str = ""
@@ -104,7 +104,7 @@ class _Grid:
 
 
 @typed(frozen=True, config=_CLOSED)
-class Metadata:
+class ZarrArray:
     """Zarr's metadata of an array, as far as all of our arrays have them alike."""
 
     zarr_format: Literal[3]
@@ -115,7 +115,7 @@ class Metadata:
     chunk_key_encoding: Json
     fill_value: Any
     codecs: list[Json]
-    attributes: Said
+    attributes: ArrayMetadata
     dimension_names: tuple[Name, ...] | None = None
     storage_transformers: tuple[()] = ()
 
@@ -131,7 +131,7 @@ class Array:
     shard: tuple[int, ...]  # shape of what one object holds
     chunk: tuple[int, ...]  # shape of what is compressed at a time
     compressor: Compressor = "none"  # how it is compressed
-    said: Said = field(default_factory=Said)  # what it says of itself
+    metadata: ArrayMetadata = field(default_factory=ArrayMetadata)  # what it says of itself
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ class Array:
         return stored.astype(self.dtype).reshape(self.shape)
 
     @classmethod
-    def of(cls, name: str, said: Metadata, cut: tuple[int, int] | None) -> Array:
+    def of(cls, name: str, said: ZarrArray, cut: tuple[int, int] | None) -> Array:
         """An array from Zarr's metadata of it; `cut`, samples of the store and of a shard, is None
         for a coordinate. Raises MetadataError if they are not those of the format, and KeyError,
         TypeError or IndexError if a codec has no name, or one that is no text."""
@@ -298,7 +298,7 @@ def check_axes(
             continue  # positions along other axes
         _check(name in own and bool(array.dims or not space), f"{name}: dimensions", array.dims)
         _check(not space or name in used, "an axis that no variable has", name)
-        _check(not space or bool(array.said.grid), f"{name}: grid", array.said.grid)
+        _check(not space or bool(array.metadata.grid), f"{name}: grid", array.metadata.grid)
 
 
 def same(value: object, expected: object) -> bool:

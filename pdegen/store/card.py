@@ -12,7 +12,7 @@ from typing import cast
 from pdegen.markdown import block, code, escaped
 from pdegen.store.croissant import LICENCE, citation, croissant
 from pdegen.store.description import Description
-from pdegen.store.format import Attributes
+from pdegen.store.format import StoreMetadata
 
 CARD, CROISSANT = "README.md", "croissant.json"
 
@@ -29,12 +29,12 @@ def card(store: Description, use: Iterable[str] | None = None) -> str:
     sections = (
         _facts(store),
         _arrays(store),
-        _splits(store.said),
-        *((_use(store.said), _checks(store.said)) if use is None else (use,)),
-        _citation(store.said),
-        _origin(store.attributes),
+        _splits(store.metadata),
+        *((_use(store.metadata), _checks(store.metadata)) if use is None else (use,)),
+        _citation(store.metadata),
+        _origin(store.raw_attributes),
     )
-    lines = [f"# {escaped(store.said.title)}", ""]
+    lines = [f"# {escaped(store.metadata.title)}", ""]
     for section in sections:
         lines += [*section, ""]
     return "\n".join(lines)
@@ -42,14 +42,14 @@ def card(store: Description, use: Iterable[str] | None = None) -> str:
 
 def _facts(store: Description) -> Iterator[str]:
     """What it is, in a table."""
-    said = store.said
+    said = store.metadata
     yield "| | |"
     yield "|---|---|"
     yield f"| equation | {escaped(said.equation)} |"
     for name, text in _declared(said.recipe.problem):
         yield f"| {name} | {text} |"
     if said.noise:
-        yield f"| noise | {_pairs(store.attributes['noise'])} |"
+        yield f"| noise | {_pairs(store.raw_attributes['noise'])} |"
     yield f"| samples | {said.samples} |"
     yield f"| made | {_made(said)} |"
     if said.label_error:
@@ -75,7 +75,7 @@ def _declared(problem: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield escaped(name), _pairs(cast(Mapping[str, object], value))
 
 
-def _made(said: Attributes) -> str:
+def _made(said: StoreMetadata) -> str:
     by = f"pdegen {escaped(said.provenance.pdegen)}"
     if parent := said.parent:
         return f"by {by} from the dataset {escaped(parent.recipe)}, content {code(parent.content)}"
@@ -94,7 +94,7 @@ def _arrays(store: Description) -> Iterator[str]:
     for name in [*store.variables, *sorted(store.coordinates)]:
         array = store.arrays[name]
         dims, shape = ", ".join(array.dims) or "none", " x ".join(map(str, array.shape)) or "1"
-        own, said = array.said, [f"`{name}`", dims, shape, array.dtype.name]
+        own, said = array.metadata, [f"`{name}`", dims, shape, array.dtype.name]
         yield f"| {' | '.join([*said, escaped(own.long_name), escaped(own.units)])} |"
     if store.labels is not None:
         names = store.labels.names
@@ -102,7 +102,7 @@ def _arrays(store: Description) -> Iterator[str]:
         yield f"| `channel` | channel | {len(names)} | string | {meaning} | |"
 
 
-def _splits(said: Attributes) -> Iterator[str]:
+def _splits(said: StoreMetadata) -> Iterator[str]:
     yield from ("## Splits", "")
     for name, (start, stop) in said.splits.items():
         yield f"- {name}: samples {start} to {stop - 1}"
@@ -114,7 +114,7 @@ def _splits(said: Attributes) -> Iterator[str]:
         yield f"- `{name}`: mean {values['mean']:.6g}, standard deviation {values['std']:.6g}"
 
 
-def _use(said: Attributes) -> Iterator[str]:
+def _use(said: StoreMetadata) -> Iterator[str]:
     yield from ("## Use", "")
     yield "This folder is a Zarr v3 group. With xarray:"
     yield from ("", "```python", "import xarray as xr", "")
@@ -128,7 +128,7 @@ def _use(said: Attributes) -> Iterator[str]:
     yield "```"
 
 
-def _checks(said: Attributes) -> Iterator[str]:
+def _checks(said: StoreMetadata) -> Iterator[str]:
     yield from ("## Checks", "")
     yield "`records/` and `seal.json` hold the SHA-256 of all objects. `pdegen verify PATH` checks:"
     yield from ("", "- every byte against them, and that all values are finite;")
@@ -140,7 +140,7 @@ def _checks(said: Attributes) -> Iterator[str]:
     yield "- with `--deep`, that samples which it computes again have the same values."
 
 
-def _citation(said: Attributes) -> Iterator[str]:
+def _citation(said: StoreMetadata) -> Iterator[str]:
     yield from ("## Citation", "")
     if said.imported:
         yield "Cite the source of the files; the digests above say which data these are."

@@ -75,7 +75,7 @@ def summary_of(store: Store, replaced: Mapping[int, Record] | None = None) -> Su
     if replaced:
         records = (replaced.get(k) or store.record(k) for k in range(store.shards))
     try:
-        return Summary.of(records, store.variables, store.said.splits["train"], store.samples)
+        return Summary.of(records, store.variables, store.metadata.splits["train"], store.samples)
     except StoreError:
         raise
     except ValueError as error:
@@ -85,7 +85,7 @@ def summary_of(store: Store, replaced: Mapping[int, Record] | None = None) -> Su
 def summary_faults(store: Store, seal: Seal | None = None) -> list[Fault]:
     """What of all records together is other than the store says, and its seal where that is known.
     Raises StoreError if a record is missing or damaged."""
-    summary, said, found = summary_of(store), store.said, list[Fault]()
+    summary, said, found = summary_of(store), store.metadata, list[Fault]()
     if seal is not None and summary.records != seal.records:
         found.append(Fault("records", "differ from the seal"))
     if summary.statistics != said.statistics:

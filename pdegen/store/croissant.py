@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pdegen.store.arrays import Array, Json
 from pdegen.store.description import Description
-from pdegen.store.format import Attributes
+from pdegen.store.format import StoreMetadata
 from pdegen.store.labels import CHANNEL, Labels
 
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"  # of data that pdegen has made
@@ -49,7 +49,7 @@ def croissant(store: Description, root_digest: str) -> Json:
 
     References: Croissant Format Specification 1.1, https://docs.mlcommons.org/croissant/.
     """
-    arrays, said = store.arrays, store.said
+    arrays, said = store.arrays, store.metadata
     names = [*store.variables, *sorted(store.coordinates)]
     labels = () if store.labels is None else (CHANNEL,)
     axes = {*labels, *(name for name in names if arrays[name].shape)}  # of those that have any
@@ -92,12 +92,12 @@ def croissant(store: Description, root_digest: str) -> Json:
     }  # fmt: skip
 
 
-def description(said: Attributes) -> str:
+def description(said: StoreMetadata) -> str:
     """Title and equation, which is said once where the title has it."""
     return said.title if said.equation in said.title else f"{said.title}: {said.equation}"
 
 
-def citation(said: Attributes) -> str:
+def citation(said: StoreMetadata) -> str:
     """BibTeX of a dataset that pdegen made.
 
     It has what determines the numbers (recipe, fingerprint), what proves them (content), and no
@@ -117,8 +117,8 @@ def citation(said: Attributes) -> str:
 
 def _array(array: Array, by_sample: bool) -> Json:
     shape = array.shape[1:] if by_sample else array.shape
-    name, units = array.name, array.said.units
-    meaning, whose = array.said.long_name or name, "one for each sample" if by_sample else ""
+    name, units = array.name, array.metadata.units
+    meaning, whose = array.metadata.long_name or name, "one for each sample" if by_sample else ""
     about = f"{meaning}, unit {units}" if units else meaning
     return _record_set(name, meaning, whose, about, TYPES[array.dtype.name], shape)
 

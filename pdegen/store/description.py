@@ -20,8 +20,17 @@ from pydantic.dataclasses import dataclass as typed
 from pdegen.domains import GRIDS, Box, Domain, Grid, from_attributes
 from pdegen.domains import NAMES as SPACE
 from pdegen.schema import explained
-from pdegen.store.arrays import Array, Json, Metadata, MetadataError, Name, Values, check_axes, same
-from pdegen.store.format import FORMAT, READABLE, Attributes
+from pdegen.store.arrays import (
+    Array,
+    Json,
+    MetadataError,
+    Name,
+    Values,
+    ZarrArray,
+    check_axes,
+    same,
+)
+from pdegen.store.format import FORMAT, READABLE, StoreMetadata
 from pdegen.store.labels import CHANNEL, Labels
 from pdegen.store.signed import unique
 
@@ -38,14 +47,14 @@ class BegunError(MetadataError):
 class _Arrays:
     kind: Literal["inline"]
     must_understand: Literal[False]
-    metadata: Annotated[Mapping[Name, Metadata], Field(max_length=256)]
+    metadata: Annotated[Mapping[Name, ZarrArray], Field(max_length=256)]
 
 
 @typed(frozen=True, config=_CLOSED)
 class _Group:
     zarr_format: Literal[3]
     node_type: Literal["group"]
-    attributes: Attributes
+    attributes: StoreMetadata
     consolidated_metadata: _Arrays
 
 
@@ -55,7 +64,7 @@ class Description:
 
     raw: Json  # the JSON of `zarr.json`
     version: int  # of the format
-    said: Attributes  # the attributes of the group
+    metadata: StoreMetadata  # the attributes of the group
     # variables, coordinates: arrays with values of each sample, and those of all samples
     variables: Mapping[str, Array]
     coordinates: Mapping[str, Array]
@@ -63,12 +72,12 @@ class Description:
     labels: Labels | None = None
 
     @property
-    def attributes(self) -> Json:
+    def raw_attributes(self) -> Json:
         """The attributes of the group as they stand there."""
         return self.raw["attributes"]
 
     @property
-    def metadata(self) -> Mapping[str, Json]:
+    def zarr_metadata(self) -> Mapping[str, Json]:
         """Zarr's metadata of all arrays."""
         return self.raw["consolidated_metadata"]["metadata"]
 
@@ -78,11 +87,11 @@ class Description:
 
     @property
     def shards(self) -> int:
-        return math.ceil(self.said.samples / self.said.shard)
+        return math.ceil(self.metadata.samples / self.metadata.shard)
 
     def axes_of(self, array: Array) -> tuple[str, ...]:
         """The axes of the domain that an array of functions has last; none of other arrays."""
-        said = self.said.domain or {}
+        said = self.metadata.domain or {}
         axes: object = said.get("axes", list(SPACE))
         listed = cast("list[object]", axes) if isinstance(axes, list) else []
         known = [
@@ -114,7 +123,7 @@ class Description:
         return domain
 
     def _domain(self, axes: tuple[str, ...], values: Mapping[str, Values]) -> Domain:
-        said = self.said.domain
+        said = self.metadata.domain
         if said is None:
             return Box(tuple(self._grid(axis, values) for axis in axes))
         shared = [values[name] for name in SPACE if name in values]
@@ -123,7 +132,7 @@ class Description:
 
     def _grid(self, axis: str, values: Mapping[str, Values]) -> Grid:
         array = self.coordinates.get(axis)
-        kind = "" if array is None else array.said.grid
+        kind = "" if array is None else array.metadata.grid
         if kind not in GRIDS:
             raise MetadataError(f"the grid of {axis} is {kind!r}: known are {', '.join(GRIDS)}")
         return GRIDS[kind].through(values[axis])
@@ -181,9 +190,9 @@ def _described(raw: Json, attributes: Json, version: int) -> Description:
     check_axes(variables, coordinates, said.domain is not None)
     labels = None
     if version > 3 and CHANNEL not in arrays:
-        labels = Labels.common((a.dims, a.shape, a.said.channels) for a in variables.values())
+        labels = Labels.common((a.dims, a.shape, a.metadata.channels) for a in variables.values())
     found = None if CHANNEL in arrays else raw["consolidated_metadata"]["metadata"].get(CHANNEL)
-    expected = None if labels is None else labels.metadata
+    expected = None if labels is None else labels.zarr_metadata
     _check(same(found, expected), "channel is the coordinate of the names of the channels", found)
     return Description(raw, version, said, variables, coordinates, labels)
 

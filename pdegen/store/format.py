@@ -216,7 +216,7 @@ class Physics:
 
 
 @typed(frozen=True, config=_TYPED, kw_only=True)
-class Attributes:
+class StoreMetadata:
     """What the group of a store says."""
 
     sealed: bool  # whether the store is complete

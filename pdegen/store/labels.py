@@ -54,7 +54,7 @@ class Labels:
         return {"long_name": "names of the channels"}
 
     @property
-    def metadata(self) -> Json:
+    def zarr_metadata(self) -> Json:
         """Zarr's metadata of it."""
         shape = [len(self.names)]
         return {

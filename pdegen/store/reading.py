@@ -16,7 +16,7 @@ from pdegen.domains import Domain
 from pdegen.store.arrays import Array as Array
 from pdegen.store.arrays import Json, MetadataError, Values
 from pdegen.store.description import BegunError, Description, parse
-from pdegen.store.format import METADATA_BYTES, ROOT, Attributes
+from pdegen.store.format import METADATA_BYTES, ROOT, StoreMetadata
 from pdegen.store.labels import Labels
 from pdegen.store.objects import Objects, TooLargeError
 from pdegen.store.record import Record, Seal
@@ -65,18 +65,18 @@ class Store:
             raise kind(f"{self.url}: {error}") from None
 
     @property
-    def said(self) -> Attributes:
+    def metadata(self) -> StoreMetadata:
         """What the group says."""
-        return self.description.said
+        return self.description.metadata
 
     @property
-    def attributes(self) -> Json:
+    def raw_attributes(self) -> Json:
         """The same, as JSON."""
-        return self.description.attributes
+        return self.description.raw_attributes
 
     @property
     def sealed(self) -> bool:
-        return self.said.sealed
+        return self.metadata.sealed
 
     @property
     def version(self) -> int:
@@ -86,22 +86,22 @@ class Store:
     @property
     def derived(self) -> bool:
         """Whether it was made from another store, its parent (`pdegen.generation.derived`)."""
-        return self.said.parent is not None
+        return self.metadata.parent is not None
 
     @property
     def command(self) -> str:
         """The command that made it."""
         if self.derived:
             return "noise"
-        return "import" if self.said.imported else "generate"
+        return "import" if self.metadata.imported else "generate"
 
     @property
     def samples(self) -> int:
-        return self.said.samples
+        return self.metadata.samples
 
     @property
     def shard_size(self) -> int:
-        return self.said.shard
+        return self.metadata.shard
 
     @property
     def shards(self) -> int:
@@ -109,12 +109,12 @@ class Store:
 
     @property
     def variables(self) -> list[str]:
-        return [*self.said.variables]
+        return [*self.metadata.variables]
 
     @property
     def skipped(self) -> list[int]:
         """Samples that could not be computed; their values are NaN."""
-        return [*self.said.skipped]
+        return [*self.metadata.skipped]
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -128,9 +128,9 @@ class Store:
         except KeyError:
             raise StoreError(f"{self.url} has no variable {name}") from None
 
-    def attributes_of(self, name: str) -> Json:
+    def raw_attributes_of(self, name: str) -> Json:
         """What an array says of itself, as JSON."""
-        return self.description.metadata[name]["attributes"]
+        return self.description.zarr_metadata[name]["attributes"]
 
     def shard_range(self, shard: int) -> range:
         """The samples of a shard."""
@@ -201,7 +201,7 @@ class Store:
 
     def shards_of(self, name: str) -> Shards:
         """The shards of a variable."""
-        known = f"{self.said.content}, {'sealed' if self.seal else 'as recorded'}"
+        known = f"{self.metadata.content}, {'sealed' if self.seal else 'as recorded'}"
         return Shards(self.url, self.array(name), self.record, known)
 
     def damaged(self, what: str) -> StoreError:
@@ -244,7 +244,7 @@ class Store:
         samples, marks = self.shard_range(shard), self.seal.shards if self.seal else None
         if record.shard != shard or record.samples != (samples.start, samples.stop):
             raise StoreError(f"{where} is the record of another shard")
-        if record.job != self.said.job:
+        if record.job != self.metadata.job:
             raise StoreError(f"{where} is the record of another job")
         if marks is not None and marks[shard * MARK : (shard + 1) * MARK] != mark(data):
             raise StoreError(f"{where} is not the record that was sealed")
@@ -304,7 +304,7 @@ def finished(store: Store) -> Store:
     """A store that is sealed, as it says itself. Raises StoreError if it is absent, not ours, or
     not sealed (saying how to resume)."""
     if not store.sealed:
-        done, said = len(store.recorded()), store.said
+        done, said = len(store.recorded()), store.metadata
         recipe = f" {said.recipe.name}" if store.command == "generate" else ""
         raise StoreError(
             f"{store.url} is not sealed ({done} of {store.shards} shards are written): finish it "

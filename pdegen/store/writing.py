@@ -95,7 +95,7 @@ def encoded(
         mean={name: mean for name, (mean, _) in moments.items()},
         mean_square={name: square for name, (_, square) in moments.items()},
         skipped=dict(sorted(skipped.items())),
-        job=store.said.job,
+        job=store.metadata.job,
     )
     return objects, record
 
@@ -123,7 +123,7 @@ def closing(store: Store, measured: Mapping[str, object]) -> dict[str, bytes]:
     summary = summary_of(store)
     content = dict(store.description.raw)
     content["attributes"] = {
-        **store.attributes,
+        **store.raw_attributes,
         **measured,
         "statistics": summary.statistics,
         "content": summary.content,

@@ -131,6 +131,6 @@ def export_command(
         from pdegen.store.reading import open_sealed
         from pipelines.runs.recipe_text import recipe_text
 
-        recipe_text = recipe_text(open_sealed(store).attributes["recipe"])
+        recipe_text = recipe_text(open_sealed(store).raw_attributes["recipe"])
     shown = shown_shards("exporting, rows" if recipe_text else "exporting, shards")
     say(export(store, format, path, overwrite=overwrite, recipe_text=recipe_text, progress=shown))

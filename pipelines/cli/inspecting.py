@@ -28,7 +28,7 @@ def info_command(
     if as_json:
         print_json({**_held(opened), "runs": runs(opened.objects)})
         return
-    held, attributes = opened.said, opened.attributes
+    held, attributes = opened.metadata, opened.raw_attributes
     unfinished = f"not sealed (pdegen {opened.command} ... --resume finishes it)"
     state = "sealed" if opened.sealed else unfinished
     say(f"{store}: {held.title}")
@@ -36,7 +36,7 @@ def info_command(
     say(f"equation    {held.equation}")
     for name in opened.variables:
         array = opened.arrays[name]
-        say(f"{name:11} {array.shape} {array.dtype}  {array.said.long_name}")
+        say(f"{name:11} {array.shape} {array.dtype}  {array.metadata.long_name}")
     for name, (start, stop) in held.splits.items():
         say(f"{name:11} samples {start} to {stop - 1}")
     for first, last in in_no_split(held.splits, opened.samples):
@@ -58,7 +58,7 @@ def info_command(
 
 
 def _held(store: "Store") -> dict[str, object]:
-    held, attributes = store.said, store.attributes
+    held, attributes = store.metadata, store.raw_attributes
     arrays = {name: store.arrays[name] for name in store.variables}
     return {
         "store": store.url,
@@ -71,9 +71,9 @@ def _held(store: "Store") -> dict[str, object]:
             name: {
                 "shape": list(array.shape),
                 "type": str(array.dtype),
-                "meaning": array.said.long_name,
-                "unit": array.said.units,
-                "role": array.said.role,
+                "meaning": array.metadata.long_name,
+                "unit": array.metadata.units,
+                "role": array.metadata.role,
             }
             for name, array in arrays.items()
         },

@@ -195,7 +195,7 @@ class Experiment(Strict):
         unused = [
             name
             for name, variable in described.variables.items()
-            if variable.said.role == "input"
+            if variable.metadata.role == "input"
             and name not in (*inputs, *targets)
             and described.axes_of(variable)
         ]
@@ -216,7 +216,7 @@ class Experiment(Strict):
         """
         parse_model({"name": model})  # which says it where there is none
         opened = open_sealed(store)
-        recipe, domain = opened.said.recipe.name, domain_of(opened)
+        recipe, domain = opened.metadata.recipe.name, domain_of(opened)
         inputs, (target, *_) = (functions_in(opened, role) for role in ("input", "target"))
         first = inputs[0]
         name, box = f"{model}-on-{recipe}", domain if isinstance(domain, Box) else None
@@ -251,7 +251,7 @@ class Experiment(Strict):
         before, after = ((one.data.recipe, one.data.overrides) for one in (self, changed))
         if store is None or before == after:
             return changed
-        if open_sealed(store).said.fingerprint != changed.data.load_recipe().fingerprint:
+        if open_sealed(store).metadata.fingerprint != changed.data.load_recipe().fingerprint:
             raise SchemaError(
                 f"{store} is not a store of {after[0]} with {after[1]}: data.recipe and "
                 "data.overrides change what is generated, leave them or --data out"
@@ -332,7 +332,7 @@ def load_experiment(name: str, store: str | None = None) -> Experiment:
     the near ones) or an impossible declaration."""
     experiment = Experiment.load(file_of("experiment", name))
     data, stream = experiment.data, experiment.data.stream
-    if store is None or data.recipe != open_sealed(store).said.recipe.name:
+    if store is None or data.recipe != open_sealed(store).metadata.recipe.name:
         data.load_recipe()  # so that a wrong recipe is reported now
     if stream is not None:
         stream.load_recipe()

@@ -12,10 +12,10 @@ def physics_of(store: Store) -> Physics:
 
     A store from before equations said them has those of its recipe, where its equation is known.
     """
-    if "physics" in store.attributes or not store.said.recipe.problem:
-        return store.said.physics
+    if "physics" in store.raw_attributes or not store.metadata.recipe.problem:
+        return store.metadata.physics
     try:
-        return Recipe.parse(store.attributes["recipe"], store.url).problem.physics()
+        return Recipe.parse(store.raw_attributes["recipe"], store.url).problem.physics()
     except SchemaError:  # of an equation that is not here
         return Physics()
 
@@ -39,7 +39,7 @@ def functions_in(store: Store, role: str) -> list[str]:
     found = [
         name
         for name, variable in store.description.variables.items()
-        if variable.said.role == role and store.description.axes_of(variable)
+        if variable.metadata.role == role and store.description.axes_of(variable)
     ]
     if not found and role == "input":
         return functions_in(store, "geometry")

@@ -194,7 +194,7 @@ class _Part:
         searched = [f"{key} of {', '.join(map(str, of))}" for key, of in tried.items() if of]
         number = max(len(benchmark.searched(case)) for case in self.run.cases)
         by = f"; {number} trainings of each operator, by the validation error of seed 0"
-        start, stop = open_sealed(store).said.splits["train"]
+        start, stop = open_sealed(store).metadata.splits["train"]
         training = experiment.training.model_dump(mode="json", exclude_none=True)
         training |= {"protocol": " and ".join(benchmark.protocols) or training["protocol"]}
         inputs, targets = map(listed, experiment.variables)

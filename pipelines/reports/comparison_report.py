@@ -91,7 +91,7 @@ def _difference_section(found: Comparison) -> Section:
 
 
 def _data(run: FinishedRun) -> str:
-    return f"{run.store.said.recipe.name}, content {run.store.said.content[:12]}"
+    return f"{run.store.metadata.recipe.name}, content {run.store.metadata.content[:12]}"
 
 
 def _score_section(found: Comparison) -> Section:
@@ -264,7 +264,7 @@ def _prediction_sections(found: Comparison) -> list[Section]:
     inputs, _ = functions_of(run)
     ranked = samples.ranked(every[0].errors).items()
     titles = {f"{name}: sample {run.pairs.samples[i]}": i for name, i in ranked}
-    role = run.store.arrays[inputs.channels[0].variable].said.role
+    role = run.store.arrays[inputs.channels[0].variable].metadata.role
     shown = None if role == "geometry" or every[0].truth.above is not None else inputs
     figure = samples.drawn(shown, every, titles)
     u = every[0].truth.look.name
@@ -316,7 +316,7 @@ def _provenance_section(found: Comparison) -> Section:
         for folder, run in zip(folders, runs, strict=True)
     ]
     for what, said in (
-        ("Data", [f"{run.store.url}, content {run.store.said.content}" for run in runs]),
+        ("Data", [f"{run.store.url}, content {run.store.metadata.content}" for run in runs]),
         ("Software", [settings(run.scores.provenance) for run in runs]),
     ):
         if len(set(said)) == 1:

@@ -30,8 +30,8 @@ PROTOCOLS = {
 
 
 def facts(run: FinishedRun) -> list[tuple[str, ...]]:
-    experiment, held = run.experiment, run.store.said
-    problem, recipe = held.recipe.problem, run.store.attributes["recipe"]
+    experiment, held = run.experiment, run.store.metadata
+    problem, recipe = held.recipe.problem, run.store.raw_attributes["recipe"]
     training, model = (
         part.model_dump(mode="json", exclude_none=True)
         for part in (experiment.training, experiment.model)
@@ -76,13 +76,13 @@ def _part(part: Mapping[str, Any]) -> str:
 
 def _trained_on(run: FinishedRun) -> str:
     """Which samples, where they are stored ones; those of a stream have a row of their own."""
-    data, (start, stop) = run.experiment.data, run.store.said.splits["train"]
+    data, (start, stop) = run.experiment.data, run.store.metadata.splits["train"]
     return "samples " if data.stream else f"{part_of(data.samples, stop - start)}, "
 
 
 def distinct(run: FinishedRun) -> int:
     """How many samples there were to train on, counted once."""
-    data, (start, stop) = run.experiment.data, run.store.said.splits["train"]
+    data, (start, stop) = run.experiment.data, run.store.metadata.splits["train"]
     if data.stream is None:
         return data.samples or stop - start
     batch = run.experiment.training.batch
@@ -102,7 +102,7 @@ def quality(store: Store) -> list[tuple[str, ...]]:
     """What the solver says of its samples, and the error of the labels where it was measured."""
     rows, there = [], np.setdiff1d(np.arange(store.samples), store.skipped)
     for name in store.variables:
-        said = store.arrays[name].said
+        said = store.arrays[name].metadata
         if said.role == "quality":
             values = store.values(name)[there]
             of_error = name == "error"
@@ -115,7 +115,7 @@ def quality(store: Store) -> list[tuple[str, ...]]:
                 ("Error of the data", f"{text} (the solver's own estimate)")
                 if of_error else ("Quality of the data", f"{text} ({meaning})")
             )  # fmt: skip
-    measured = store.said.label_error
+    measured = store.metadata.label_error
     if measured:
         errors = np.asarray(measured.relative_l2)
         rows.append((

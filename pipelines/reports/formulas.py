@@ -66,11 +66,11 @@ def _frames(u: str, last: str, count: int) -> list[str]:
 
 def equation(store: Store) -> str:
     """The equation of a store as LaTeX; in words where it states none, or is not known here."""
-    words = rf"\text{{{latex.text(store.said.equation)}}}"
-    if not store.said.recipe.problem:
+    words = rf"\text{{{latex.text(store.metadata.equation)}}}"
+    if not store.metadata.recipe.problem:
         return words
     try:
-        return Recipe.parse(store.attributes["recipe"], store.url).problem.latex or words
+        return Recipe.parse(store.raw_attributes["recipe"], store.url).problem.latex or words
     except SchemaError:
         return words
 

@@ -126,7 +126,7 @@ class _Part:
             cells = f"{data.target_resolution}{self._power} cells"
         learned = f"{data.input} on {points} → {data.target} on {cells}"
         seeds = f"{study.seeds} seed{'s' if study.seeds > 1 else ''} each"
-        start, stop = open_sealed(study.store).said.splits["train"]
+        start, stop = open_sealed(study.store).metadata.splits["train"]
         samples = f"{part_of(data.samples, stop - start)}, {experiment.training.epochs} epochs"
         facts: Facts = [
             *of_data(study.store, learned),

@@ -53,7 +53,7 @@ def plot_store(url: str, sample: int | None, out: Path) -> Path:
     if sample in store.skipped:
         raise StoreError(f"{url} has no values of sample {sample}: it was skipped")
     names = [name for role in ("input", "target") for name in functions_in(store, role)]
-    names = [name for name in names if store.arrays[name].said.role != "geometry"]
+    names = [name for name in names if store.arrays[name].metadata.role != "geometry"]
     curves = domain_of(store).dim == 1
     noisy = next((name for name in names if "level" in store.arrays[name].dims), None)
     most = 1 if noisy else 6 if curves else 4
@@ -76,7 +76,7 @@ def plot_store(url: str, sample: int | None, out: Path) -> Path:
 
 def look_of(store: Store, name: str) -> Look:
     """How a variable of a store is drawn: as its equation says, else by its role."""
-    physics, role = physics_of(store), store.arrays[name].said.role
+    physics, role = physics_of(store), store.arrays[name].metadata.role
     how, phases = physics.drawing.get(name), physics.phases.get(name)
     symbol = name if how is None else how.symbol or name
     if how is not None and phases is None:
@@ -96,14 +96,14 @@ def functions(store: Store, name: str, numbers: Sequence[int], level: int = 0) -
     found = values(name).astype(float)
     found = found[:, level] if "level" in array.dims else found
     sizes = dict(zip(array.dims, array.shape, strict=True))
-    own = array.said.channels or tuple(f"{name}_{k}" for k in range(sizes.get("channel", 0)))
+    own = array.metadata.channels or tuple(f"{name}_{k}" for k in range(sizes.get("channel", 0)))
     times = np.atleast_1d(store.values("time")).tolist() if "time" in sizes else [None]
     channels = tuple(Channel(name, part, time) for time in times for part in own or ("",))
     found = np.moveaxis(found.reshape(len(numbers), len(channels), *domain.shape), 1, -1)
-    roles = {variable.said.role: n for n, variable in store.description.variables.items()}
+    roles = {variable.metadata.role: n for n, variable in store.description.variables.items()}
     places = [axis for axis in NAMES if axis in store.variables]
     return Functions(
-        replace(look_of(store, name), name=AFTERTHOUGHT.sub("", array.said.long_name) or name),
+        replace(look_of(store, name), name=AFTERTHOUGHT.sub("", array.metadata.long_name) or name),
         found, channels, domain,
         np.stack([values(axis) for axis in places], axis=-1) if domain.moves else None,
         values(roles["count"]) if "count" in roles else None, near_of(store),
@@ -168,16 +168,16 @@ def _title(store: Store, name: str) -> str:
     """Title of the store, and the constants of a variable."""
     constants = [
         f"{key} = {value:.4g}"
-        for key, value in store.attributes_of(name).items()
+        for key, value in store.raw_attributes_of(name).items()
         if isinstance(value, int | float)
     ]
-    title = textwrap.fill(str(store.attributes["title"]), _LINE)
+    title = textwrap.fill(str(store.raw_attributes["title"]), _LINE)
     return f"{title}\n{', '.join(constants)}"
 
 
 def _named(store: Store, name: str) -> str:
     """A variable in words, with its time where there is one for all values."""
-    said, time = store.arrays[name].said, ""
+    said, time = store.arrays[name].metadata, ""
     if "time" in said.coordinates and "time" in store.arrays:
         times = np.atleast_1d(store.values("time"))
         time = f" at t = {times[0]:.4g}" if len(times) == 1 else ""
@@ -188,7 +188,7 @@ def _at_levels(
     store: Store, names: list[str], noisy: str, number: int
 ) -> tuple[list[str], list[Functions]]:
     """One sample at every noise level in place of several samples, and the levels in words."""
-    kind = store.said.noise.kind if store.said.noise else ""
+    kind = store.metadata.noise.kind if store.metadata.noise else ""
     levels = store.values("level").tolist()
 
     def stacked(name: str) -> Functions:

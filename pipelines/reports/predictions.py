@@ -30,7 +30,7 @@ def section(run: FinishedRun) -> Section:
     predicted = run.prediction.numpy()
     noisy = run.experiment.noise is not None
     # positions, and the body above, are seen in the truth
-    role = run.store.arrays[inputs.channels[0].variable].said.role
+    role = run.store.arrays[inputs.channels[0].variable].metadata.role
     shape = role == "geometry" or truth.above is not None
     one = samples.Predicted("", truth, predicted, errors)
     figure = samples.predictions(None if shape else inputs, one, numbers.tolist(), noisy)

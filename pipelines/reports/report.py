@@ -89,7 +89,7 @@ def _cost_section(run: FinishedRun) -> Section:
 
 
 def _provenance_section(run: FinishedRun) -> Section:
-    attributes, held = run.store.attributes, run.store.said
+    attributes, held = run.store.raw_attributes, run.store.metadata
     origin = [
         ("Run", settings(run.scores.provenance)),
         ("Data made by", settings(attributes["provenance"])),

@@ -90,7 +90,7 @@ class _Part:
     def what(self) -> Section:
         name, store = next(iter(self.run.stores.items()))
         data, training, model = self.any.data, self.any.training, self.any.model
-        splits = open_sealed(store).said.splits
+        splits = open_sealed(store).metadata.splits
         validation, test = (splits[key][1] - splits[key][0] for key in ("validation", "test"))
         own = model.model_dump(mode="json", exclude_defaults=True)
         grid = points(data.resolution, self.run.source(name).samples("test", noise=None).dim)

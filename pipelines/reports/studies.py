@@ -25,7 +25,7 @@ def error(rows: Sequence[Row]) -> str:
 
 
 def of_data(store: str, learned: str) -> Facts:
-    held = open_sealed(store).said
+    held = open_sealed(store).metadata
     problem = held.recipe.problem
     numbers = {k: v for k, v in problem.items() if isinstance(v, int | float | str)}
     sizes = {name: stop - start for name, (start, stop) in held.splits.items()}

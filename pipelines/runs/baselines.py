@@ -92,7 +92,7 @@ def _are_states(experiment: Experiment, store: Store) -> bool:
     if not isinstance(input, str) or not isinstance(target, str):
         return False
     before, after = store.arrays[input], store.arrays[target]
-    return "time" in after.said.coordinates and "time" not in before.dims
+    return "time" in after.metadata.coordinates and "time" not in before.dims
 
 
 def _some(found: Tensor | None) -> Tensor:
@@ -121,9 +121,9 @@ def label_error(source: Source) -> float | None:
     if _SOLVED not in ((names,) if isinstance(names, str) else names):
         return None
     if "error" in store.variables:
-        test = range(*store.said.splits["test"])
+        test = range(*store.metadata.splits["test"])
         values = np.asarray(store.values("error", test))
         values = values[np.isfinite(values)]
         return float(np.mean(values)) if len(values) else None
-    measured = store.said.label_error
+    measured = store.metadata.label_error
     return float(np.mean(measured.relative_l2)) if measured else None

@@ -153,7 +153,7 @@ class Source:
         """Raise SchemaError where the store is of another equation than the experiment, as far as
         the project made the store and has the recipe."""
         recipe = self.experiment.data.recipe
-        held = open_sealed(self.url).said.recipe.problem.get("equation")
+        held = open_sealed(self.url).metadata.recipe.problem.get("equation")
         if held is None or not (recipe.endswith(".toml") or recipe in recipe_names()):
             return
         meant = load_recipe(recipe).problem.word

@@ -218,7 +218,7 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
     result = read_result(path)
     experiment, scores, checkpoint = result.experiment, result.scores, result.checkpoint
     store = open_sealed(url)
-    if store.said.content != scores.data.get("content"):
+    if store.metadata.content != scores.data.get("content"):
         raise ReportError(f"{url} holds other data than {path} was evaluated on: give its store")
     pairs = Source(url, experiment).samples("test").resident()
 

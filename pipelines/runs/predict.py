@@ -230,9 +230,9 @@ class Guaranteed:
         source = pairs.source
         store = open_sealed(source["url"])
         inputs, targets = (tuple(names_of(source[role])) for role in ("input", "target"))
-        if not store.said.recipe.problem:
+        if not store.metadata.recipe.problem:
             raise SchemaError(f"{store.url}: no bound of errors for data that were imported")
-        recipe = Recipe.parse(store.attributes["recipe"], store.url)
+        recipe = Recipe.parse(store.raw_attributes["recipe"], store.url)
         try:
             guarantee = recipe.problem.guarantee(inputs, ", ".join(targets))
         except SchemaError as refusal:

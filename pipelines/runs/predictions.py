@@ -91,7 +91,7 @@ def key_of(store: str, **parts: object) -> str:
     Args:
         parts: All else that determines the result, as JSON has it.
     """
-    said = open_sealed(store).said
+    said = open_sealed(store).metadata
     whole = {"content": said.content, "fingerprint": said.fingerprint, **parts}
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 

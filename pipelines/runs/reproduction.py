@@ -18,12 +18,12 @@ def reproduction(experiment: Experiment, store: Store) -> str:
     else from its declaration in experiment.toml."""
     words = ["pdegen", "run", *(overriding(experiment) or ["experiment.toml"])]
     try:
-        made_here = experiment.data.load_recipe().fingerprint == store.said.fingerprint
+        made_here = experiment.data.load_recipe().fingerprint == store.metadata.fingerprint
     except SchemaError:  # the store's recipe does not come with the project
         made_here = False
     if not made_here:
         words += ["--data", str(store.url)]
-    if (file := store.said.equation_file) is not None:
+    if (file := store.metadata.equation_file) is not None:
         here = {source.digest: source.path for source in sources()}
         words += ["--equation", here.get(file.sha256, file.name)]
     return shlex.join(words)

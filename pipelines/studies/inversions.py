@@ -110,12 +110,12 @@ class Inversions:
     @property
     def _problem(self) -> Problem:
         held = open_sealed(self.source.url)
-        if not held.said.recipe.problem:
+        if not held.metadata.recipe.problem:
             raise SchemaError(
                 f"study noise: {self.source.url} has no recipe, and classical methods need the law "
                 "of what they look for"
             )
-        return Recipe.parse(held.attributes["recipe"], self.source.url).problem
+        return Recipe.parse(held.raw_attributes["recipe"], self.source.url).problem
 
     @cached_property
     def methods(self) -> dict[str, ClassicalMethod]:

@@ -299,4 +299,4 @@ def _make(
 
 
 def content(store: str) -> str:
-    return open_sealed(store).said.content
+    return open_sealed(store).metadata.content

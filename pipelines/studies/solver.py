@@ -134,7 +134,7 @@ def solver_cost(
         except SampleError:  # too coarse to be solved
             continue
         solves.append(Solve(overrides=dict(overrides), seconds=seconds, error=error))
-    splits = open_sealed(source.url).said.splits
+    splits = open_sealed(source.url).metadata.splits
     sizes = {name: stop - start for name, (start, stop) in splits.items()}
     train = source.experiment.data.samples or sizes["train"]
     return {"label_error": label or 0.0, "samples": train + sizes["validation"], "solves": solves}

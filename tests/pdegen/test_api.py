@@ -44,7 +44,7 @@ def test_a_recipe_is_generated_as_asked(url):
     store = Store(url)
     recipe = load_recipe("burgers-quick").with_overrides({**SMALL, "samples": 10})
     assert store.sealed
-    assert store.attributes["fingerprint"] == recipe.fingerprint
+    assert store.raw_attributes["fingerprint"] == recipe.fingerprint
     assert RecipeJob.of(store).recipe == recipe
 
 

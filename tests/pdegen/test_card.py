@@ -29,7 +29,7 @@ def store(request) -> Store:
 
 
 def test_the_card_says_what_is_in_the_store(store):
-    card, attributes = (Path(store.url) / CARD).read_text("utf-8"), store.attributes
+    card, attributes = (Path(store.url) / CARD).read_text("utf-8"), store.raw_attributes
     assert card.startswith(f"# {escaped(attributes['title'])}\n")
     equation = escaped(attributes["equation"])
     for word in (equation, attributes["content"], attributes["fingerprint"]):
@@ -50,7 +50,7 @@ def test_the_card_has_what_each_array_says_of_itself(finished):
     assert rows.keys() == finished.arrays.keys()
     for name, array in finished.arrays.items():
         dims, shape = ", ".join(array.dims) or "none", " x ".join(map(str, array.shape)) or "1"
-        said = [array.dtype.name, array.said.long_name, array.said.units]
+        said = [array.dtype.name, array.metadata.long_name, array.metadata.units]
         assert rows[name] == [dims, shape, *said]
     assert rows["u"][-1] == rows["x"][-1] == "1"
 
@@ -66,7 +66,9 @@ def test_the_card_says_how_it_was_made(finished, noisy, imported):
         assert "| licence | CC BY 4.0" in card
     assert "| noise |" not in made
     assert "| noise | variable u, kind relative, seed 0, levels \\[0.0, 0.1\\]," in derived
-    assert f"from the dataset burgers-quick, content `{finished.attributes['content']}`" in derived
+    assert (
+        f"from the dataset burgers-quick, content `{finished.raw_attributes['content']}`" in derived
+    )
     assert "| made | from pairs.npy by pdegen" in foreign
     assert "| licence | that of its source |" in foreign
     assert ["--deep" in card for card in (made, derived, foreign)] == [True, False, False]
@@ -77,11 +79,11 @@ def test_the_card_and_croissant_say_how_to_cite(finished, noisy, imported):
         card, metadata = ((Path(store.url) / key).read_text("utf-8") for key in (CARD, CROISSANT))
         (entry,) = re.findall(r"^```bibtex\n(.*?)\n```$", card, re.MULTILINE | re.DOTALL)
         assert entry == json.loads(metadata)["citeAs"]
-        assert entry.startswith(f"@misc{{pdegen-{store.attributes['content'][:12]},\n")
+        assert entry.startswith(f"@misc{{pdegen-{store.raw_attributes['content'][:12]},\n")
         assert entry.count("{") == entry.count("}")
         for name in ("content", "fingerprint"):
-            assert f"{name} {store.attributes[name]}" in entry
-    assert f"from the dataset {finished.attributes['content']};" in entry
+            assert f"{name} {store.raw_attributes[name]}" in entry
+    assert f"from the dataset {finished.raw_attributes['content']};" in entry
     foreign = (Path(imported.url) / CARD).read_text("utf-8")
     assert "Cite the source of the files" in foreign
     assert "```bibtex" not in foreign
@@ -94,7 +96,7 @@ def test_croissant_is_valid_and_names_arrays_and_splits(store):
     assert not dataset.metadata.ctx.issues.errors
     found = {record["splits/name"]: (record["splits/first"], record["splits/end"])
              for record in dataset.records("splits")}  # fmt: skip
-    assert found == {name: tuple(ends) for name, ends in store.attributes["splits"].items()}
+    assert found == {name: tuple(ends) for name, ends in store.raw_attributes["splits"].items()}
     content = json.loads(path.read_text("utf-8"))
     fields = {record["@id"]: record["field"][0] for record in content["recordSet"]}
     sets = {one["@id"]: one for one in content["distribution"]}

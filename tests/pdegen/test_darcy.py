@@ -64,13 +64,13 @@ def test_finite_elements_are_replaced_where_a_coefficient_is_given(store):
 def test_says_where_its_points_are(store):
     for name in ("x", "y"):
         assert store.values(name) == pytest.approx(CellGrid(15).x)
-        assert store.attributes_of(name)["grid"] == "cell"
-    assert store.attributes_of("u")["source"] == 1.0
+        assert store.raw_attributes_of(name)["grid"] == "cell"
+    assert store.raw_attributes_of("u")["source"] == 1.0
     assert faults(store) == []
 
 
 def test_states_the_error_of_its_labels(store):
-    measured = store.attributes["label_error"]
+    measured = store.raw_attributes["label_error"]
     assert measured["samples"] == [0, 1, 2, 3]
     assert measured["reference"] == "harmonic finite volumes on 135 x 135 cells"
     a, u = values(store, "a")[:4].astype(float), values(store, "u")[:4]
@@ -84,8 +84,8 @@ def test_states_the_error_of_its_labels(store):
 def test_refinement_brings_the_labels_nearer(small, store, tmp_path):
     coarse = generate(small.with_overrides({"refinement": 1}), str(tmp_path / "c.zarr"))
     assert (values(coarse, "a") == values(store, "a")).all()
-    fine_error = store.attributes["label_error"]["relative_l2"]
-    assert np.mean(coarse.attributes["label_error"]["relative_l2"]) > 2 * np.mean(fine_error)
+    fine_error = store.raw_attributes["label_error"]["relative_l2"]
+    assert np.mean(coarse.raw_attributes["label_error"]["relative_l2"]) > 2 * np.mean(fine_error)
 
 
 # the same bits, whoever computes them
@@ -101,8 +101,8 @@ def test_bits_do_not_depend_on_workers_or_shards(
     other = generate(recipe, str(tmp_path / "o.zarr"), workers=workers, scheduler=scheduler)
     for name in store.variables:
         assert (values(other, name) == values(store, name)).all()
-    assert other.attributes["statistics"] == store.attributes["statistics"]
-    assert other.attributes["label_error"] == store.attributes["label_error"]
+    assert other.raw_attributes["statistics"] == store.raw_attributes["statistics"]
+    assert other.raw_attributes["label_error"] == store.raw_attributes["label_error"]
 
 
 def test_goes_on_where_it_was_interrupted(small, store, tmp_path, monkeypatch):
@@ -122,8 +122,8 @@ def test_goes_on_where_it_was_interrupted(small, store, tmp_path, monkeypatch):
     url = str(tmp_path / "d.zarr")
     assert not Store(url).sealed
     resumed = generate(small, url, workers=1, resume=True)
-    assert resumed.attributes["content"] == store.attributes["content"]
-    assert resumed.attributes["label_error"] == store.attributes["label_error"]
+    assert resumed.raw_attributes["content"] == store.raw_attributes["content"]
+    assert resumed.raw_attributes["label_error"] == store.raw_attributes["label_error"]
 
 
 # finite elements
@@ -135,7 +135,7 @@ def test_finite_elements_go_through_dask(small, store, tmp_path):
     found = [
         generate(recipe, str(tmp_path / f"{workers}.zarr"), workers=workers) for workers in (1, 2)
     ]
-    assert found[0].attributes["content"] == found[1].attributes["content"]
+    assert found[0].raw_attributes["content"] == found[1].raw_attributes["content"]
     assert faults(found[0]) == []
     assert (values(found[0], "a") == values(store, "a")).all()
     assert 1e-5 < relative(values(found[0], "u"), values(store, "u")) < 1e-2

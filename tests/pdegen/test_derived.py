@@ -112,7 +112,7 @@ def test_each_split_is_the_model_applied_to_the_parent(request, tmp_path, source
     u, found = (s.values("u") for s in (parent, store))
     assert found.shape == (len(u), 3, *u.shape[1:])
     assert found.dtype == u.dtype == np.float32
-    splits = parent.attributes["splits"]
+    splits = parent.raw_attributes["splits"]
     deviation = pointwise_deviation([u[slice(*splits["train"])]])
     assert (store.values("deviation") == deviation).all()
     for start, stop in splits.values():
@@ -131,18 +131,18 @@ def test_what_has_no_noise_is_that_of_the_parent(darcy, noisy):
     assert derived["deviation"].dims == ("x", "y")
     assert "deviation" in derived["u"].coords
     for key in ("recipe", "equation", "splits", "label_error"):
-        assert noisy.attributes[key] == darcy.attributes[key]
+        assert noisy.raw_attributes[key] == darcy.raw_attributes[key]
 
 
 def test_it_names_its_parent_and_its_noise(darcy, noisy):
-    parent, noise = noisy.attributes["parent"], noisy.attributes["noise"]
+    parent, noise = noisy.raw_attributes["parent"], noisy.raw_attributes["noise"]
     assert noisy.derived
     assert not darcy.derived
     assert parent["recipe"] == "darcy-quick"
     for key in ("fingerprint", "content", "provenance"):
-        assert parent[key] == darcy.attributes[key]
-    assert noisy.attributes["fingerprint"] != darcy.attributes["fingerprint"]
-    assert noisy.attributes["content"] != darcy.attributes["content"]
+        assert parent[key] == darcy.raw_attributes[key]
+    assert noisy.raw_attributes["fingerprint"] != darcy.raw_attributes["fingerprint"]
+    assert noisy.raw_attributes["content"] != darcy.raw_attributes["content"]
     stated = {key: noise[key] for key in ("variable", "kind", "seed", "levels")}
     assert stated == {"variable": "u", "kind": "ensemble", "seed": 0, "levels": list(LEVELS)}
 
@@ -198,13 +198,13 @@ def test_the_shards_of_the_parent_leave_the_values_unchanged(noisy, tmp_path):
     assert store.shard_size != noisy.shard_size
     for name in ("u", "deviation"):
         np.testing.assert_array_equal(store.values(name), noisy.values(name))
-    assert store.attributes["statistics"] == noisy.attributes["statistics"]
+    assert store.raw_attributes["statistics"] == noisy.raw_attributes["statistics"]
 
 
 def test_a_store_on_an_object_store(darcy, noisy, tmp_path):
     url = f"memory://{tmp_path}/noisy.zarr"
     store = add_noise(darcy.url, "u", ENSEMBLE, url)
-    assert store.attributes["content"] == noisy.attributes["content"]
+    assert store.raw_attributes["content"] == noisy.raw_attributes["content"]
     assert faults(store) == []
 
 

@@ -188,7 +188,7 @@ def made(tmp_path_factory):
 
 def test_a_store_says_the_device_and_is_verified_with_numpy(made):
     _, store = made
-    assert store.attributes["provenance"]["device"] == "cpu"
+    assert store.raw_attributes["provenance"]["device"] == "cpu"
     result = verify(store.url, deep=14)
     assert result.faults == []
     assert result.recomputed == list(range(14))

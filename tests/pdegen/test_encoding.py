@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from pdegen.generation.recipe_arrays import layout
 from pdegen.recipe import Recipe
-from pdegen.store.arrays import Array, Metadata
+from pdegen.store.arrays import Array, ZarrArray
 from pdegen.store.checking import inspect
 from pdegen.store.chunks import encoded_shard
 from pdegen.store.format import ROOT
@@ -29,7 +29,7 @@ TYPES = ("float32", "float64", "int16", "uint8", "bool")
 
 def encoded(array: dict, rows: np.ndarray) -> bytes:
     """A shard of the variable that Zarr's metadata describe."""
-    said = TypeAdapter(Metadata).validate_json(json.dumps(array))
+    said = TypeAdapter(ZarrArray).validate_json(json.dumps(array))
     cut = array["shape"][0], array["chunk_grid"]["configuration"]["chunk_shape"][0]
     return encoded_shard(Array.of("v", said, cut), rows)
 

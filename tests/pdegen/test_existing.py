@@ -46,4 +46,4 @@ def test_an_array_that_the_seal_does_not_have_stays_where_the_root_is_damaged(sm
         generate(small, store.url, workers=1, overwrite=True)
     assert (root / "mine" / "c" / "0").read_text("utf-8") == "mine"
     shutil.rmtree(root / "mine")
-    assert generate(small, store.url, workers=1, overwrite=True).said.sealed
+    assert generate(small, store.url, workers=1, overwrite=True).metadata.sealed

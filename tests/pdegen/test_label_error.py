@@ -69,9 +69,9 @@ def test_samples_that_cannot_be_solved_are_left_out(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Darcy, "solve", failing)
     store = generate(tiny(), str(tmp_path / "d.zarr"), skip_failed=True)
-    assert store.attributes["skipped"] == [1]
-    assert store.attributes["label_error"]["samples"] == [0, 2, 3]
-    assert len(store.attributes["label_error"]["relative_l2"]) == 3
+    assert store.raw_attributes["skipped"] == [1]
+    assert store.raw_attributes["label_error"]["samples"] == [0, 2, 3]
+    assert len(store.raw_attributes["label_error"]["relative_l2"]) == 3
 
 
 def test_a_reference_that_cannot_be_solved_is_an_error(workers, monkeypatch):

@@ -99,7 +99,7 @@ def test_all_recipes_with_channels_label_them(recipe, tmp_path):
 @pytest.mark.parametrize("names", [("u",), ("rho", "m", "E"), ("größe", "", "ξ")])
 def test_the_object_is_the_one_that_zarr_writes(names, tubes):
     labels = Labels(names)
-    memory = in_memory({ROOT: json.dumps(labels.metadata).encode()})
+    memory = in_memory({ROOT: json.dumps(labels.zarr_metadata).encode()})
     array = zarr.open_array(memory, mode="r+", zarr_format=3)
     array[...] = np.array(names, dtype=object)
     assert contents(memory)["c/0"] == labels.data
@@ -108,7 +108,7 @@ def test_the_object_is_the_one_that_zarr_writes(names, tubes):
 
 def test_the_metadata_are_those_that_zarr_writes(tubes):
     objects = layout(tubes).objects()
-    assert json.loads(objects["channel/zarr.json"]) == Labels(("rho", "m", "E")).metadata
+    assert json.loads(objects["channel/zarr.json"]) == Labels(("rho", "m", "E")).zarr_metadata
     assert objects == layout(tubes).objects()
 
 
@@ -236,7 +236,9 @@ def test_a_store_of_version_3_is_read_and_verified_and_mended(tubes, made, tmp_p
     assert repair(store.url).faults == []
     assert objects_of(store) == before
     content = json.loads(before[ROOT])
-    content["consolidated_metadata"]["metadata"]["channel"] = Labels(("rho", "m", "E")).metadata
+    content["consolidated_metadata"]["metadata"]["channel"] = Labels(
+        ("rho", "m", "E")
+    ).zarr_metadata
     with pytest.raises(MetadataError, match="channel"):
         parse(json.dumps(content).encode())
 

@@ -37,7 +37,7 @@ def test_noise_is_added_from_one_to_another(small, finished, url, tmp_path):
     levels = at_levels({"kind": "relative", "seed": 0}, [0.1])
     noisy = add_noise(url, "u", levels, f"{url}.noisy")
     local = add_noise(finished.url, "u", levels, str(tmp_path / "noisy.zarr"))
-    assert noisy.attributes["content"] == local.attributes["content"]
+    assert noisy.raw_attributes["content"] == local.raw_attributes["content"]
 
 
 # the command line, killed

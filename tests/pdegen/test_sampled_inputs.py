@@ -64,7 +64,7 @@ def test_a_store_says_by_how_much_labels_of_sampled_inputs_would_differ(
 ) -> None:
     recipe = small(name, 8 if name == "ns-quick" else 16)
     store = generate(recipe, str(tmp_path / "a.zarr"), workers=1)
-    said = store.said.sampled_inputs
+    said = store.metadata.sampled_inputs
     assert said is not None
     assert (said.points, said.modes) == (recipe.problem.resolution, recipe.problem.input_modes)
     assert len(said.relative_l2) == 4
@@ -87,7 +87,7 @@ def test_a_store_whose_points_determine_its_inputs_says_nothing(tmp_path: Path) 
         generate(one, url, workers=1)
         attributes = json.loads((tmp_path / f"{modes}.zarr/zarr.json").read_text())["attributes"]
         assert ("sampled_inputs" in attributes) == there
-        assert (Store(url).said.sampled_inputs is not None) == there
+        assert (Store(url).metadata.sampled_inputs is not None) == there
 
 
 def test_the_criterion_is_that_of_the_modes_of_each_recipe() -> None:

@@ -45,7 +45,7 @@ def forged(store, splits):
 def test_impossible_splits_are_refused_by_every_reader(store, splits):
     url = forged(store, splits)
     for read, error in (
-        (lambda: Store(url).said, StoreError),
+        (lambda: Store(url).metadata, StoreError),
         (lambda: verify(url), StoreError),
         (lambda: open_pairs(url, "train"), DataError),
     ):
@@ -62,7 +62,7 @@ def test_impossible_splits_are_never_laid_out(small, splits):
 
 
 def test_splits_need_not_cover_the_samples(store):
-    assert with_attributes(store, splits={"test": [9, 10], "train": [1, 3]}).said.splits == {
+    assert with_attributes(store, splits={"test": [9, 10], "train": [1, 3]}).metadata.splits == {
         "test": (9, 10),
         "train": (1, 3),
     }

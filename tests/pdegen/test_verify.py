@@ -80,7 +80,7 @@ def test_every_object_that_is_gone_is_made_again(store):
 def test_a_store_that_is_being_written_is_not_repaired(store):
     change(store, "u/c/0/0", b"")
     with (
-        locked(store.objects, store.said.job),
+        locked(store.objects, store.metadata.job),
         pytest.raises(LockedError, match="is being written"),
     ):
         repair(store.url)
@@ -199,7 +199,7 @@ def test_samples_that_fail_are_left_out_by_choice(small, finished, tmp_path, fai
     np.testing.assert_array_equal(values[kept], whole[kept])
     assert np.isnan(values[[3, 7]]).all()
     train = [i for i in range(7) if i != 3]
-    assert store.attributes["statistics"]["u"]["mean"] == pytest.approx(
+    assert store.raw_attributes["statistics"]["u"]["mean"] == pytest.approx(
         whole[train].astype(float).mean(), rel=1e-12
     )
 

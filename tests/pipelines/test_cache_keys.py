@@ -112,7 +112,7 @@ def test_the_solver_is_that_of_the_store_whatever_recipe_is_declared(store, tmp_
 
 def test_a_recipe_that_is_not_that_of_the_fingerprint_is_refused(store, tmp_path):
     other = Store(str(shutil.copytree(store, tmp_path / "s.zarr")))
-    said = {**other.attributes["recipe"], "seed": 6}
+    said = {**other.raw_attributes["recipe"], "seed": 6}
     resealed(with_attributes(other, recipe=said))
     run = BenchmarkRun(declared(), {"burgers": other.url}, tmp_path / "run")
     with pytest.raises(SchemaError, match="does not have the store's fingerprint"):

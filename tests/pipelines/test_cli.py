@@ -61,20 +61,20 @@ def test_generate_prints_the_store_alone(pdegen, tmp_path):
 def test_a_store_without_a_name_is_kept_by_its_fingerprint(pdegen):
     outcome = pdegen("generate", "burgers-quick", *SMALL)
     (path,) = outcome.out
-    fingerprint = Store(path).attributes["fingerprint"]
+    fingerprint = Store(path).raw_attributes["fingerprint"]
     assert path == f"data/burgers-quick-{fingerprint[:12]}.zarr"
 
 
 def test_overwrite_and_resume_are_as_asked(pdegen, store):
     words = ["generate", "burgers-quick", *SMALL, "--out", store]
-    created = Store(str(store)).attributes["provenance"]
+    created = Store(str(store)).raw_attributes["provenance"]
     assert pdegen(*words, "--resume").status == 0
-    assert Store(str(store)).attributes["provenance"] == created
+    assert Store(str(store)).raw_attributes["provenance"] == created
     unseal(store)
     assert pdegen(*words, "--resume").status == 0
     assert faults(str(store)) == []
     assert pdegen(*words, "--set", "seed=1", "--overwrite").status == 0
-    assert Store(str(store)).attributes["recipe"]["seed"] == 1
+    assert Store(str(store)).raw_attributes["recipe"]["seed"] == 1
 
 
 def test_info_says_what_a_store_holds(pdegen, made):

@@ -73,7 +73,7 @@ def test_the_card_of_a_dataset_for_the_hub_makes_it_again(pdegen, store):
     assert pdegen("export", store, "--format", "huggingface", "--out", "hub").status == 0
     card = Path("hub/README.md").read_text("utf-8")
     Path("recipe.toml").write_text(re.search(r"```toml\n(.*?)```", card, re.S)[1])
-    assert load_recipe("recipe.toml").fingerprint == Store(str(store)).attributes["fingerprint"]
+    assert load_recipe("recipe.toml").fingerprint == Store(str(store)).raw_attributes["fingerprint"]
     assert "| `viscosity` | The viscosity ν (length²/time). |" in card
 
 

@@ -21,7 +21,7 @@ def said_by(equation: str, recipe: dict[str, Any]) -> Any:
     """A store that says so."""
     content = {"name": "r", "problem": {}, **recipe}
     held = SimpleNamespace(equation=equation, recipe=SimpleNamespace(**content))
-    return SimpleNamespace(said=held, attributes={"recipe": recipe}, url="s.zarr")
+    return SimpleNamespace(metadata=held, raw_attributes={"recipe": recipe}, url="s.zarr")
 
 
 @pytest.mark.parametrize("problem", [{}, {"equation": "of another machine"}])

@@ -153,7 +153,7 @@ def test_lists_are_for_programs_too(pdegen):
 
 def test_info_is_for_programs_too(pdegen, burgers):
     found = json.loads("\n".join(pdegen("info", burgers, "--json").out))
-    held = Store(str(burgers)).said
+    held = Store(str(burgers)).metadata
     assert (found["sealed"], found["fingerprint"]) == (True, held.fingerprint)
     assert found["variables"]["u"]["shape"] == [12, 32]
     assert found["variables"]["u"]["role"] == "target"

@@ -33,7 +33,7 @@ def test_levels_kind_seed_and_keys_are_as_asked(pdegen, burgers):
                      "--kind", "correlated", "--seed", "7", "--set", "length=0.3",
                      "--out", "noisy.zarr")  # fmt: skip
     assert outcome.status == 0, outcome.err
-    noise = Store("noisy.zarr").attributes["noise"]
+    noise = Store("noisy.zarr").raw_attributes["noise"]
     assert noise["deviation"]
     assert {**noise, "deviation": ""} == {
         "variable": "a", "kind": "correlated", "seed": 7, "length": 0.3, "levels": [0.2, 0.1],

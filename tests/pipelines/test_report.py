@@ -70,9 +70,9 @@ def test_the_mean_of_the_training_targets_is_measured_beside_the_model(darcy):
     run, store = darcy
     opened = open_sealed(store)
     u = np.asarray(opened.values("u"), dtype=float)
-    start, stop = opened.attributes["splits"]["train"]
+    start, stop = opened.raw_attributes["splits"]["train"]
     mean = u[start:stop].mean(axis=0)
-    test = u[slice(*opened.attributes["splits"]["test"])]
+    test = u[slice(*opened.raw_attributes["splits"]["test"])]
     norm = partial(np.linalg.norm, axis=(1, 2))
     errors = norm(mean - test) / norm(test)
     header = ["prediction", "mean", "median", "worst", "spread"]
@@ -104,12 +104,12 @@ def test_the_facts_of_the_data_and_of_what_is_learned_are_told(finished, darcy, 
         for run, _ in (finished, darcy, inverse)
     )
     for facts, (_, url) in ((quick, finished), (forward, darcy)):
-        said = open_sealed(url).said
+        said = open_sealed(url).metadata
         sizes = [f"{name} {stop - start}" for name, (start, stop) in said.splits.items()]
         assert facts["Samples"] == f"{said.samples}; {', '.join(sizes)}; seed 0"
     worst = open_sealed(finished[1]).values("error").max()
     assert f"worst {scientific(worst)} (the solver's own estimate)" in quick["Error of the data"]
-    measured = open_sealed(darcy[1]).attributes["label_error"]["relative_l2"]
+    measured = open_sealed(darcy[1]).raw_attributes["label_error"]["relative_l2"]
     assert f"worst {scientific(max(measured))} of 4 samples" in forward["Error of the data"]
     assert forward["Coefficient"] == "two phases: a = 12 where the field is ≥ 0, a = 3 elsewhere"
     assert forward["Learned"] == "a on 13 x 13 points → u on the same points"

@@ -23,7 +23,7 @@ SHOWN = r"\x1b[2J\x1b]0;owned\x07\rverified\n\u202edeifirev\x9b31m[red]"
 def hostile(burgers, tmp_path):
     """A store whose every text is hostile."""
     store = Store(str(shutil.copytree(burgers, tmp_path / "store.zarr")))
-    recipe = {**store.attributes["recipe"], "name": HOSTILE, "summary": HOSTILE}
+    recipe = {**store.raw_attributes["recipe"], "name": HOSTILE, "summary": HOSTILE}
     with_attributes(store, title=HOSTILE, equation=HOSTILE, recipe=recipe,
                     provenance={"pdegen": HOSTILE})  # fmt: skip
     return store

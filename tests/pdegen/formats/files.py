@@ -75,7 +75,7 @@ def value(store: Store, name: str) -> np.ndarray:
 def trains(store: Store) -> None:
     """The store can be trained on: input and target of its training split are read."""
     pairs = read_pairs(store.url, "train")
-    start, stop = store.attributes["splits"]["train"]
+    start, stop = store.raw_attributes["splits"]["train"]
     assert len(pairs) == stop - start
 
 

@@ -26,7 +26,7 @@ def interpolated(u0):
 def test_the_first_time_is_the_input(sample):
     np.testing.assert_array_equal(value(sample, "u")[:, 0], value(sample, "a"))
     assert value(sample, "u").dtype == np.float64
-    assert sample.attributes["splits"] == {"train": [0, 800], "test": [800, 1200]}
+    assert sample.raw_attributes["splits"] == {"train": [0, 800], "test": [800, 1200]}
     trains(sample)
 
 
@@ -34,7 +34,7 @@ def test_the_first_time_is_the_input(sample):
 def test_burgers_of_neuralop_is_solved_by_our_solvers(sample, solver):
     a, u, time = (value(sample, name) for name in ("a", "u", "time"))
     chosen = slice(0, 1200, 1 if solver is ColeHopf else 20)
-    viscosity = sample.attributes_of("u")["viscosity"]
+    viscosity = sample.raw_attributes_of("u")["viscosity"]
     more = {} if solver is ColeHopf else {"dt": 0.01}
     solved = solver(PeriodicGrid(FINE), viscosity, **more)(interpolated(a[chosen]), time.tolist())
     difference = solved[..., :: FINE // 16] - u[chosen]

@@ -87,14 +87,14 @@ def mixed(tmp_path_factory):
 def assert_same(store, expected):
     assert faults(store) == []
     assert set(store.arrays) == set(expected.arrays)
-    for name, array in expected.description.metadata.items():
-        there = store.description.metadata[name]
+    for name, array in expected.description.zarr_metadata.items():
+        there = store.description.zarr_metadata[name]
         for key in ("shape", "data_type", "dimension_names", "attributes"):
             assert there.get(key) == array.get(key), (name, key)
         if name in store.arrays:  # the labels of channels are in the metadata
             assert value(store, name).tobytes() == value(expected, name).tobytes(), name
     for key in ("title", "equation", "recipe", "splits", "statistics", "variables"):
-        assert store.attributes[key] == expected.attributes[key]
+        assert store.raw_attributes[key] == expected.raw_attributes[key]
 
 
 @EVERY
@@ -102,7 +102,7 @@ def test_a_store_comes_back_bit_for_bit(mixed, tmp_path, format):
     file = export(mixed.url, format, tmp_path / "out")
     store = imported(tmp_path, file)
     assert_same(store, mixed)
-    assert store.attributes["exported"]["content"] == mixed.attributes["content"]
+    assert store.raw_attributes["exported"]["content"] == mixed.raw_attributes["content"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "store.zarr"]
 
 
@@ -135,7 +135,7 @@ def test_a_store_on_a_mesh_comes_back(tmp_path, format):
     store = write(OnMesh("float32"), str(tmp_path / "mesh.zarr"), Options(workers=1))
     back = imported(tmp_path, export(store.url, format, tmp_path / "out"))
     assert_same(back, store)
-    assert back.attributes["domain"] == store.attributes["domain"]
+    assert back.raw_attributes["domain"] == store.raw_attributes["domain"]
 
 
 @EVERY

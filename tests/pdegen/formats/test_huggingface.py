@@ -45,10 +45,10 @@ def same_bits(found, expected):
 def check_same(folder, store, tmp_path):
     splits = loaded(folder, tmp_path)
     assert {name: len(rows) for name, rows in splits.items()} == {
-        name: stop - start for name, (start, stop) in store.said.splits.items()
+        name: stop - start for name, (start, stop) in store.metadata.splits.items()
     }
     for name, rows in splits.items():
-        samples = range(*store.said.splits[name])
+        samples = range(*store.metadata.splits[name])
         assert rows["sample"][:] == list(samples)
         table = rows.with_format("arrow")[:]
         for variable in store.variables:
@@ -100,7 +100,7 @@ def test_samples_that_could_not_be_computed_are_no_rows_and_no_split(small, tmp_
     store = generate(recipe, str(tmp_path / "s.zarr"), skip_failed=True)
     splits = loaded(export(store.url, "huggingface", tmp_path / "hub"), tmp_path)
     assert set(splits) == {"train", "validation"}
-    rows, (start, stop) = splits["train"], store.said.splits["train"]
+    rows, (start, stop) = splits["train"], store.metadata.splits["train"]
     kept = [sample for sample in range(start, stop) if sample != 3]
     assert rows["sample"][:] == kept
     whole = store.values("u", range(start, stop))
@@ -114,9 +114,9 @@ def test_the_card_has_a_header_and_says_what_the_data_are(finished, tmp_path):
     said = {key: json.loads(value) for key, value in lines.items()}
     assert said["license"] == "cc-by-4.0"
     assert said["size_categories"] == ["n<1K"]
-    assert [one["split"] for one in said["configs"][0]["data_files"]] == [*finished.said.splits]
-    equation = escaped(finished.said.equation)
-    for word in (equation, finished.said.content, finished.said.fingerprint):
+    assert [one["split"] for one in said["configs"][0]["data_files"]] == [*finished.metadata.splits]
+    equation = escaped(finished.metadata.equation)
+    for word in (equation, finished.metadata.content, finished.metadata.fingerprint):
         assert word in text
     assert "load_dataset" in text
     assert "Zarr v3 group" not in text

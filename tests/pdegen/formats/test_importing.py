@@ -54,7 +54,7 @@ def test_numbers_are_kept_exactly(tmp_path, dtype):
     store = imported(tmp_path, *npy_pair(tmp_path, a, u), declaration=BY_HAND)
     assert value(store, "a").dtype == (np.float64 if dtype in ("float64", "int32") else np.float32)
     np.testing.assert_array_equal(value(store, "a"), a)
-    assert store.attributes["imported"]["variables"]["a"]["type"] == dtype
+    assert store.raw_attributes["imported"]["variables"]["a"]["type"] == dtype
     trains(store)
 
 
@@ -108,9 +108,9 @@ def test_channels_and_times_of_any_place_are_said(tmp_path, space):
     np.testing.assert_array_equal(value(store, "a"), np.moveaxis(a, -1, 1))
     np.testing.assert_array_equal(value(store, "u"), np.moveaxis(np.moveaxis(u, -1, 0), 2, 0))
     assert xr.open_zarr(store.url).u.dims == ("sample", "time", "channel", *names)
-    assert store.attributes_of("u")["channels"] == ["c0", "c1"]
-    assert store.attributes["physics"] == {"boundary": {"u": 0.5}}
-    grids = [axis["grid"] for axis in store.attributes["domain"]["axes"]]
+    assert store.raw_attributes_of("u")["channels"] == ["c0", "c1"]
+    assert store.raw_attributes["physics"] == {"boundary": {"u": 0.5}}
+    grids = [axis["grid"] for axis in store.raw_attributes["domain"]["axes"]]
     assert grids == ["nodal", "periodic"][: len(space)]
     assert faults(store) == []
 
@@ -196,7 +196,7 @@ def test_resumed_is_the_same_bytes_as_uninterrupted(tmp_path, write):
     assert {k: v for k, v in left.items() if k.startswith(("a/c", "u/c"))} == {
         k: v for k, v in right.items() if k.startswith(("a/c", "u/c"))
     }
-    assert whole.attributes["content"] == resumed.attributes["content"]
+    assert whole.raw_attributes["content"] == resumed.raw_attributes["content"]
     assert faults(resumed) == []
 
 
@@ -212,7 +212,7 @@ def test_a_job_that_travels_to_another_process_computes_the_same(tmp_path, monke
     here = import_files([file], str(tmp_path / "here.zarr"), BY_HAND, workers=1)
     monkeypatch.setattr(ImportJob, "compute", travelled)
     there = import_files([file], str(tmp_path / "there.zarr"), BY_HAND, workers=2)
-    assert here.attributes["content"] == there.attributes["content"]
+    assert here.raw_attributes["content"] == there.raw_attributes["content"]
 
 
 def test_another_file_or_declaration_does_not_resume_a_store(tmp_path):

@@ -56,10 +56,10 @@ def outcome(path, folder, mixed, declaration=Declaration()):  # noqa: B008, it i
     assert {*store.arrays} == {*mixed.arrays}
     for name in mixed.arrays:
         assert value(store, name).tobytes() == value(mixed, name).tobytes(), name
-        there, here = (one.description.metadata[name] for one in (store, mixed))
+        there, here = (one.description.zarr_metadata[name] for one in (store, mixed))
         assert there["attributes"] == here["attributes"]
     for key in ("title", "equation", "recipe", "splits", "variables"):
-        assert store.attributes[key] == mixed.attributes[key]
+        assert store.raw_attributes[key] == mixed.raw_attributes[key]
     shutil.rmtree(store.url)
     return None
 

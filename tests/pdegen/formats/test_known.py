@@ -45,10 +45,10 @@ def test_burgers_r10_is_read_from_every_version_of_matlab(burgers, tmp_path, wri
         assert value(store, name).dtype == np.float64
         np.testing.assert_array_equal(value(store, name), burgers[name])
     np.testing.assert_array_equal(value(store, "x"), PeriodicGrid(8192).x)
-    assert store.attributes["imported"]["left_out"] == ["a_smooth", "a_smooth_x", "a_x"]
-    assert store.attributes_of("u")["viscosity"] == pytest.approx(0.1 / (2 * np.pi))
-    assert store.attributes["domain"] == Box.periodic(8192).attributes()
-    assert store.attributes["physics"]["symmetries"] == ["shift", "odd-reflection"]
+    assert store.raw_attributes["imported"]["left_out"] == ["a_smooth", "a_smooth_x", "a_x"]
+    assert store.raw_attributes_of("u")["viscosity"] == pytest.approx(0.1 / (2 * np.pi))
+    assert store.raw_attributes["domain"] == Box.periodic(8192).attributes()
+    assert store.raw_attributes["physics"]["symmetries"] == ["shift", "odd-reflection"]
     assert faults(store) == []
     trains(store)
 
@@ -71,11 +71,11 @@ def test_two_darcy_files_are_joined_as_training_and_test(tmp_path, monkeypatch, 
         assert value(store, name).dtype == np.float32
         np.testing.assert_array_equal(value(store, name), expected)
     np.testing.assert_array_equal(value(store, "y"), CellGrid(n).x)
-    assert store.attributes_of("x")["grid"] == "cell"
-    assert store.attributes["physics"]["boundary"] == {"u": 0.0}
-    assert store.attributes["physics"]["phases"] == {"a": [3.0, 12.0]}
-    assert store.attributes["imported"]["left_out"] == ["Kcoeff"]
-    assert len(store.attributes["imported"]["files"]) == 2
+    assert store.raw_attributes_of("x")["grid"] == "cell"
+    assert store.raw_attributes["physics"]["boundary"] == {"u": 0.0}
+    assert store.raw_attributes["physics"]["phases"] == {"a": [3.0, 12.0]}
+    assert store.raw_attributes["imported"]["left_out"] == ["Kcoeff"]
+    assert len(store.raw_attributes["imported"]["files"]) == 2
     trains(store)
 
 
@@ -87,7 +87,7 @@ def test_navier_stokes_has_its_times_before_space(tmp_path, write):
     store = imported(tmp_path, file, declaration=FEW)
     np.testing.assert_array_equal(value(store, "u"), np.moveaxis(u, -1, 1))
     np.testing.assert_array_equal(value(store, "time"), t[0])
-    assert store.attributes_of("u")["viscosity"] == 1e-5
+    assert store.raw_attributes_of("u")["viscosity"] == 1e-5
     dataset = xr.open_zarr(store.url)
     assert dataset.u.dims == ("sample", "time", "x", "y")
     np.testing.assert_array_equal(dataset.u.sel(time=3.0, sample=2), u[2, ..., 2])
@@ -98,7 +98,7 @@ def test_navier_stokes_has_its_times_before_space(tmp_path, write):
 def test_navier_stokes_viscosity_follows_from_the_name_or_the_times(tmp_path, name, viscosity):
     file = mat5(tmp_path / f"{name}.mat", {"a": random(6, 4, 4), "u": random(6, 4, 4, 30)})
     store = imported(tmp_path, file, declaration=FEW)
-    assert store.attributes_of("u")["viscosity"] == pytest.approx(viscosity)
+    assert store.raw_attributes_of("u")["viscosity"] == pytest.approx(viscosity)
     np.testing.assert_array_equal(value(store, "time"), np.arange(1, 31))
 
 
@@ -128,9 +128,9 @@ def test_pdebench_trajectories_begin_with_the_input(tmp_path, name, key, expecte
     np.testing.assert_array_equal(value(store, "u"), tensor[:, 1:])
     np.testing.assert_array_equal(value(store, "time"), t[1:5])
     np.testing.assert_array_equal(value(store, "x"), x)
-    assert store.attributes_of("u")[key] == pytest.approx(expected)
-    assert store.attributes["splits"] == {"train": [2, 20], "test": [0, 2]}
-    (axis,) = store.attributes["domain"]["axes"]
+    assert store.raw_attributes_of("u")[key] == pytest.approx(expected)
+    assert store.raw_attributes["splits"] == {"train": [2, 20], "test": [0, 2]}
+    (axis,) = store.raw_attributes["domain"]["axes"]
     assert (axis["length"], axis["start"]) == pytest.approx((1, 1 / 32))
     trains(store)
 
@@ -142,7 +142,7 @@ def test_pdebench_darcy(tmp_path):
     store = imported(tmp_path, hdf5(tmp_path / "2D_DarcyFlow_beta1.0_Train.hdf5", arrays))
     np.testing.assert_array_equal(value(store, "a"), nu)
     np.testing.assert_array_equal(value(store, "u"), tensor[:, 0])
-    assert store.attributes_of("u")["source"] == 1.0
+    assert store.raw_attributes_of("u")["source"] == 1.0
     trains(store)
 
 
@@ -168,8 +168,8 @@ def test_the_well_has_its_first_frame_as_input(tmp_path):
     store = imported(tmp_path, well_file(tmp_path / "toy.hdf5", {"density": values}))
     np.testing.assert_array_equal(value(store, "a"), values[:, 0])
     np.testing.assert_array_equal(value(store, "u"), values[:, 1:])
-    assert store.attributes_of("x")["grid"] == "periodic"
-    assert store.attributes_of("u")["Rayleigh"] == 1e5
+    assert store.raw_attributes_of("x")["grid"] == "periodic"
+    assert store.raw_attributes_of("u")["Rayleigh"] == 1e5
     trains(store)
 
 
@@ -197,9 +197,9 @@ def test_the_well_has_vectors_and_boxes_of_several_kinds(tmp_path):
     store = imported(tmp_path, file, declaration=Declaration(grid="periodic,nodal"))
     np.testing.assert_array_equal(value(store, "u"), np.moveaxis(values[:, 1:], -1, 2))
     np.testing.assert_array_equal(value(store, "a"), np.moveaxis(values[:, 0], -1, 1))
-    assert store.attributes_of("u")["channels"] == ["velocity_x", "velocity_y"]
+    assert store.raw_attributes_of("u")["channels"] == ["velocity_x", "velocity_y"]
     assert xr.open_zarr(store.url).u.dims == ("sample", "time", "channel", "x", "y")
-    domain = from_attributes(store.attributes["domain"])
+    domain = from_attributes(store.raw_attributes["domain"])
     assert domain == Box((PeriodicGrid(8), NodalGrid(6, 3.0, -1.0)))
     with h5py.File(file, "r+") as content:
         content["dimensions/y"][3] = 0.9
@@ -216,7 +216,7 @@ def test_files_of_numpy_have_their_samples_last(tmp_path):
     np.testing.assert_array_equal(value(store, "a"), np.moveaxis(a, -1, 0))
     np.testing.assert_array_equal(value(store, "u"), np.moveaxis(u, -1, 0))
     np.testing.assert_array_equal(value(store, "x"), NodalGrid(5).x)
-    assert store.attributes["splits"] == {"train": [0, 4], "test": [4, 8]}
+    assert store.raw_attributes["splits"] == {"train": [0, 4], "test": [4, 8]}
     trains(store)
 
 
@@ -227,10 +227,10 @@ def test_neuralop_darcy_is_joined_and_its_phases_are_zero_and_one(tmp_path):
     assert a.shape == (1050, 16, 16)
     assert a.dtype == np.float32
     assert set(np.unique(a)) == {0, 1}
-    assert store.attributes_of("a")["type_in_file"] == "bool"
-    assert store.attributes["splits"] == {"train": [0, 1000], "test": [1000, 1050]}
+    assert store.raw_attributes_of("a")["type_in_file"] == "bool"
+    assert store.raw_attributes["splits"] == {"train": [0, 1000], "test": [1000, 1050]}
     # the mean and deviation of y that are known of the training file
-    statistics = store.attributes["statistics"]["u"]
+    statistics = store.raw_attributes["statistics"]["u"]
     assert statistics["mean"] == pytest.approx(0.3863, abs=1e-4)
     assert statistics["std"] == pytest.approx(0.3400, abs=1e-4)
     trains(store)
@@ -247,7 +247,7 @@ def test_a_known_file_beside_an_unknown_one_is_no_reason_to_leave_it_out(burgers
 
 def test_attributes_name_the_source_without_its_path(burgers, tmp_path):
     file = mat73(tmp_path / "burgers_data_R10.mat", burgers)
-    attributes = imported(tmp_path, file, declaration=FEW).attributes
+    attributes = imported(tmp_path, file, declaration=FEW).raw_attributes
     assert str(tmp_path) not in json.dumps(attributes)
     (known,) = attributes["imported"]["files"]
     assert known["name"] == file.name
@@ -268,13 +268,13 @@ def test_a_torus_has_its_length_and_nodes_their_boundary(tmp_path):
         np.save(tmp_path / f"NavierStokes_{name}.npy", values)
     files = [tmp_path / f"NavierStokes_{name}.npy" for name in ("inputs", "outputs")]
     store = imported(tmp_path, *files)
-    domain = from_attributes(store.attributes["domain"])
+    domain = from_attributes(store.raw_attributes["domain"])
     assert [grid.length for grid in domain.grids] == pytest.approx([2 * np.pi] * 2)
     np.testing.assert_allclose(value(store, "x"), 2 * np.pi * PeriodicGrid(8).x, rtol=1e-15)
-    assert "physics" not in store.attributes
+    assert "physics" not in store.raw_attributes
 
 
 def test_the_grid_that_is_given_goes_before_what_is_known(tmp_path):
     file = neuralop_file("darcy_test_16.pt")
     store = imported(tmp_path, file, declaration=Declaration(grid="cell"))
-    assert store.attributes_of("x")["grid"] == "cell"
+    assert store.raw_attributes_of("x")["grid"] == "cell"

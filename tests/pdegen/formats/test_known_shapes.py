@@ -22,7 +22,7 @@ def has_roles(store, problem, *keys):
     shared = [one for one in problem.variables() if one.name in store.arrays]
     assert shared
     for variable in shared:
-        found = store.attributes_of(variable.name)
+        found = store.raw_attributes_of(variable.name)
         for key in keys:
             assert found.get(key) == variable.attributes.get(key), (variable.name, key)
 
@@ -50,7 +50,7 @@ def test_unit_cells_have_the_roles_of_the_recipe(tmp_path):
     assert np.array_equal(value(store, "theta"), arrays["theta"])
     problem = load_recipe("elasticity-quick").problem
     has_roles(store, problem, "role", "long_name", "coordinates")
-    assert store.attributes["domain"] == Cloud((36,), 2).attributes()
+    assert store.raw_attributes["domain"] == Cloud((36,), 2).attributes()
     assert faults(store) == []
     pairs = read_pairs(store.url, "train", input=["x", "y"])
     np.testing.assert_array_equal(pairs.all.own["x"], pairs.inputs)
@@ -82,7 +82,7 @@ def test_pipes_have_the_roles_of_the_recipe(tmp_path):
     has_roles(
         store, load_recipe("pipe-quick").problem, "role", "long_name", "coordinates", "viscosity"
     )
-    assert store.attributes["domain"] == Curvilinear((17, 9), 2).attributes()
+    assert store.raw_attributes["domain"] == Curvilinear((17, 9), 2).attributes()
     assert faults(store) == []
     pairs = read_pairs(store.url, "train", input=["x", "y"])
     np.testing.assert_array_equal(pairs.all.own["x"], pairs.inputs)
@@ -102,10 +102,10 @@ def test_the_flux_of_published_pipes_shows_spikes(tmp_path, dtype):
     store = imported(tmp_path, *sorted(tmp_path.glob("Pipe_*.npy")), declaration=FEW)
     flux, sound = value(store, "flux"), np.arange(6) != 4
     assert flux.dtype == np.float64
-    assert "type_in_file" not in store.attributes_of("flux")
+    assert "type_in_file" not in store.raw_attributes_of("flux")
     np.testing.assert_allclose(flux[sound], labels["flux"][sound], rtol=0, atol=1e-6)
     assert flux[4] > 2 * flux[sound].max()
-    assert store.attributes["imported"]["variables"]["flux"]["number"] == "flow_spread"
+    assert store.raw_attributes["imported"]["variables"]["flux"]["number"] == "flow_spread"
     assert faults(store) == []
     assert read_pairs(store.url, "train", input=["x", "y"]).u.shape[0] == 3
 
@@ -141,9 +141,11 @@ def test_forged_blocks_have_the_roles_of_the_recipe(tmp_path, write):
     np.testing.assert_array_equal(value(store, "a"), np.repeat(arrays["input"][..., None], 31, -1))
     problem = load_recipe("plasticity").problem
     has_roles(store, problem, "role", "channels", "units", "coordinates")
-    assert store.attributes["domain"] == problem.domain.attributes()
+    assert store.raw_attributes["domain"] == problem.domain.attributes()
     np.testing.assert_array_equal(value(store, "time"), problem.coordinates()[0].values)
-    (said,) = [v for name, v in store.attributes["imported"]["variables"].items() if name == "u"]
+    (said,) = [
+        v for name, v in store.raw_attributes["imported"]["variables"].items() if name == "u"
+    ]
     assert (said["channels"], said["backwards"]) == ([2, 4], ["x", "y"])
     assert faults(store) == []
     trains(store)
@@ -168,8 +170,8 @@ def test_sections_have_the_roles_of_the_recipe(tmp_path):
         assert np.array_equal(value(store, name), arrays["Q"][:, place])
     problem = load_recipe("airfoil-quick").problem
     has_roles(store, problem, "role", "long_name", "coordinates", "channels")
-    assert store.attributes["domain"] == Curvilinear((9, 5), 2).attributes()
-    physics = Physics.of(store.attributes)
+    assert store.raw_attributes["domain"] == Curvilinear((9, 5), 2).attributes()
+    physics = Physics.of(store.raw_attributes)
     assert (physics.drawing, physics.near) == (problem.physics().drawing, problem.physics().near)
     assert faults(store) == []
     pairs = read_pairs(store.url, "train", input=["x", "y"])

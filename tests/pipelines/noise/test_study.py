@@ -247,7 +247,7 @@ def test_the_report_shows_matrix_measures_and_reconstructions(finished):
     for words in ("trained at 0, corrected", "too few for a headline", "The usual baseline, which",
                   "Coverage of sets of 90%", "pays after inversions", "misses known data by",
                   "--train-levels 0,0.1,all", "trained at all levels, told 3 times it",
-                  open_sealed(finished.store).said.fingerprint):  # fmt: skip
+                  open_sealed(finished.store).metadata.fingerprint):  # fmt: skip
         assert words in page
     chosen = {finished.row(Cell("total variation", at=at), HOW).weight for at in (0.0, 0.1)}
     said = f"eight {', '.join(f'{weight:g}' for weight in sorted(chosen))}: chosen on validation"
