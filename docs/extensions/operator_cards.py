@@ -1,4 +1,4 @@
-"""The gallery of operators, from the registry and the tables of docs/operators.md."""
+"""The gallery of operators, from the registry and the tables of docs/operators/index.md."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gallery(here: Path) -> str:
         [
             "# Operators\n",
             f"The {len(MODELS)} operators that an experiment can name, each with its card.\n"
-            "How they work and what they cost: [operators](/operators.md); which to begin with:\n"
+            "How they work and what they cost: [operators](/operators/index.md); which to begin with:\n"
             "[choosing one](/choosing.md). Pictures: a test sample, and how the prediction at y\n"
             "depends on the input at x, after a short training; they are not scores.\n",
             "::::{grid} 1 2 2 3\n:gutter: 3\n:class-container: gallery\n",
@@ -44,9 +44,9 @@ def cards(here: Path) -> Iterator[tuple[str, str]]:
 
 
 def _tables(here: Path) -> dict[str, list[list[str]]]:
-    """Cells of the rows of an operator in the tables of docs/operators.md, by its name."""
+    """Cells of the rows of an operator in the tables of docs/operators/index.md, by its name."""
     found = dict[str, list[list[str]]]()
-    for line in (here / "operators.md").read_text("utf-8").splitlines():
+    for line in (here / "operators" / "index.md").read_text("utf-8").splitlines():
         if row := re.match(r"\| `([\w-]+)` \| (.*) \|$", line):
             found.setdefault(row[1], []).append(row[2].split(" | "))
     return found
@@ -73,7 +73,7 @@ Dimensions {", ".join(map(str, operator.dims))}; {_domains(operator.domains)}.
 
 def _card(here: Path, name: str, rows: list[list[str]], own: list[Key]) -> str:
     operator = MODELS[name].operator
-    (what, cost, converges, _), domains = rows[0], rows[1]
+    (what, cost, converges), domains = rows[0], rows[1]
     return f"""# {name}
 
 {_plain(opening(operator))}
@@ -97,7 +97,7 @@ def _card(here: Path, name: str, rows: list[list[str]], own: list[Key]) -> str:
 | cost of a layer | {cost} |
 | converges under refinement | {converges} |
 
-Letters, and what brackets mean: [operators](/operators.md).
+Letters, and what brackets mean: [operators](/operators/index.md).
 
 ## Train it
 
