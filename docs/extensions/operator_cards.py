@@ -24,9 +24,9 @@ def gallery(here: Path) -> str:
         [
             "# Operators\n",
             f"The {len(MODELS)} operators that an experiment can name, each with its card.\n"
-            "How they work and what they cost: [operators](/operators/index.md); which to begin with:\n"
-            "[choosing one](/choosing.md). Pictures: a test sample, and how the prediction at y\n"
-            "depends on the input at x, after a short training; they are not scores.\n",
+            "How they work and what they cost: [operators](/operators/index.md); which to begin\n"
+            "with: [choosing one](/choosing.md). Pictures: a test sample, and how the prediction\n"
+            "at y depends on the input at x, after a short training; they are not scores.\n",
             "::::{grid} 1 2 2 3\n:gutter: 3\n:class-container: gallery\n",
             *(_tile(here, name, tables[name][0][0]) for name in MODELS),
             "::::\n",

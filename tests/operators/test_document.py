@@ -6,7 +6,8 @@ import pytest
 
 from pipelines.config.models import MODELS
 
-LINES = (Path(__file__).parents[2] / "docs" / "operators" / "index.md").read_text("utf-8").splitlines()
+PAGE = Path(__file__).parents[2] / "docs" / "operators" / "index.md"
+LINES = PAGE.read_text("utf-8").splitlines()
 
 
 @pytest.mark.parametrize("name", MODELS)
