@@ -40,7 +40,9 @@ def test_deviations_of_burgers_are_those_of_all_samples() -> None:
 def test_the_energy_that_is_left_at_the_final_time_is_that_of_all_samples() -> None:
     words = page("docs/explanation/final-time.md")
     a, u = pairs("burgers-r10")
-    found = re.search(r"mean of u\(·, T\)² is ([\d.]+) of the mean of u\(·, 0\)²", words)
+    found = re.search(
+        r"mean of \$u\(\\cdot, T\)\^2\$ is ([\d.]+) of the mean of \$u\(\\cdot, 0\)\^2\$", words
+    )
     assert found
     assert f"{(u**2).mean() / (a**2).mean():.3f}" == found[1]
 
