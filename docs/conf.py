@@ -29,6 +29,7 @@ extensions = [
     "docstrings",
     "links",
     "mathematics",
+    "numerals",
     "pages",
     "tables",
 ]
@@ -69,7 +70,7 @@ html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_show_sourcelink = False
 html_copy_source = False
-html_sidebars = {"index": []}
+html_sidebars = {"index": [], "ten-tasks": []}
 html_theme_options = {
     "logo": {"text": "pdegen"},
     "navigation_with_keys": False,

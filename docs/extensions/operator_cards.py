@@ -15,24 +15,32 @@ from pipelines.config.experiment import Experiment
 from pipelines.config.keys import Key, keys_of, opening
 from pipelines.config.models import MODELS
 
+# Cards and galleries have no list of sections: tables and pictures take its width.
+WIDE = "---\nhtml_theme.sidebar_secondary.remove: true\n---\n"
+TILES = "::::{grid} 2 3 4 5\n:gutter: 2\n:class-container: gallery\n"
+
 
 def gallery(here: Path) -> str:
-    """The page of all operators: a tile each."""
-    tables = _tables(here)
+    """The page of all operators: a wall of pictures."""
     listed = "\n".join(f"operators/{name}" for name in MODELS)
     return "\n".join(
         [
-            "# Operators\n",
+            f"{WIDE}# Operators\n",
             f"The {len(MODELS)} operators that an experiment can name, each with its card.\n"
-            "How they work and what they cost: [operators](/operators/index.md); which to begin\n"
-            "with: [choosing one](/choosing.md). Pictures: a test sample, and how the prediction\n"
-            "at y depends on the input at x, after a short training; they are not scores.\n",
-            "::::{grid} 1 2 2 3\n:gutter: 3\n:class-container: gallery\n",
-            *(_tile(here, name, tables[name][0][0]) for name in MODELS),
-            "::::\n",
+            "How they work and what they cost: [operators](/operators/index.md). Which to\n"
+            "begin with: [choosing one](/choosing.md). Each picture shows how the prediction at y depends on\n"
+            "the input at x after a short training; it is not a score.\n",
+            wall(here),
             "```{toctree}\n:hidden:\n" + listed + "\n```\n",
         ]
     )
+
+
+def wall(here: Path) -> str:
+    """A tile for each operator."""
+    tables = _tables(here)
+    tiles = (_tile(here, name, tables[name][0][0]) for name in MODELS)
+    return "\n".join([TILES, *tiles, "::::\n"])
 
 
 def cards(here: Path) -> Iterator[tuple[str, str]]:
@@ -57,16 +65,16 @@ def _picture(here: Path, name: str) -> str:
 
 
 def _tile(here: Path, name: str, what: str) -> str:
-    operator = MODELS[name].operator
+    picture, out = pictures.of_operator(name), here / "generated" / "thumbnails" / f"{name}.png"
+    dim = coupling.experiment_of(name).data.load_recipe().problem.domain.dim
+    pictures.write_thumbnail(picture, pictures.OPERATOR[dim], out)
     return f""":::{{grid-item-card}} {name}
-:link: operators/{name}
+:link: /generated/operators/{name}
 :link-type: doc
-:img-top: {_picture(here, name)}
+:img-top: /generated/thumbnails/{name}.png
 :img-alt: How {name} couples points
 
 {what}
-
-Dimensions {", ".join(map(str, operator.dims))}; {_domains(operator.domains)}.
 :::
 """
 
@@ -74,7 +82,7 @@ Dimensions {", ".join(map(str, operator.dims))}; {_domains(operator.domains)}.
 def _card(here: Path, name: str, rows: list[list[str]], own: list[Key]) -> str:
     operator = MODELS[name].operator
     (what, cost, converges), domains = rows[0], rows[1]
-    return f"""# {name}
+    return f"""{WIDE}# {name}
 
 {_plain(opening(operator))}
 
@@ -84,9 +92,9 @@ def _card(here: Path, name: str, rows: list[list[str]], own: list[Key]) -> str:
 {coupling.caption(coupling.experiment_of(name))}
 ```
 
-| | |
+| property | value |
 |---|---|
-| what it is | {what} |
+| method | {what} |
 | dimensions | {domains[0]} |
 | boxes: periodic, cell, nodal | {domains[1]} |
 | curvilinear meshes | {domains[2]} |
@@ -129,8 +137,3 @@ def _presets(operator: type[Operator]) -> str:
 def _plain(text: str) -> str:
     """Text of which no sign is one of Markdown."""
     return re.sub(r"([*_<\[$|])", r"\\\1", text)
-
-
-def _domains(kinds: frozenset[str]) -> str:
-    named = {"curvilinear": "curvilinear meshes", "cloud": "clouds"}
-    return ", ".join(["boxes", *(word for kind, word in named.items() if kind in kinds)])

@@ -13,7 +13,10 @@ import commands
 import keys
 import operator_cards
 import pictures
+from docutils import nodes
+from operator_cards import TILES, WIDE
 from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
 
 from pdegen.generation.recipe_arrays import layout
 from pdegen.recipe import load_recipe, recipe_names
@@ -78,9 +81,9 @@ def card(here: Path, name: str) -> str:
         title, _, rest = text.partition("\n")
         text = f"{title}\n\n![Samples of {name}]({drawn})\n{_coarser(name)}{rest}"
     plan = layout(recipe)
-    return f"""{text}
+    return f"""{WIDE}{text}
 
-## Make it
+## Generate it
 
 ```console
 $ pdegen generate {name}
@@ -102,29 +105,60 @@ def _coarser(name: str) -> str:
 
 
 def gallery(here: Path) -> str:
+    """The page of all recipes: a wall of pictures, and the recipes without a tile."""
     names = recipe_names()
     listed = "\n".join(f"datasets/{name}" for name in names)
+    small = ", ".join(f"[{name}](datasets/{name}.md)" for name in names if pictures.small(name))
     return "\n".join(
         [
-            "# Datasets\n",
+            f"{WIDE}# Datasets\n",
             f"The {len(names)} recipes that come with the package, each with its card.\n",
-            "::::{grid} 1 2 2 3\n:gutter: 3\n:class-container: gallery\n",
-            *(tile(here, name) for name in names),
-            "::::\n",
+            wall(here),
+            f"Small forms for tests and first runs: {small}.\n",
             "```{toctree}\n:hidden:\n" + listed + "\n```\n",
         ]
     )
 
 
-def tile(here: Path, name: str) -> str:
-    recipe, drawn = load_recipe(name), picture(here, name)
-    picture_ = f":img-top: {drawn}\n:img-alt: Samples of {name}\n" if drawn else ""
-    return (
-        f":::{{grid-item-card}} {name}\n:link: datasets/{name}\n:link-type: doc\n{picture_}\n"
-        f"{recipe.headline.replace('->', '→')}\n:::\n"
-    )
+def wall(here: Path) -> str:
+    """A tile for each recipe that is not the small form of another one."""
+    lines = lines_of_recipes(here)
+    names = [name for name in recipe_names() if not pictures.small(name)]
+    return "\n".join([TILES, *(tile(here, name, lines[name]) for name in names), "::::\n"])
+
+
+def lines_of_recipes(here: Path) -> dict[str, str]:
+    """The map of each recipe, from the table of datasets/README.md."""
+    text = (here.parent / "datasets" / "README.md").read_text("utf-8")
+    return dict(re.findall(r"^\| \[([\w-]+)\]\([\w-]+\.md\) \| (.*?) \|", text, re.M))
+
+
+def tile(here: Path, name: str, line: str) -> str:
+    out, drawn = here / "generated" / "thumbnails" / f"{name}.png", pictures.of_recipe(name)
+    assert drawn is not None
+    pictures.write_thumbnail(drawn, pictures.panels(name), out)
+    return f""":::{{grid-item-card}} {name}
+:link: /generated/datasets/{name}
+:link-type: doc
+:img-top: /generated/thumbnails/{name}.png
+:img-alt: A sample of {name}
+
+{line}
+:::
+"""
+
+
+class Wall(SphinxDirective):
+    """The wall of pictures of all `datasets` or of all `operators`."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        walls = {"datasets": wall, "operators": operator_cards.wall}
+        return self.parse_text_to_nodes(walls[self.arguments[0]](Path(self.env.srcdir)))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", write_pages)
+    app.add_directive("wall", Wall)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 
 from coupling import draw as draw_operator
-from pictures import COARSER, PICTURES, recipes
+from pictures import COARSER, PICTURES, WAVES, recipes
 from PIL import Image
 
 import pdegen
@@ -27,7 +27,6 @@ from pipelines.reports.pictures import plot_store
 
 LARGEST = 60_000  # bytes of a picture
 WIDTHS = 940, 800, 680  # pixels
-WAVES = {"kdv", "kuramoto-sivashinsky"}  # told apart on the plane of x and t, of one sample
 
 
 def draw_recipe(name: str, folder: Path, out: Path) -> None:
