@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -9,16 +10,31 @@ from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.writers.html5 import HTML5Translator
 
+OPENING = r"<mo[^>]*>(?:\(|\[|&#x00028;|&#x0003D;|&#x0002C;)</mo>"  # ( [ = ,
+
+
+def mathml(formula: str, display: str = "inline") -> str:
+    """A formula as MathML, with the spaces of TeX around signs, dots, slashes and functions."""
+    text = convert(formula, display=display)
+    text = re.sub(
+        f"({OPENING}|<mrow>)<mo>&#x02212;</mo>", r'\1<mo form="prefix">&#x02212;</mo>', text
+    )
+    text = re.sub(
+        f"({OPENING})<mo>&#x000B7;</mo>", r'\1<mo lspace="0" rspace="0">&#x000B7;</mo>', text
+    )
+    text = re.sub(r"<mo>(/|&#x0002F;)</mo>", r'<mo lspace="0" rspace="0">\1</mo>', text)
+    return re.sub(r"<mo>([a-z]{2,4})</mo>", r'<mo rspace="0.17em">\1</mo>', text)
+
 
 def inline(writer: HTML5Translator, node: nodes.math) -> None:
-    writer.body.append(convert(node.astext()))
+    writer.body.append(mathml(node.astext()))
     raise nodes.SkipNode
 
 
 def display(writer: HTML5Translator, node: nodes.math_block) -> None:
     # scrolled by its keys where a narrow screen does not hold the line
     label = '<div class="math" role="region" aria-label="formula" tabindex="0">'
-    writer.body.append(f"{label}{convert(node.astext(), display='block')}</div>\n")
+    writer.body.append(f"{label}{mathml(node.astext(), 'block')}</div>\n")
     raise nodes.SkipNode
 
 

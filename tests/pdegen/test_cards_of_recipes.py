@@ -30,7 +30,7 @@ def pairs(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def test_deviations_of_burgers_are_those_of_all_samples() -> None:
     words = page("datasets/burgers-r10-as-printed.md")
-    found = re.search(r"deviation is ([\d.]+) in place of ([\d.]+)\.", words)
+    found = re.search(r"deviation is ([\d.]+) instead of ([\d.]+)\.", words)
     assert found
     for name, figure in zip(("burgers-r10-as-printed", "burgers-r10"), found.groups(), strict=True):
         _, u = pairs(name)
@@ -57,7 +57,7 @@ def test_the_card_of_darcy_names_the_constant_mode_that_it_leaves_out() -> None:
     k = (np.pi * np.arange(421)) ** 2
     variance = 1 / (k[:, None] + k + 9) ** 2
     others = 9 * (variance.sum() - variance[0, 0])
-    assert "print the law N(0, (-Δ + 9)^-2), which has a constant mode of deviation 1/9" in words
+    assert r"N(0, (-\Delta + 9)^{-2})$, which has a constant mode of deviation 1/9" in words
     assert f"1/{1 / variance[0, 0]:.0f}, than all others together, {others:.3f}/9" in words
 
 
