@@ -23,7 +23,10 @@ def mathml(formula: str, display: str = "inline") -> str:
         f"({OPENING})<mo>&#x000B7;</mo>", r'\1<mo lspace="0" rspace="0">&#x000B7;</mo>', text
     )
     text = re.sub(r"<mo>(/|&#x0002F;)</mo>", r'<mo lspace="0" rspace="0">\1</mo>', text)
-    return re.sub(r"<mo>([a-z]{2,4})</mo>", r'<mo rspace="0.17em">\1</mo>', text)
+    text = re.sub(r"<mo>([a-z]{2,4})</mo>", r'<mo rspace="0.17em">\1</mo>', text)
+    return re.sub(
+        r"(?<!<msu[bp]>)(<mi>(?:cos|sin|exp|log)</mi>)", r'\1<mspace width="0.17em" />', text
+    )
 
 
 def inline(writer: HTML5Translator, node: nodes.math) -> None:
