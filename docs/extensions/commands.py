@@ -34,7 +34,7 @@ def _described() -> Iterator[str]:
         usage = [_place(one) for one in arguments]
         yield f"```text\n{' '.join([name, *usage, *(['[OPTIONS]'] if options else [])])}\n```\n"
         if parameters:
-            yield "| | default | meaning |\n|---|---|---|"
+            yield "| argument or option | default | meaning |\n|---|---|---|"
         for one in arguments:
             yield f"| `{_place(one)}` | | {_cell(one.help or '')} |"
         for one in options:
