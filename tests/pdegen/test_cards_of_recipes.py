@@ -82,3 +82,11 @@ def test_the_format_has_every_array_of_every_recipe(name: str) -> None:
     problem = load_recipe(name).problem
     arrays = {one.name for one in (*problem.variables(), *problem.coordinates())}
     assert arrays <= known
+
+
+def test_tables_of_cards_have_headers() -> None:
+    for card in sorted((ROOT / "datasets").glob("*.md")):
+        lines = card.read_text("utf-8").splitlines()
+        rules = [number for number, line in enumerate(lines) if re.fullmatch(r"[|:-]+", line)]
+        for number in rules:
+            assert all(cell.strip() for cell in lines[number - 1].strip("|").split("|")), card

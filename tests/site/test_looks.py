@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 PAGES = (
     "index.html",
     "ten-tasks.html",
+    "gallery/index.html",
     "tutorials/first-dataset.html",
     "how-to/resume.html",
     "explanation/final-time.html",

@@ -28,6 +28,20 @@ def test_every_recipe_has_a_picture(pictures):
     assert [name for name in recipe_names() if pictures.of_recipe(name) is None] == []
 
 
+def test_every_recipe_has_a_line_in_the_gallery(root):
+    table = (root / "datasets/README.md").read_text("utf-8")
+    assert [name for name in recipe_names() if f"| [{name}]({name}.md) | " not in table] == []
+
+
+def test_every_recipe_has_panels_for_its_thumbnail(pictures, tmp_path):
+    out = tmp_path / "thumbnail.png"
+    for name in pictures.recipes():
+        pictures.write_thumbnail(pictures.of_recipe(name), pictures.panels(name), out)
+        with Image.open(out) as image:
+            assert image.height == pictures.HEIGHT
+            assert len(image.convert("RGB").getcolors()) > 1  # not an empty corner
+
+
 def test_every_operator_has_a_picture(pictures):
     names = completion.operators()
     assert [name for name in names if not pictures.of_operator(name).exists()] == []
