@@ -27,9 +27,9 @@ def gallery(here: Path) -> str:
         [
             f"{WIDE}# Operators\n",
             f"The {len(MODELS)} operators that an experiment can name, each with its card.\n"
-            "How they work and what they cost: [operators](/operators/index.md). Which to\n"
-            "begin with: [choosing one](/choosing.md). Each picture shows how the prediction at y depends on\n"
-            "the input at x after a short training; it is not a score.\n",
+            "How they work and what they cost: [operators](/operators/index.md). Which to begin\n"
+            "with: [choosing one](/choosing.md). Each picture shows how the prediction at y\n"
+            "depends on the input at x after a short training; it is not a score.\n",
             wall(here),
             "```{toctree}\n:hidden:\n" + listed + "\n```\n",
         ]
