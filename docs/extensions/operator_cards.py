@@ -99,13 +99,13 @@ def _card(here: Path, name: str, rows: list[list[str]], own: list[Key]) -> str:
 | boxes: periodic, cell, nodal | {domains[1]} |
 | curvilinear meshes | {domains[2]} |
 | clouds | {domains[3]} |
-| points by sample | {domains[4]} |
+| points that differ by sample | {domains[4]} |
 | padding | {domains[5]} |
-| other points y | {domains[6]} |
+| evaluation at other points y | {domains[6]} |
 | cost of a layer | {cost} |
 | converges under refinement | {converges} |
 
-Letters, and what brackets mean: [operators](/operators/index.md).
+[Operators](/operators/index.md) explains the letters and the conditions in brackets.
 
 ## Train it
 
@@ -119,7 +119,7 @@ $ pdegen train --data STORE --model {name}
 
 ## Keys
 
-Of the table `[model]` of an experiment, and of `--set`.
+The keys of the table `[model]` of an experiment. On the command line: `--set model.KEY=VALUE`.
 
 {keys.table(own)}"""
 

@@ -99,9 +99,9 @@ $ pdegen generate {name}
 
 
 def _coarser(name: str) -> str:
-    """What is coarser in the picture of a recipe than in its samples."""
-    said = ", ".join(f"{key} = {value}" for key, value in pictures.COARSER.get(name, {}).items())
-    return f"\nThe picture is of a coarser solution: `{said}`.\n" if said else ""
+    """A sentence on a recipe whose picture is of a coarser solution than its samples."""
+    keys = ", ".join(f"{key} = {value}" for key, value in pictures.COARSER.get(name, {}).items())
+    return f"\nThe picture shows a coarser solution: `{keys}`.\n" if keys else ""
 
 
 def gallery(here: Path) -> str:

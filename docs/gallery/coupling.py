@@ -1,7 +1,7 @@
-"""How a trained operator couples points: a picture of one test sample and of a derivative there.
+"""Pictures of how a trained operator couples points: one test sample and a derivative.
 
-The trainings are those of the benchmark `standard --quick` on Burgers' equation; operators for two
-dimensions alone are trained on its Darcy.
+The trainings are those of the benchmark `standard --quick` on Burgers' equation; operators that
+need two dimensions are trained on its Darcy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNIT = 0, 1, 0, 1
 
 
 def experiment_of(name: str) -> Experiment:
-    """What is trained for the picture of an operator.
+    """The experiment whose training the picture of an operator shows.
 
     Raises:
         KeyError: If no table has the operator.
@@ -52,24 +52,22 @@ def _table(name: str) -> Benchmark:
 
 
 def caption(experiment: Experiment) -> str:
-    """What the picture shows, and after which training."""
+    """Caption of the picture: the derivative it shows, and the training before it."""
     recipe, training = experiment.data.load_recipe(), experiment.training
     first, end = recipe.splits.ranges(recipe.samples)["train"]
-    count = experiment.data.samples or end - first
-    said = (
-        f"after {training.epochs} epochs on {count} samples of "
-        f"[{recipe.name}](/generated/datasets/{recipe.name}.md), "
-        f"{experiment.data.resolution} points along each axis. It shows how the operator works; it "
-        "is not a score."
-    )
+    samples = experiment.data.samples or end - first
     if recipe.problem.domain.dim == 1:
-        return (
-            "A test sample, and how strongly the prediction at y depends on the input at x: "
-            f"|∂u(y)/∂a(x)|, {said}"
+        point, axes = "$y$", f"{experiment.data.resolution} points"
+    else:
+        point, axes = (
+            "the point $y$ (cross)",
+            f"{experiment.data.resolution} points along each axis",
         )
     return (
-        "A test sample, and how strongly the prediction at the point y (cross) depends on the "
-        f"input at x: |∂u(y)/∂a(x)|, {said}"
+        f"A test sample, and $\\lvert\\partial u(y)/\\partial a(x)\\rvert$: how strongly the "
+        f"prediction at {point} depends on the input at $x$. Training: {training.epochs} epochs on "
+        f"{samples} samples of [{recipe.name}](/generated/datasets/{recipe.name}.md), {axes}. The "
+        "picture shows how the operator works; it is not a score."
     )
 
 
@@ -77,8 +75,8 @@ def draw(name: str, folder: Path, out: Path) -> None:
     """Train an operator and draw its picture.
 
     Args:
-        name: Of the operator.
-        folder: For the store and the run; a store that is there is used again.
+        name: The name of the operator.
+        folder: Folder for the store and the run; an existing store is used again.
         out: The PNG file.
     """
     experiment = experiment_of(name)
