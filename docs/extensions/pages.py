@@ -100,8 +100,8 @@ $ pdegen generate {name}
 
 def _coarser(name: str) -> str:
     """A sentence on a recipe whose picture is of a coarser solution than its samples."""
-    keys = ", ".join(f"{key} = {value}" for key, value in pictures.COARSER.get(name, {}).items())
-    return f"\nThe picture shows a coarser solution: `{keys}`.\n" if keys else ""
+    changed = ", ".join(f"{key} = {value}" for key, value in pictures.COARSER.get(name, {}).items())
+    return f"\nThe picture shows a coarser solution: `{changed}`.\n" if changed else ""
 
 
 def gallery(here: Path) -> str:
