@@ -105,7 +105,7 @@ def _coarser(name: str) -> str:
 
 
 def gallery(here: Path) -> str:
-    """The page of all recipes: a wall of pictures, and the recipes without a tile."""
+    """The page of all recipes: a wall of pictures, and links to the small forms."""
     names = recipe_names()
     listed = "\n".join(f"datasets/{name}" for name in names)
     small = ", ".join(f"[{name}](datasets/{name}.md)" for name in names if pictures.small(name))
