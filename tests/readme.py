@@ -10,9 +10,11 @@ SMALL = {
     "pdegen generate burgers-quick --resolution": "--samples 80",
     "pdegen generate darcy-quick": "--samples 10",
     "pdegen run burgers-quick": (
-        "--set model.width=16 --set data.overrides.samples=80 --set training.epochs=2"
+        "--set model.width=16 --set data.overrides.samples=40 --set training.epochs=1"
     ),
-    "pdegen study noise": "--test-levels 0.1 --inversion-samples 1 --set training.epochs=1",
+    "pdegen study noise": (
+        "--train-levels 0.1 --test-levels 0.1 --inversion-samples 1 --set training.epochs=1"
+    ),
 }
 # files that the commands leave in the folder in which they run
 RESULTS = (
