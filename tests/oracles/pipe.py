@@ -1,4 +1,4 @@
-"""Flow through a bent pipe by FEniCSx, with elements of Taylor and Hood; for a Python that has it.
+"""Flow through a bent pipe by FEniCSx with Taylor-Hood elements; for a Python that has FEniCSx.
 
 `python pipe.py` reads one line of JSON: `rows`, `length`, `viscosity`, and `centre`, the height of
 the middle at each line of nodes. It prints u and v at the nodes and p at the corners of the
@@ -37,8 +37,8 @@ def quadrilaterals(centre, rows, length):
 def flow(mesh, centre, length, viscosity):
     """Velocity and pressure by Newton's method."""
     cell = mesh.ufl_cell()
-    both = ufl.VectorElement("Lagrange", cell, 2) * ufl.FiniteElement("Lagrange", cell, 1)
-    space = fem.FunctionSpace(mesh, both)
+    mixed = ufl.VectorElement("Lagrange", cell, 2) * ufl.FiniteElement("Lagrange", cell, 1)
+    space = fem.FunctionSpace(mesh, mixed)
     velocities, _ = space.sub(0).collapse()
     given = fem.Function(velocities)
     given.interpolate(lambda x: np.stack([
@@ -47,10 +47,10 @@ def flow(mesh, centre, length, viscosity):
     ends = dolfinx.mesh.locate_entities_boundary(mesh, 1, lambda x: x[0] > length - 1e-9)
     mesh.topology.create_connectivity(1, 2)
     facets = np.setdiff1d(dolfinx.mesh.exterior_facet_indices(mesh.topology), ends)
-    held = fem.locate_dofs_topological((space.sub(0), velocities), 1, facets)
-    known = fem.dirichletbc(given, held, space.sub(0))
-    found = fem.Function(space)
-    u, p = ufl.split(found)
+    fixed = fem.locate_dofs_topological((space.sub(0), velocities), 1, facets)
+    boundary = fem.dirichletbc(given, fixed, space.sub(0))
+    solution = fem.Function(space)
+    u, p = ufl.split(solution)
     v, q = ufl.TestFunctions(space)
     dx = ufl.Measure("dx", domain=mesh, metadata={"quadrature_degree": 9})
     form = (
@@ -59,15 +59,15 @@ def flow(mesh, centre, length, viscosity):
         - p * ufl.div(v)
         - q * ufl.div(u)
     ) * dx
-    left, right = fem.form(ufl.derivative(form, found)), fem.form(form)
-    fem.petsc.set_bc(found.vector, [known])
+    left, right = fem.form(ufl.derivative(form, solution)), fem.form(form)
+    fem.petsc.set_bc(solution.vector, [boundary])
     step = fem.Function(space)
     for _ in range(STEPS):
         b = fem.petsc.assemble_vector(right)
-        fem.petsc.set_bc(b, [known], found.vector)
+        fem.petsc.set_bc(b, [boundary], solution.vector)
         if b.norm() < ENOUGH:
-            return found
-        matrix = fem.petsc.assemble_matrix(left, bcs=[known])
+            return solution
+        matrix = fem.petsc.assemble_matrix(left, bcs=[boundary])
         matrix.assemble()
         solver = PETSc.KSP().create(MPI.COMM_SELF)
         solver.setOperators(matrix)
@@ -75,26 +75,26 @@ def flow(mesh, centre, length, viscosity):
         solver.getPC().setType("lu")
         solver.getPC().setFactorSolverType("mumps")
         solver.solve(b, step.vector)
-        found.vector.axpy(-1.0, step.vector)
+        solution.vector.axpy(-1.0, step.vector)
     sys.exit(f"no convergence: {b.norm()}")
 
 
-def on_lines(function, centre, rows, length, each):
-    """Values at the nodes, (each-th line, each-th node, components)."""
+def on_lines(function, centre, rows, length, stride):
+    """Values at the nodes, (every stride-th line, every stride-th node, components)."""
     x = function.function_space.tabulate_dof_coordinates()
     line = np.rint(x[:, 0] / length * (len(centre) - 1)).astype(int)
     node = np.rint((x[:, 1] - centre[line] + 0.5) * 2 * rows).astype(int)
     values = function.x.array.reshape(len(x), -1)
     sorted_ = np.full((len(centre), 2 * rows + 1, values.shape[1]), np.nan)
     sorted_[line, node] = values
-    return sorted_[::each, ::each]
+    return sorted_[::stride, ::stride]
 
 
-asked = json.loads(sys.stdin.readline())
-centre, rows, length = np.array(asked["centre"]), asked["rows"], asked["length"]
+request = json.loads(sys.stdin.readline())
+centre, rows, length = np.array(request["centre"]), request["rows"], request["length"]
 mesh = quadrilaterals(centre, rows, length)
-found = flow(mesh, centre, length, asked["viscosity"])
-velocity, pressure = (found.sub(k).collapse() for k in (0, 1))
+solution = flow(mesh, centre, length, request["viscosity"])
+velocity, pressure = (solution.sub(k).collapse() for k in (0, 1))
 u, v = np.moveaxis(on_lines(velocity, centre, rows, length, 1), -1, 0)
 p = on_lines(pressure, centre, rows, length, 2)[..., 0]
 print(json.dumps({"u": u.tolist(), "v": v.tolist(), "p": p.tolist()}))

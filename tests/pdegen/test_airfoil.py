@@ -1,4 +1,4 @@
-"""Flow around sections: the grid, the scheme against exact flows, and what a store claims."""
+"""Flow around airfoils: the grid, the scheme against exact flows, and the law of stores."""
 
 from dataclasses import replace
 from functools import cache
@@ -9,9 +9,9 @@ from scipy.sparse import bsr_array
 
 from pdegen.equations.airfoil.grid import c_grid, displacement
 from pdegen.equations.airfoil.mesh import Mesh, topology
-from pdegen.equations.airfoil.problem import UniformDesign, stated_error
-from pdegen.equations.airfoil.solver import Airfoil, Euler, coarser, moved
-from pdegen.equations.airfoil.stream import FarStream
+from pdegen.equations.airfoil.problem import UniformDesign, richardson_error
+from pdegen.equations.airfoil.solver import Airfoil, Euler, coarser, interpolated
+from pdegen.equations.airfoil.stream import FreeStream
 from pdegen.equations.base import SampleError
 from pdegen.generation.generate import generate
 from pdegen.generation.job import RecipeJob
@@ -23,7 +23,7 @@ from tests.pdegen import small
 from tests.pdegen.test_law import findings
 from tests.stores import interrupted, objects_of
 
-SECTION = np.zeros(8)
+NACA_0012 = np.zeros(8)
 CROSSING = np.array([0.0, 0.2, 0.2, 0.0, 0.0, -0.2, -0.2, 0.0])
 DESIGNS = UniformDesign(law="uniform-design", amplitude=0.05).build(0, range(200))
 
@@ -37,9 +37,9 @@ def mesh(design, resolution, *, wall=True):
 
 
 def test_the_grid_is_the_published_one():
-    x = c_grid(SECTION, 220)
+    x = c_grid(NACA_0012, 220)
     assert x.shape == (221, 51, 2)
-    side = x[110:171, 0, 0]  # of the lower side, from the nose
+    side = x[110:171, 0, 0]  # the lower side, from the nose
     np.testing.assert_allclose(side[:5], [0, 1 / 236, 1 / 59, 2 / 59, 3 / 59], atol=1e-15)
     np.testing.assert_allclose(x[[0, 50, 170, 220], 0], [[40, 0], [1, 0], [1, 0], [40, 0]],
                                atol=1e-15)  # fmt: skip
@@ -48,7 +48,7 @@ def test_the_grid_is_the_published_one():
     outwards = np.linalg.norm(np.diff(x[110], axis=0), axis=-1)
     np.testing.assert_allclose(outwards[0], 39 / 40 / 60)  # the nose is at 1 from the centre
     np.testing.assert_allclose(outwards[1:37] / outwards[:36], 1.02)
-    areas = mesh(SECTION, 220).areas
+    areas = mesh(NACA_0012, 220).areas
     assert areas.min() == pytest.approx(9.95e-5, rel=1e-3)
     assert areas.max() == pytest.approx(75.6, rel=1e-3)
 
@@ -57,18 +57,18 @@ def test_a_finer_grid_has_all_nodes_of_a_coarser_one():
     np.testing.assert_array_equal(c_grid(DESIGNS[0], 440)[::2, ::2], c_grid(DESIGNS[0], 220))
 
 
-def test_control_points_move_what_is_at_them():
+def test_control_points_move_the_points_at_them():
     x = np.array([-0.25, 0.25, 0.75, 1.25])
     design = np.arange(1.0, 9.0)
     np.testing.assert_allclose(displacement(design, x, np.full(4, -0.1)), design[:4])
     np.testing.assert_allclose(displacement(design, x, np.full(4, 0.1)), design[:3:-1])
 
 
-def test_no_grid_of_a_random_section_folds():
+def test_no_grid_of_a_random_airfoil_folds():
     assert all(mesh(design, 88).areas.min() > 0 for design in DESIGNS)
 
 
-@pytest.mark.parametrize("design", [SECTION, DESIGNS[0]], ids=["symmetric", "random"])
+@pytest.mark.parametrize("design", [NACA_0012, DESIGNS[0]], ids=["symmetric", "random"])
 def test_faces_close_and_neighbours_are_the_same_on_both_sides(design):
     bare = mesh(design, 88)
     sums = np.zeros((len(bare.volumes), 2))
@@ -84,37 +84,37 @@ def test_faces_close_and_neighbours_are_the_same_on_both_sides(design):
 # the scheme
 
 
-@pytest.mark.parametrize("design", [SECTION, DESIGNS[0]], ids=["symmetric", "random"])
+@pytest.mark.parametrize("design", [NACA_0012, DESIGNS[0]], ids=["symmetric", "random"])
 def test_a_stream_through_the_grid_stays(design):
-    bare = mesh(design, 220, wall=False)  # lets the stream through section and wake
-    euler = Euler(bare, FarStream(0.8, 1.25))
+    bare = mesh(design, 220, wall=False)  # lets the stream through airfoil and wake
+    euler = Euler(bare, FreeStream(0.8, 1.25))
     assert abs(euler.residual(euler.undisturbed)).max() < 1e-13
 
 
 def test_derivatives_are_those_of_the_residual():
-    euler = Airfoil(DESIGNS[0], FarStream(0.9)).euler(88)
+    euler = Airfoil(DESIGNS[0], FreeStream(0.9)).euler(88)
     euler = replace(euler, outside=np.tile(euler.stream.state, (len(euler.mesh.outside), 1)))
     rng = np.random.default_rng(0)
     q = euler.undisturbed * (1 + 0.05 * rng.normal(size=euler.undisturbed.shape))
     change = rng.normal(size=q.shape)
     top = euler.mesh.topology
-    found = bsr_array((euler.jacobian(q), top.columns, top.starts)) @ change.ravel()
+    product = bsr_array((euler.jacobian(q), top.columns, top.starts)) @ change.ravel()
     step = 1e-6 * change
     expected = (euler.residual(q + step) - euler.residual(q - step)).ravel() / 2e-6
-    assert abs(found - expected).max() < 1e-6 * abs(expected).max()  # difference quotients
+    assert abs(product - expected).max() < 1e-6 * abs(expected).max()  # difference quotients
 
 
 def ringleb_error(n):
     """L² error of the density in a part of Ringleb's flow, Mach 0.3 to 0.62, on n x n cells."""
     corners = np.meshgrid(np.linspace(0.3, 0.6, n + 1), np.linspace(0.7, 0.9, n + 1), indexing="ij")
     part = Mesh(topology(n, n, 0, False), ringleb.positions(*corners))
-    stream = FarStream(0.5)
+    stream = FreeStream(0.5)
     units = np.sqrt(stream.enthalpy / ringleb.ENTHALPY) * np.ones(3)
     units[0] = 1
     exact = ringleb.states(part.centres) * units
     euler = Euler(part, stream, ringleb.states(part.outside) * units)
-    found = euler.solve(exact, 1e-10).q
-    return np.sqrt(np.sum(part.volumes * (found - exact)[:, 0] ** 2) / part.volumes.sum())
+    q = euler.solve(exact, 1e-10).q
+    return np.sqrt(np.sum(part.volumes * (q - exact)[:, 0] ** 2) / part.volumes.sum())
 
 
 def test_the_scheme_has_order_two_on_the_flow_of_ringleb():
@@ -124,14 +124,14 @@ def test_the_scheme_has_order_two_on_the_flow_of_ringleb():
 
 @cache
 def flow(mach, angle=0.0, resolution=110, design=(0.0,) * 8, tolerance=1e-10):
-    return Airfoil(np.array(design), FarStream(mach, angle), tolerance).solve(resolution)
+    return Airfoil(np.array(design), FreeStream(mach, angle), tolerance).solve(resolution)
 
 
 def mach_number(euler, solution):
     return euler.stream.mach_number(euler.mesh.at_nodes(solution.q))
 
 
-def test_a_slow_flow_has_hardly_a_drag():
+def test_a_slow_flow_has_nearly_no_drag():
     euler, solution = flow(0.3, tolerance=1e-6)
     drag, lift = euler.forces(solution.q)
     assert abs(drag) < 5e-4  # 2.2e-4 on 220 cells, and 5.2e-5 on 440 (tests/validation)
@@ -139,7 +139,7 @@ def test_a_slow_flow_has_hardly_a_drag():
 
 
 def pressure_coefficients(euler, solution):
-    """Of the upper and of the lower side, from the nose, and where."""
+    """x of wall faces from the nose; coefficients of the upper and of the lower side."""
     cells, weights, _ = euler.mesh.wall
     p = np.sum(weights * euler.stream.pressure(solution.q)[cells], axis=1)
     half, side = euler.stream.speed**2 / 2, len(p) // 2
@@ -150,14 +150,14 @@ def pressure_coefficients(euler, solution):
 
 
 def shock(x, cp):
-    """Where the pressure passes its sonic value behind the smallest one, at Mach 0.8."""
+    """The x behind the smallest pressure at which the sonic pressure is passed, at Mach 0.8."""
     sonic = (((1 + 0.2 * 0.64) / 1.2) ** 3.5 - 1) / (0.7 * 0.64)
     ahead = np.flatnonzero((cp < sonic) & (x > 0.1))[-1]
-    share = (sonic - cp[ahead]) / (cp[ahead + 1] - cp[ahead])
-    return x[ahead] + share * (x[ahead + 1] - x[ahead])
+    fraction = (sonic - cp[ahead]) / (cp[ahead + 1] - cp[ahead])
+    return x[ahead] + fraction * (x[ahead + 1] - x[ahead])
 
 
-def test_the_shocks_of_the_symmetric_flow_are_where_they_are_known_to_be():
+def test_the_shocks_of_the_symmetric_flow_have_their_known_positions():
     euler, solution = flow(0.8)
     x, upper, lower = pressure_coefficients(euler, solution)
     assert 0.49 < shock(x, upper) < 0.53  # cells are 0.034 wide
@@ -168,16 +168,16 @@ def test_the_shocks_of_the_symmetric_flow_are_where_they_are_known_to_be():
     assert 1.2 < mach.max() < 1.3
 
 
-def test_a_flow_is_the_same_from_wherever_it_was_begun():
-    section = Airfoil(SECTION, FarStream(0.6, 1.25), 1e-10)
-    coarse, (euler, solution) = section.solve_twice(132)
-    back = coarse[0].solve(moved(euler, solution, coarse[0].mesh), 1e-10)
+def test_a_flow_does_not_depend_on_its_start():
+    airfoil = Airfoil(NACA_0012, FreeStream(0.6, 1.25), 1e-10)
+    coarse, (euler, solution) = airfoil.solve_on_two_grids(132)
+    back = coarse[0].solve(interpolated(euler, solution, coarse[0].mesh), 1e-10)
     assert abs(back.q - coarse[1].q).max() < 1e-7
-    assert abs(section.solve(132)[1].q - solution.q).max() < 1e-7
+    assert abs(airfoil.solve(132)[1].q - solution.q).max() < 1e-7
 
 
 @pytest.mark.parametrize(("mach", "angle", "gamma"), [(0.4, 3.0, 1.4), (0.7, -2.0, 1.67)])
-def test_the_far_stream_is_that_of_the_formulas(mach, angle, gamma):
+def test_the_free_stream_is_that_of_the_formulas(mach, angle, gamma):
     """Density and pressure 1, M = |u|/√γ; where it rests p = (1 + (γ-1)M²/2)^(γ/(γ-1)); drag and
     lift of more pressure on ten faces above the nose are those of their chord."""
     recipe = load_recipe("airfoil-quick").with_overrides(
@@ -193,7 +193,7 @@ def test_the_far_stream_is_that_of_the_formulas(mach, angle, gamma):
     assert stream.pressure(state) == pytest.approx(at_rest ** (gamma / (gamma - 1)))
     assert stream.mach_number(stream.state) == pytest.approx(mach)
 
-    euler = Airfoil(SECTION, stream).euler(88)
+    euler = Airfoil(NACA_0012, stream).euler(88)
     q = euler.undisturbed
     cells = euler.mesh.wall[0]
     q[cells[len(cells) // 2 - 10 : len(cells) // 2].ravel(), 0] *= 1.5  # as much more pressure
@@ -207,7 +207,7 @@ def test_the_far_stream_is_that_of_the_formulas(mach, angle, gamma):
 def test_the_vortex_outside_has_the_circulation_of_the_lift():
     """Γ = |u| lift/2, clockwise around a point at a quarter of the chord; linear theory conserves
     its mass at any Mach number."""
-    stream, lift = FarStream(0.6, 3.0), 1e-3
+    stream, lift = FreeStream(0.6, 3.0), 1e-3
     angle = 2 * np.pi * np.arange(720) / 720
     circle = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
     q = stream.with_vortex(lift, [0.25, 0.0] + 40 * circle)
@@ -231,23 +231,23 @@ def test_the_stream_outside_has_the_vortex_of_the_lift_of_the_flow():
     assert 1.003 < lift / without < 1.03
 
 
-def test_nodes_have_the_values_between_cells():
+def test_values_at_nodes_are_interpolated_between_cells():
     flat = mesh(DESIGNS[0], 88)
-    # a linear function of the place is met where four cells meet, up to the bend of their lines
-    found = flat.at_nodes(flat.centres)
-    off = np.linalg.norm(found - flat.points, axis=-1)[:, 1:-1]
-    assert np.median(off / np.sqrt(flat.areas[:, 1:][[*range(88), -1]])) < 0.02
-    np.testing.assert_array_equal(found[:21, 0], found[:-22:-1, 0])  # both sides of the wake
+    # a linear function of the position is reproduced, up to the bend of the lines of cells
+    values = flat.at_nodes(flat.centres)
+    distance = np.linalg.norm(values - flat.points, axis=-1)[:, 1:-1]
+    assert np.median(distance / np.sqrt(flat.areas[:, 1:][[*range(88), -1]])) < 0.02
+    np.testing.assert_array_equal(values[:21, 0], values[:-22:-1, 0])  # both sides of the wake
 
 
-def test_what_is_not_steady_is_an_error():
+def test_a_flow_that_is_not_steady_is_an_error():
     with pytest.raises(SolveError, match=r"is not steady: its residual is .* after 120 steps"):
-        Airfoil(SECTION, FarStream(0.8)).solve(44)  # ten layers of cells do not carry it
+        Airfoil(NACA_0012, FreeStream(0.8)).solve(44)  # ten layers of cells do not resolve it
 
 
-def test_a_section_whose_sides_cross_is_an_error():
-    with pytest.raises(SolveError, match="the sides of the section cross"):
-        Airfoil(CROSSING, FarStream(0.8)).euler(88)
+def test_an_airfoil_whose_sides_cross_is_an_error():
+    with pytest.raises(SolveError, match="the upper and lower sides of the airfoil cross"):
+        Airfoil(CROSSING, FreeStream(0.8)).euler(88)
 
 
 # the recipe
@@ -261,11 +261,11 @@ def quick():
 def test_sound_samples_follow_the_law_and_are_functions_of_their_numbers(quick):
     problem, values = quick
     assert findings(problem.law(), values) == []
-    again = problem.compute(0, range(1, 2))
-    assert all(np.array_equal(again[name], values[name][1:]) for name in values)
+    recomputed = problem.compute(0, range(1, 2))
+    assert all(np.array_equal(recomputed[name], values[name][1:]) for name in values)
 
 
-def test_a_run_is_resumed_without_the_sample_that_cannot_be(quick, tmp_path, monkeypatch):
+def test_a_run_is_resumed_without_the_failed_sample(quick, tmp_path, monkeypatch):
     """Each sample is a shard; the second one fails, and the third is interrupted."""
     problem, values = quick
 
@@ -287,17 +287,17 @@ def test_a_run_is_resumed_without_the_sample_that_cannot_be(quick, tmp_path, mon
 
 
 @pytest.mark.parametrize("cells", [132, 154])
-def test_the_stated_error_is_that_of_order_two(cells):
-    """Of fields that are off by h², smooth in the numbering."""
+def test_the_error_estimate_assumes_order_two(cells):
+    """For fields that are off by h², smooth in i and j."""
 
     def field(n):
         i, j = np.meshgrid(np.linspace(0, 1, n + 1), np.linspace(0, 1, n * 5 // 22 + 1),
                            indexing="ij")  # fmt: skip
         return 1 + i * j, np.sin(3 * i + j) * (44 / n) ** 2
 
-    (exact, off), (other, more) = field(220), field(cells)
+    (exact, off), (coarse, coarse_off) = field(220), field(cells)
     true = np.linalg.norm(off) / np.linalg.norm(exact)
-    assert stated_error(exact + off, other + more) == pytest.approx(true, rel=0.03)
+    assert richardson_error(exact + off, coarse + coarse_off) == pytest.approx(true, rel=0.03)
 
 
 def test_flows_are_compared_with_those_on_three_quarters_of_the_cells():
@@ -316,7 +316,7 @@ def of_the_next(*names):
 
 
 def at_a_node(name):
-    """Of the last sample."""
+    """A change of the last sample at one node."""
 
     def changed(v):
         values = v[name].copy()
@@ -339,9 +339,9 @@ CHANGES = {
         lambda v: {**{name: v[name][:, ::-1] for name in FIELDS[:3]},
                    "velocity": v["velocity"][:, :, ::-1] * np.float32([1, -1])[:, None, None]},
         "lift"),
-    "another place": (scaled("y"), "x"),
+    "other positions": (scaled("y"), "x"),
     "another design": (of_the_next("design"), "x"),
-    "a point that does not move": (lambda v: {"design": v["design"] + 1e-9}, "design"),
+    "the fixed control point moved": (lambda v: {"design": v["design"] + 1e-9}, "design"),
     "forces of another sign": (lambda v: {"lift": -v["lift"]}, "lift"),
     "other weights": (scaled("weight"), "weight"),
     "a large residual": (lambda v: {"residual": v["residual"] + 1e-5}, "residual"),
@@ -355,26 +355,28 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_was_changed_is_noticed(quick, change):
+def test_changed_stores_are_noticed(quick, change):
     problem, values = quick
     changed, fault = CHANGES[change]
-    found = findings(problem.law(), {**values, **changed(values)})
-    assert fault in {one.variable for one in found}
+    report = findings(problem.law(), {**values, **changed(values)})
+    assert fault in {finding.variable for finding in report}
 
 
 def test_designs_of_another_size_are_noticed():
     problem = load_recipe("airfoil-quick").problem
     law = problem.law().checks[0]
     law.add(np.arange(200), {"design": 1.1 * DESIGNS})
-    assert any("outside (0, 1)" in one.what for one in law.findings())
+    assert any("outside (0, 1)" in finding.what for finding in law.findings())
 
 
-def test_a_section_that_cannot_be_is_a_named_sample():
+def test_an_invalid_airfoil_is_a_named_sample():
     problem = load_recipe("airfoil-quick").with_overrides({"amplitude": 0.2}).problem
     designs = problem.design.build(0, range(100))
-    sides = [Airfoil(design, problem.stream) for design in designs]
-    crossing = next(k for k, side in enumerate(sides) if not stands(side))
-    with pytest.raises(SampleError, match=f"sample {crossing}: the sides of the section cross"):
+    airfoils = [Airfoil(design, problem.stream) for design in designs]
+    crossing = next(k for k, airfoil in enumerate(airfoils) if not has_sides_apart(airfoil))
+    with pytest.raises(
+        SampleError, match=f"sample {crossing}: the upper and lower sides of the airfoil cross"
+    ):
         problem.compute(0, range(crossing, crossing + 1))
 
 
@@ -384,9 +386,9 @@ def test_a_device_is_refused(tmp_path):
         generate(load_recipe("airfoil-quick"), url, device="cuda")
 
 
-def stands(section):
+def has_sides_apart(airfoil):
     try:
-        section.euler(44)
+        airfoil.euler(44)
     except SolveError:
         return False
     return True

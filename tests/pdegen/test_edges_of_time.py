@@ -146,5 +146,5 @@ def test_recipes_of_any_size_are_read_in_little_memory() -> None:
 
 
 def test_a_field_below_rounding_is_not_a_lack_of_candidates() -> None:
-    with pytest.raises(SampleError, match="of rounding, beside which u is too small"):
+    with pytest.raises(SampleError, match="by rounding, as u is too small"):
         problem("inviscid-burgers-quick", initial__sigma=1e-20).compute(0, range(1))

@@ -1,4 +1,4 @@
-"""Sheets with voids: elements, meshes, the acceptance figures of the published problem, labels."""
+"""Sheets with voids: elements, meshes, reference figures of the published problem, labels."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from scipy.sparse.linalg import spsolve
 from pdegen.equations.base import SampleError
 from pdegen.equations.elasticity.element import Elements, shapes
 from pdegen.equations.elasticity.material import Hooke, MooneyRivlin, von_mises
-from pdegen.equations.elasticity.mesh import Places, Rings
+from pdegen.equations.elasticity.mesh import PointTransfer, Rings
 from pdegen.equations.elasticity.solver import Body, Sheet
 from pdegen.equations.elasticity.void import RandomVoid
 from pdegen.numerics.failure import SolveError
@@ -23,7 +23,7 @@ UNIT = Hooke(young=1.0, poisson=0.5)
 SOFT = MooneyRivlin(1.863e5, 9.79e3)
 
 
-# elements, on meshes of quadrilaterals of their own
+# elements, on meshes that the tests build
 
 
 class Patch:
@@ -39,16 +39,16 @@ class Patch:
         self.elements = Elements.of(nodes.reshape(-1, 2)[self.number])
 
     def solve(self, fixed, values, load):
-        """Displacements, (nodes, 2), of values at the nodes `fixed` and of a load."""
+        """Displacements, (nodes, 2), for given values at the nodes `fixed` and a load."""
         k = self.elements.stiffness(self.material.stiffness(np.zeros(4)))
         k = k.transpose(0, 1, 2, 4, 3).reshape(-1, 18, 18)
         dof = (2 * self.number[..., None] + np.arange(2)).reshape(-1, 18)
         rows, columns = np.repeat(dof, 18, axis=1), np.tile(dof, (1, 18))
         whole = sp.csr_matrix((k.ravel(), (rows.ravel(), columns.ravel())))
-        held = (2 * fixed[:, None] + np.arange(2)).ravel()
-        free = np.setdiff1d(np.arange(whole.shape[0]), held)
+        fixed_dofs = (2 * fixed[:, None] + np.arange(2)).ravel()
+        free = np.setdiff1d(np.arange(whole.shape[0]), fixed_dofs)
         u = np.zeros(whole.shape[0])
-        u[held] = values.ravel()
+        u[fixed_dofs] = values.ravel()
         u[free] = spsolve(whole[free][:, free].tocsc(), (load.ravel() - whole @ u)[free])
         return u.reshape(-1, 2)
 
@@ -66,7 +66,7 @@ def rectangle(n, corners):
 
 def test_cooks_membrane():
     """The tip of the tapered panel falls by 23.96 (Cook 1974; Simo and Rifai 1990)."""
-    found = []
+    tips = []
     for n in (4, 16):
         nodes = rectangle(n, [(0, 0), (48, 44), (48, 60), (0, 44)])
         patch = Patch(nodes, Hooke(1.0, 1 / 3))
@@ -75,9 +75,9 @@ def test_cooks_membrane():
         for k in range(0, 2 * n, 2):
             load[number[k : k + 3, -1], 1] += np.array([1, 4, 1]) / (6 * n)
         u = patch.solve(number[:, 0], np.zeros((2 * n + 1, 2)), load)
-        found.append(u[number[n, -1], 1])
-    assert found[0] == pytest.approx(23.96, abs=0.15)
-    assert found[1] == pytest.approx(23.96, abs=0.02)
+        tips.append(u[number[n, -1], 1])
+    assert tips[0] == pytest.approx(23.96, abs=0.15)
+    assert tips[1] == pytest.approx(23.96, abs=0.02)
 
 
 # materials
@@ -104,7 +104,7 @@ def test_uniaxial_stretch_of_mooney_and_rivlin(stretch):
     np.testing.assert_allclose(SOFT.true_stress(h), expected, atol=1e-9)
 
 
-def test_a_rotation_turns_the_stress_alone():
+def test_a_rotation_rotates_the_stress_and_keeps_the_energy():
     h = np.array([0.2, 0.1, -0.1, 0.4])
     c, s = np.cos(0.7), np.sin(0.7)
     turn = np.array([[c, -s], [s, c]])
@@ -116,12 +116,12 @@ def test_a_rotation_turns_the_stress_alone():
 # the mesh
 
 
-def test_assembling_is_the_transpose_of_taking_apart():
+def test_assembly_is_the_transpose_of_the_restriction_to_elements():
     rings, rng = Rings(12, 2), np.random.default_rng(2)
     u = rng.standard_normal((2, 24, 5, 3))
     parts = rng.standard_normal((2, 12, 2, 9, 3))
-    apart, together = rings.elements(u), rings.assembled(parts)
-    assert np.sum(apart * parts) == pytest.approx(np.sum(u * together), rel=1e-13)
+    by_element, assembled = rings.elements(u), rings.assembled(parts)
+    assert np.sum(by_element * parts) == pytest.approx(np.sum(u * assembled), rel=1e-13)
 
 
 def test_a_finer_mesh_has_the_same_parabolas():
@@ -146,22 +146,23 @@ def test_cells_cover_the_ring_once():
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_points_are_found_in_a_finer_mesh(times):
+def test_values_at_points_come_from_a_finer_mesh(times):
     """The fine mesh reproduces positions, and a linear function with its slopes."""
-    places = Places(Rings(12, 1), times)
-    own, fine = (
-        Body.of(rings, VOID.radius(THETA, rings.angles)) for rings in (places.coarse, places.fine)
+    transfer = PointTransfer(Rings(12, 1), times)
+    coarse, fine = (
+        Body.of(rings, VOID.radius(THETA, rings.angles))
+        for rings in (transfer.coarse, transfer.fine)
     )
     slope = np.array([[1.0, 2.0], [-3.0, 0.5]])
-    u, gradient = places.values(fine.nodes, own.points, fine.nodes @ slope.T)
-    np.testing.assert_allclose(places.mean(u), own.points @ slope.T, atol=1e-12)
+    u, gradient = transfer.values(fine.nodes, coarse.points, fine.nodes @ slope.T)
+    np.testing.assert_allclose(transfer.mean(u), coarse.points @ slope.T, atol=1e-12)
     expected = np.broadcast_to(slope.ravel(), (2, 108, 4))
-    np.testing.assert_allclose(places.mean(gradient), expected, atol=1e-10)
+    np.testing.assert_allclose(transfer.mean(gradient), expected, atol=1e-10)
 
 
-# the published problem: figures of an independent prototype
+# the published problem, beside figures of an independent implementation
 
-FIGURES = {  # times: energy, mean stress over the area; of the circle and of theta
+FIGURES = {  # refinement: energy and mean stress over the area, of the circle and of theta
     1: ([13803.91179, 13279.74343], [167.429932, 162.839250]),
     2: ([13835.40114, 13313.79549], [167.556047, 163.020633]),
     4: ([13840.11607, 13319.32680], [167.604587, 163.057278]),
@@ -178,9 +179,9 @@ def stretched(times, theta=THETA, material=UNIT, traction=100.0, steps=1):
 
 
 @pytest.mark.parametrize("times", FIGURES)
-def test_acceptance_figures(times):
-    sheet, body, found = stretched(times)
-    gradient = body.gradient(found.u)
+def test_figures_are_those_of_the_independent_implementation(times):
+    sheet, body, solution = stretched(times)
+    gradient = body.gradient(solution.u)
     stress, area = sheet.material.true_stress(gradient), body.weights.sum(axis=1)
     mises = von_mises(stress)
     energy, mean = FIGURES[times]
@@ -193,34 +194,34 @@ def test_acceptance_figures(times):
     assert upward[0] / area[0] == pytest.approx(UPWARD[times], abs=6e-7)
     assert mises[0].mean() == pytest.approx(OVER_POINTS[times], abs=6e-6)
     # identities: the work of the load, the force on the clamped side, the moment of equilibrium
-    work = (sheet.load * found.u).sum(axis=(1, 2, 3)) / 2
+    work = (sheet.load * solution.u).sum(axis=(1, 2, 3)) / 2
     np.testing.assert_allclose(work, energy, rtol=1e-8)
     np.testing.assert_allclose(upward, 100.0, atol=1e-8)
     below = body.force(sheet.material.stress(gradient))[:, sheet.rings.bottom, -1].sum(axis=1)
     np.testing.assert_allclose(below, [[0, -100], [0, -100]], atol=1e-8)
-    assert found.residual.max() < 1e-11
+    assert solution.residual.max() < 1e-11
 
 
 def test_a_small_load_on_the_hyperelastic_sheet_is_linear():
     linear = Hooke(6 * (SOFT.c1 + SOFT.c2), 0.5)
-    one, other = (stretched(1, material=m, traction=1.0)[2].u for m in (SOFT, linear))
-    np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * abs(other).max())  # of the strains
+    soft, hooke = (stretched(1, material=m, traction=1.0)[2].u for m in (SOFT, linear))
+    np.testing.assert_allclose(soft, hooke, rtol=0, atol=1e-5 * abs(hooke).max())  # of the strains
 
 
-def test_a_sample_is_solved_alike_in_any_company():
-    """Bit for bit, also where another one needs more steps."""
+def test_a_sample_does_not_depend_on_its_batch():
+    """Bit for bit, also where another sample needs more steps."""
     together = stretched(1, 2 * THETA, SOFT, traction=1e4)[2]
     alone = [stretched(1, 2 * THETA[k : k + 1], SOFT, 1e4)[2] for k in (0, 1)]
     assert len(set(together.iterations.tolist())) == 2
-    for row, one in enumerate(alone):
-        assert np.array_equal(one.u[0], together.u[row])
-        assert one.iterations[0] == together.iterations[row]
+    for row, solution in enumerate(alone):
+        assert np.array_equal(solution.u[0], together.u[row])
+        assert solution.iterations[0] == together.iterations[row]
 
 
 def test_load_steps_do_not_change_the_equilibrium():
-    found = [stretched(1, material=SOFT, traction=1e5, steps=steps) for steps in (5, 10)]
-    np.testing.assert_allclose(found[0][2].u, found[1][2].u, rtol=0, atol=1e-10)
-    sheet, body, solution = found[0]
+    results = [stretched(1, material=SOFT, traction=1e5, steps=steps) for steps in (5, 10)]
+    np.testing.assert_allclose(results[0][2].u, results[1][2].u, rtol=0, atol=1e-10)
+    sheet, body, solution = results[0]
     gradient = body.gradient(solution.u)
     assert abs(gradient).max() > 0.5  # strains are large
     below = body.force(SOFT.stress(gradient))[:, sheet.rings.bottom, -1].sum(axis=1)
@@ -228,7 +229,7 @@ def test_load_steps_do_not_change_the_equilibrium():
 
 
 def test_a_load_that_is_too_large_names_the_sample():
-    with pytest.raises(SolveError, match="turns over under its load: put it on in more steps"):
+    with pytest.raises(SolveError, match="the sheet folds under its load: use more load steps"):
         stretched(1, material=SOFT, traction=1e8)
 
 
@@ -241,7 +242,7 @@ def labels():
 
 
 def test_statistics_are_those_of_the_published_set(labels):
-    """Quantiles over 200 samples of a prototype, and ranges of the 2,000 published ones."""
+    """Quantiles over 200 samples of that implementation, and ranges over the published 2,000."""
     u = labels["u"].astype(float)
     mean, largest = (np.quantile(f(u, axis=1), [0.25, 0.5, 0.75]) for f in (np.mean, np.max))
     np.testing.assert_allclose(mean, [175.5, 185.4, 198.6], rtol=0.02)
@@ -273,37 +274,37 @@ def test_stated_errors_are_true_ones(name, samples):
     assert 1.0 < np.median(ratio) < 1.2
 
 
-def test_a_finer_mesh_by_a_key_has_the_same_points_and_smaller_errors():
+def test_refinement_keeps_the_points_and_lowers_the_error():
     recipe = load_recipe("elasticity-quick")
     coarse = recipe.problem.compute(0, range(3))
     fine = recipe.with_overrides({"refinement": 2}).problem.compute(0, range(3))
     for name in ("x", "y", "weight", "theta", "radius"):
         assert np.array_equal(coarse[name], fine[name])
     assert np.all(fine["error"] < coarse["error"] / 2)
-    off = np.linalg.norm(fine["u"] - coarse["u"], axis=1) / np.linalg.norm(fine["u"], axis=1)
-    np.testing.assert_allclose(off, coarse["error"], rtol=1e-5)
+    difference = np.linalg.norm(fine["u"] - coarse["u"], axis=1) / np.linalg.norm(fine["u"], axis=1)
+    np.testing.assert_allclose(difference, coarse["error"], rtol=1e-5)
 
 
 def test_labels_of_a_finer_mesh_have_the_symmetry_of_the_sheet():
-    """Points that lie between elements of the finer mesh prefer none of them."""
+    """Points on the edge of elements of the finer mesh take the mean over these elements."""
     problem = load_recipe("elasticity-quick").with_overrides({"refinement": 2}).problem
-    found = problem.labels(np.zeros((1, 10)))
-    x, y, u = (found[name][0].astype(float) for name in "xyu")
-    one, other = (np.lexsort((k.round(5), y.round(5))) for k in (x, 1 - x))
-    np.testing.assert_allclose(u[one], u[other], rtol=1e-5)
+    labels = problem.labels(np.zeros((1, 10)))
+    x, y, u = (labels[name][0].astype(float) for name in "xyu")
+    left, right = (np.lexsort((k.round(5), y.round(5))) for k in (x, 1 - x))
+    np.testing.assert_allclose(u[left], u[right], rtol=1e-5)
 
 
-def test_a_void_that_leaves_the_cell_is_a_named_sample():
+def test_a_void_that_leaves_the_square_is_a_named_sample():
     problem = load_recipe("elasticity-quick").with_overrides({"span": 0.5}).problem
-    with pytest.raises(SampleError, match=r"sample \d+: the void leaves the cell"):
+    with pytest.raises(SampleError, match=r"sample \d+: the void leaves the square"):
         problem.compute(0, range(40))
 
 
-def test_a_stress_that_is_too_far_off_is_a_named_sample():
-    """Where a strip is left beside the void, three rows of elements bend in it."""
+def test_a_stress_with_too_large_an_error_is_a_named_sample():
+    """Three rows of elements must resolve the bending of the thin strip beside the void."""
     problem = load_recipe("elasticity-quick").with_overrides({"least": 0.495, "span": 0.0}).problem
-    said = r"sample 2: u is off by 0\.\d+, at most 0.5 is allowed"
-    with pytest.raises(SampleError, match=said):
+    message = r"sample 2: u is off by 0\.\d+, at most 0.5 is allowed"
+    with pytest.raises(SampleError, match=message):
         problem.compute(0, range(2, 4))
 
 
@@ -343,8 +344,8 @@ CHANGES = {
 def test_the_law_notices(quick, change):
     problem, values = quick
     name, changed = CHANGES[change]
-    found = findings(problem.law(), {**values, name: changed(values[name])})
-    assert {"x" if name == "y" else name} & {one.variable for one in found}
+    report = findings(problem.law(), {**values, name: changed(values[name])})
+    assert {"x" if name == "y" else name} & {finding.variable for finding in report}
 
 
 def test_the_law_of_a_finer_solution_notices_other_ones():
@@ -362,12 +363,12 @@ def test_residual_and_iterations_are_of_the_label_and_not_of_the_finer_solution(
     )
     problem = recipe.problem
     values = problem.compute(0, range(2))
-    found = []
+    solutions = []
     for times in (refinement, 2 * refinement):
-        rings = Places(problem.rings, times).fine
+        rings = PointTransfer(problem.rings, times).fine
         body = Body.of(rings, problem.void.build().radius(values["theta"], rings.angles))
-        found.append(problem.sheet(rings).solve(body))
-    label, finer = found
+        solutions.append(problem.sheet(rings).solve(body))
+    label, finer = solutions
     np.testing.assert_allclose(values["residual"], label.residual, rtol=1e-6)
     assert np.all(abs(finer.residual - label.residual) > 1e-3 * label.residual)
     np.testing.assert_array_equal(values["iterations"], label.iterations)

@@ -1,4 +1,4 @@
-"""The minimum principle: exact solutions, what entropy solutions keep, and the ensemble."""
+"""The minimum principle: exact solutions, conservation, and the ensemble."""
 
 from functools import lru_cache
 
@@ -24,7 +24,7 @@ def sine(t, n=1024):
     return MinimumPrinciple(n, "periodic")(SINE, t)[0]
 
 
-# the table of acceptance: u0 = sin 2πx on 1024 cells of the circle
+# a table of reference values: u0 = sin 2πx on 1024 cells of the circle
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,10 @@ def test_a_sine_has_the_known_averages(t, largest, where, at_256, square, jump):
     assert (np.diff(u) < -0.2).sum() == jump
 
 
-# what entropy solutions keep
+# conservation
 
 
-def test_mass_is_kept_to_round_off_on_the_circle():
+def test_mass_is_conserved_to_round_off_on_the_circle():
     u0 = fields(16)
     u = MinimumPrinciple(1024, "periodic")(u0, [0.1, 1.0])
     mean = u0[:, :1].real
@@ -87,7 +87,7 @@ def test_the_error_of_the_recipe_is_round_off(boundary):
 
 
 @BOUNDARIES
-def test_shocks_are_in_their_places_with_few_candidates_too(boundary):
+def test_shocks_have_their_positions_with_few_candidates_too(boundary):
     u0 = fields(16)
     few, many = (MinimumPrinciple(4096, boundary, m)(u0, 0.1) for m in (264, 2**14))
     assert abs(few - many).max() < 1e-10  # round-off of V over h
@@ -102,7 +102,7 @@ def test_a_sample_that_misses_the_tolerance_is_named():
 
 
 def test_impossible_solvers_are_refused():
-    with pytest.raises(ValueError, match="the boundary is periodic or outflow, got 'wall'"):
+    with pytest.raises(ValueError, match="boundary must be periodic or outflow, got 'wall'"):
         MinimumPrinciple(8, "wall")
     with pytest.raises(ValueError, match="an even number of candidates"):
         MinimumPrinciple(8, "outflow", candidates=33)
@@ -182,7 +182,7 @@ def solved(variant):
 
 
 @pytest.mark.parametrize(
-    ("variant", "name", "changed", "said"),
+    ("variant", "name", "changed", "message"),
     [
         ("outflow", "theta", lambda v: v * 1.0001, "the distance from the averages"),
         ("outflow", "a", lambda v: 1.2 * v, "statistics of the Gaussian field"),
@@ -199,14 +199,14 @@ def solved(variant):
         ("periodic trajectory", "u", lambda v: v[:, [0, 2, 1]], "mean square over that"),
     ],
 )
-def test_the_law_sees_other_values(variant, name, changed, said):
+def test_the_law_notices_changed_values(variant, name, changed, message):
     problem, stored = solved(variant)
     values = {**stored, name: changed(stored[name])}
-    assert any(said in one.what for one in findings(problem.law(), values))
+    assert any(message in finding.what for finding in findings(problem.law(), values))
 
 
-def test_the_law_sees_a_solution_for_another_time():
+def test_the_law_notices_another_time():
     problem, stored = solved("outflow")
-    other = problem.model_copy(update={"times": (0.101,)})
-    found = findings(other.law(), stored)
-    assert any("its integral from the minimum" in one.what for one in found)
+    later = problem.model_copy(update={"times": (0.101,)})
+    report = findings(later.law(), stored)
+    assert any("its integral from the minimum" in finding.what for finding in report)

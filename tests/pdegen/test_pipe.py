@@ -1,4 +1,4 @@
-"""Flow through bent pipes: exact solutions, orders, the acceptance figures, labels, the law."""
+"""Flow through bent pipes: exact solutions, orders, reference figures, labels, the law."""
 
 from functools import cache
 
@@ -10,7 +10,7 @@ from pdegen.equations.base import SampleError
 from pdegen.equations.pipe.centre_line import CentreLine
 from pdegen.equations.pipe.flow import PipeFlow
 from pdegen.equations.pipe.problem import relative_errors
-from pdegen.equations.pipe.solver import RATE, Pipe
+from pdegen.equations.pipe.solver import FLOW_RATE, Pipe
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from tests.pdegen import small
@@ -44,7 +44,7 @@ def test_a_straight_pipe_has_the_flow_of_poiseuille(columns, rows, nu):
     pipe = Pipe(columns, rows, LENGTH, nu)
     centre = np.full((1, 2 * columns + 1), 0.3)
     still = pipe.straight(centre)
-    still.velocity[:, :, 1:] = 0  # known at the inlet alone
+    still.velocity[:, :, 1:] = 0  # given at the inlet alone
     still.pressure[:] = 0
     flow, residual, _ = pipe.solve(centre, still)
     assert residual[0] < 1e-11
@@ -86,11 +86,11 @@ def behind_a_grid(n, bend):
     shapes = np.stack([(1 - t) * (1 - 2 * t), 4 * t * (1 - t), t * (2 * t - 1)])
     for e in range(n):
         _, _, p1, u1, v1 = exact(1.0, -0.5 + (e + t) / n)
-        here = slice(2 * e, 2 * e + 3)
-        force[0, 0, -1, here] += shapes @ (weights / (2 * n) * (nu * u1 - p1))
-        force[0, 1, -1, here] += shapes @ (weights / (2 * n) * (nu * v1))
+        nodes = slice(2 * e, 2 * e + 3)
+        force[0, 0, -1, nodes] += shapes @ (weights / (2 * n) * (nu * u1 - p1))
+        force[0, 1, -1, nodes] += shapes @ (weights / (2 * n) * (nu * v1))
     flow = pipe.solve(centre, start, force).flow
-    off, pressure_off, m = 0.0, 0.0, 2 * n - 1
+    error, pressure_error, m = 0.0, 0.0, 2 * n - 1
     for i, s in enumerate(t):  # parabolas at Gauss points of each element, s along and t across
         for j, r in enumerate(t):
             along, across = shapes[:, i], shapes[:, j]
@@ -101,26 +101,26 @@ def behind_a_grid(n, bend):
             )
             middle = sum(along[a] * centre[0, a : a + m : 2] for a in range(3))
             k = np.arange(n)
-            place = (k + s)[:, None] / n, middle[:, None] - 0.5 + (k + r)[None] / n
-            u, v, p, *_ = exact(*place)
+            points = (k + s)[:, None] / n, middle[:, None] - 0.5 + (k + r)[None] / n
+            u, v, p, *_ = exact(*points)
             q = flow.pressure[0]
-            found = ((1 - s) * ((1 - r) * q[:-1, :-1] + r * q[:-1, 1:])
+            pressure = ((1 - s) * ((1 - r) * q[:-1, :-1] + r * q[:-1, 1:])
                      + s * ((1 - r) * q[1:, :-1] + r * q[1:, 1:]))  # fmt: skip
             weight = weights[i] * weights[j] / (4 * n**2)
-            off += weight * ((value[0] - u) ** 2 + (value[1] - v) ** 2).sum()
-            pressure_off += weight * ((found - p) ** 2).sum()
-    return np.sqrt([off, pressure_off])
+            error += weight * ((value[0] - u) ** 2 + (value[1] - v) ** 2).sum()
+            pressure_error += weight * ((pressure - p) ** 2).sum()
+    return np.sqrt([error, pressure_error])
 
 
 @pytest.mark.parametrize("bend", [0.0, 0.2])
 def test_the_orders_are_three_and_two(bend):
-    """Of velocity and pressure, for the flow of Kovasznay between straight and bent walls."""
+    """Orders of velocity and pressure, for Kovasznay's flow between straight and bent walls."""
     found = np.array([behind_a_grid(n, bend) for n in (8, 16, 32)])
     orders = np.log2(found[:-1] / found[1:])
     np.testing.assert_allclose(orders[-1], [3, 2], atol=0.1)
 
 
-# figures of an independent prototype with three Gauss points, to all of its digits
+# figures of an independent implementation with three Gauss points, to all of its digits
 
 FIGURES = {  # u at x = 5 and 10 in the middle; largest u; smallest and largest v
     ("A", 16): (0.2446952, 0.2523382, 0.276909, -0.16029, 0.16480),
@@ -143,13 +143,13 @@ def figures(flow):
 
 
 @pytest.mark.parametrize(("case", "n"), FIGURES)
-def test_acceptance_figures(case, n):
+def test_figures_are_those_of_the_independent_implementation(case, n):
     pipe, centre, (flow, residual, iterations) = solved(case, n, gauss=3)
     assert np.all(abs(figures(flow) - FIGURES[case, n]) <= 0.51 * DIGITS)
-    rates = pipe.rates(flow)[0]
+    rates = pipe.flow_rates(flow)[0]
     assert np.ptp(rates) == pytest.approx(SPREADS[case, n], rel=0.04)
     columns = (rates[:-1:2] + 4 * rates[1::2] + rates[2::2]) / 6
-    np.testing.assert_allclose(columns, RATE, rtol=0, atol=1e-14)  # of a column of elements: exact
+    np.testing.assert_allclose(columns, FLOW_RATE, rtol=0, atol=1e-14)  # exact over a column
     assert abs(pipe.divergence(flow.velocity, centre)).max() < 1e-13
     assert residual[0] < 1e-11
     assert iterations[0] <= 6
@@ -160,18 +160,18 @@ def test_exact_integrals_change_less_than_the_mesh():
         assert abs(figures(solved(case, n)[2].flow)[:2] - FIGURES[case, n][:2]).max() < limit
 
 
-def test_many_pipes_at_once_are_as_one_by_one_on_a_device_too():
-    """Some need more steps than others, which rest meanwhile."""
+def test_a_pipe_does_not_depend_on_its_batch_or_device():
+    """Some samples need more steps than others."""
     centre = np.concatenate([line(case)(33) for case in "ABC"])
     pipe = Pipe(16, 16, LENGTH, NU)
     together, device = pipe.solve(centre), pipe.solve(torch.tensor(centre))
     assert len(set(together.iterations.tolist())) > 1
     for row, case in enumerate("ABC"):
         alone = solved(case, 16)[2]
-        for one in (together, device):
-            assert one.iterations[row] == alone.iterations[0]
-            for found, expected in zip(one.flow, alone.flow, strict=True):
-                np.testing.assert_allclose(found[row], expected[0], rtol=0, atol=1e-12)
+        for batch in (together, device):
+            assert batch.iterations[row] == alone.iterations[0]
+            for values, expected in zip(batch.flow, alone.flow, strict=True):
+                np.testing.assert_allclose(values[row], expected[0], rtol=0, atol=1e-12)
 
 
 def test_a_finer_mesh_has_the_same_parabolas():
@@ -232,45 +232,45 @@ def test_labels_lie_on_their_pipes(quick):
 
 
 def test_stated_errors_are_relative_over_the_area(quick):
-    """Beside one step of Newton's method on a mesh twice as long, by the trapezoidal rule; that of
-    p without the corners of the inlet."""
+    """By the trapezoidal rule, against one step of Newton's method on a mesh with twice as many
+    columns; that of p leaves out the corners of the inlet."""
     problem, labels = quick
     line = problem.centre.build(labels["knots"][7:8])
     flow = Pipe(16, 16, LENGTH, NU).solve(line(33)).flow
     np.testing.assert_allclose(labels["u"][7], flow.velocity[0, 0], atol=1e-7)
     np.testing.assert_allclose(labels["p"][7, ::2, ::2], flow.pressure[0], atol=1e-7)
-    other = Pipe(32, 16, LENGTH, NU).improved(line(65), flow.refined((1,)))
+    reference = Pipe(32, 16, LENGTH, NU).improved(line(65), flow.refined((1,)))
     for k, name in enumerate(("error", "error_v", "error_p")):
-        found, expected = ([*one.velocity[0], one.at_nodes[0]][k] for one in (flow, other))
-        off, whole = (found - expected[::2]) ** 2, expected[::2] ** 2
-        sides = [np.trapezoid(np.trapezoid(one)) for one in (off, whole)]
+        values, expected = ([*part.velocity[0], part.at_nodes[0]][k] for part in (flow, reference))
+        squares, whole = (values - expected[::2]) ** 2, expected[::2] ** 2
+        sides = [np.trapezoid(np.trapezoid(part)) for part in (squares, whole)]
         if name == "error_p":
-            corners = [(one[0, 0] + one[0, -1]) / 4 for one in (off, whole)]
+            corners = [(part[0, 0] + part[0, -1]) / 4 for part in (squares, whole)]
             sides = np.subtract(sides, corners)
         assert labels[name][7] == pytest.approx(np.sqrt(sides[0] / sides[1]), rel=1e-6)
 
 
 def test_the_pressure_has_no_limit_at_the_corners_of_the_inlet_and_its_error_has_one():
-    """A slow flow into a short pipe with a slope, where the corners weigh most."""
+    """A slow flow into a short sloping pipe, where the corners weigh most."""
     line = CentreLine(np.array([[0, 0.1, 0, 0.1, 0]]), np.array([[0.5, 0.2, -0.1, 0.1, 0]]))
 
     def at_points(columns, rows):
         flow = Pipe(columns, rows, 3.0, 1.0).solve(line(2 * columns + 1)).flow
         values = [flow.velocity[:, 0], flow.velocity[:, 1], flow.at_nodes]
-        return [one[:, :: columns // 8, :: rows // 8] for one in values]
+        return [field[:, :: columns // 8, :: rows // 8] for field in values]
 
-    own, middle, true = at_points(8, 8), at_points(16, 16), at_points(32, 32)
-    corner = [values[2][0, 0, 0] for values in (own, middle, true)]
+    coarse, fine, finest = at_points(8, 8), at_points(16, 16), at_points(32, 32)
+    corner = [values[2][0, 0, 0] for values in (coarse, fine, finest)]
     assert corner[2] - corner[1] > 0.8 * (corner[1] - corner[0]) > 0.1 * corner[0]
-    other = at_points(16, 8)
-    stated = relative_errors(own, other)[2][0]
-    own[2][:, 0, [0, -1]], other[2][:, 0, [0, -1]] = -7.0, 9.0  # they do not count
-    assert relative_errors(own, other)[2][0] == stated
-    assert stated / relative_errors(own, true)[2][0] == pytest.approx(1, abs=0.3)
+    long = at_points(16, 8)
+    stated = relative_errors(coarse, long)[2][0]
+    coarse[2][:, 0, [0, -1]], long[2][:, 0, [0, -1]] = -7.0, 9.0  # corners do not count
+    assert relative_errors(coarse, long)[2][0] == stated
+    assert stated / relative_errors(coarse, finest)[2][0] == pytest.approx(1, abs=0.3)
 
 
 def test_a_straight_pipe_has_no_error():
-    """Of no vertical velocity either, whose relative error would be that of rounding."""
+    """Not even of the vertical velocity, which is 0 up to rounding."""
     recipe = load_recipe("pipe-quick").with_overrides({"problem.resolution": 33})
     straight = recipe.with_overrides({"heights": [0.0, 0.0], "slopes": [0.0, 0.0]}).problem
     labels = straight.compute(0, range(1))
@@ -280,7 +280,7 @@ def test_a_straight_pipe_has_no_error():
 
 @pytest.mark.parametrize("device", [None, "cpu"])
 @pytest.mark.parametrize(
-    ("overrides", "samples", "said"),
+    ("overrides", "samples", "message"),
     [
         ({"heights": [-300.0, 300.0]}, range(3, 5), "sample 3: .*the pipe bends too far"),
         ({"heights": [-8.0, 8.0]}, range(3, 8), "sample 5: u is off by"),
@@ -289,29 +289,29 @@ def test_a_straight_pipe_has_no_error():
          r"sample 0: u is off by 1\.\d, at most 0.5 is allowed"),
     ],
 )  # fmt: skip
-def test_a_sample_that_cannot_be_solved_is_named(overrides, samples, said, device, monkeypatch):
+def test_a_sample_that_cannot_be_solved_is_named(overrides, samples, message, device, monkeypatch):
     monkeypatch.setattr("pdegen.equations.base.samples_at_once", lambda values: 2)
     recipe = load_recipe("pipe-quick").with_overrides({"problem.resolution": 33})
-    with pytest.raises(SampleError, match=said):
+    with pytest.raises(SampleError, match=message):
         recipe.with_overrides(overrides).problem.compute(0, samples, device)
 
 
 def test_stated_errors_are_true_ones():
-    """Beside solutions twice as fine along the pipe and across."""
+    """Against solutions twice as fine along the pipe and across."""
     ratio = np.concatenate([stated / true for stated, true in errors(33, [*range(6)], steps=3)])
     np.testing.assert_array_less(abs(np.log(ratio)), np.log(1.5))
 
 
-def test_a_finer_solution_by_a_key_has_the_same_points_and_smaller_errors(quick):
+def test_refinement_keeps_the_points_and_lowers_the_errors(quick):
     problem, labels = quick
     fine = problem.model_copy(update={"refinement": 2}).compute(0, range(3))
     for name in ("x", "y", "knots"):
         assert np.array_equal(fine[name], labels[name][:3])
     for name, error in (("u", "error"), ("v", "error_v"), ("p", "error_p")):
         assert np.all(fine[error] < labels[error][:3] / 2)
-        off = np.linalg.norm((fine[name] - labels[name][:3]).reshape(3, -1), axis=1)
-        off /= np.linalg.norm(fine[name].reshape(3, -1), axis=1)
-        np.testing.assert_allclose(off, labels[error][:3], rtol=0.4)
+        difference = np.linalg.norm((fine[name] - labels[name][:3]).reshape(3, -1), axis=1)
+        difference /= np.linalg.norm(fine[name].reshape(3, -1), axis=1)
+        np.testing.assert_allclose(difference, labels[error][:3], rtol=0.4)
 
 
 # the law
@@ -356,9 +356,9 @@ CHANGES = {
 def test_the_law_notices(quick, change):
     problem, values = quick
     name, changed = CHANGES[change]
-    found = findings(problem.law(), {**values, name: changed(values[name])})
+    report = findings(problem.law(), {**values, name: changed(values[name])})
     also = {"knots": {"y"}, "v": {"u", "p"}, "u": {"p"}}.get(name, set())
-    assert {one.variable for one in found} & {name, *also}
+    assert {finding.variable for finding in report} & {name, *also}
 
 
 def test_the_law_of_a_finer_solution_notices_other_ones(quick):

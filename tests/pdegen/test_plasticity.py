@@ -1,4 +1,4 @@
-"""Forging of a block: the flat die, the yield surface, energy, contact, and what a store claims."""
+"""Forging of a block: the flat die, the yield surface, energy, contact, and the law of stores."""
 
 from functools import lru_cache
 
@@ -26,10 +26,10 @@ def heights(seed):
 
 
 def die(heights):
-    """Whose lowest point touches the block."""
+    """The polynomials of a die whose lowest point touches the block."""
     spline = Spline(50.0, 9)
     pieces = spline.pieces(heights)
-    pieces[..., 0] -= spline.lowest(pieces)
+    pieces[..., 0] -= spline.minimum(pieces)
     return pieces[0]
 
 
@@ -88,8 +88,8 @@ def test_the_block_is_between_the_floor_and_the_die(seed):
 
 
 def test_the_law_of_contact_is_that_of_edges_which_may_lose_the_die_for_some_frames():
-    """Nodes alone would slide off the tip of this die, which would sink in between them; a block
-    that slides on loses it, as sample 20 of plasticity-quick."""
+    """If contact were at nodes alone, the tip of this die would sink in between them. A block that
+    slides on loses the die, as in sample 20 of plasticity-quick."""
     problem = small_problem(resolution=41)
     bounds = law._Physics(problem.forging, problem.die.build(50.0), lambda _: pieces, True)
     frames, pieces = forged(1), random_die(1)[None]
@@ -97,24 +97,24 @@ def test_the_law_of_contact_is_that_of_edges_which_may_lose_the_die_for_some_fra
     for quantity in (bounds.depth, bounds.gap):
         observed, limit = quantity(values)
         assert observed <= limit
-    for lost, allowed in ((range(13, 16), True), (range(5, 20), False)):
+    for frames_off, allowed in ((range(13, 16), True), (range(5, 20), False)):
         u = frames.u[None].copy()
-        u[:, lost, 1] -= 0.4
-        far, limit = bounds.gap({"u": u, "z": np.zeros((1, 9))})
-        assert (far[0] <= limit) == allowed
+        u[:, frames_off, 1] -= 0.4
+        fraction, limit = bounds.gap({"u": u, "z": np.zeros((1, 9))})
+        assert (fraction[0] <= limit) == allowed
 
 
 def test_a_mirrored_die_gives_the_mirrored_block():
-    one, other = SMALL(random_die(5)).u, SMALL(die(heights(5)[:, ::-1])).u
-    mirrored = other[:, :, ::-1] * np.array([-1, 1])[:, None, None]
-    np.testing.assert_allclose(one, mirrored, atol=1e-6)
+    u, mirrored_u = SMALL(random_die(5)).u, SMALL(die(heights(5)[:, ::-1])).u
+    mirrored = mirrored_u[:, :, ::-1] * np.array([-1, 1])[:, None, None]
+    np.testing.assert_allclose(u, mirrored, atol=1e-6)
 
 
 def test_smaller_steps_change_little():
-    one, other = SMALL(random_die()), Forging(SMALL.block, share=0.3)(random_die())
-    assert other.steps > 2 * one.steps
-    # the die comes less far in where steps are small: its stiffness is that of a step
-    assert SMALL.difference(centred(one), centred(other)) < 0.015
+    frames, fine = SMALL(random_die()), Forging(SMALL.block, share=0.3)(random_die())
+    assert fine.steps > 2 * frames.steps
+    # with smaller steps the contact is stiffer, as its stiffness is relative to step⁻²
+    assert SMALL.difference(centred(frames), centred(fine)) < 0.015
 
 
 def test_the_drift_is_that_of_the_bottom():
@@ -125,8 +125,8 @@ def test_the_drift_is_that_of_the_bottom():
     assert np.array_equal(rest[:, 1], frames.u[:, 1])
 
 
-def test_two_grids_tell_the_error():
-    """Of the displacement without its drift, beside a solution of a block four times as fine."""
+def test_two_grids_estimate_the_error():
+    """Error of the displacement without drift, against a block with elements a quarter as large."""
     forging = Forging(Billet(across=20, up=6))
     frames, coarse = forging(random_die()), forging.coarser()(random_die())
     with_drift, error = forging.estimates(frames, coarse)
@@ -139,16 +139,18 @@ def test_two_grids_tell_the_error():
 
 
 def test_stresses_return_to_the_yield_surface_along_the_deviator():
-    """Both the flow of the plastic strain and its size are those of the definition."""
+    """Direction and size of the plastic strain are those of the definition."""
     rng = np.random.default_rng(0)
     trials = rng.normal(size=(200, 3)) * 150
     stresses, flows = trials.T.copy(), np.empty(200)
-    kernels.returned(*stresses, STEEL, flows)
+    kernels.return_to_yield_surface(*stresses, STEEL, flows)
     for trial, stress, flow in zip(trials, stresses.T, flows, strict=True):
         xx, yy, xy = stress
         equivalent = np.sqrt(xx**2 - xx * yy + yy**2 + 3 * xy**2)
-        before = np.sqrt(trial[0] ** 2 - trial[0] * trial[1] + trial[1] ** 2 + 3 * trial[2] ** 2)
-        if before <= 70:
+        trial_equivalent = np.sqrt(
+            trial[0] ** 2 - trial[0] * trial[1] + trial[1] ** 2 + 3 * trial[2] ** 2
+        )
+        if trial_equivalent <= 70:
             assert flow == 0
             np.testing.assert_allclose(stress, trial, rtol=1e-15)
             continue
@@ -166,8 +168,10 @@ def step(x, velocity, dt, material=STEEL, stress=(0.0, 0.0, 0.0)):
     cells = x.shape[1] - 1, x.shape[2] - 1
     state = np.zeros((5, *cells))
     state[:4] = np.array([*stress, 1.0])[:, None, None]
-    energy, force, room = np.zeros(4), np.empty_like(x), np.empty((6, *cells))
-    kernels.element_forces(np.concatenate([x, velocity]), dt, state, material, room, force, energy)
+    energy, force, scratch = np.zeros(4), np.empty_like(x), np.empty((6, *cells))
+    kernels.element_forces(
+        np.concatenate([x, velocity]), dt, state, material, scratch, force, energy
+    )
     return state[:3], force, energy
 
 
@@ -199,7 +203,7 @@ def test_a_turning_block_turns_its_stress_and_keeps_its_forces_balanced():
     assert abs(force.sum(axis=(1, 2))).max() < 1e-9
 
 
-def test_an_hourglass_mode_is_resisted_and_pays_for_it():
+def test_an_hourglass_mode_is_damped_and_dissipates_energy():
     u = np.array([[1.0, -1.0], [-1.0, 1.0]])
     stress, force, energy = step(ONE, np.stack([u, 0 * u]), 1e-5)
     assert not stress.any()
@@ -210,7 +214,7 @@ def test_an_hourglass_mode_is_resisted_and_pays_for_it():
 @pytest.mark.parametrize("poisson", [0.0, 0.3, 0.45])
 @pytest.mark.parametrize("motion", [(3.0, -1.0), (-1.0, 2.0)])
 def test_waves_are_damped_by_the_rate_of_the_volume(poisson, motion):
-    """The pressure is q ρ c l times the rate: in plane stress (1 - 2ν)/(1 - ν) of that in plane."""
+    """The pressure is q ρ c l times the volume rate: (1 - 2ν)/(1 - ν) of the rate of the area."""
     dt, forces, energies = 1e-6, [], []
     for viscosity in (0.0, 0.06):
         material = STEEL.copy()
@@ -226,17 +230,17 @@ def test_waves_are_damped_by_the_rate_of_the_volume(poisson, motion):
 
 
 def quadrilaterals(count):
-    """Random ones of positive area, many of them flat or concave: x and y by corners [i, j]."""
-    rng, found = np.random.default_rng(3), []
-    while len(found) < count:
+    """Random quadrilaterals of positive area, many flat or concave: x and y by corners [i, j]."""
+    rng, accepted = np.random.default_rng(3), []
+    while len(accepted) < count:
         x = ONE + rng.uniform(-0.7, 0.7, (2, 2, 2))
         if kernels.smallest_width(*x) > 0.01:
-            found.append(x)
-    return found
+            accepted.append(x)
+    return accepted
 
 
 def test_steps_are_stable_for_elements_of_any_shape():
-    """Two over the highest frequency is the step that is stable; mass is lumped to the corners."""
+    """The stable step is 2/ω with ω the highest frequency; mass is lumped to the corners."""
     elastic = 2e5 / 0.91 * np.array([[1, 0.3, 0], [0.3, 1, 0], [0, 0, 0.35]])
     ratios = []
     for x in quadrilaterals(200):
@@ -255,7 +259,7 @@ def test_steps_are_stable_for_elements_of_any_shape():
 
 
 def test_hourglass_modes_are_damped_alike_in_elements_of_any_shape():
-    """So that no step is too large for a concave one."""
+    """So a concave element does not make a step unstable."""
     for x in quadrilaterals(50):
         damping = np.empty((8, 8))
         for k in range(8):
@@ -268,24 +272,24 @@ def test_hourglass_modes_are_damped_alike_in_elements_of_any_shape():
         np.testing.assert_allclose(np.linalg.eigvalsh(damping)[-2:], expected, rtol=1e-3)
 
 
-def test_a_die_is_a_natural_spline_that_goes_on_straight():
+def test_a_die_is_a_natural_spline_that_continues_straight():
     rng = np.random.default_rng(0)
     spline, knots = Spline(50.0, 9), rng.uniform(0, 9, (3, 9))
     pieces, x = spline.pieces(knots), np.linspace(-25, 25, 2001)
     expected = CubicSpline(np.linspace(-25, 25, 9), knots, axis=1, bc_type="natural")
     np.testing.assert_allclose(spline.values(pieces, x), expected(x), atol=1e-12)
-    np.testing.assert_allclose(spline.lowest(pieces), expected(x).min(axis=1), atol=1e-4)
-    assert np.all(spline.lowest(pieces) <= expected(x).min(axis=1) + 1e-12)
+    np.testing.assert_allclose(spline.minimum(pieces), expected(x).min(axis=1), atol=1e-4)
+    assert np.all(spline.minimum(pieces) <= expected(x).min(axis=1) + 1e-12)
     beyond = np.array([-30.0, 28.0])
     slopes = expected(np.array([-25.0, 25.0]), 1)
     straight = expected(np.array([-25.0, 25.0])) + slopes * np.array([-5, 3])
     np.testing.assert_allclose(spline.values(pieces, beyond), straight, atol=1e-11)
-    for place in (-26.0, -25.0, -3.3, 0.0, 12.5, 25.0, 31.0):
-        value, _ = kernels.surface(pieces[0], 25.0, place)
-        assert value == pytest.approx(spline.values(pieces[:1], np.array([place]))[0, 0], abs=1e-12)
+    for point in (-26.0, -25.0, -3.3, 0.0, 12.5, 25.0, 31.0):
+        value, _ = kernels.die_surface(pieces[0], 25.0, point)
+        assert value == pytest.approx(spline.values(pieces[:1], np.array([point]))[0, 0], abs=1e-12)
 
 
-# what cannot be
+# failures
 
 
 def test_a_die_that_misses_the_block_is_refused():
@@ -294,7 +298,7 @@ def test_a_die_that_misses_the_block_is_refused():
         SMALL(high)
 
 
-def test_a_die_that_ruins_the_block_is_a_failure_with_a_reason():
+def test_a_die_that_crushes_the_block_is_a_failure_with_a_reason():
     with pytest.raises(SolveError, match=r"is crushed by the die at .* ms: use a flatter"):
         Forging(Billet(across=10, up=4), speed=3.0607, frames=50)(FLAT)
     x, y = Billet(across=2, up=2, length=2, height=2).nodes
@@ -316,7 +320,7 @@ def values_of(**overrides):
     return small_problem(**overrides).compute(0, range(6))
 
 
-def test_a_sample_is_made_again_from_its_numbers():
+def test_a_sample_is_recomputed_from_its_numbers():
     problem, values = small_problem(), values_of()
     pieces = SplineDie(law="natural-spline").pieces(values["z"][2:3], 50.0)
     frames = problem.forging(pieces[0])
@@ -325,7 +329,7 @@ def test_a_sample_is_made_again_from_its_numbers():
     assert (frames.steps, frames.imbalance) == (values["iterations"][2], values["residual"][2])
 
 
-def test_labels_without_drift_are_those_with_it_moved():
+def test_labels_without_drift_are_shifted_labels_with_drift():
     kept, removed = values_of(), values_of(drift="removed")
     moved = kept["u"].astype(float)
     moved[:, :, 0] -= kept["drift"][..., None, None]
@@ -345,7 +349,7 @@ def test_a_label_that_is_off_by_more_than_twice_itself_is_a_named_sample():
 
 
 WAVE = np.sin(np.pi * np.arange(21) / 20)[:, None] * np.sin(np.pi * np.arange(7) / 6)
-FAULTS = [  # a variable, a part of its values, and what is there instead
+FAULTS = [  # a variable, a part of its values, and what replaces it
     ("u", np.s_[3, 1:, 1], lambda u: u + 0.3 * WAVE),
     ("u", np.s_[3], lambda u: 1.03 * u),
     ("u", np.s_[[1, 4]], lambda u: u[::-1]),
@@ -374,7 +378,7 @@ FAULTS = [  # a variable, a part of its values, and what is there instead
 
 @pytest.mark.parametrize("drift", ["kept", "removed"])
 @pytest.mark.parametrize(("name", "part", "change"), FAULTS)
-def test_stores_that_were_changed_are_found(drift, name, part, change):
+def test_changed_stores_are_noticed(drift, name, part, change):
     changed = values_of(drift=drift)[name].copy()
     changed[part] = change(changed[part])
     law = small_problem(drift=drift).law()

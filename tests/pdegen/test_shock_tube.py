@@ -42,8 +42,8 @@ def recipe():
 def test_states_between_the_waves_are_those_of_the_table(z, expected):
     left, right, _ = recipe().problem.initial.build(np.array([z]))
     star = GAS.star(left, right)
-    found = [star.p, star.u, star.rho_left, star.rho_right, *star.left, star.right[0]]
-    for value, digits in zip(found, expected.split(), strict=True):
+    values = [star.p, star.u, star.rho_left, star.rho_right, *star.left, star.right[0]]
+    for value, digits in zip(values, expected.split(), strict=True):
         after_point = len(digits.split(".")[1])
         assert value[0] == pytest.approx(float(digits), abs=0.51 * 10**-after_point)
     assert star.residual[0] < 1e-15
@@ -67,12 +67,12 @@ def test_toros_problems_have_the_printed_star_states(pair, p, u):
 
 @pytest.mark.parametrize("gamma", [1.0001, 1.1, 1.4, 5 / 3, 3.0, 20.0])
 def test_the_waves_obey_their_relations_for_any_gas(gamma):
-    """Rankine and Hugoniot at shocks and contacts; the invariants of rarefactions."""
+    """The Rankine-Hugoniot conditions at shocks and contacts; the invariants of rarefactions."""
     rng, gas = np.random.default_rng(0), Gas(gamma)
     rho, u, p = (scale(rng.normal(size=(2, 500))) for scale in (np.exp, np.array, np.exp))
     left, right = (State(rho[k], u[k], p[k]) for k in (0, 1))
-    apart = ~gas.vacuum(left, right)
-    left, right = left[apart], right[apart]
+    joined = ~gas.vacuum(left, right)
+    left, right = left[joined], right[joined]
     star = gas.star(left, right)
     assert star.residual.max() < 1e-12
     for state, rho_star, (head, tail), side in (
@@ -95,15 +95,15 @@ def test_the_waves_obey_their_relations_for_any_gas(gamma):
 
 
 def test_the_residual_is_relative():
-    """The same in other units of velocity; by powers of two, so that rounding is the same."""
+    """It does not change with the unit of velocity; powers of two keep the rounding."""
     rng, unit = np.random.default_rng(3), 2.0**12
     rho, u, p = (scale(rng.normal(size=(2, 200))) for scale in (np.exp, np.array, np.exp))
-    own, other = (
+    star, scaled = (
         GAS.star(*(State(rho[k], v * u[k] / 4, v * v * p[k]) for k in (0, 1))) for v in (1, unit)
     )
-    assert np.count_nonzero(own.residual) > 100
+    assert np.count_nonzero(star.residual) > 100
     for name, size in {"residual": 1, "iterations": 1, "u": unit, "p": unit**2}.items():
-        np.testing.assert_array_equal(getattr(other, name), size * getattr(own, name))
+        np.testing.assert_array_equal(getattr(scaled, name), size * getattr(star, name))
 
 
 def test_newtons_method_needs_few_steps_whatever_the_states():
@@ -111,22 +111,22 @@ def test_newtons_method_needs_few_steps_whatever_the_states():
     wide = [np.exp(5 * rng.normal(size=2000)) for _ in range(4)]
     left, right = State(wide[0], 3 * rng.normal(size=2000), wide[1]), State(wide[2], 0, wide[3])
     right = State(right.rho, np.zeros(2000), right.p)
-    there = ~GAS.vacuum(left, right)
-    star = GAS.star(left[there], right[there])
+    joined = ~GAS.vacuum(left, right)
+    star = GAS.star(left[joined], right[joined])
     assert star.iterations.max() <= 12
     assert np.median(star.iterations) <= 5
 
 
 def test_a_vacuum_is_refused_by_sample():
-    with pytest.raises(SolveError, match="sample 1 of the batch: the gases part, and a vacuum"):
+    with pytest.raises(SolveError, match="sample 1 of the batch: the gases move apart, and a"):
         GAS.star(*sides(SOD, [(1.0, -6.0, 0.4), (1.0, 6.0, 0.4)]))
     c = np.sqrt(1.4)
     limit = 2 * 2 * c / 0.4
     parting = (State(*np.array([[1.0], [-limit / 2 * (1 + e)], [1.0]])) for e in (-1e-9, 1e-9))
-    still, empty = (
+    joined, empty = (
         bool(GAS.vacuum(state, State(state.rho, -state.u, state.p))[0]) for state in parting
     )
-    assert (still, empty) == (False, True)
+    assert (joined, empty) == (False, True)
 
 
 def test_a_gas_is_refused_unless_gamma_exceeds_one():
@@ -155,7 +155,7 @@ def inside(jump, star, t=1.5):
     return (jump.x0 + t * star.left[0] > -5) & (jump.x0 + t * star.right[0] < 5)
 
 
-def test_contents_change_by_what_flows_through_the_ends():
+def test_contents_change_by_the_flow_through_the_ends():
     jump, star, u = solved()
     content = u.mean(axis=3) * 10
     through = 1.5 * (GAS.flux(jump.left) - GAS.flux(jump.right)).T
@@ -174,11 +174,11 @@ def test_averages_over_coarser_cells_are_averages_of_averages():
     np.testing.assert_allclose(coarse, u[rows].reshape(50, 2, 3, 16, 16).mean(axis=4), atol=1e-12)
 
 
-# the ensemble: statistics of the specification, of 2,000 samples there and of others here
+# statistics of the specification, over 2,000 samples there and others here
 
 
 def test_the_ensemble_is_that_of_the_specification():
-    """Within three deviations of the mean of 2,000 samples."""
+    """Means lie within three standard deviations of the mean of 2,000 samples."""
     jump, star, both = solved()
     u = both[:, 1]
     table = [("rho", 0.635, 0.336), ("m", 0.542, 0.507), ("E", 4.32, 2.35)]
@@ -210,7 +210,7 @@ def scaled(channel, factor):
 
 
 @pytest.mark.parametrize(
-    ("name", "changed", "said"),
+    ("name", "changed", "message"),
     [
         ("z", lambda z: z / 2, "statistics of the uniform numbers"),
         ("z", lambda z: z[[0, *range(149)]], "is the same as sample 0"),
@@ -218,26 +218,30 @@ def scaled(channel, factor):
         ("a", lambda a: np.roll(a, 1, axis=2), "the distance from the jump of z"),
         ("residual", lambda r: r + 1e-9, "the residual is"),
         ("u", lambda u: u + 1e-4 * (abs(np.arange(256) - 128) < 9), "the change of contents"),
-        ("u", scaled(1, 1.001), "the violation of Rankine and Hugoniot"),
+        ("u", scaled(1, 1.001), "the violation of Rankine-Hugoniot"),
         ("u", scaled(0, -1), "cells without density or pressure"),
         ("u", lambda u: u - 0.1 * np.array([0, 0, 1], "f")[:, None], "the lack of entropy"),
-        ("u", lambda u: np.roll(u, 2, axis=2), "cells between the right shock and its place"),
+        ("u", lambda u: np.roll(u, 2, axis=2), "cells between the right shock and its position"),
         ("u", lambda u: np.concatenate([u[..., :4], u[..., 8:], u[..., -4:]], axis=2),
          "the change of contents"),
     ],
 )  # fmt: skip
-def test_the_law_sees_other_values(name, changed, said):
+def test_the_law_notices_changed_values(name, changed, message):
     stored = samples("shock-tube-quick")
     values = {**stored, name: changed(stored[name])}
-    assert any(said in one.what for one in findings(problem("shock-tube-quick").law(), values))
+    assert any(
+        message in finding.what for finding in findings(problem("shock-tube-quick").law(), values)
+    )
 
 
-def test_the_law_sees_a_solution_for_another_gas_or_another_left_state():
+def test_the_law_notices_another_gas_or_another_left_state():
     tube = problem("shock-tube-quick")
-    for changed, said in (
+    for changed, message in (
         ({"gamma": 1.41}, "the distance from the jump of z"),
         ({"initial": tube.initial.model_copy(update={"p_left": (0.901, 4.101)})},
-         "the distance in velocity from the wave on the left"),
+         "the distance in velocity from the left wave"),
     ):  # fmt: skip
         law = tube.model_copy(update=changed).law()
-        assert any(said in one.what for one in findings(law, samples("shock-tube-quick")))
+        assert any(
+            message in finding.what for finding in findings(law, samples("shock-tube-quick"))
+        )

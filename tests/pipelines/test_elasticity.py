@@ -78,7 +78,7 @@ def test_failed_voids_are_named_and_left_out(tmp_path, capsys, monkeypatch):
                "--set", "span=0.35", "--workers", "1"]  # fmt: skip
     refused = call(capsys, monkeypatch, *options, "--out", tmp_path / "no.zarr")
     assert refused.status == 1
-    assert "the void leaves the cell" in refused.err[-1]
+    assert "the void leaves the square" in refused.err[-1]
     out = tmp_path / "some.zarr"
     quietly(*options, "--out", out, "--skip-failed")
     assert 0 < len(open_sealed(str(out)).skipped) < 16

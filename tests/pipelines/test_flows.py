@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from operators.data import read_pairs
 from pdegen.equations.airfoil.grid import c_grid
-from pdegen.equations.airfoil.problem import Sections
+from pdegen.equations.airfoil.problem import AirfoilFlow
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import open_sealed
@@ -47,7 +47,7 @@ def made_up(self, seed, samples, device=None):
 def airfoils(tmp_path_factory):
     recipe = load_recipe("airfoil-quick").with_overrides({**FEW, "mach": 0.6})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Sections, "solve", made_up)
+        patch.setattr(AirfoilFlow, "solve", made_up)
         return generate(recipe, str(tmp_path_factory.mktemp("ours") / "a.zarr"), workers=1).url
 
 

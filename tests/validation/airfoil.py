@@ -1,10 +1,10 @@
-"""Figures of flows around sections that take minutes: `python -m tests.validation.airfoil WHAT`.
+"""Figures of flows around airfoils that take minutes: `python -m tests.validation.airfoil WHAT`.
 
 limits: drag, lift and shocks of the NACA 0012 on some grids, and what they extrapolate to.
 streams: the stated error of flows at other Mach numbers and angles on 176 cells, beside the
     distance to the flow on 352.
-designs: how many of the first random sections have a steady flow, and what it takes.
-errors: the stated error of samples beside the one that a grid twice as fine shows.
+designs: how many of the first random airfoils have a steady flow, and its cost.
+errors: the stated error of samples beside the distance to the flow on a grid twice as fine.
 
     python -m tests.validation.airfoil limits 110 220          # by default 440 too
     python -m tests.validation.airfoil streams
@@ -17,9 +17,9 @@ import time
 
 import numpy as np
 
-from pdegen.equations.airfoil.problem import stated_error
+from pdegen.equations.airfoil.problem import richardson_error
 from pdegen.equations.airfoil.solver import Airfoil
-from pdegen.equations.airfoil.stream import FarStream
+from pdegen.equations.airfoil.stream import FreeStream
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from tests.pdegen.test_airfoil import mach_number, pressure_coefficients, shock
@@ -30,31 +30,33 @@ GRIDS = (110, 220, 440)
 
 def limits(*grids: int) -> None:
     for mach, angle in CASES:
-        found, near = [], None
+        rows, near = [], None
         for n in grids or GRIDS:
-            near = Airfoil(np.zeros(8), FarStream(mach, angle)).solve(n, near)
+            near = Airfoil(np.zeros(8), FreeStream(mach, angle)).solve(n, near)
             euler, solution = near
             drag, lift = euler.forces(solution.q)
             row = [drag, lift]
             if mach > 0.5:
                 x, upper, lower = pressure_coefficients(euler, solution)
                 row += [shock(x, upper), shock(x, lower) if lower.min() < -0.44 else np.nan]
-            found.append(row)
+            rows.append(row)
             print(f"Mach {mach:g}, {angle:g} degrees, {n}:", np.round(row, 6), solution.residual,
                   solution.iterations, flush=True)  # fmt: skip
-        *_, coarse, fine = np.array(found)
+        *_, coarse, fine = np.array(rows)
         print("  extrapolated with order 1:", np.round(2 * fine - coarse, 5),
               "with order 2:", np.round((4 * fine - coarse) / 3, 5), flush=True)  # fmt: skip
 
 
 def designs(count: int) -> None:
     problem = load_recipe("airfoil").problem
-    sections = problem.design.build(0, range(count))
+    all_designs = problem.design.build(0, range(count))
     steps, seconds, failed = [], [], []
-    for sample, design in enumerate(sections):
+    for sample, design in enumerate(all_designs):
         start = time.process_time()
         try:
-            _, (_, solution) = Airfoil(design, problem.stream).solve_twice(problem.resolution)
+            _, (_, solution) = Airfoil(design, problem.stream).solve_on_two_grids(
+                problem.resolution
+            )
             steps.append(solution.iterations)
         except SolveError as error:
             failed.append(sample)
@@ -72,20 +74,23 @@ def errors(first: int, last: int, resolution: int = 220, file: str = "") -> None
     fields = dict[str, np.ndarray]()
     for sample, design in enumerate(problem.design.build(0, range(first, last)), first):
         start = time.process_time()
-        section = Airfoil(design, problem.stream)
+        airfoil = Airfoil(design, problem.stream)
         try:
-            coarse, own = section.solve_twice(resolution)
-            finer = Airfoil(design, problem.stream, 1e-5)  # a step less, which is much on this grid
-            flows = coarse, own, finer.solve(2 * resolution, own)
+            coarse, flow = airfoil.solve_on_two_grids(resolution)
+            # a larger tolerance saves a step, which is long on this grid
+            fine_airfoil = Airfoil(design, problem.stream, 1e-5)
+            flows = coarse, flow, fine_airfoil.solve(2 * resolution, flow)
         except SolveError as error:
             print(f"sample {sample}: {error}", flush=True)
             continue
-        other, u, finer = (mach_number(*flow) for flow in flows)
-        true = float(np.linalg.norm(finer[::2, ::2] - u) / np.linalg.norm(finer[::2, ::2]))
-        stated = stated_error(u, other)
+        coarse_u, u, fine_u = (mach_number(*flow) for flow in flows)
+        true = float(np.linalg.norm(fine_u[::2, ::2] - u) / np.linalg.norm(fine_u[::2, ::2]))
+        stated = richardson_error(u, coarse_u)
         drag, lift = np.transpose([euler.forces(solution.q) for euler, solution in flows])
         rows.append((stated, true, abs(drag[1] - drag[2]), abs(lift[1] - lift[2])))
-        fields |= {f"{sample}-{n}": v for n, v in zip((1, 2, 4), (other, u, finer), strict=True)}
+        fields |= {
+            f"{sample}-{n}": v for n, v in zip((1, 2, 4), (coarse_u, u, fine_u), strict=True)
+        }
         fields |= {f"{sample}-drag": drag, f"{sample}-lift": lift}
         if file:
             np.savez(file, **fields)
@@ -101,16 +106,16 @@ STREAMS = (  # Mach number, angle, and the random section; None is the NACA 0012
 
 
 def streams() -> None:
-    sections = load_recipe("airfoil").problem.design.build(0, range(4))
+    all_designs = load_recipe("airfoil").problem.design.build(0, range(4))
     for mach, angle, number in STREAMS:
-        section = Airfoil(
-            np.zeros(8) if number is None else sections[number], FarStream(mach, angle)
+        airfoil = Airfoil(
+            np.zeros(8) if number is None else all_designs[number], FreeStream(mach, angle)
         )
-        coarse, own = section.solve_twice(176)
-        finer = section.solve(352, own)
-        other, u, fine = (mach_number(*flow) for flow in (coarse, own, finer))
-        true = float(np.linalg.norm(fine[::2, ::2] - u) / np.linalg.norm(fine[::2, ::2]))
-        stated = stated_error(u, other)
+        coarse, flow = airfoil.solve_on_two_grids(176)
+        fine = airfoil.solve(352, flow)
+        coarse_u, u, fine_u = (mach_number(*flow) for flow in (coarse, flow, fine))
+        true = float(np.linalg.norm(fine_u[::2, ::2] - u) / np.linalg.norm(fine_u[::2, ::2]))
+        stated = richardson_error(u, coarse_u)
         print(f"Mach {mach:g}, {angle:g} degrees, section {number}: stated {stated:.5f}, true "
               f"{true:.5f}, ratio {stated / true:.2f}", flush=True)  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""How good the errors of flows through pipes are: `python -m tests.validation.pipe`.
+"""Stated errors of flows through pipes beside true ones: `python -m tests.validation.pipe`.
 
-For random samples of the recipe pipe: the errors of u, v and p that the store states, in relative
-L² over the points, beside the distance to a solution on a mesh twice as fine along the pipe and
+For random samples of the recipe pipe: the stated errors of u, v and p, in relative L² over the
+points, beside the distance to a solution on a mesh twice as fine along the pipe and
 across.
 """
 
@@ -20,7 +20,7 @@ from pdegen.recipe import load_recipe
 def errors(
     resolution: int, samples: list[int], steps: int = 1
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each sample: the errors of u, v and p that are stated, and the true ones.
+    """Yields for each sample the stated and the true errors of u, v and p.
 
     Steps of Newton's method on the finer mesh begin at the flow on the coarser one; each squares
     its distance to the solution.
@@ -42,8 +42,8 @@ def errors(
         finer = [*flow.velocity[0], flow.at_nodes[0]]
         true = []
         for name, field in zip("uvp", finer, strict=True):
-            off, whole = label[name] - field[::2, ::2], field[::2, ::2]
-            true.append(np.sqrt(np.sum(weight * off**2) / np.sum(weight * whole**2)))
+            difference, reference = label[name] - field[::2, ::2], field[::2, ::2]
+            true.append(np.sqrt(np.sum(weight * difference**2) / np.sum(weight * reference**2)))
         stated = [label[name] for name in ("error", "error_v", "error_p")]
         yield np.array(stated), np.array(true)
 
@@ -52,13 +52,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=20, help="1 to 20")
     parser.add_argument("--resolution", type=int, default=129)
-    asked = parser.parse_args()
-    chosen = np.random.default_rng(0).choice(1400, 20, replace=False)[: asked.samples]
-    found = []
-    for i, (stated, true) in zip(chosen, errors(asked.resolution, chosen.tolist()), strict=True):
-        found.append((stated, true))
+    options = parser.parse_args()
+    chosen = np.random.default_rng(0).choice(1400, 20, replace=False)[: options.samples]
+    rows = []
+    for i, (stated, true) in zip(chosen, errors(options.resolution, chosen.tolist()), strict=True):
+        rows.append((stated, true))
         print(f"sample {i:4}: stated {stated}, true {true}, ratio {stated / true}", flush=True)
-    stated, true = np.array(found).swapaxes(0, 1)
+    stated, true = np.array(rows).swapaxes(0, 1)
     ratio = stated / true
     for k, name in enumerate("uvp"):
         print(

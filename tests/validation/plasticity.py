@@ -1,9 +1,9 @@
 """Figures of forged blocks that take minutes: `python -m tests.validation.plasticity WHAT`.
 
-errors: the stated errors of the first samples beside those that blocks of twice as many points
-along each side show.
-statistics: a store beside what is known of the published arrays. It may be an imported one.
-failures: which of the first samples fail, and what a sample costs.
+errors: the stated errors of the first samples beside the distances to blocks with twice as many
+points along each side.
+statistics: figures of a store, generated or imported, beside those known of the published arrays.
+failures: which of the first samples fail, and the time of a sample.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from pdegen.store.reading import open_sealed
 
 
 def ratios(resolution: int, samples: range) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """The number of a sample, its two true errors, and its two estimates."""
+    """Yields the number of a sample, its two true errors, and its two estimates."""
     coarse, fine = (_problem(n) for n in (resolution, 2 * resolution - 1))
     for sample in samples:
-        found, reference = _frames(coarse, sample), _frames(fine, sample)
+        frames, reference = _frames(coarse, sample), _frames(fine, sample)
         forging = coarse.forging
-        less = forging.coarser()
-        other = less(coarse.dies(0, range(sample, sample + 1))[0])
-        true = [forging.difference(found.u, reference.u),
-                forging.difference(centred(found), centred(reference))]  # fmt: skip
-        estimate = forging.estimates(found, other)
+        coarser = forging.coarser()
+        coarse_frames = coarser(coarse.dies(0, range(sample, sample + 1))[0])
+        true = [forging.difference(frames.u, reference.u),
+                forging.difference(centred(frames), centred(reference))]  # fmt: skip
+        estimate = forging.estimates(frames, coarse_frames)
         yield sample, np.array(true), np.array(estimate)
 
 
@@ -47,20 +47,20 @@ def _frames(problem: Plasticity, sample: int) -> Frames:
     return problem.forging(problem.dies(0, range(sample, sample + 1))[0])
 
 
-def errors(asked: argparse.Namespace) -> None:
-    found = list[np.ndarray]()
-    samples = range(asked.first, asked.first + asked.samples)
-    for sample, true, estimate in ratios(asked.resolution, samples):
-        found.append(estimate / true)
+def errors(options: argparse.Namespace) -> None:
+    quotients = list[np.ndarray]()
+    samples = range(options.first, options.first + options.samples)
+    for sample, true, estimate in ratios(options.resolution, samples):
+        quotients.append(estimate / true)
         print(f"sample {sample}: error {true[0]:.4f}, estimate {estimate[0]:.4f}; "
               f"without drift {true[1]:.4f}, {estimate[1]:.4f}", flush=True)  # fmt: skip
-    for name, ratio in zip(("with drift", "without"), np.stack(found, axis=1), strict=True):
+    for name, ratio in zip(("with drift", "without"), np.stack(quotients, axis=1), strict=True):
         near = ((ratio >= 0.5) & (ratio <= 2)).sum()
         print(f"{name}: estimate over error {ratio.min():.2f} to {ratio.max():.2f}, median "
               f"{np.median(ratio):.2f}; {near} of {len(ratio)} within a factor of 2")  # fmt: skip
 
 
-# What is known of the published arrays, in mm; the floor is at -0.1 there.
+# Figures of the published arrays, in mm, where known; their floor is at -0.1.
 PUBLISHED = {
     "largest displacement": "up to 5.4",
     "root mean square of the displacement": "about 1",
@@ -78,7 +78,7 @@ PUBLISHED = {
 def figures(
     die: Float[np.ndarray, " nx"], u: Float[np.ndarray, "frames 2 nx ny"], x: np.ndarray
 ) -> list[float]:
-    """Of one sample, those of `PUBLISHED`; x is the top at rest, 15 mm over the floor."""
+    """Figures of one sample in the order of `PUBLISHED`; x is the top at rest, 15 mm high."""
     bottom = u[:, 0, :, 0]
     drift = (bottom[:, 1:] + bottom[:, :-1]).mean(axis=1) / 2
     rest = u - np.stack([drift, 0 * drift], axis=1)[..., None, None]
@@ -100,24 +100,24 @@ def _root_mean_square(values: np.ndarray) -> float:
     return float(np.sqrt((values**2).mean()))
 
 
-def statistics(asked: argparse.Namespace) -> None:
-    store = open_sealed(asked.store)
-    samples = range(min(asked.samples, store.samples))
+def statistics(options: argparse.Namespace) -> None:
+    store = open_sealed(options.store)
+    samples = range(min(options.samples, store.samples))
     x = np.linspace(-25, 25, store.array("u").shape[3])
     rows = list[list[float]]()
     for i in samples:
         (die,), (u,) = (store.values(name, range(i, i + 1)).astype(float) for name in "au")
         rows.append(figures(die[:, 0], u, x))
     print(f"{len(rows)} samples on {len(x)} points along the block: mean, smallest, largest")
-    for (name, known), column in zip(PUBLISHED.items(), np.array(rows).T, strict=True):
-        beside = f"; published {known}" if known else ""
+    for (name, published), column in zip(PUBLISHED.items(), np.array(rows).T, strict=True):
+        beside = f"; published {published}" if published else ""
         print(f"{name}: {column.mean():.3f}, {column.min():.3f}, {column.max():.3f}{beside}")
 
 
-def failures(asked: argparse.Namespace) -> None:
-    problem, seconds, failed = _problem(asked.resolution), list[float](), 0
+def failures(options: argparse.Namespace) -> None:
+    problem, seconds, failed = _problem(options.resolution), list[float](), 0
     problem.compute(0, range(1))  # compiles
-    for sample in range(asked.first, asked.first + asked.samples):
+    for sample in range(options.first, options.first + options.samples):
         start = time.process_time()
         try:
             problem.compute(0, range(sample, sample + 1))
@@ -142,8 +142,8 @@ def main() -> None:
     command.add_argument("store")
     command.add_argument("--samples", type=int, default=987)
     command.set_defaults(run=statistics)
-    asked = parser.parse_args()
-    asked.run(asked)
+    options = parser.parse_args()
+    options.run(options)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The energy of stretched sheets beside FEniCSx, on triangles that Gmsh makes around the void."""
+"""The energy of stretched sheets beside FEniCSx, on triangles by Gmsh around the void."""
 
 import json
 import subprocess
@@ -13,14 +13,14 @@ from pdegen.equations.elasticity.void import RandomVoid
 from tests.absent import absent
 
 VOID = RandomVoid(least=0.2, span=0.2, sigma=16.0, tau=3.0, modes=5)
-KNOTS = 2 * np.pi * np.arange(400) / 400  # of the spline around the void
+KNOTS = 2 * np.pi * np.arange(400) / 400  # angles of the spline around the void
 
 
 @pytest.fixture(scope="module")
 def python(dolfinx):
-    """One that has Gmsh too."""
-    asked = [dolfinx, "-I", "-c", "import gmsh"]
-    if subprocess.run(asked, capture_output=True).returncode:
+    """A Python with FEniCSx and Gmsh."""
+    command = [dolfinx, "-I", "-c", "import gmsh"]
+    if subprocess.run(command, capture_output=True).returncode:
         absent(f"{dolfinx} has no gmsh: apt-get install python3-gmsh")
     return dolfinx
 
@@ -39,9 +39,9 @@ def test_the_energy_is_that_of_triangles(python, root, theta, poisson):
     energy = (sheet.material.energy(gradient) * body.weights).sum()
     ray = np.stack([np.cos(KNOTS), np.sin(KNOTS)], axis=-1)
     boundary = 0.5 + VOID.radius(numbers, KNOTS)[0][:, None] * ray
-    asked = {"traction": 100.0, "young": 1.0, "poisson": poisson, "boundary": boundary.tolist()}
+    request = {"traction": 100.0, "young": 1.0, "poisson": poisson, "boundary": boundary.tolist()}
     command = [python, "-I", str(root / "tests/oracles/sheet.py"), "0.025"]
     answer = subprocess.run(
-        command, input=json.dumps(asked), capture_output=True, text=True, check=True, timeout=300
+        command, input=json.dumps(request), capture_output=True, text=True, check=True, timeout=300
     )
     assert json.loads(answer.stdout)["energy"] == pytest.approx(energy, rel=1e-4)

@@ -18,16 +18,16 @@ def test_the_flow_is_that_of_another_library(dolfinx, root, columns, rows):
     pipe = Pipe(columns, rows, 10.0, 0.005)
     centre = CentreLine(HEIGHTS, SLOPES)(2 * columns + 1)
     flow = pipe.solve(centre).flow
-    asked = {"rows": rows, "length": 10.0, "viscosity": 0.005, "centre": centre[0].tolist()}
+    request = {"rows": rows, "length": 10.0, "viscosity": 0.005, "centre": centre[0].tolist()}
     answer = subprocess.run(
-        [dolfinx, "-I", str(root / "tests/oracles/pipe.py")], input=json.dumps(asked),
+        [dolfinx, "-I", str(root / "tests/oracles/pipe.py")], input=json.dumps(request),
         capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
-    other = {name: np.array(values) for name, values in json.loads(answer.stdout).items()}
+    reference = {name: np.array(values) for name, values in json.loads(answer.stdout).items()}
     ours = {"u": flow.velocity[0, 0], "v": flow.velocity[0, 1], "p": flow.pressure[0]}
     for name, values in ours.items():
-        off = np.linalg.norm(values - other[name]) / np.linalg.norm(other[name])
-        assert off < 1e-9, name  # of round-off: the discrete equations are the same
+        difference = np.linalg.norm(values - reference[name]) / np.linalg.norm(reference[name])
+        assert difference < 1e-9, name  # of round-off: the discrete equations are the same
 
 
 @pytest.mark.slow

@@ -22,12 +22,12 @@ def calculix():
 def symmetric(seed):
     heights = np.random.default_rng(seed).uniform(0, 9, 3)
     pieces = SPLINE.pieces(np.concatenate([heights, heights[1::-1]])[None])
-    pieces[..., 0] -= SPLINE.lowest(pieces)[:, None]
+    pieces[..., 0] -= SPLINE.minimum(pieces)[:, None]
     return pieces[0]
 
 
-def test_a_flat_die_finds_the_same_force(calculix, tmp_path):
-    """70 MPa times the section, which grows as the height falls; both have it."""
+def test_under_a_flat_die_the_force_is_the_same(calculix, tmp_path):
+    """Both find 70 MPa times the section, which grows as the height falls."""
     forging = Forging(Billet(across=20, up=6), frames=4)
     expected = 3500 * 15 / (15 - forging.drop)
     _, force = forged(forging, SPLINE, np.zeros((4, 4)), tmp_path)
@@ -38,9 +38,9 @@ def test_a_flat_die_finds_the_same_force(calculix, tmp_path):
 @pytest.mark.parametrize(
     ("seed", "off"), [pytest.param(0, 0.07, marks=pytest.mark.slow), (1, 0.12)]
 )
-def test_a_random_die_finds_the_same_block(calculix, tmp_path, seed, off):
-    """After 1.5 mm. A static block, of quadratic elements, against a moving one: where the material
-    flows without hardening, more than one motion has nearly the same force."""
+def test_under_a_random_die_the_block_is_the_same(calculix, tmp_path, seed, off):
+    """After 1.5 mm, a static block of quadratic elements against a moving one. Without hardening,
+    more than one motion has nearly the same force."""
     forging, die = Forging(Billet(across=40, up=12), frames=6), symmetric(seed)
     u, force = forged(forging, SPLINE, die, tmp_path)
     frames = forging(die)

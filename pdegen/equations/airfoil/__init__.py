@@ -1,1 +1,1 @@
-"""The steady Euler equations around morphed sections: transonic flow on a C-grid."""
+"""The steady Euler equations around morphed airfoils: transonic flow on a C-grid."""

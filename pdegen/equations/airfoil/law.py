@@ -1,4 +1,4 @@
-"""What a store of flows around sections claims."""
+"""The law that stored flows around airfoils satisfy."""
 
 from __future__ import annotations
 
@@ -11,71 +11,79 @@ from pdegen.checks.gaussian import EPSILON
 from pdegen.checks.law import Bound, Distinct, Law, Values
 from pdegen.checks.uniform import UniformLaw
 from pdegen.domains import Curvilinear
-from pdegen.equations.airfoil.grid import BASE, WAKE, c_grid
-from pdegen.equations.airfoil.stream import FarStream
+from pdegen.equations.airfoil.grid import PUBLISHED_CELLS, WAKE_CELLS, c_grid
+from pdegen.equations.airfoil.stream import FreeStream
 
-_ROUNDING = 16 * EPSILON  # relative, of what is computed from a few rounded numbers
+_ROUNDING = 16 * EPSILON  # relative rounding of a quantity computed from a few float32 numbers
 _NAMES = tuple(f"d{k}" for k in range(2, 9))
 
-# from the displacements to places in (0, 1), shape (batch, 7)
-Places = Callable[[Float[np.ndarray, "batch 8"]], Float[np.ndarray, "batch 7"]]
+# from the displacements to the uniform numbers in (0, 1) they come from, shape (batch, 7)
+ToUniforms = Callable[[Float[np.ndarray, "batch 8"]], Float[np.ndarray, "batch 7"]]
 
 
-def airfoil_law(stream: FarStream, resolution: int, places: Places, tolerance: float) -> Law:
-    """The displacements are uniform, the nodes are those of their grid, and what is stored is one
-    flow: the enthalpy of the stream everywhere, the Mach number of density, pressure and velocity,
-    the entropy of the stream ahead of the section, no flow through the wall, pressures that give
-    the forces, and the stream far away.
+def airfoil_law(
+    stream: FreeStream, resolution: int, to_uniforms: ToUniforms, tolerance: float
+) -> Law:
+    """The law of flows around random airfoils.
+
+    The displacements are uniform and the nodes are those of their grid. The fields are one flow:
+
+    - The total enthalpy is everywhere that of the stream; so is the entropy ahead of the airfoil.
+    - The Mach number is that of density, pressure and velocity.
+    - No gas flows through the wall, and the pressures there give drag and lift.
+    - Far away the state is that of the stream.
     """
     flow = _Flow(stream, resolution)
     return Law(
         (
-            _Uniform(places),
+            _Uniform(to_uniforms),
             Distinct("design"),
             Distinct("u"),
             Bound(
                 "design",
-                "the displacement of the point that does not move",
+                "the displacement of the fixed control point",
                 lambda v: (abs(v["design"][:, 0]), 0.0),
             ),
             Bound("residual", "the residual", lambda v: (abs(v["residual"]), tolerance)),
             Bound("status", "the status", lambda v: (abs(v["status"]).astype(float), 0.0)),
             Bound("error", "minus the error", lambda v: (-v["error"], -_ROUNDING)),
-            Bound("x", "the distance of the nodes from those of the design", flow.places),
+            Bound("x", "the distance of the nodes from those of the design", flow.nodes),
             Bound("weight", "the distance from the areas of the nodes", flow.areas),
             Bound("density", "the number of nodes without density or pressure", flow.empty),
-            Bound("pressure", "the deviation of the total enthalpy, relative", flow.enthalpy),
+            Bound("pressure", "the relative deviation of the total enthalpy", flow.enthalpy),
             Bound("u", "the distance from the Mach number of the fields", flow.mach),
-            Bound("density", "the change of entropy ahead of the section", flow.entropy),
-            Bound("density", "the loss of entropy along the section", flow.lost),
-            Bound("velocity", "the share of the velocity through the wall", flow.through),
+            Bound("density", "the change of entropy ahead of the airfoil", flow.entropy),
+            Bound("density", "the loss of entropy", flow.lost),
+            Bound("velocity", "the fraction of the velocity through the wall", flow.through),
             Bound("velocity", "the distance from the stream far away", flow.far),
-            Bound("lift", "the distance of lift and drag from the pressures", flow.forces),
+            Bound("lift", "the distance of drag and lift from those of the pressures", flow.forces),
         )
     )
 
 
 class _Uniform(UniformLaw):
-    """The places of the displacements in their range are uniform."""
+    """The numbers that the displacements come from are uniform."""
 
     subject = "the displacements"
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, to_uniforms: ToUniforms) -> None:
         super().__init__("design", _NAMES)
-        self._places = places
+        self._to_uniforms = to_uniforms
 
     def add(self, numbers: np.ndarray, values: Values) -> None:
-        super().add(numbers, {"design": self._places(values["design"])})
+        super().add(numbers, {"design": self._to_uniforms(values["design"])})
 
 
 class _Flow:
-    """Quantities of each sample with their limits: several times the largest of random designs."""
+    """Quantities of each sample, with limits of several times their largest values over random
+    designs."""
 
-    def __init__(self, stream: FarStream, resolution: int) -> None:
+    def __init__(self, stream: FreeStream, resolution: int) -> None:
         self._stream, self._n = stream, resolution
-        self._wake = resolution * WAKE // BASE
+        self._wake = resolution * WAKE_CELLS // PUBLISHED_CELLS
 
     def _state(self, v: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Density, pressure and velocity in float64."""
         rho, p, u = (v[name].astype(np.float64) for name in ("density", "pressure", "velocity"))
         return rho, p, u
 
@@ -83,20 +91,20 @@ class _Flow:
         return np.stack([v["x"], v["y"]], axis=-1).astype(np.float64)
 
     def _wall(self, values: np.ndarray) -> np.ndarray:
-        """Values along the section, (batch, n, ...), of nodes (batch, n, m, ...)."""
+        """Values (batch, n, ...) on the wall, of values (batch, n, m, ...) at the nodes."""
         return values[:, self._wake : self._n - self._wake + 1, 0]
 
-    def places(self, v: Values) -> tuple[np.ndarray, np.ndarray]:
+    def nodes(self, v: Values) -> tuple[np.ndarray, np.ndarray]:
         expected = np.array([c_grid(design, self._n) for design in v["design"]])
-        off = abs(self._points(v) - expected.reshape(*v["x"].shape, 2)).max(axis=-1)
+        distance = abs(self._points(v) - expected.reshape(*v["x"].shape, 2)).max(axis=-1)
         limit = EPSILON * abs(expected).reshape(*v["x"].shape, 2).max(axis=-1)
-        return (off - limit).max(axis=(1, 2)), np.full(len(off), 1e-12)
+        return (distance - limit).max(axis=(1, 2)), np.full(len(distance), 1e-12)
 
     def areas(self, v: Values) -> tuple[np.ndarray, np.ndarray]:
         size = v["x"].shape[1:]
         areas = [Curvilinear(size, 2, points).weights for points in self._points(v)]
-        off = abs(np.array(areas).reshape(v["weight"].shape) - v["weight"])
-        return off.max(axis=(1, 2)), 1e-4 * v["weight"].max(axis=(1, 2))
+        distance = abs(np.array(areas).reshape(v["weight"].shape) - v["weight"])
+        return distance.max(axis=(1, 2)), 1e-4 * v["weight"].max(axis=(1, 2))
 
     def empty(self, v: Values) -> tuple[np.ndarray, float]:
         lacking = ~((v["density"] > 0) & (v["pressure"] > 0))
@@ -105,18 +113,18 @@ class _Flow:
     def enthalpy(self, v: Values) -> tuple[np.ndarray, float]:
         rho, p, u = self._state(v)
         gamma, h = self._stream.gamma, self._stream.enthalpy
-        with np.errstate(divide="ignore", invalid="ignore"):  # found by `empty`
-            off = gamma / (gamma - 1) * p / rho + (u**2).sum(axis=1) / 2 - h
-        return abs(off).max(axis=(1, 2)) / h, _ROUNDING
+        with np.errstate(divide="ignore", invalid="ignore"):  # `empty` reports these nodes
+            deviation = gamma / (gamma - 1) * p / rho + (u**2).sum(axis=1) / 2 - h
+        return abs(deviation).max(axis=(1, 2)) / h, _ROUNDING
 
     def mach(self, v: Values) -> tuple[np.ndarray, float]:
         rho, p, u = self._state(v)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.sqrt((u**2).sum(axis=1) * rho / (self._stream.gamma * p))
-        return abs(found - v["u"]).max(axis=(1, 2)), _ROUNDING
+            mach_number = np.sqrt((u**2).sum(axis=1) * rho / (self._stream.gamma * p))
+        return abs(mach_number - v["u"]).max(axis=(1, 2)), _ROUNDING
 
     def _entropy(self, v: Values) -> Float[np.ndarray, "batch n m"]:
-        """log p/ρ^γ, 0 in the stream."""
+        """log p/ρ^γ, which is 0 in the stream."""
         rho, p, _ = self._state(v)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.log(p) - self._stream.gamma * np.log(rho)
@@ -129,7 +137,7 @@ class _Flow:
         return -self._entropy(v).min(axis=(1, 2)), 0.05
 
     def through(self, v: Values) -> tuple[np.ndarray, float]:
-        """∑|u·n| over ∑|u| along the section."""
+        """Σ |u·n| over Σ |u| along the wall."""
         along = np.diff(self._wall(self._points(v)), axis=1)
         u = self._wall(np.moveaxis(v["velocity"], 1, -1).astype(np.float64))
         u = (u[:, 1:] + u[:, :-1]) / 2
@@ -148,10 +156,10 @@ class _Flow:
             np.diff(self._wall(self._points(v)), axis=1),
         )
         p = (p[:, 1:] + p[:, :-1]) / 2 - 1
-        # along the upper side towards the nose the section is on the left
+        # the wall runs from the trailing edge over the upper side: the airfoil is on its left
         x, y = -(p * along[..., 1]).sum(axis=1), (p * along[..., 0]).sum(axis=1)
         cos, sin = self._stream.direction
-        half = self._stream.speed**2 / 2
-        drag, lift = (x * cos + y * sin) / half, (y * cos - x * sin) / half
-        off = np.maximum(abs(drag - v["drag"]), abs(lift - v["lift"]))
-        return off, 0.02 + 0.02 * abs(v["lift"])
+        dynamic = self._stream.speed**2 / 2  # ρ|u|²/2 of the stream
+        drag, lift = (x * cos + y * sin) / dynamic, (y * cos - x * sin) / dynamic
+        distance = np.maximum(abs(drag - v["drag"]), abs(lift - v["lift"]))
+        return distance, 0.02 + 0.02 * abs(v["lift"])

@@ -1,4 +1,4 @@
-"""Cells of a structured grid with a cut: their faces, and the cells that a face takes part in."""
+"""Cells of a structured grid with a cut: their faces, and the stencils of the faces."""
 
 from __future__ import annotations
 
@@ -8,51 +8,52 @@ from functools import cached_property, lru_cache
 import numpy as np
 from jaxtyping import Float, Int
 
-_ABOVE = 4  # cells that the pressure of the wall is extrapolated from
-_SMOOTH = 2.0  # slopes below (2h)^(3/2) are not limited, h the distance of cells
+_EXTRAPOLATED = 4  # cells above a wall face from which its pressure is extrapolated
+_SMOOTH = 2.0  # differences below (2h)^(3/2) are not limited, h the distance of cell centres
 
 Numbers = Int[np.ndarray, "n m"]
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Which cells are beside each other, whatever their positions.
+    """Neighbourhood of the cells of an n x m grid, whatever their positions.
 
-    The first and the last `cut` cells of the row j = 0 touch those of the other end: the wake. The
-    others of that row have a wall below them, or, without `wall`, the outside.
+    The first and the last `cut` cells of the row j = 0 touch each other across the wake. Below the
+    other cells of that row lies a wall or, with `wall` false, the far field.
     """
 
     # n, m: cells along i and j
     n: int
     m: int
-    cut: int = 0  # cells of the row 0, at each end, that touch those of the other
-    wall: bool = True  # whether there is a wall
+    cut: int = 0  # cells at each end of the row j = 0 that touch the other end
+    wall: bool = True  # whether the rest of the row j = 0 lies on a wall
 
     @cached_property
     def number(self) -> Numbers:
-        """Of the cell (i, j): along lines that cross the wake, from the outlet to the nose."""
+        """Number of the cell (i, j): on lines that cross the wake, from the outlet to the nose."""
         i, j = np.meshgrid(np.arange(self.n), np.arange(self.m), indexing="ij")
-        before = i < self.n - self.n // 2
+        upper = i < self.n - self.n // 2
         line = np.minimum(i, self.n - 1 - i)
-        return 2 * self.m * line + np.where(before, self.m - 1 - j, self.m + j)
+        return 2 * self.m * line + np.where(upper, self.m - 1 - j, self.m + j)
 
     @cached_property
     def across(self) -> Int[np.ndarray, " n"]:
-        """The cells of row 0 below the cells of row 0; -1 for those above the wall."""
-        found = np.full(self.n, -1)
+        """i of the neighbour across the cut, for each cell of the row j = 0; -1 off the cut."""
+        neighbours = np.full(self.n, -1)
         ends = np.r_[: self.cut, self.n - self.cut : self.n]
-        found[ends] = self.n - 1 - ends
-        return found
+        neighbours[ends] = self.n - 1 - ends
+        return neighbours
 
     @cached_property
     def above(self) -> Int[np.ndarray, " k"]:
-        """Which cells of row 0 have a wall or the outside below them."""
+        """The i of the cells of the row j = 0 that lie on the wall or the far field."""
         return np.arange(self.cut, self.n - self.cut)
 
     @cached_property
     def faces(self) -> Int[np.ndarray, "faces 4"]:
-        """The cells a, b | c, d of each inner face, along i, then along j, then across the cut."""
+        """The cells a, b | c, d of each inner face: along i, then along j, then across the cut."""
         number, cut = self.number, self.across[: self.cut]
+        # numbers with a frame of -1, in which each face takes four cells in a row
         wide = np.full((self.n + 2, self.m), -1)
         wide[1:-1] = number
         high = np.full((self.n, self.m + 2), -1)
@@ -67,22 +68,23 @@ class Topology:
 
     @cached_property
     def far(self) -> Int[np.ndarray, "faces 2"]:
-        """The cell inside each outer face, and the next one inwards."""
+        """The cell inside each far-field face, and the next one inwards."""
         number = self.number
         parts = [number[:2], number[:-3:-1], number.T[:-3:-1]]
         parts += [] if self.wall else [number.T[:2, self.above]]
         return np.concatenate([part.T for part in parts])
 
     @cached_property
-    def below(self) -> Int[np.ndarray, "faces above"]:
-        """The cells above each face of the wall."""
-        return self.number[self.above[: None if self.wall else 0], :_ABOVE]
+    def wall_cells(self) -> Int[np.ndarray, "faces above"]:
+        """The cells above each wall face from which its pressure is extrapolated."""
+        return self.number[self.above[: None if self.wall else 0], :_EXTRAPOLATED]
 
     @cached_property
     def _keys(self) -> Int[np.ndarray, " entries"]:
+        """row * cells + column of each block of the Jacobian that may not be zero, ascending."""
         size, faces = self.n * self.m, self.faces
         pairs = [(faces[:, row], faces[:, k]) for row in (1, 2) for k in range(4)]
-        pairs += [(part[:, 0], column) for part in (self.far, self.below) for column in part.T]
+        pairs += [(part[:, 0], column) for part in (self.far, self.wall_cells) for column in part.T]
         pairs.append((np.arange(size), np.arange(size)))
         keys = np.concatenate([rows * size + columns for rows, columns in pairs])
         columns = np.concatenate([columns for _, columns in pairs])
@@ -90,33 +92,38 @@ class Topology:
 
     @cached_property
     def columns(self) -> Int[np.ndarray, " entries"]:
+        """Column of each block of the Jacobian, by rows."""
         return self._keys % (self.n * self.m)
 
     @cached_property
     def starts(self) -> Int[np.ndarray, " rows"]:
+        """First block of each row, and at last the number of blocks."""
         size = self.n * self.m
         return np.searchsorted(self._keys, np.arange(size + 1) * size)
 
-    def _place(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        found = np.searchsorted(self._keys, rows[:, None] * (self.n * self.m) + columns)
-        return np.where(columns < 0, -1, found)
+    def _position(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Number of the block (row, column) in the Jacobian; -1 for a negative column."""
+        positions = np.searchsorted(self._keys, rows[:, None] * (self.n * self.m) + columns)
+        return np.where(columns < 0, -1, positions)
 
     @cached_property
     def diagonal(self) -> Int[np.ndarray, " cells"]:
+        """Number of the diagonal block of each cell."""
         cells = np.arange(self.n * self.m)
-        return self._place(cells, cells[:, None])[:, 0]
+        return self._position(cells, cells[:, None])[:, 0]
 
     @cached_property
-    def places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Where the derivatives by the cells of faces, outer faces and the wall stand."""
-        faces, far, below = self.faces, self.far, self.below
-        inner = np.stack([self._place(faces[:, row], faces) for row in (1, 2)], axis=1)
-        return inner, self._place(far[:, 0], far), self._place(below[:, 0], below)
+    def positions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Numbers of the blocks of inner, far-field and wall faces, as `kernels.jacobian` takes
+        them."""
+        faces, far, wall_cells = self.faces, self.far, self.wall_cells
+        inner = np.stack([self._position(faces[:, row], faces) for row in (1, 2)], axis=1)
+        return inner, self._position(far[:, 0], far), self._position(wall_cells[:, 0], wall_cells)
 
 
 @lru_cache(maxsize=8)
 def topology(n: int, m: int, cut: int = 0, wall: bool = True) -> Topology:
-    """The same object for the same numbers, for what it has computed."""
+    """A cached topology: meshes with the same numbers of cells share its arrays."""
     return Topology(n, m, cut, wall)
 
 
@@ -124,94 +131,103 @@ def topology(n: int, m: int, cut: int = 0, wall: bool = True) -> Topology:
 class Mesh:
     """A topology with the positions of its nodes."""
 
-    topology: Topology  # of the cells
-    # shape (n + 1, m + 1, 2); all cells have the same orientation
+    topology: Topology  # neighbourhood of the cells
+    # nodes, shape (n + 1, m + 1, 2); all cells have the same orientation
     points: Float[np.ndarray, "nodes rows 2"]
 
     @cached_property
     def areas(self) -> Float[np.ndarray, "n m"]:
-        """Of the cells; some are negative where the grid folds."""
+        """Areas of the cells by (i, j); some are negative where the grid folds."""
         x = self.points
-        one, other = x[1:, 1:] - x[:-1, :-1], x[:-1, 1:] - x[1:, :-1]
-        signed = (one[..., 0] * other[..., 1] - one[..., 1] * other[..., 0]) / 2
-        return signed * self._turn
+        p, q = x[1:, 1:] - x[:-1, :-1], x[:-1, 1:] - x[1:, :-1]  # diagonals
+        signed = (p[..., 0] * q[..., 1] - p[..., 1] * q[..., 0]) / 2
+        return signed * self._orientation
 
     @cached_property
-    def _turn(self) -> float:
-        """1 where i, j are a right-handed pair, -1 else, as at the last nodes."""
+    def _orientation(self) -> float:
+        """1 if the directions of i and j at the last node are a right-handed pair, else -1."""
         x = self.points
         i, j = x[-1, -1] - x[-2, -1], x[-1, -1] - x[-1, -2]
         return float(np.sign(i[0] * j[1] - i[1] * j[0]))
 
     def _ordered(self, values: np.ndarray) -> np.ndarray:
-        found = np.empty((self.topology.number.size, *values.shape[2:]))
-        found[self.topology.number] = values
-        return found
+        """Values by (i, j), in the order of the cells' numbers."""
+        ordered = np.empty((self.topology.number.size, *values.shape[2:]))
+        ordered[self.topology.number] = values
+        return ordered
 
     @cached_property
     def volumes(self) -> Float[np.ndarray, " cells"]:
+        """Areas of the cells by number."""
         return self._ordered(self.areas)
 
     @cached_property
     def centres(self) -> Float[np.ndarray, "cells 2"]:
+        """Means of the four nodes of each cell, by number."""
         x = self.points
         return self._ordered((x[1:, 1:] + x[:-1, 1:] + x[1:, :-1] + x[:-1, :-1]) / 4)
 
     @cached_property
-    def middles(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of the faces of constant i, and of constant j."""
+    def midpoints(self) -> tuple[np.ndarray, np.ndarray]:
+        """Midpoints of the faces of constant i, and of constant j."""
         x = self.points
         return (x[:, 1:] + x[:, :-1]) / 2, (x[1:] + x[:-1]) / 2
 
     @cached_property
     def normals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of the faces of constant i and of constant j, towards growing i and j."""
+        """Normals of the faces of constant i and of constant j, towards growing i and j; as long as
+        the face."""
         along_j, along_i = np.diff(self.points, axis=1), np.diff(self.points, axis=0)
         return (
-            self._turn * np.stack([along_j[..., 1], -along_j[..., 0]], axis=-1),
-            self._turn * np.stack([-along_i[..., 1], along_i[..., 0]], axis=-1),
+            self._orientation * np.stack([along_j[..., 1], -along_j[..., 0]], axis=-1),
+            self._orientation * np.stack([-along_i[..., 1], along_i[..., 0]], axis=-1),
         )
 
     @cached_property
     def widths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Distances of the centres of cells to the middles of their faces: before and after along
-        i, before and after along j."""
+        """Half widths: distances from cell centres to the midpoints of their faces, before and
+        after along i, before and after along j."""
         centres = self.centres[self.topology.number]
-        i, j = self.middles
+        i, j = self.midpoints
         ends = (i[:-1], i[1:], j[:, :-1], j[:, 1:])
         west, east, south, north = (np.linalg.norm(centres - end, axis=-1) for end in ends)
         return west, east, south, north
 
     @cached_property
     def faces(self) -> tuple[np.ndarray, ...]:
-        """As `kernels` has them."""
+        """The tuple `faces` of `kernels`."""
         top, (west, east, south, north) = self.topology, self.widths
         across, cut = top.across, slice(top.cut)
-        other = across[cut]
-        below = [np.where(across < 0, 1.0, one[across, 0]) for one in (north, south)]
+        opposite = across[cut]
+        first = [np.where(across < 0, 1.0, width[across, 0]) for width in (north, south)]
+        # half widths before and after the cell centres on lines along i, along j and across the
+        # cut; each line has one more cell at both ends
         lines = (
             (_framed(west.T), _framed(east.T)),
             tuple(
-                np.concatenate([first[:, None], one, one[:, -1:]], axis=1)
-                for first, one in zip(below, (south, north), strict=True)
+                np.concatenate([start[:, None], width, width[:, -1:]], axis=1)
+                for start, width in zip(first, (south, north), strict=True)
             ),
             tuple(
-                np.stack([lower[other, 1], lower[other, 0], upper[cut, 0], upper[cut, 1]], axis=-1)
+                np.stack(
+                    [lower[opposite, 1], lower[opposite, 0], upper[cut, 0], upper[cut, 1]], axis=-1
+                )
                 for lower, upper in ((north, south), (south, north))
             ),
         )
-        found = [_weights(before, after) for before, after in lines]
-        found[0] = found[0][0].swapaxes(0, 1), found[0][1].T
-        weights = np.concatenate([one.reshape(-1, 4) for one, _ in found])
-        distance = np.concatenate([one.reshape(-1) for _, one in found])
+        parts = [_weights(before, after) for before, after in lines]
+        parts[0] = parts[0][0].swapaxes(0, 1), parts[0][1].T  # lines along i: back to (i, j)
+        weights = np.concatenate([part.reshape(-1, 4) for part, _ in parts])
+        distance = np.concatenate([part.reshape(-1) for _, part in parts])
         i, j = self.normals
         normals = [i[1:-1].reshape(-1, 2), j[:, 1:-1].reshape(-1, 2), j[cut, 0]]
         return top.faces, weights, np.concatenate(normals), (_SMOOTH * distance) ** 3
 
     @cached_property
     def _outer(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Weights, normals and middles of the outer faces, by the sides of the grid."""
-        (west, east, south, north), (i, j), (x, y) = self.widths, self.normals, self.middles
+        """Weights, outward normals and midpoints of the far-field faces: first and last i, last j,
+        and first j if it is no wall."""
+        (west, east, south, north), (i, j), (x, y) = self.widths, self.normals, self.midpoints
         above = self.topology.above
         sides = [
             (west[0] / (east[0] + west[1]), -i[0], x[0]),
@@ -223,39 +239,47 @@ class Mesh:
 
     @cached_property
     def outside(self) -> Float[np.ndarray, "faces 2"]:
-        """Middles of the outer faces."""
-        return np.concatenate([middles for _, _, middles in self._outer])
+        """Midpoints of the far-field faces."""
+        return np.concatenate([midpoints for _, _, midpoints in self._outer])
 
     def far(self, states: Float[np.ndarray, "faces 3"]) -> tuple[np.ndarray, ...]:
-        """As `kernels` has them, with these states outside."""
+        """The tuple `far` of `kernels`, with the given states outside."""
         weights, normals = (np.concatenate([side[k] for side in self._outer]) for k in (0, 1))
         return self.topology.far, weights, normals, states
 
     @cached_property
     def wall(self) -> tuple[np.ndarray, ...]:
-        """As `kernels` has them: a polynomial through the cells above has the pressure."""
-        cells = self.topology.below
+        """The tuple `wall` of `kernels`.
+
+        The weights extrapolate a polynomial through the cells above a face to the face: Lagrange's
+        polynomials in the distance from the wall, at 0.
+        """
+        cells = self.topology.wall_cells
         above = self.topology.above[: len(cells)]
         _, _, south, north = self.widths
-        steps = (north[above, :-1] + south[above, 1:])[:, : _ABOVE - 1]
+        steps = (north[above, :-1] + south[above, 1:])[:, : _EXTRAPOLATED - 1]
         first = south[above, :1]
         distances = np.concatenate([first, first + np.cumsum(steps, axis=1)], axis=1)
         weights = np.ones(cells.shape)
         for k in range(cells.shape[1]):
-            for other in range(cells.shape[1]):
-                if other != k:
-                    weights[:, k] *= distances[:, other] / (distances[:, other] - distances[:, k])
+            for m in range(cells.shape[1]):
+                if m != k:
+                    weights[:, k] *= distances[:, m] / (distances[:, m] - distances[:, k])
         return cells, weights, -self.normals[1][above, 0]
 
     def at_nodes(self, q: Float[np.ndarray, "cells k"]) -> Float[np.ndarray, "nodes rows k"]:
-        """Values of cells, linearly between them and beyond the outermost; the two sides of the
-        wake, which are the same points, have the same values."""
+        """Values at the nodes, linear between the cells and beyond the outermost ones.
+
+        Both sides of the wake, which are the same points, get the same values.
+        """
         top, (_, _, south, north) = self.topology, self.widths
         values = q[top.number]
         columns = _between(values.swapaxes(0, 1), north.T, south.T).swapaxes(0, 1)
-        ends, other = np.flatnonzero(top.across >= 0), top.across[top.across >= 0]
-        near = south[other, 0] / (south[ends, 0] + south[other, 0])
-        columns[ends, 0] = near[:, None] * values[ends, 0] + (1 - near)[:, None] * values[other, 0]
+        ends, opposite = np.flatnonzero(top.across >= 0), top.across[top.across >= 0]
+        near = south[opposite, 0] / (south[ends, 0] + south[opposite, 0])
+        columns[ends, 0] = (
+            near[:, None] * values[ends, 0] + (1 - near)[:, None] * values[opposite, 0]
+        )
         half = np.linalg.norm(np.diff(self.points, axis=0), axis=-1) / 2
         nodes = _between(columns, half, half)
         if top.cut:
@@ -265,14 +289,15 @@ class Mesh:
 
 
 def _framed(x: np.ndarray) -> np.ndarray:
-    """With the first and the last column twice."""
+    """An array whose first and last columns are repeated."""
     return np.concatenate([x[:, :1], x, x[:, -1:]], axis=1)
 
 
 def _weights(
     before: Float[np.ndarray, "lines cells"], after: Float[np.ndarray, "lines cells"]
 ) -> tuple[Float[np.ndarray, "lines faces 4"], Float[np.ndarray, "lines faces"]]:
-    """The weights of `kernels` along lines of cells of these half widths, and their distances."""
+    """Weights of `kernels` for the faces on lines of cells, and the distances of the cell centres;
+    from the half widths before and after each centre."""
     gap = after[:, :-1] + before[:, 1:]
     b, c = after[:, 1:-2], before[:, 2:-1]
     parts = [b / gap[:, :-2], b / gap[:, 1:-1], c / gap[:, 1:-1], c / gap[:, 2:]]
@@ -284,10 +309,13 @@ def _between(
     after: Float[np.ndarray, "n lines"],
     before: Float[np.ndarray, "n lines"],
 ) -> Float[np.ndarray, "m lines k"]:
-    """From values at n points on lines to n + 1 places between and beyond them, linearly."""
+    """Linear interpolation from n cell centres on each line to the n + 1 ends of the cells.
+
+    `after` and `before` are the half widths of the cells; the outermost ends are extrapolated.
+    """
     gap = (after[:-1] + before[1:])[..., None]
-    share = after[:-1, :, None] / gap
-    inside = (1 - share) * values[:-1] + share * values[1:]
+    fraction = after[:-1, :, None] / gap
+    inside = (1 - fraction) * values[:-1] + fraction * values[1:]
     first = values[:1] + before[:1, :, None] / gap[:1] * (values[:1] - values[1:2])
     last = values[-1:] + after[-1:, :, None] / gap[-1:] * (values[-1:] - values[-2:-1])
     return np.concatenate([first, inside, last])

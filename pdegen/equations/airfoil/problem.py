@@ -1,4 +1,4 @@
-"""Airfoils: the map from the shape of a section to the steady transonic flow around it."""
+"""Airfoils: the map from the shape of an airfoil to the steady transonic flow around it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pydantic import Field
 
 from pdegen.checks.law import Law
 from pdegen.domains import Curvilinear
-from pdegen.equations.airfoil.grid import BASE, OUTWARD
+from pdegen.equations.airfoil.grid import NORMAL_CELLS, PUBLISHED_CELLS
 from pdegen.equations.airfoil.law import airfoil_law
 from pdegen.equations.airfoil.solver import Airfoil
-from pdegen.equations.airfoil.stream import FarStream
+from pdegen.equations.airfoil.stream import FreeStream
 from pdegen.equations.base import Problem
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
@@ -22,29 +22,31 @@ from pdegen.schema import Count, Strict
 from pdegen.store.format import Along, Drawing, Physics
 from pdegen.store.variables import Variable, function, geometry, parameters, scalar
 
-FREE = 7  # of the eight control points: the first one does not move
-_ORDER = 2  # of the scheme
+FREE = 7  # control points that move; the first of the eight is fixed
+_ORDER = 2  # order of the scheme
 
 
-def stated_error(u: Float[np.ndarray, "n m"], coarse: Float[np.ndarray, "k l"]) -> float:
-    """Richardson's estimate of the relative L2 error of u over the nodes: of order 2, an error e is
-    e (r² - 1) less than the one on r times coarser cells. A cubic spline takes these to the nodes.
+def richardson_error(u: Float[np.ndarray, "n m"], coarse: Float[np.ndarray, "k l"]) -> float:
+    """Richardson's estimate of the relative L2 error of u over the nodes.
+
+    With order 2, the error of u is the difference to the solution on r times larger cells, over
+    r² - 1. A cubic spline interpolates the coarse solution to the nodes.
 
     >>> u = np.multiply.outer(np.linspace(1, 2, 9), np.ones(9))
-    >>> round(stated_error(u, 1.03 * u[::2, ::2]), 12)  # of a coarser grid by 2: a third
+    >>> round(richardson_error(u, 1.03 * u[::2, ::2]), 12)  # r = 2: a third of the difference
     0.01
     """
     from scipy.interpolate import RectBivariateSpline
 
     x, y, i, j = (np.linspace(0, 1, n) for n in (*coarse.shape, *u.shape))
-    other = RectBivariateSpline(x, y, coarse)(i, j)
+    interpolated = RectBivariateSpline(x, y, coarse)(i, j)
     ratio = (len(u) - 1) / (len(coarse) - 1)
-    return float(np.linalg.norm(u - other) / np.linalg.norm(u) / (ratio**_ORDER - 1))
+    return float(np.linalg.norm(u - interpolated) / np.linalg.norm(u) / (ratio**_ORDER - 1))
 
 
 class UniformDesign(Strict):
     """Vertical displacements of seven control points, independent and uniform; the eighth, on the
-    lower left, stays where it is.
+    lower left, is fixed.
 
     Args:
         amplitude: Largest displacement of a control point. [chord]
@@ -61,12 +63,12 @@ class UniformDesign(Strict):
         )
 
     def build(self, seed: int, samples: range) -> Float[np.ndarray, "batch 8"]:
-        """The displacements of these samples."""
+        """Displacements of the eight control points, for each sample."""
         z = uniforms(seed, samples, FREE)
         return np.concatenate([np.zeros((len(z), 1)), self.amplitude * (2 * z - 1)], axis=1)
 
-    def places(self, design: Float[np.ndarray, "batch 8"]) -> Float[np.ndarray, "batch 7"]:
-        """The places in (0, 1) that `build` made displacements of."""
+    def uniform_numbers(self, design: Float[np.ndarray, "batch 8"]) -> Float[np.ndarray, "batch 7"]:
+        """The numbers in (0, 1) from which `build` computes displacements."""
         return (design[:, 1:] / self.amplitude + 1) / 2
 
 
@@ -81,20 +83,20 @@ class Steady(Strict):
 
 
 @equation
-class Sections(Problem):
-    """The steady Euler equations of an ideal gas around morphed sections, on a C-grid of
-    `resolution` cells around them: the map from the positions of its nodes to the Mach number.
+class AirfoilFlow(Problem):
+    """The steady Euler equations of an ideal gas around morphed airfoils: the map from the nodes of
+    a C-grid to the Mach number.
 
     Args:
         mach: Mach number of the stream far away. [1]
-        angle: Angle of attack, of the stream over the chord. [degree]
+        angle: Angle of attack: of the stream against the chord. [degree]
         gamma: Ratio γ of specific heats. [1]
-        resolution: Cells around a section and along its wake.
-        design: Law of the shapes.
-        solver: How samples are solved.
+        resolution: Cells of the grid around an airfoil and along both sides of its wake.
+        design: Distribution of the shapes.
+        solver: Options of the solver.
     """
 
-    algorithm: ClassVar[int] = 3  # the vortex of the lift outside; the error by Richardson
+    algorithm: ClassVar[int] = 3  # 3: the vortex of the lift outside; Richardson's error estimate
     at_once: ClassVar[int] = 1
     compiled: ClassVar[bool] = True
 
@@ -107,12 +109,13 @@ class Sections(Problem):
     solver: Steady = Steady()
 
     @property
-    def stream(self) -> FarStream:
-        return FarStream(self.mach, self.angle, self.gamma)
+    def stream(self) -> FreeStream:
+        """The undisturbed gas."""
+        return FreeStream(self.mach, self.angle, self.gamma)
 
     @property
     def _dynamic(self) -> float:
-        """ρ|u|²/2 of the stream, with which pressures are compared."""
+        """Dynamic pressure ρ|u|²/2 of the stream, the unit of the pressure coefficient."""
         return self.gamma * self.mach**2 / 2
 
     @property
@@ -134,7 +137,9 @@ class Sections(Problem):
 
     @property
     def domain(self) -> Curvilinear:
-        return Curvilinear((self.resolution + 1, self.resolution * OUTWARD // BASE + 1), 2)
+        return Curvilinear(
+            (self.resolution + 1, self.resolution * NORMAL_CELLS // PUBLISHED_CELLS + 1), 2
+        )
 
     def variables(self) -> tuple[Variable, ...]:
         domain = self.domain
@@ -169,21 +174,22 @@ class Sections(Problem):
                 "pressure": Drawing("p", along=Along("−c_p", 1.0, -self._dynamic)),
                 "velocity": Drawing("u", "diverging"),
             },
-            near={"x": (-0.5, 1.5), "y": (-0.5, 0.5)},  # half a chord around the section
+            near={"x": (-0.5, 1.5), "y": (-0.5, 0.5)},  # half a chord around the airfoil
         )
 
     @property
     def needed(self) -> int:
-        """The factors of a matrix; their fill grows with the logarithm of the cells."""
-        n, m = self.resolution, self.resolution * OUTWARD // BASE
+        """Memory of the factors of a matrix, whose fill grows with the logarithm of the cells."""
+        n, m = self.resolution, self.resolution * NORMAL_CELLS // PUBLISHED_CELLS
         return int(300 * n * m * np.log2(n * m))
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
         (design,) = self.design.build(seed, samples)
-        section = Airfoil(design, self.stream, self.solver.tolerance)
-        (coarse, start), (euler, solution) = section.solve_twice(self.resolution)
+        airfoil = Airfoil(design, self.stream, self.solver.tolerance)
+        (coarse, coarse_solution), (euler, solution) = airfoil.solve_on_two_grids(self.resolution)
         q = euler.mesh.at_nodes(solution.q)
-        u, other = (self.stream.mach_number(nodes) for nodes in (q, coarse.mesh.at_nodes(start.q)))
+        coarse_q = coarse.mesh.at_nodes(coarse_solution.q)
+        u, coarse_u = (self.stream.mach_number(states) for states in (q, coarse_q))
         points = euler.mesh.points
         drag, lift = euler.forces(solution.q)
         fields = {
@@ -200,7 +206,7 @@ class Sections(Problem):
             "design": design,
             "drag": drag,
             "lift": lift,
-            "error": stated_error(u, other),
+            "error": richardson_error(u, coarse_u),
             "residual": solution.residual,
             "iterations": solution.iterations,
             "status": 0,
@@ -208,4 +214,6 @@ class Sections(Problem):
         return {name: np.array([value]) for name, value in values.items()}
 
     def law(self) -> Law:
-        return airfoil_law(self.stream, self.resolution, self.design.places, self.solver.tolerance)
+        return airfoil_law(
+            self.stream, self.resolution, self.design.uniform_numbers, self.solver.tolerance
+        )

@@ -1,4 +1,4 @@
-"""The gas far from a section, with the vortex that a lift leaves there."""
+"""The free stream around an airfoil, with the vortex that its lift leaves far away."""
 
 from __future__ import annotations
 
@@ -9,56 +9,60 @@ from jaxtyping import Float
 
 
 @dataclass(frozen=True)
-class FarStream:
-    """The gas far away, where ρ = p = 1."""
+class FreeStream:
+    """The undisturbed gas, in units in which ρ = p = 1."""
 
-    mach: float  # its Mach number
-    angle: float = 0.0  # of its direction over the chord, in degrees
+    mach: float  # Mach number of the stream
+    angle: float = 0.0  # angle of attack in degrees: of the stream against the chord
     gamma: float = 1.4  # ratio γ of specific heats
 
     @property
     def speed(self) -> float:
+        """|u| = M γ^½, as p = ρ = 1."""
         return self.mach * float(np.sqrt(self.gamma))
 
     @property
     def direction(self) -> Float[np.ndarray, "2"]:
+        """Unit vector of the velocity."""
         radians = np.deg2rad(self.angle)
         return np.array([np.cos(radians), np.sin(radians)])
 
     @property
     def state(self) -> Float[np.ndarray, "3"]:
-        """ρ, u, v."""
+        """The state ρ, u, v of the undisturbed gas."""
         return np.array([1.0, *(self.speed * self.direction)])
 
     @property
     def enthalpy(self) -> float:
-        """h = γ/(γ - 1) p/ρ + |u|²/2, of all of the gas."""
+        """Total enthalpy h = γ/(γ - 1) p/ρ + |u|²/2, the same in the whole flow."""
         return self.gamma / (self.gamma - 1) + self.speed**2 / 2
 
     def pressure(self, q: Float[np.ndarray, " *shape 3"]) -> Float[np.ndarray, " *shape"]:
-        """p of states ρ, u, v."""
+        """Pressure p of states ρ, u, v."""
         rho, u, v = np.moveaxis(q, -1, 0)
         return (self.gamma - 1) / self.gamma * rho * (self.enthalpy - (u * u + v * v) / 2)
 
     def mach_number(self, q: Float[np.ndarray, " *shape 3"]) -> Float[np.ndarray, " *shape"]:
-        """|u|/c of states ρ, u, v."""
+        """Mach number |u|/c of states ρ, u, v."""
         rho, u, v = np.moveaxis(q, -1, 0)
         return np.sqrt((u * u + v * v) * rho / (self.gamma * self.pressure(q)))
 
     def with_vortex(
         self, lift: float, points: Float[np.ndarray, "points 2"]
     ) -> Float[np.ndarray, "points 3"]:
-        """ρ, u, v of the stream and of a vortex at a quarter of the chord, which turns clockwise
-        with the circulation |u| lift/2: the flow far from a section with this lift. ρ has the total
-        enthalpy and the entropy of the stream.
+        """States ρ, u, v far from an airfoil with this lift coefficient.
+
+        The velocity is that of the stream and of a vortex at a quarter of the chord, which turns
+        clockwise with the circulation |u| lift/2. ρ follows from the total enthalpy and the entropy
+        of the stream.
 
         References: J. L. Thomas and M. D. Salas, Far-field boundary conditions for transonic
         lifting solutions to the Euler equations, AIAA J. 24 (1986).
         """
         x, y = (points - [0.25, 0.0]).T
         cos, sin = self.direction
-        squeezed = x**2 + y**2 - (self.mach * (y * cos - x * sin)) ** 2
-        turning = self.speed * lift / 2 * np.sqrt(1 - self.mach**2) / (2 * np.pi * squeezed)
-        u, v = self.speed * cos + turning * y, self.speed * sin - turning * x
-        left = (self.gamma - 1) / self.gamma * (self.enthalpy - (u**2 + v**2) / 2)
-        return np.stack([left ** (1 / (self.gamma - 1)), u, v], axis=-1)
+        squared_distance = x**2 + y**2 - (self.mach * (y * cos - x * sin)) ** 2
+        swirl = self.speed * lift / 2 * np.sqrt(1 - self.mach**2) / (2 * np.pi * squared_distance)
+        u, v = self.speed * cos + swirl * y, self.speed * sin - swirl * x
+        temperature = (self.gamma - 1) / self.gamma * (self.enthalpy - (u**2 + v**2) / 2)
+        return np.stack([temperature ** (1 / (self.gamma - 1)), u, v], axis=-1)

@@ -1,24 +1,29 @@
-"""Compiled loops of the solvers. The mathematics is in `interface.py`, `poisson.py` and
-`phase_flow.py`."""
+"""Compiled loops of the Darcy solvers. The mathematics is in `interface.py`, `poisson.py` and
+`phase_flow.py`.
+
+Arrays a, b, u, r, v have shape (n, m) on the cells [i, j]. A is the matrix of five-point finite
+volumes times h²: (A u)_ij = Σ_faces t (u_ij - u_neighbour), with t the coefficient on the face.
+u = 0 on the walls, half a cell away: a face there adds 2 a_ij u_ij.
+"""
 
 from __future__ import annotations
 
 import numba
 import numpy as np
 
-# rounding may be reordered; not a number stays one, so that failures are seen
+# sums may be reordered; NaN is not assumed away, so failures stay visible
 _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
 
 
 @_jit
-def face(v: float, w: float, harmonic: bool) -> float:
-    """The coefficient on the face of two cells."""
+def face_mean(v: float, w: float, harmonic: bool) -> float:
+    """Coefficient on the face between cells with v and w: their harmonic or arithmetic mean."""
     return 2 * v * w / (v + w) if harmonic else (v + w) / 2
 
 
 @_jit
 def crossing_faces(a: np.ndarray) -> int:
-    """The number of inner faces between cells of different values."""
+    """Number of inner faces between cells of different values."""
     n, m = a.shape
     count = 0
     for i in range(n):
@@ -36,15 +41,18 @@ def interface_graph(
 ) -> tuple[
     np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray
 ]:  # fmt: skip
-    """The cells at jumps, by rows, and the faces between them.
+    """The cells at jumps of a, row by row, and the faces at which a jumps.
+
+    `faces` is the number of these faces, from `crossing_faces`.
 
     Returns:
-        start, columns: Cells start[i] <= c < start[i+1] lie in row i, at columns[c].
-        values: Of a in these cells.
-        first, second: The cells c, d of each face.
-        jump1, jump2: a_f - a_c and a_f - a_d.
+        start, columns: The cells start[i] <= c < start[i+1] lie in row i, at columns[c].
+        values: The coefficient a in these cells.
+        first, second: Numbers c, d of the cells at each face.
+        jump1, jump2: a_f - a_c and a_f - a_d at each face, with a_f the coefficient on it.
     """
     n, m = a.shape
+    # mark the cells at a jump by 0, the others stay -1
     number = np.full((n, m), -1)
     for i in range(n):
         for j in range(m):
@@ -54,6 +62,7 @@ def interface_graph(
                 number[i, j] = number[i, j + 1] = 0
     start = np.zeros(n + 1, np.int64)
     columns, values = np.empty(2 * faces, np.int64), np.empty(2 * faces)
+    # number the marked cells by rows; two cells a face are the most there can be
     cells = 0
     for i in range(n):
         for j in range(m):
@@ -64,15 +73,16 @@ def interface_graph(
         start[i + 1] = cells
     first, second = np.empty(faces, np.int64), np.empty(faces, np.int64)
     jump1, jump2 = np.empty(faces), np.empty(faces)
+    # list the faces below and to the right of each cell at which a jumps
     f = 0
     for i in range(n):
         for j in range(m):
             for step in range(2):
                 p, q = i + 1 - step, j + step
                 if p < n and q < m and a[i, j] != a[p, q]:
-                    between = face(a[i, j], a[p, q], harmonic)
+                    coefficient = face_mean(a[i, j], a[p, q], harmonic)
                     first[f], second[f] = number[i, j], number[p, q]
-                    jump1[f], jump2[f] = between - a[i, j], between - a[p, q]
+                    jump1[f], jump2[f] = coefficient - a[i, j], coefficient - a[p, q]
                     f += 1
     return start, columns[:cells], values[:cells], first, second, jump1, jump2
 
@@ -81,17 +91,18 @@ def interface_graph(
 def residual(
     a: np.ndarray, harmonic: bool, b: np.ndarray, u: np.ndarray, r: np.ndarray
 ) -> float:  # fmt: skip
-    """r = b - A u, and ‖r‖²."""
+    """Writes r = b - A u and returns ‖r‖²."""
     n, m = a.shape
     total = 0.0
     for i in range(n):
         for j in range(m):
             v, w = a[i, j], u[i, j]
             s = b[i, j]
-            s -= face(v, a[i - 1, j], harmonic) * (w - u[i - 1, j]) if i > 0 else 2 * v * w
-            s -= face(v, a[i + 1, j], harmonic) * (w - u[i + 1, j]) if i + 1 < n else 2 * v * w
-            s -= face(v, a[i, j - 1], harmonic) * (w - u[i, j - 1]) if j > 0 else 2 * v * w
-            s -= face(v, a[i, j + 1], harmonic) * (w - u[i, j + 1]) if j + 1 < m else 2 * v * w
+            # four faces; at a wall the coefficient is that of the cell, the distance half a cell
+            s -= face_mean(v, a[i - 1, j], harmonic) * (w - u[i - 1, j]) if i > 0 else 2 * v * w
+            s -= face_mean(v, a[i + 1, j], harmonic) * (w - u[i + 1, j]) if i + 1 < n else 2 * v * w
+            s -= face_mean(v, a[i, j - 1], harmonic) * (w - u[i, j - 1]) if j > 0 else 2 * v * w
+            s -= face_mean(v, a[i, j + 1], harmonic) * (w - u[i, j + 1]) if j + 1 < m else 2 * v * w
             r[i, j] = s
             total += s * s
     return total
@@ -99,7 +110,7 @@ def residual(
 
 @_jit
 def face_slope(v: float, w: float, harmonic: bool) -> float:
-    """The derivative of `face` by v."""
+    """Derivative of `face_mean` by v."""
     return 2 * w * w / (v + w) ** 2 if harmonic else 0.5
 
 
@@ -107,11 +118,12 @@ def face_slope(v: float, w: float, harmonic: bool) -> float:
 def sensitivity(
     a: np.ndarray, harmonic: bool, v: np.ndarray, u: np.ndarray, out: np.ndarray
 ) -> None:
-    """out = -(∂(A u - b)/∂a)ᵀ v; u and v are 0 on the walls."""
+    """Writes out = -(∂(A u - b)/∂a)ᵀ v, the gradient by a of -vᵀ(A u - b); u = v = 0 on walls."""
     n, m = a.shape
     for i in range(n):
         for j in range(m):
             c, w, z = a[i, j], u[i, j], v[i, j]
+            # over the four faces: ∂t/∂a (u_neighbour - u)(v - v_neighbour)
             s = 0.0
             if i > 0:
                 s += face_slope(c, a[i - 1, j], harmonic) * (u[i - 1, j] - w) * (z - v[i - 1, j])
@@ -134,19 +146,19 @@ def sensitivity(
 
 @_jit
 def tridiagonal_solves(hat: np.ndarray, pivots: np.ndarray) -> None:
-    """Solve (T + λ_k) w = hat[:, k] for every k in place, T = tridiag(-1, d, -1) along axis 0.
+    """Solves (T + λ_k) w = hat[:, k] for every mode k, in place; T = tridiag(-1, d, -1) on axis 0.
 
-    The pivots of Thomas' algorithm are p_i = 1/(d_i + λ_k - p_{i-1}).
+    The pivots of Thomas' algorithm are p_i = 1/(d_i + λ_k - p_{i-1}), shape (n, modes).
     """
     n, modes = hat.shape
-    row, pivot = hat[0], pivots[0]
+    row, pivot = hat[0], pivots[0]  # forward elimination
     for k in range(modes):
         row[k] *= pivot[k]
     for i in range(1, n):
         before, row, pivot = hat[i - 1], hat[i], pivots[i]
         for k in range(modes):
             row[k] = (row[k] + before[k]) * pivot[k]
-    for i in range(n - 2, -1, -1):
+    for i in range(n - 2, -1, -1):  # back substitution
         after, row, pivot = hat[i + 1], hat[i], pivots[i]
         for k in range(modes):
             row[k] += pivot[k] * after[k]
@@ -156,11 +168,12 @@ def tridiagonal_solves(hat: np.ndarray, pivots: np.ndarray) -> None:
 def add_transformed(
     start: np.ndarray, columns: np.ndarray, values: np.ndarray, sines: np.ndarray, hat: np.ndarray
 ) -> None:
-    """hat[i] += Σ values[c] sines[columns[c]] over the cells start[i] <= c < start[i+1]."""
+    """Sine transform from interface cells: adds Σ_c values[c] sines[columns[c]] to hat[i], over the
+    cells start[i] <= c < start[i+1] of row i."""
     n, modes = hat.shape
     for i in range(n):
         row, c, end = hat[i], start[i], start[i + 1]
-        while c + 3 < end:  # four at a time: the row is loaded and stored once for them
+        while c + 3 < end:  # four cells at a time load and store the row once
             s0, s1 = sines[columns[c]], sines[columns[c + 1]]
             s2, s3 = sines[columns[c + 2]], sines[columns[c + 3]]
             v0, v1, v2, v3 = values[c], values[c + 1], values[c + 2], values[c + 3]
@@ -178,7 +191,8 @@ def add_transformed(
 def evaluate(
     start: np.ndarray, columns: np.ndarray, sines: np.ndarray, hat: np.ndarray, values: np.ndarray
 ) -> None:
-    """values[c] = Σ_k hat[i, k] sines[columns[c], k] for the cells c of each row i."""
+    """Inverse sine transform at interface cells: writes values[c] = Σ_k hat[i, k]
+    sines[columns[c], k], for the cells c of each row i."""
     n, modes = hat.shape
     for i in range(n):
         row, c, end = hat[i], start[i], start[i + 1]
@@ -207,7 +221,8 @@ def add_jumps(
     first: np.ndarray, second: np.ndarray, jump1: np.ndarray, jump2: np.ndarray,
     z: np.ndarray, out: np.ndarray,
 ) -> None:  # fmt: skip
-    """out += J z: over the faces between cells c, d: out_c += j_c (z_c - z_d), and back."""
+    """Adds J z to `out`: for each face between cells c and d, j_c (z_c - z_d) to c and
+    j_d (z_d - z_c) to d."""
     for f in range(len(first)):
         c, d = first[f], second[f]
         difference = z[c] - z[d]
@@ -221,50 +236,57 @@ def interface_cg(
     first: np.ndarray, second: np.ndarray, jump1: np.ndarray, jump2: np.ndarray,
     sines: np.ndarray, pivots: np.ndarray, r: np.ndarray, tolerance: float, limit: int,
 ) -> tuple[np.ndarray, int]:  # fmt: skip
-    """Charges σ with ‖r - (A L⁻¹) σ‖ <= tolerance on the interface cells, and the iterations.
+    """Charges σ on the interface cells with ‖r - A L⁻¹ σ‖ <= tolerance, and the iterations.
 
-    Conjugate gradients on A preconditioned by L, in vectors that live on interface cells alone;
-    r is overwritten by the residual.
+    Conjugate gradients on A preconditioned by L, in vectors on the interface cells alone. p is the
+    direction, and the charges are sums of q = L p. r is overwritten by the residual; at most
+    `limit` iterations are made.
     """
     cells = len(r)
     hat = np.empty((len(start) - 1, sines.shape[1]))
     z, p, q, charges = np.empty(cells), np.zeros(cells), np.zeros(cells), np.zeros(cells)
     ap = np.empty(cells)
-    before = 1.0
+    previous_product = 1.0
     for iteration in range(limit):
         if np.sqrt(np.dot(r, r)) <= tolerance:
             return charges, iteration
+        # z = L⁻¹ r at the interface: sines along y, tridiagonal solves along x, and back
         hat[:] = 0.0
         add_transformed(start, columns, r, sines, hat)
         tridiagonal_solves(hat, pivots)
-        evaluate(start, columns, sines, hat, z)  # z = L⁻¹ r
-        now = np.dot(r, z)
-        beta = now / before if iteration else 0.0
+        evaluate(start, columns, sines, hat, z)
+        product = np.dot(r, z)
+        beta = product / previous_product if iteration else 0.0
         for c in range(cells):
             p[c] = z[c] + beta * p[c]
             q[c] = r[c] + beta * q[c]  # q = L p
             ap[c] = a[c] * q[c]
         add_jumps(first, second, jump1, jump2, p, ap)  # A p = a L p + J p
-        alpha = now / np.dot(p, ap)
+        alpha = product / np.dot(p, ap)
         for c in range(cells):
             charges[c] += alpha * q[c]
             r[c] -= alpha * ap[c]
-        before = now
+        previous_product = product
     return charges, limit
 
 
-# of `phase_flow.py`: faces with harmonic means, t = 2ab/(a + b)
+# loops of `phase_flow.py`: faces have harmonic means t = 2ab/(a + b) of their cells
 
 
 @_jit
-def band(a: np.ndarray) -> np.ndarray:
-    """The matrix of the coefficient (n, n) by its lower diagonals, transposed."""
+def stiffness_band(a: np.ndarray) -> np.ndarray:
+    """Lower diagonals of the matrix A of the coefficient a (n, n), transposed: shape (n², n + 1).
+
+    Row i n + j holds the diagonal entry at 0, the neighbour [i, j + 1] at 1, [i + 1, j] at n.
+    """
     n = len(a)
     diagonals = np.zeros((n * n, n + 1))
+    # walls: a face half a cell away counts 2a; a corner cell has two
     for i in range(n):
         for j in range(n):
             walls = (i == 0) + (i == n - 1) + (j == 0) + (j == n - 1)
             diagonals[i * n + j, 0] = walls * 2 * a[i, j]
+    # inner faces: t on the diagonal of both cells, -t between them
     for i in range(n):
         for j in range(n):
             k = i * n + j
@@ -282,21 +304,21 @@ def band(a: np.ndarray) -> np.ndarray:
 
 
 @_jit
-def faces(a: np.ndarray) -> np.ndarray:
-    """∂t/∂a of both cells at the inner faces across axis 0, shape (n-1, n, 2)."""
+def face_derivatives(a: np.ndarray) -> np.ndarray:
+    """∂t/∂a by both cells of each inner face across axis 0, shape (n - 1, m, 2)."""
     n, m = a.shape
     slopes = np.empty((n - 1, m, 2))
     for i in range(n - 1):
         for j in range(m):
-            one, other = a[i, j], a[i + 1, j]
-            slopes[i, j, 0] = 2 * (other / (one + other)) ** 2
-            slopes[i, j, 1] = 2 * (one / (one + other)) ** 2
+            before, after = a[i, j], a[i + 1, j]
+            slopes[i, j, 0] = 2 * (after / (before + after)) ** 2
+            slopes[i, j, 1] = 2 * (before / (before + after)) ** 2
     return slopes
 
 
 @_jit
-def changes(slopes: np.ndarray, dp: np.ndarray) -> np.ndarray:
-    """The change of t with p, slopes being ∂t/∂p."""
+def face_changes(slopes: np.ndarray, dp: np.ndarray) -> np.ndarray:
+    """Change of t on the inner faces across axis 0, for a change dp of p and the slopes ∂t/∂p."""
     n, m = dp.shape
     dt = np.empty((n - 1, m))
     for i in range(n - 1):
@@ -307,7 +329,7 @@ def changes(slopes: np.ndarray, dp: np.ndarray) -> np.ndarray:
 
 @_jit
 def add_transposed(slopes: np.ndarray, w: np.ndarray, out: np.ndarray) -> None:
-    """out += (∂t/∂p)ᵀ w."""
+    """Adds (∂t/∂p)ᵀ w to `out`, for values w on the inner faces across axis 0."""
     n, m = out.shape
     for i in range(n - 1):
         for j in range(m):

@@ -11,7 +11,12 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Float
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.kernels import add_transposed, band, changes, faces
+from pdegen.equations.darcy.kernels import (
+    add_transposed,
+    face_changes,
+    face_derivatives,
+    stiffness_band,
+)
 
 _lapack: Any = scipy.linalg.lapack  # not in its stubs
 
@@ -51,7 +56,7 @@ class PhaseFlowAt:
             raise ValueError(f"expected p of shape ({n}, {n}), got {p.shape}")
         self._a, self._height = low + (high - low) * p, high - low
         self._factor: np.ndarray
-        self._factor, info = _lapack.dpbtrf(band(self._a).T, lower=1, overwrite_ab=1)
+        self._factor, info = _lapack.dpbtrf(stiffness_band(self._a).T, lower=1, overwrite_ab=1)
         if info:
             raise ArithmeticError(f"the flow on {n} x {n} cells is not positive definite")
         self.u = self._solved(np.full((n, n), flow.source / n**2))
@@ -60,7 +65,7 @@ class PhaseFlowAt:
     def _slopes(self) -> tuple[np.ndarray, np.ndarray]:
         """∂t/∂p of the faces across each axis."""
         across = np.ascontiguousarray(self._a.T)
-        return self._height * faces(self._a), self._height * faces(across)
+        return self._height * face_derivatives(self._a), self._height * face_derivatives(across)
 
     @cached_property
     def _jumps(self) -> tuple[np.ndarray, np.ndarray]:
@@ -69,8 +74,8 @@ class PhaseFlowAt:
 
     def jvp(self, dp: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
         """The change of u with p, to first order."""
-        x = changes(self._slopes[0], dp) * self._jumps[0]
-        y = changes(self._slopes[1], np.ascontiguousarray(dp.T)) * self._jumps[1]
+        x = face_changes(self._slopes[0], dp) * self._jumps[0]
+        y = face_changes(self._slopes[1], np.ascontiguousarray(dp.T)) * self._jumps[1]
         return self._solved(_gains(x, y.T) - _at_walls(2 * self._height * dp * self.u))
 
     def vjp(self, v: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:

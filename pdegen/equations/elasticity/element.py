@@ -1,7 +1,7 @@
-"""Quadrilaterals of nine nodes: from positions to derivatives, forces and stiffness, batched.
+"""Quadrilaterals with nine nodes: derivatives, forces and stiffness from positions, batched.
 
-A node has the local number 3a + b, with a, b = 0, 1, 2 along the second and the first local
-coordinate, both in [-1, 1]; so does a Gauss point.
+Nodes and Gauss points have the local numbers 3a + b, where b = 0, 1, 2 counts along the first local
+coordinate and a along the second; both coordinates lie in [-1, 1].
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-_ONE = np.array([-np.sqrt(0.6), 0.0, np.sqrt(0.6)])
-GAUSS = np.stack(np.meshgrid(_ONE, _ONE, indexing="ij")[::-1], axis=-1).reshape(9, 2)
+_LINE = np.array([-np.sqrt(0.6), 0.0, np.sqrt(0.6)])
+GAUSS = np.stack(np.meshgrid(_LINE, _LINE, indexing="ij")[::-1], axis=-1).reshape(9, 2)
 _WEIGHTS = np.outer([5 / 9, 8 / 9, 5 / 9], [5 / 9, 8 / 9, 5 / 9]).ravel()
 
 
 def shapes(local: Float[np.ndarray, "*batch 2"]) -> Float[np.ndarray, "*batch 9"]:
-    """The functions of the nodes at local coordinates.
+    """Shape functions of the nine nodes at local coordinates.
 
     >>> bool(np.allclose(shapes(GAUSS).sum(axis=-1), 1))
     True
@@ -26,35 +26,40 @@ def shapes(local: Float[np.ndarray, "*batch 2"]) -> Float[np.ndarray, "*batch 9"
     return (second[..., :, None] * first[..., None, :]).reshape(*local.shape[:-1], 9)
 
 
-def slopes(local: Float[np.ndarray, "*batch 2"]) -> Float[np.ndarray, "*batch 2 9"]:
-    """Their derivatives by the first and by the second local coordinate."""
+def local_derivatives(local: Float[np.ndarray, "*batch 2"]) -> Float[np.ndarray, "*batch 2 9"]:
+    """Derivatives of the shape functions by the first and by the second local coordinate."""
     (first, second), (along, up) = _lines(local)
     both = [second[..., :, None] * along[..., None, :], up[..., :, None] * first[..., None, :]]
     return np.stack(both, axis=-3).reshape(*local.shape[:-1], 2, 9)
 
 
 def _lines(local: np.ndarray) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """The three parabolas along each coordinate, and their slopes."""
-    ends = [local[..., k] for k in (0, 1)]
-    values = (np.stack([s * (s - 1) / 2, 1 - s * s, s * (s + 1) / 2], axis=-1) for s in ends)
-    return tuple(values), tuple(np.stack([s - 0.5, -2 * s, s + 0.5], axis=-1) for s in ends)
+    """The three parabolas along each coordinate, and their derivatives."""
+    coordinates = [local[..., k] for k in (0, 1)]
+    values = (np.stack([s * (s - 1) / 2, 1 - s * s, s * (s + 1) / 2], axis=-1) for s in coordinates)
+    return tuple(values), tuple(np.stack([s - 0.5, -2 * s, s + 0.5], axis=-1) for s in coordinates)
 
 
 @dataclass(frozen=True)
 class Elements:
-    """Quadrilaterals at their Gauss points."""
+    """Shape functions and weights of quadrilaterals at their Gauss points."""
 
-    # of the functions of the nodes, by x and by y, shape (*batch, 9, 2, 9)
+    # derivatives of the shape functions: Gauss point, by x or y, node
     derivatives: Float[np.ndarray, "*batch 9 2 9"]
-    # areas of the Gauss points; negative where the map turns over
+    # areas of the Gauss points; negative where the map from local coordinates folds
     weights: Float[np.ndarray, "*batch 9"]
 
     @classmethod
     def of(cls, nodes: Float[np.ndarray, "*batch 9 2"]) -> Elements:
-        """Those with these nodes."""
-        slope = slopes(GAUSS)
-        local = np.swapaxes(slope.reshape(18, 9) @ nodes, -1, -2)  # (*batch, xy, gauss and local)
-        (xb, yb), (xa, ya) = np.moveaxis(local.reshape(*local.shape[:-1], 9, 2), (-1, -3), (0, 1))
+        """The elements with these nodes."""
+        slope = local_derivatives(GAUSS)
+        jacobian = np.swapaxes(
+            slope.reshape(18, 9) @ nodes, -1, -2
+        )  # (*batch, xy, Gauss point and coordinate)
+        # derivatives of x and y by the first (b) and the second (a) local coordinate
+        (xb, yb), (xa, ya) = np.moveaxis(
+            jacobian.reshape(*jacobian.shape[:-1], 9, 2), (-1, -3), (0, 1)
+        )
         area = xb * ya - yb * xa
         b, a = slope[:, 0], slope[:, 1]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -63,13 +68,13 @@ class Elements:
         return cls(np.stack([by_x, by_y], axis=-2), area * _WEIGHTS)
 
     def gradient(self, u: Float[np.ndarray, "*batch 9 2"]) -> Float[np.ndarray, "*batch 9 4"]:
-        """∂u_i/∂x_j as (xx, xy, yx, yy) at the Gauss points, of values at the nodes."""
-        found = self._flat @ u  # (*batch, gauss and j, i)
-        shape = (*found.shape[:-2], 9, 2, 2)
-        return np.swapaxes(found.reshape(shape), -1, -2).reshape(*shape[:-2], 4)
+        """∂u_i/∂x_j as (xx, xy, yx, yy) at the Gauss points, for values u at the nodes."""
+        gradients = self._flat @ u  # (*batch, gauss and j, i)
+        shape = (*gradients.shape[:-2], 9, 2, 2)
+        return np.swapaxes(gradients.reshape(shape), -1, -2).reshape(*shape[:-2], 4)
 
     def force(self, stress: Float[np.ndarray, "*batch 9 4"]) -> Float[np.ndarray, "*batch 9 2"]:
-        """∫ P_ij ∂φ/∂x_j of the functions φ of the nodes, for stresses at the Gauss points."""
+        """∫ P_ij ∂φ/∂x_j for the shape functions φ, from stresses at the Gauss points."""
         weighted = self.weights[..., None, None] * stress.reshape(*stress.shape[:-1], 2, 2)
         by_i = np.swapaxes(weighted, -1, -2).reshape(*stress.shape[:-2], 18, 2)
         return np.swapaxes(self._flat, -1, -2) @ by_i
@@ -77,15 +82,17 @@ class Elements:
     def stiffness(
         self, tangent: Float[np.ndarray, "*_ 4 4"]
     ) -> Float[np.ndarray, "*batch 9 2 2 9"]:
-        """∂force/∂u of ∂P/∂H: node, its component; component and node of u."""
+        """∂force/∂u from the tangent ∂P/∂H: node and component of the force, component and node of
+        u."""
         c = (self.weights[..., None, None] * tangent).reshape(*self.weights.shape, 2, 2, 2, 2)
         c = c.swapaxes(-4, -3)[..., None]  # (*batch, gauss, j, i, k, l, 1)
         d = self.derivatives[..., None, None, None, :, :]  # (*batch, gauss, 1, 1, 1, l, node)
         right = c[..., 0, :] * d[..., 0, :] + c[..., 1, :] * d[..., 1, :]
         batch = right.shape[:-5]
-        found = np.swapaxes(self._flat, -1, -2) @ right.reshape(*batch, 18, 36)
-        return found.reshape(*batch, 9, 2, 2, 9)
+        matrix = np.swapaxes(self._flat, -1, -2) @ right.reshape(*batch, 18, 36)
+        return matrix.reshape(*batch, 9, 2, 2, 9)
 
     @property
     def _flat(self) -> Float[np.ndarray, "*batch 18 9"]:
+        """The derivatives with Gauss points and directions on one axis."""
         return self.derivatives.reshape(*self.derivatives.shape[:-3], 18, 9)

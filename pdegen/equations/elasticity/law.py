@@ -1,4 +1,4 @@
-"""What a store of stretched sheets claims."""
+"""The law that stored stretched sheets satisfy."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from pdegen.equations.elasticity.solver import Body, Sheet
 from pdegen.equations.elasticity.void import RandomVoid
 from pdegen.numerics.failure import SolveError
 
-_RESIDUAL = 1e-8  # largest one that the solver accepts
-_ROUNDING = 8  # times as much as rounding displacements to float32 makes of jumps, slopes, forces
-# What the mesh of the points, with 36 elements around the void, makes of a solution of a finer one
-# whose own error is a hundredth at most.
+_RESIDUAL = 1e-8  # largest residual that the solver accepts
+_ROUNDING = 8  # safety factor on the effect of float32 displacements on jumps, slopes and forces
+# Limits for the solution of a finer mesh with an error up to 0.01, seen on the mesh of the points
+# with 36 elements around the void: of jumps, of stresses and of displacements.
 _JUMP, _SLOPE, _OFF = 0.03, 0.2, 0.03
 
 
 def elasticity_law(
     void: RandomVoid, sheet: Sheet, angles: Float[np.ndarray, " angles"], error: float, exact: bool
 ) -> Law:
-    """theta is normal, the points are those of its void, and u is the stress of a displacement that
-    is in equilibrium.
+    """The law of stretched sheets: theta is normal, the points are those of its void, and u is the
+    stress of a displacement in equilibrium.
 
-    Nine displacements at the Gauss points of an element determine its parabolas. These meet at the
-    nodes, vanish where the sheet is clamped, have the von Mises stress u, and their stresses are in
-    balance with the traction at each free node. Where the solution is of a finer mesh, all that
-    holds up to the error of the mesh of the points, and in place of the balance the displacement is
-    near the solution on that mesh.
+    The nine displacements at the Gauss points of an element determine its parabolas. These are
+    continuous at the nodes, vanish where the sheet is clamped, and have the von Mises stress u.
+    Their stresses balance the traction at each free node.
+
+    With `exact` false the solution belongs to a finer mesh. Then all this holds up to the error of
+    the mesh of the points, and instead of the balance the displacement is near the solution on that
+    mesh. `error` is the largest stated error.
     """
     physics = _Physics(void, sheet, angles, exact)
     bounds: list[tuple[str, str, Quantity]] = [
@@ -49,12 +51,12 @@ def elasticity_law(
         if exact else
         ("displacement", "the distance from the solution on the mesh of the points", physics.off),
     ]  # fmt: skip
-    checks = (Bound(name, said, in_blocks(quantity)) for name, said, quantity in bounds)
+    checks = (Bound(name, subject, in_blocks(quantity)) for name, subject, quantity in bounds)
     return Law((_normal(void), Distinct("theta"), *checks))
 
 
 def _normal(void: RandomVoid) -> GaussianLaw:
-    """θ ~ N(0, σ²), independent."""
+    """The numbers θ are independent and N(0, σ²)."""
     count = 2 * void.modes
     variances = np.full(count, void.sigma**2)
     bands = {f"number {k + 1}": np.arange(count) == k for k in range(count)}
@@ -63,7 +65,7 @@ def _normal(void: RandomVoid) -> GaussianLaw:
 
 
 class _Physics:
-    """Quantities of each sample that are bounded."""
+    """Bounded quantities of each sample, with their limits."""
 
     def __init__(self, void: RandomVoid, sheet: Sheet, angles: np.ndarray, exact: bool) -> None:
         self._void, self._sheet, self._angles, self._exact = void, sheet, angles, exact
@@ -71,6 +73,7 @@ class _Physics:
         self._to_nodes = np.linalg.inv(shapes(GAUSS))  # from the Gauss points of an element
 
     def _body(self, stored: Values) -> Body:
+        """The sheets of theta on the mesh of the points."""
         rings = self._sheet.rings
         return Body.of(rings, self._void.radius(stored["theta"], rings.angles))
 
@@ -87,27 +90,27 @@ class _Physics:
         return abs(stored["weight"] / expected - 1).max(axis=1), 2 * EPSILON
 
     def _parts(self, stored: Values) -> tuple[Body, np.ndarray, np.ndarray]:
-        """Displacements of the nodes, as elements have them, and their mean."""
+        """The sheets, the displacements of the nodes by element, and their means over elements."""
         body = self._body(stored)
         rings = body.rings
         at_points = stored["displacement"].astype(np.float64).swapaxes(1, 2)
-        parts = self._to_nodes @ at_points.reshape(-1, rings.around, rings.across, 9, 2)
-        u = rings.assembled(parts) / rings.assembled(np.ones((1, *parts.shape[1:])))
-        return body, parts, u * self._sheet.free[..., None]
+        by_element = self._to_nodes @ at_points.reshape(-1, rings.around, rings.across, 9, 2)
+        u = rings.assembled(by_element) / rings.assembled(np.ones((1, *by_element.shape[1:])))
+        return body, by_element, u * self._sheet.free[..., None]
 
     def _of_a_finer_mesh(self, stored: Values, limit: float) -> np.ndarray:
-        """A limit that grows with the error that is stated."""
+        """A limit for a solution of a finer mesh, which grows with the stated error."""
         return limit * 36 / self._sheet.rings.around * np.maximum(1, 100 * stored["error"])
 
     def _rounding(self, body: Body, u: np.ndarray) -> np.ndarray:
-        """Largest slope that rounding displacements can make in an element."""
+        """Largest error of ∇u in an element from displacements rounded to float32."""
         steepest = abs(body.elements.derivatives).max(axis=(1, 2, 3, 4, 5))
         return _ROUNDING * EPSILON * abs(u).max(axis=(1, 2, 3)) * steepest
 
     def jump(self, stored: Values) -> tuple[np.ndarray, float | np.ndarray]:
-        body, parts, u = self._parts(stored)
-        off = abs(parts - body.rings.elements(u)).max(axis=(1, 2, 3, 4))
-        observed = off / (abs(parts).max(axis=(1, 2, 3, 4)) + np.finfo(float).tiny)
+        body, by_element, u = self._parts(stored)
+        jump = abs(by_element - body.rings.elements(u)).max(axis=(1, 2, 3, 4))
+        observed = jump / (abs(by_element).max(axis=(1, 2, 3, 4)) + np.finfo(float).tiny)
         if self._exact:
             return observed, 4 * _ROUNDING * EPSILON
         return observed, self._of_a_finer_mesh(stored, _JUMP)
@@ -115,32 +118,32 @@ class _Physics:
     def stress(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         body, _, u = self._parts(stored)
         expected = von_mises(self._sheet.material.true_stress(body.gradient(u)))
-        found = stored["u"].astype(np.float64)
-        negative = np.where((found < 0).any(axis=1), np.inf, 0.0)
-        size = np.linalg.norm(expected, axis=1)
-        off = np.linalg.norm(found - expected, axis=1) / size
+        stress = stored["u"].astype(np.float64)
+        negative = np.where((stress < 0).any(axis=1), np.inf, 0.0)
+        norm = np.linalg.norm(expected, axis=1)
+        distance = np.linalg.norm(stress - expected, axis=1) / norm
         if not self._exact:
-            return off + negative, self._of_a_finer_mesh(stored, _SLOPE)
-        slope = self._rounding(body, u) * np.sqrt(found.shape[1])
-        return off + negative, self._stiffness * slope / size + 4 * EPSILON
+            return distance + negative, self._of_a_finer_mesh(stored, _SLOPE)
+        slope = self._rounding(body, u) * np.sqrt(stress.shape[1])
+        return distance + negative, self._stiffness * slope / norm + 4 * EPSILON
 
     def force(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         body, _, u = self._parts(stored)
         sheet, elements = self._sheet, body.elements
         inner = body.force(sheet.material.stress(body.gradient(u)))
-        off = (sheet.free[..., None] * (sheet.load - inner)).reshape(len(u), -1)
+        imbalance = (sheet.free[..., None] * (sheet.load - inner)).reshape(len(u), -1)
         reach = (abs(elements.derivatives).sum(axis=-2) * abs(elements.weights)[..., None]).sum(-2)
         reach = np.linalg.norm(body.rings.assembled(reach[..., None]), axis=(1, 2))[:, 0]
-        size = np.linalg.norm(sheet.load)
-        limit = self._stiffness * self._rounding(body, u) * reach / size
-        return np.linalg.norm(off, axis=1) / size, limit
+        load_norm = np.linalg.norm(sheet.load)
+        limit = self._stiffness * self._rounding(body, u) * reach / load_norm
+        return np.linalg.norm(imbalance, axis=1) / load_norm, limit
 
-    def off(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
-        body, found = self._body(stored), stored["displacement"].swapaxes(1, 2)
+    def distance(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
+        body, displacement = self._body(stored), stored["displacement"].swapaxes(1, 2)
         try:
             expected = body.at_points(self._sheet.solve(body).u)
-        except SolveError:  # for numbers theta that are no sample
-            return np.full(len(found), np.inf), np.zeros(len(found))
-        off = np.linalg.norm((found - expected).reshape(len(found), -1), axis=1)
-        off /= np.linalg.norm(expected.reshape(len(found), -1), axis=1)
-        return off, self._of_a_finer_mesh(stored, _OFF)
+        except SolveError:  # theta is not that of a sample
+            return np.full(len(displacement), np.inf), np.zeros(len(displacement))
+        distance = np.linalg.norm((displacement - expected).reshape(len(displacement), -1), axis=1)
+        distance /= np.linalg.norm(expected.reshape(len(displacement), -1), axis=1)
+        return distance, self._of_a_finer_mesh(stored, _OFF)

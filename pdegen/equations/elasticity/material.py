@@ -1,4 +1,4 @@
-"""Sheets in plane stress: from the gradient of a displacement to stress and stiffness."""
+"""Materials in plane stress: stress and stiffness from the gradient of a displacement."""
 
 from __future__ import annotations
 
@@ -15,29 +15,32 @@ _COFACTOR = np.array([[0.0, 0, 0, 1], [0, 0, -1, 0], [0, -1, 0, 0], [1, 0, 0, 0]
 
 
 class Material(ABC):
-    """A sheet. Gradients H_ij = ∂u_i/∂x_j and stresses P_ij, a force on the undeformed sheet over
-    its length and thickness, are vectors (xx, xy, yx, yy)."""
+    """An elastic material in plane stress.
+
+    Displacement gradients H_ij = ∂u_i/∂x_j and nominal stresses P_ij are vectors (xx, xy, yx, yy).
+    P is a force over length and thickness of the undeformed sheet.
+    """
 
     @abstractmethod
     def stress(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, "*batch 4"]:
-        """P of H."""
+        """Nominal stress P of the displacement gradient H."""
 
     @abstractmethod
     def stiffness(
         self, gradient: Float[np.ndarray, "*batch 4"]
     ) -> Float[np.ndarray, "4 4"] | Float[np.ndarray, "*batch 4 4"]:
-        """∂P/∂H."""
+        """Tangent stiffness ∂P/∂H."""
 
     @abstractmethod
     def true_stress(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, "*batch 3"]:
-        """The stress σ of the deformed sheet: xx, yy, xy."""
+        """True stress σ of the deformed sheet: xx, yy, xy."""
 
     @abstractmethod
     def energy(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, " *batch"]:
-        """Energy over the volume of the undeformed sheet."""
+        """Elastic energy over the volume of the undeformed sheet."""
 
     def admissible(self, gradient: Float[np.ndarray, "*batch 4"]) -> np.ndarray:
-        """Whether H can be."""
+        """Whether the gradient is possible: finite, and det F > 0 at large strains."""
         return np.asarray(np.isfinite(gradient).all(axis=-1))
 
 
@@ -72,8 +75,8 @@ class Hooke(Material):
 class MooneyRivlin(Material):
     """Large strains of an incompressible sheet: W = C₁(I₁ - 3) + C₂(I₂ - 3).
 
-    With F = 1 + H, J = det F and C = FᵀF the thickness is 1/J, I₁ = tr C + J⁻², and
-    I₂ = J² + J⁻² tr C; so P = ∂W/∂F needs no pressure. The true stress is σ = P Fᵀ. For small
+    Let F = 1 + H, J = det F and C = FᵀF. The thickness is 1/J, I₁ = tr C + J⁻² and
+    I₂ = J² + J⁻² tr C, so P = ∂W/∂F needs no pressure. The true stress is σ = P Fᵀ. At small
     strains E = 6 (C₁ + C₂) and ν = 1/2.
 
     Stretched by 2 in one direction, σ = 2 (2² - 1/2)(C₁ + C₂/2):
@@ -83,11 +86,12 @@ class MooneyRivlin(Material):
     array([8.75, 0.  , 0.  ])
     """
 
-    # c1, c2: C₁ > 0 and C₂ >= 0
+    # c1, c2: constants C₁ > 0 and C₂ >= 0
     c1: float
     c2: float
 
     def _parts(self, gradient: np.ndarray) -> tuple[np.ndarray, ...]:
+        """F, cof F, J and tr C."""
         f = gradient + _IDENTITY
         cofactor = f @ _COFACTOR
         j = f[..., :1] * f[..., 3:] - f[..., 1:2] * f[..., 2:3]
@@ -101,13 +105,13 @@ class MooneyRivlin(Material):
 
     def stiffness(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, "*batch 4 4"]:
         f, cofactor, j, trace = (part[..., None] for part in self._parts(gradient))
-        of_cofactor = cofactor * cofactor.swapaxes(-1, -2)
+        cofactors = cofactor * cofactor.swapaxes(-1, -2)
         mixed = f * cofactor.swapaxes(-1, -2)
-        first = np.eye(4) - _COFACTOR / j**3 + 3 / j**4 * of_cofactor
+        first = np.eye(4) - _COFACTOR / j**3 + 3 / j**4 * cofactors
         second = (
             (j - trace / j**3) * _COFACTOR
             + np.eye(4) / j**2
-            + (1 + 3 * trace / j**4) * of_cofactor
+            + (1 + 3 * trace / j**4) * cofactors
             - 2 / j**3 * (mixed + mixed.swapaxes(-1, -2))
         )
         return 2 * (self.c1 * first + self.c2 * second)
@@ -128,7 +132,7 @@ class MooneyRivlin(Material):
 
 
 def von_mises(stress: Float[np.ndarray, "*batch 3"]) -> Float[np.ndarray, " *batch"]:
-    """(σ_xx² - σ_xx σ_yy + σ_yy² + 3 σ_xy²)^½ of σ_xx, σ_yy, σ_xy.
+    """Von Mises stress (σ_xx² - σ_xx σ_yy + σ_yy² + 3 σ_xy²)^½ in plane stress.
 
     >>> von_mises(np.array([[3.0, 3.0, 0.0], [0.0, 0.0, 1.0]])).round(6)
     array([3.      , 1.732051])

@@ -14,7 +14,7 @@ from pdegen.domains import Cloud
 from pdegen.equations.base import Problem, check_error
 from pdegen.equations.elasticity.law import elasticity_law
 from pdegen.equations.elasticity.material import Hooke, Material, MooneyRivlin, von_mises
-from pdegen.equations.elasticity.mesh import Places, Rings
+from pdegen.equations.elasticity.mesh import PointTransfer, Rings
 from pdegen.equations.elasticity.solver import Body, Sheet, Solution
 from pdegen.equations.elasticity.void import RandomVoid
 from pdegen.equations.latex import with_value
@@ -23,11 +23,11 @@ from pdegen.schema import Count, NonNegative, Positive, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Variable, function, geometry, parameters, scalar
 
-ANGLES = np.linspace(0, 2 * np.pi, 42)  # at which published files have the radius
-_ACROSS = 12  # elements around the void over those across
-_MOST_ERROR = 0.5  # of u, relative: beyond it a label says nothing
+ANGLES = np.linspace(0, 2 * np.pi, 42)  # angles at which published files have the radius
+_ASPECT = 12  # elements around the void over those across
+_MOST_ERROR = 0.5  # largest accepted relative error of u
 
-# of moduli and loads, so that displacements are numbers of float32
+# moduli and loads for which displacements are float32 numbers
 _Size = Annotated[float, Field(ge=1e-12, le=1e12)]
 
 
@@ -36,7 +36,7 @@ class GaussianRadius(Strict):
 
     Args:
         least: Smallest radius of a void, below 0.5. [length]
-        span: What a radius can have more. [length]
+        span: Largest radius less the smallest. [length]
         sigma: Scale σ of the covariance σ²(-d²/dφ² + τ²)⁻² of g. [1]
         tau: Inverse correlation angle τ of g. [1/rad]
         modes: Number of Fourier modes of g.
@@ -53,7 +53,7 @@ class GaussianRadius(Strict):
     def _inside(self) -> Self:
         if self.least >= 0.5:
             raise ValueError(
-                f"least must be below 0.5, got {self.least}: every void leaves the cell"
+                f"least must be below 0.5, got {self.least}: every void leaves the square"
             )
         return self
 
@@ -70,7 +70,7 @@ class GaussianRadius(Strict):
 
 
 class LinearMaterial(Strict):
-    """Small strains of a linear material (`material.Hooke`).
+    """A linear material at small strains (`material.Hooke`).
 
     Args:
         young: Young's modulus E. [pressure]
@@ -105,12 +105,12 @@ class LinearMaterial(Strict):
 
 
 class MooneyRivlinMaterial(Strict):
-    """Large strains of an incompressible material, W = C₁(I₁ - 3) + C₂(I₂ - 3).
+    """An incompressible material at large strains, W = C₁(I₁ - 3) + C₂(I₂ - 3).
 
     Args:
         c1: The constant C₁. [pressure]
         c2: The constant C₂. [pressure]
-        steps: Equal steps in which the load grows.
+        steps: Number of equal load steps.
     """
 
     law: Literal["mooney-rivlin"]
@@ -140,7 +140,7 @@ class MooneyRivlinMaterial(Strict):
 
 @dataclass(frozen=True)
 class _Label:
-    """What a solution says at the points of the dataset."""
+    """Displacement and von Mises stress at the points of the dataset."""
 
     displacement: Float[np.ndarray, "batch points 2"]
     stress: Float[np.ndarray, "batch points"]
@@ -149,22 +149,24 @@ class _Label:
 @equation
 class Elasticity(Problem):
     """div σ = 0 in a square sheet with a void, clamped below and pulled above, in plane stress: the
-    map from the shape to von Mises's stress at the Gauss points of a mesh of `resolution` elements
-    around the void, solved on a mesh that is `refinement` times finer.
+    map from the shape of the void to the von Mises stress.
+
+    Values are those at the Gauss points of a mesh with `resolution` elements around the void; the
+    solver's mesh is `refinement` times finer.
 
     Args:
         traction: Force on the top over its length and the thickness. [pressure]
-        resolution: Elements around the void; a twelfth of them lie across.
+        resolution: Elements around the void; a twelfth as many lie across.
         refinement: Elements of the solver for each element of the output, along each axis.
-        void: Law of the shapes.
-        material: What the sheet is made of.
+        void: Distribution of the shapes.
+        material: Material of the sheet.
     """
 
     at_once: ClassVar[int] = 4
 
     equation: Literal["elasticity"]
     traction: _Size
-    resolution: Annotated[Count, Field(ge=_ACROSS, le=1200, multiple_of=_ACROSS)]
+    resolution: Annotated[Count, Field(ge=_ASPECT, le=1200, multiple_of=_ASPECT)]
     refinement: Annotated[Count, Field(le=8)] = 1
     void: GaussianRadius
     material: Annotated[LinearMaterial | MooneyRivlinMaterial, Field(discriminator="law")]
@@ -186,8 +188,8 @@ class Elasticity(Problem):
 
     @property
     def rings(self) -> Rings:
-        """The mesh that has the points."""
-        return Rings(self.resolution, self.resolution // _ACROSS)
+        """The mesh whose Gauss points are the points of the dataset."""
+        return Rings(self.resolution, self.resolution // _ASPECT)
 
     @property
     def domain(self) -> Cloud:
@@ -222,7 +224,7 @@ class Elasticity(Problem):
 
     @property
     def needed(self) -> int:
-        """The matrices of the elements, and of the columns, of the mesh that checks."""
+        """Memory of the matrices of elements and columns of the reference mesh."""
         times = 2 * self.refinement
         around, across = times * self.rings.around, times * self.rings.across
         return self.at_once * around * (3000 * across + 4 * (3 * (4 * across + 2)) ** 2)
@@ -231,30 +233,34 @@ class Elasticity(Problem):
         return self.labels(self.void.build().theta(seed, samples))
 
     def labels(self, theta: Float[np.ndarray, "batch 2K"]) -> dict[str, np.ndarray]:
-        """The values of samples that have these numbers. Raises SolveError if a void leaves the
-        cell, a sheet is not brought into equilibrium, or its stress is too far off."""
+        """Variables of the samples with these numbers θ.
+
+        Raises SolveError if a void leaves the square, a sheet does not reach equilibrium, or the
+        error of its stress is too large.
+        """
         void, r = self.void.build(), self.refinement
-        places = [Places(self.rings, times) for times in (1, r, 2 * r)]
-        own, fine, finer = (
-            Body.of(place.fine, void.radius(theta, place.fine.angles)) for place in places
+        transfers = [PointTransfer(self.rings, times) for times in (1, r, 2 * r)]
+        coarse, fine, finer = (
+            Body.of(transfer.fine, void.radius(theta, transfer.fine.angles))
+            for transfer in transfers
         )
-        own.check()  # the solver checks the others
-        points = own.points
+        coarse.check()  # the solver checks the others
+        points = coarse.points
         solution = self.sheet(fine.rings).solve(fine)
         start = None if self.material.steps == 1 else fine.rings.halved(solution.u)
-        reference = self.sheet(finer.rings).solve(finer, start)
-        label = self._label(fine, solution, places[1], points)
-        other = self._label(finer, reference, places[2], points)
+        reference_solution = self.sheet(finer.rings).solve(finer, start)
+        label = self._label(fine, solution, transfers[1], points)
+        reference = self._label(finer, reference_solution, transfers[2], points)
         x = points.astype(np.float32)
-        off = np.linalg.norm(label.stress - other.stress, axis=1)
-        error = off / np.linalg.norm(other.stress, axis=1)
+        difference = np.linalg.norm(label.stress - reference.stress, axis=1)
+        error = difference / np.linalg.norm(reference.stress, axis=1)
         check_error(error, _MOST_ERROR, "the void is too rough for its mesh")
         return {
             "u": label.stress.astype(np.float32),
             "displacement": label.displacement.swapaxes(1, 2).astype(np.float32),
             "x": x[..., 0],
             "y": x[..., 1],
-            "weight": own.weights.astype(np.float32),
+            "weight": coarse.weights.astype(np.float32),
             "theta": theta,
             "radius": void.radius(theta, ANGLES),
             "error": error,
@@ -264,17 +270,20 @@ class Elasticity(Problem):
         }
 
     def sheet(self, rings: Rings) -> Sheet:
-        """The sheet on a mesh."""
+        """The equations of the sheet on a mesh."""
         return Sheet(rings, self.material.build(), self.traction, self.material.steps)
 
-    def _label(self, body: Body, solution: Solution, places: Places, points: np.ndarray) -> _Label:
-        if places.times == 1:
+    def _label(
+        self, body: Body, solution: Solution, transfer: PointTransfer, points: np.ndarray
+    ) -> _Label:
+        """Displacement and stress at the points, from the solution on a mesh."""
+        if transfer.times == 1:
             u, gradient = body.at_points(solution.u), body.gradient(solution.u)
         else:
-            found = places.values(body.nodes, points, solution.u)
-            u, gradient = (places.mean(one) for one in found)
+            occurrences = transfer.values(body.nodes, points, solution.u)
+            u, gradient = (transfer.mean(values) for values in occurrences)
         stress = von_mises(self.material.build().true_stress(gradient))
-        return _Label(u, np.ascontiguousarray(stress))  # a sum is then the same in any batch
+        return _Label(u, np.ascontiguousarray(stress))  # its sums have the same bits in any batch
 
     def law(self) -> Law:
         return elasticity_law(

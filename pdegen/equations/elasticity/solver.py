@@ -1,4 +1,4 @@
-"""A clamped square sheet with a void, pulled at its upper side: finite elements, batched."""
+"""A clamped square sheet with a void, pulled at its upper side, by finite elements, batched."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from pdegen.equations.elasticity.mesh import Rings
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.ring import solve_ring
 
-_MOST = 25  # steps of Newton's method at a load
-_ROUGH = 1e-2  # relative residual that is enough before the load is whole
-_SMALL, _FLAT = 1e-8, 1e-11  # then: enough where rounding lets it fall no further; enough
+_MOST_STEPS = 25  # largest number of Newton steps at a load
+_ROUGH = 1e-2  # relative residual to reach at part of the load
+# at the whole load: the relative residual to reach, and the one accepted if it stops falling
+_CONVERGED, _STAGNANT = 1e-11, 1e-8
 
 Nodes = Float[np.ndarray, "batch lines places 2"]
 
 
 @dataclass(frozen=True)
 class Body:
-    """Meshed sheets with their voids."""
+    """Meshed sheets, a batch, each with its void."""
 
-    rings: Rings  # the mesh
-    nodes: Nodes  # positions of its nodes
-    elements: Elements  # its quadrilaterals
+    rings: Rings  # mesh of all sheets
+    nodes: Nodes  # positions of the nodes
+    elements: Elements  # quadrilaterals of the mesh
 
     @classmethod
     def of(cls, rings: Rings, radius: Float[np.ndarray, "batch lines"]) -> Body:
@@ -35,12 +36,14 @@ class Body:
         return cls(rings, nodes, Elements.of(rings.elements(nodes)))
 
     def check(self) -> None:
-        """Raise SolveError where a void leaves the square, or the mesh folds."""
-        sound = (self.weights > 0).all(axis=1)
+        """Raises SolveError if a void leaves the square, or a mesh folds."""
+        unfolded = (self.weights > 0).all(axis=1)
         leaving = np.abs(self.nodes[:, :, 0] - 0.5).max(axis=(1, 2)) >= 0.5
-        for row in np.flatnonzero(leaving | ~sound):
-            why = "the void leaves the cell" if leaving[row] else "the mesh folds beside the void"
-            raise SolveError(int(row), why)
+        for row in np.flatnonzero(leaving | ~unfolded):
+            reason = (
+                "the void leaves the square" if leaving[row] else "the mesh folds beside the void"
+            )
+            raise SolveError(int(row), reason)
 
     @property
     def points(self) -> Float[np.ndarray, "batch points 2"]:
@@ -49,27 +52,27 @@ class Body:
 
     @property
     def weights(self) -> Float[np.ndarray, "batch points"]:
-        """Areas that belong to them."""
+        """Areas of the Gauss points."""
         return self.elements.weights.reshape(len(self.nodes), -1)
 
     def at_points(
         self, values: Float[np.ndarray, "batch lines places k"]
     ) -> Float[np.ndarray, "batch points k"]:
-        """Values at the nodes -> at the Gauss points."""
-        found = shapes(GAUSS) @ self.rings.elements(values)
-        return found.reshape(len(values), -1, values.shape[-1])
+        """Values at the Gauss points, from values at the nodes."""
+        interpolated = shapes(GAUSS) @ self.rings.elements(values)
+        return interpolated.reshape(len(values), -1, values.shape[-1])
 
     def gradient(self, u: Nodes) -> Float[np.ndarray, "batch points 4"]:
         """∂u_i/∂x_j as (xx, xy, yx, yy) at the Gauss points."""
         return self.elements.gradient(self.rings.elements(u)).reshape(len(u), -1, 4)
 
     def force(self, stress: Float[np.ndarray, "batch points 4"]) -> Nodes:
-        """∫ P_ij ∂φ/∂x_j of the functions φ of the nodes."""
+        """Forces ∫ P_ij ∂φ/∂x_j on the nodes, with their shape functions φ."""
         parts = stress.reshape(*self.elements.weights.shape, 4)
         return self.rings.assembled(self.elements.force(parts))
 
     def rows(self, rows: Int[np.ndarray, " rows"]) -> Body:
-        """Some samples of the batch."""
+        """The samples of the batch with these rows."""
         if len(rows) == len(self.nodes):
             return self
         elements = Elements(self.elements.derivatives[rows], self.elements.weights[rows])
@@ -81,54 +84,57 @@ class Solution:
     """Sheets in equilibrium."""
 
     u: Nodes  # displacements of the nodes
-    # of the discrete equations over the load, in the Euclidean norm
+    # residual of the discrete equations over the load, in the Euclidean norm
     residual: Float[np.ndarray, " batch"]
-    iterations: Int[np.ndarray, " batch"]  # linear systems that were solved for each sample
+    iterations: Int[np.ndarray, " batch"]  # number of linear systems solved, for each sample
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """The unit square around a void: u = 0 at the bottom, the force (0, traction) on the top over
-    its length and thickness, no force on the other sides and on the void.
+    """-div P(∇u) = 0 in plane stress, on the unit square around a void.
 
-    -div P(∇u) = 0 in plane stress, by quadrilaterals of nine nodes with nine Gauss points, and
-    Newton's method where P is not linear.
+    u = 0 at the bottom. The force on the top is (0, traction) over its length and thickness; the
+    other sides and the void are free. Quadrilaterals have nine nodes and nine Gauss points;
+    Newton's method solves the equations if P is not linear.
     """
 
-    rings: Rings  # the mesh
-    material: Material  # P(∇u)
-    traction: float  # of the undeformed length
-    steps: int = 1  # equal ones in which the load grows; one where P is linear
+    rings: Rings  # mesh of the sheet
+    material: Material  # gives the nominal stress P(∇u)
+    traction: float  # force over the undeformed length and thickness
+    steps: int = 1  # number of equal load steps; 1 suffices if P is linear
 
     def solve(self, body: Body, start: Nodes | None = None) -> Solution:
-        """The displacements of sheets that are meshed by the rings. From `start`, near the
-        solution, the whole load is put on at once. Raises SolveError if a void leaves the square,
-        the mesh folds, or Newton's method does not converge."""
+        """Displacements of sheets that are meshed by `rings`.
+
+        With `start`, displacements near the solution, the whole load is applied at once. Raises
+        SolveError if a void leaves the square, the mesh folds, or Newton's method does not
+        converge.
+        """
         body.check()
         u = np.zeros(body.nodes.shape) if start is None else start.copy()
         iterations = np.zeros(len(u), np.int64)
-        parts = np.arange(1, self.steps + 1) / self.steps if start is None else np.ones(1)
+        fractions = np.arange(1, self.steps + 1) / self.steps if start is None else np.ones(1)
         residual = np.zeros(len(u))
-        for part in parts:
-            enough = _FLAT if part == parts[-1] else _ROUGH
-            residual = self._equilibrate(body, u, part * self.load, enough, iterations)
+        for fraction in fractions:
+            target = _CONVERGED if fraction == fractions[-1] else _ROUGH
+            residual = self._equilibrate(body, u, fraction * self.load, target, iterations)
         return Solution(u, residual, iterations)
 
     @property
     def load(self) -> Float[np.ndarray, "lines places 2"]:
-        """The force of the traction on each node: Simpson's rule on the edges at the top."""
+        """Force of the traction on each node: Simpson's rule on the edges at the top."""
         n, m = self.rings.around, self.rings.across
         load = np.zeros((2 * n, 2 * m + 1, 2))
-        first, past = self.rings.top.start, self.rings.top.stop
-        edge = self.traction / (past - first)
-        lines = np.arange(2 * first, 2 * past, 2)
-        for shift, part in enumerate((1 / 6, 4 / 6, 1 / 6)):
-            load[lines + shift, -1, 1] += part * edge
+        first, end = self.rings.top.start, self.rings.top.stop
+        edge = self.traction / (end - first)
+        lines = np.arange(2 * first, 2 * end, 2)
+        for offset, weight in enumerate((1 / 6, 4 / 6, 1 / 6)):
+            load[lines + offset, -1, 1] += weight * edge
         return load
 
     @property
     def free(self) -> Bool[np.ndarray, "lines places"]:
-        """Nodes that are not clamped."""
+        """Whether each node is not clamped."""
         free = np.ones((2 * self.rings.around, 2 * self.rings.across + 1), bool)
         free[self.rings.bottom, -1] = False
         return free
@@ -138,53 +144,60 @@ class Sheet:
         body: Body,
         u: Nodes,
         load: Float[np.ndarray, "lines places 2"],
-        enough: float,
+        target: float,
         iterations: Int[np.ndarray, " batch"],
     ) -> Float[np.ndarray, " batch"]:
-        """Newton's method under a load. Replaces u, counts the steps, and gives the residuals; a
-        sample that is done rests, so that none depends on the others."""
-        residual, busy = np.full(len(u), np.inf), np.arange(len(u))
-        for step in range(_MOST + 1):
-            part = body.rows(busy)
-            gradient = part.gradient(u[busy])
-            self._check(gradient, busy)
-            off = self.free[..., None] * (load - part.force(self.material.stress(gradient)))
-            found = np.linalg.norm(off.reshape(len(off), -1), axis=1) / np.linalg.norm(load)
-            stays = (found <= _SMALL) & (found > residual[busy] / 4)
-            residual[busy] = found
-            going = np.flatnonzero(~((found <= enough) | stays))
-            if not len(going):
+        """Newton's method under a load; returns the relative residuals.
+
+        It updates u and counts the steps in `iterations`. Samples that have converged are left
+        alone, so that no sample depends on the others.
+        """
+        residual, active = np.full(len(u), np.inf), np.arange(len(u))
+        for step in range(_MOST_STEPS + 1):
+            part = body.rows(active)
+            gradient = part.gradient(u[active])
+            self._check(gradient, active)
+            r = self.free[..., None] * (load - part.force(self.material.stress(gradient)))
+            norm = np.linalg.norm(r.reshape(len(r), -1), axis=1) / np.linalg.norm(load)
+            stagnant = (norm <= _STAGNANT) & (norm > residual[active] / 4)
+            residual[active] = norm
+            keep = np.flatnonzero(~((norm <= target) | stagnant))
+            if not len(keep):
                 return residual
-            if step < _MOST:
-                busy, part, gradient = busy[going], part.rows(going), gradient[going]
+            if step < _MOST_STEPS:
+                active, part, gradient = active[keep], part.rows(keep), gradient[keep]
                 tangent = self.material.stiffness(gradient.reshape(*part.elements.weights.shape, 4))
-                u[busy] += self._solved(part.elements.stiffness(tangent), off[going])
-                iterations[busy] += 1
+                u[active] += self._solved(part.elements.stiffness(tangent), r[keep])
+                iterations[active] += 1
         raise SolveError(
-            int(busy[0]), f"the residual is {residual[busy[0]]:.1e} after {_MOST} Newton steps"
+            int(active[0]),
+            f"the residual is {residual[active[0]]:.1e} after {_MOST_STEPS} Newton steps",
         )
 
     def _solved(
         self, stiffness: Float[np.ndarray, "batch around across 9 2 2 9"], load: np.ndarray
     ) -> np.ndarray:
-        """The displacements of a load on the nodes: the middle line of each column of elements is
-        eliminated, and then the columns, which form a ring."""
+        """Displacements under a load on the nodes.
+
+        The middle line of each column of elements is eliminated first, then the columns, which
+        form a ring.
+        """
         batch, n, m = len(stiffness), self.rings.around, self.rings.across
-        places = 2 * m + 1
-        columns = np.zeros((batch, n, 3, places, 2, 3, places, 2))
+        nodes = 2 * m + 1
+        columns = np.zeros((batch, n, 3, nodes, 2, 3, nodes, 2))
         parts = stiffness.reshape(batch, n, m, 3, 3, 2, 2, 3, 3)
-        parts = np.moveaxis(parts, 6, -1)  # nodes, component; nodes, component
+        parts = np.moveaxis(parts, 6, -1)  # (..., nodes, component, nodes, component)
         for k in range(m):
-            here = slice(2 * k, 2 * k + 3)
-            columns[:, :, :, here, :, :, here] += parts[:, :, k]
+            rows = slice(2 * k, 2 * k + 3)
+            columns[:, :, :, rows, :, :, rows] += parts[:, :, k]
         fixed = np.flatnonzero(~self.free[:, -1])
         for a in range(3):  # a clamped node has the equation u = 0
-            held = np.isin((2 * np.arange(n) + a) % (2 * n), fixed)
-            columns[:, held, a, -1] = 0
-            columns[:, held, :, :, :, a, -1] = 0
+            clamped = np.isin((2 * np.arange(n) + a) % (2 * n), fixed)
+            columns[:, clamped, a, -1] = 0
+            columns[:, clamped, :, :, :, a, -1] = 0
             for i in (0, 1):
-                columns[:, held, a, -1, i, a, -1, i] = 1
-        b = 2 * places
+                columns[:, clamped, a, -1, i, a, -1, i] = 1
+        b = 2 * nodes  # unknowns of a line
         matrix = columns.reshape(batch, n, 3, b, 3, b)
         ends = [0, 2]
         to_middle = matrix[:, :, 1][:, :, :, ends].reshape(batch, n, b, 2 * b)
@@ -193,16 +206,17 @@ class Sheet:
             matrix[:, :, 1, :, 1], np.concatenate([to_middle, f[:, :, 1, :, None]], axis=-1)
         )
         from_middle = matrix[:, :, :, :, 1][:, :, ends].reshape(batch, n, 2 * b, b)
-        change = from_middle @ inner
-        both = matrix[:, :, ends][:, :, :, :, ends].reshape(batch, n, 2 * b, 2 * b)
-        outer = f[:, :, 0] - change[:, :, :b, -1] - np.roll(change[:, :, b:, -1], 1, axis=1)
-        line = solve_ring(both - change[..., :-1], outer)
+        reduction = from_middle @ inner
+        outer_matrix = matrix[:, :, ends][:, :, :, :, ends].reshape(batch, n, 2 * b, 2 * b)
+        outer = f[:, :, 0] - reduction[:, :, :b, -1] - np.roll(reduction[:, :, b:, -1], 1, axis=1)
+        line = solve_ring(outer_matrix - reduction[..., :-1], outer)
         pair = np.concatenate([line, np.roll(line, -1, axis=1)], axis=-1)
         middle = inner[..., -1] - (inner[..., :-1] @ pair[..., None])[..., 0]
-        return np.stack([line, middle], axis=2).reshape(batch, 2 * n, places, 2)
+        return np.stack([line, middle], axis=2).reshape(batch, 2 * n, nodes, 2)
 
     def _check(self, gradient: Float[np.ndarray, "rows points 4"], rows: np.ndarray) -> None:
-        sound = self.material.admissible(gradient).all(axis=1)
-        if not sound.all():
-            row = int(rows[np.argmin(sound)])
-            raise SolveError(row, "the sheet turns over under its load: put it on in more steps")
+        """Raises SolveError if a displacement gradient is impossible."""
+        admissible = self.material.admissible(gradient).all(axis=1)
+        if not admissible.all():
+            row = int(rows[np.argmin(admissible)])
+            raise SolveError(row, "the sheet folds under its load: use more load steps")

@@ -1,4 +1,7 @@
-"""Compiled loops of the minimum principle. The mathematics is in `solver.py`."""
+"""Compiled loops of the minimum principle. The mathematics is in `solver.py`.
+
+U is the antiderivative of u₀, with U' = u; F(y) = U(y) + (x - y)²/2t is minimised over y.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,18 @@ import numpy as np
 
 _jit = numba.njit(nogil=True, cache=True)
 
-_STEPS = 30  # of Newton's method, which needs three where F'' is not small
-_CONVERGED = 1e-9  # step in units of the spacing of candidates: its square is round-off in F
+_STEPS = 30  # largest number of Newton steps; three suffice where F'' is not small
+_CONVERGED = 1e-9  # last step over the spacing of candidates: its square is round-off in F
 
 
 @_jit
 def lower_hull(phi: np.ndarray, hull: np.ndarray) -> int:
-    """The vertices hull[0] < hull[1] < ... of the lower convex hull of (i, phi[i]); how many."""
+    """Writes the vertices hull[0] < hull[1] < ... of the lower convex hull of the points
+    (i, phi[i]), and returns their number."""
     size = 0
     for i in range(len(phi)):
         while size > 1:
+            # q stays if the slope from p to q is below that from q to i
             p, q = hull[size - 2], hull[size - 1]
             if (phi[q] - phi[p]) * (i - q) < (phi[i] - phi[q]) * (q - p):
                 break
@@ -30,7 +35,7 @@ def lower_hull(phi: np.ndarray, hull: np.ndarray) -> int:
 
 @_jit
 def fourier_sums(c: np.ndarray, y: float) -> tuple[float, float, float]:
-    """U, U' = u and u' at y, for U(y) = c_0 y + Re Σ_{k>0} c_k e^(2πiky) and real c_0."""
+    """U, u = U' and u' at y, for U(y) = c_0 y + Re Σ_{k>0} c_k e^(2πiky) with real c_0."""
     angle = 2 * math.pi * y
     z = complex(math.cos(angle), math.sin(angle))
     power = z
@@ -48,10 +53,10 @@ def fourier_sums(c: np.ndarray, y: float) -> tuple[float, float, float]:
 def refined(
     c: np.ndarray, x: float, t: float, y: float, low: float, high: float, spacing: float
 ) -> float:
-    """The smallest F(y) = U(y) + (x - y)²/2t on the way of Newton's method from y.
+    """The smallest F(y) = U(y) + (x - y)²/2t among the iterates of Newton's method from y.
 
-    Steps have at most two spacings and end in [low, high]. Where F is not convex or the method
-    leads upwards, the value at the candidate y stays.
+    Steps are at most two spacings long and end in [low, high]. The value at the candidate y itself
+    counts too, in case F is not convex or the method leads upwards.
     """
     least = np.inf
     for _ in range(_STEPS):
@@ -62,8 +67,8 @@ def refined(
             break
         step = (u - (x - y) / t) / curvature
         step = max(-2 * spacing, min(2 * spacing, step))
-        before, y = y, max(low, min(high, y - step))
-        if abs(y - before) < _CONVERGED * spacing:
+        previous, y = y, max(low, min(high, y - step))
+        if abs(y - previous) < _CONVERGED * spacing:
             break
     return least
 
@@ -73,15 +78,17 @@ def minima(
     c: np.ndarray, table: np.ndarray, first: int, per_circle: int, candidates: int,
     t: float, x: np.ndarray, out: np.ndarray,
 ) -> None:  # fmt: skip
-    """out[j] = min_y U(y) + (x[j] - y)²/2t, over candidates y and what Newton makes of them.
+    """Writes out[j] = min_y U(y) + (x[j] - y)²/2t, over candidates y and their Newton iterates.
 
     Args:
-        c: Coefficients of U, as of `fourier_sums`.
-        table: U at i/per_circle, i = 0 ... per_circle, whose mean slope is c_0.
-        first, per_circle, candidates: The candidates y are (first + i)/per_circle.
-        t, x: Time, and rising points.
+        c: Coefficients of U, as in `fourier_sums`.
+        table: U at i/per_circle, i = 0 ... per_circle; its mean slope is c_0.
+        first, per_circle, candidates: The candidates are y_i = (first + i)/per_circle.
+        t, x: Time, and increasing points.
     """
     phi, hull = np.empty(candidates), np.empty(candidates, np.int64)
+    # the candidates on the lower hull of F at x[0]; F at x[j] differs by a linear function of y, so
+    # its minimum is on the same hull
     for i in range(candidates):
         circle = (first + i) // per_circle
         y = (first + i) / per_circle
@@ -90,6 +97,7 @@ def minima(
     low, high = first / per_circle, (first + candidates - 1) / per_circle
     size = lower_hull(phi, hull)
     spacing, best = 1 / per_circle, 0
+    # as x grows, the minimising vertex moves to the right; its neighbours are refined too
     for j in range(len(x)):
         shift = (x[j] - x[0]) / t  # F = phi - shift (y - x[0]) + shift² t/2
         while best + 1 < size:

@@ -1,4 +1,4 @@
-"""What a store of the inviscid Burgers equation claims."""
+"""The law that stored solutions of the inviscid Burgers equation satisfy."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pdegen.sampling.squared_exponential import (
 )
 
 _TINY = np.finfo(float).tiny
-_POINTS = 4096  # where u(x, 0) and its antiderivative are compared
-_EDGES = 16  # of cells, where the potential is compared
+_POINTS = 4096  # points at which u(x, 0) and its antiderivative are evaluated
+_INTERVALS = 16  # intervals at whose ends the potential is compared
 
 Edges = Float[np.ndarray, "batch edges"]
 
@@ -27,12 +27,12 @@ Edges = Float[np.ndarray, "batch edges"]
 def inviscid_burgers_law(
     field: SquaredExponentialField, n: int, periodic: bool, times: Sequence[float], tolerance: float
 ) -> Law:
-    """a is the field of the numbers theta, and u what entropy solutions are.
+    """The law of entropy solutions: a is the field of the numbers theta, and u its solution.
 
-    At each time u stays within the range of u(·, 0) (maximum principle), its total variation does
-    not exceed that of u(·, 0), and it rises by h/t at most from cell to cell (Oleinik). Integrals
-    of u over intervals are differences of min_y U₀(y) + (x - y)²/2t, taken here over 4096 points y.
-    On the circle the mean is kept and the mean square decays.
+    At each time u stays within the range of u(·, 0) (maximum principle). Its total variation does
+    not exceed that of u(·, 0), and it rises by at most h/t from cell to cell (Oleinik). Integrals
+    of u over intervals are differences of min_y U₀(y) + (x - y)²/2t, here over 4096 points y. On
+    the circle the mean is conserved and the mean square decays.
     """
     physics = _Physics(field, n, periodic, np.array(times))
     k = np.arange(field.modes + 1)
@@ -43,7 +43,7 @@ def inviscid_burgers_law(
             np.full(n, variances.sum()), relative=True,
         )
     ]  # fmt: skip
-    kept = [
+    on_the_circle = [
         Bound("u", "the distance of the means of u and a", physics.mean),
         Bound("u", "the mean square over that of the time before", in_blocks(physics.growth)),
     ]
@@ -60,13 +60,13 @@ def inviscid_burgers_law(
             Bound(
                 "u", "the distance of its integral from the minimum", in_blocks(physics.potential)
             ),
-            *(kept if periodic else ()),
+            *(on_the_circle if periodic else ()),
         )
     )
 
 
 class _Physics:
-    """Quantities of each sample that are bounded, with their limits; all up to rounding."""
+    """Bounded quantities of each sample, with their limits, which allow for rounding."""
 
     def __init__(
         self,
@@ -79,11 +79,12 @@ class _Physics:
         self._wave_numbers = 2 * np.pi * np.arange(field.modes + 1)
 
     def _u(self, stored: Values) -> Float[np.ndarray, "batch times n"]:
+        """The solution at the times, in float64."""
         u = stored["u"].astype(np.float64)
         return u.reshape(len(u), len(self._times), self._n)
 
     def _u0(self, stored: Values) -> tuple[Float[np.ndarray, "batch points"], np.ndarray]:
-        """u(·, 0) at many points, and what it may rise between two of them."""
+        """u(·, 0) at many points, and a bound of its excess between two of them."""
         c = self._field.coefficients(stored["theta"])
         u0 = values(c, _POINTS)
         between = abs(c) @ self._wave_numbers**2 / (8 * _POINTS**2)
@@ -102,7 +103,7 @@ class _Physics:
     def variation(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         u, (u0, between) = self._u(stored), self._u0(stored)
         observed = np.max([_variation(v, self._periodic) for v in np.moveaxis(u, 1, 0)], axis=0)
-        # between two points a mode may turn once, and rounding may turn each cell
+        # a mode may have an extremum between two points, and rounding adds one to each cell
         turns = 4 * self._field.modes * between + 2 * self._n * EPSILON * abs(u).max(axis=(1, 2))
         return observed, _variation(u0, self._periodic) + turns
 
@@ -117,7 +118,7 @@ class _Physics:
 
     def potential(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         c = self._field.coefficients(stored["theta"])
-        edges = np.unique(np.arange(_EDGES + 1) * self._n // _EDGES)
+        edges = np.unique(np.arange(_INTERVALS + 1) * self._n // _INTERVALS)
         u = self._u(stored)
         integral = np.concatenate([u[..., :1] * 0, np.cumsum(u, axis=2)], axis=2) / self._n
         minimum = _on_circle if self._periodic else _on_line
@@ -142,6 +143,7 @@ class _Physics:
 
 
 def _variation(u: Float[np.ndarray, "batch n"], periodic: bool) -> Float[np.ndarray, " batch"]:
+    """Total variation."""
     if periodic:
         u = np.concatenate([u, u[:, :1]], axis=1)
     return abs(np.diff(u)).sum(axis=1)
@@ -158,7 +160,7 @@ def _minimum(
 
 
 def _on_circle(c: np.ndarray, t: float, edges: np.ndarray) -> Edges:
-    """V of the field without its mean m, which is carried by m, and m x."""
+    """V at the edges: that of the field without its mean m, transported by m, plus m x."""
     mean, y = np.real(c[:, :1]), np.arange(_POINTS) / _POINTS
     fluctuation = np.concatenate([0 * c[:, :1], c[:, 1:]], axis=1)
     table = antiderivative(fluctuation, _POINTS)[:, :-1]
@@ -170,7 +172,7 @@ def _on_circle(c: np.ndarray, t: float, edges: np.ndarray) -> Edges:
 
 
 def _on_line(c: np.ndarray, t: float, edges: np.ndarray) -> Edges:
-    """V of the field that is continued by its end value, so far that t carries nothing in."""
+    """V at the edges, for the field continued by its end value on both sides."""
     y, end = np.arange(_POINTS + 1) / _POINTS, np.real(c).sum(axis=1)[:, None]
     table = antiderivative(c, _POINTS)
     x = np.broadcast_to(edges, (len(c), len(edges)))

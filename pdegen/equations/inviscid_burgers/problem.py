@@ -18,7 +18,7 @@ from pdegen.schema import Coefficient, Count, Positive, Size, Strict, near
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, parameters, scalar, times
 
-if TYPE_CHECKING:  # it is imported where it is built: its compiler takes a while
+if TYPE_CHECKING:  # imported in `build`, as compiling takes long
     from pdegen.equations.inviscid_burgers.solver import MinimumPrinciple
 
 _BOUNDARIES = ("periodic", "outflow")
@@ -29,8 +29,8 @@ class SquaredExponential(Strict):
 
     Args:
         length: Correlation length. [length]
-        modes: Number of Fourier modes beside the constant one, whatever the grid.
-        sigma: Pointwise deviation. [velocity]
+        modes: Number of Fourier modes beside the constant, on any grid.
+        sigma: Standard deviation at a point. [velocity]
     """
 
     law: Literal["squared-exponential"]
@@ -53,8 +53,8 @@ class MinimumPrincipleMethod(Strict):
     """The exact solution by the principle of Hopf and Lax (`solver.MinimumPrinciple`).
 
     Args:
-        candidates: Points among which minima are looked for; at least 8 (initial.modes + 1).
-        tolerance: Largest estimate of the relative error that is accepted. [1]
+        candidates: Points among which minima are searched; at least 8 (initial.modes + 1).
+        tolerance: Largest accepted estimate of the relative error. [1]
     """
 
     method: Literal["minimum-principle"]
@@ -69,14 +69,14 @@ class MinimumPrincipleMethod(Strict):
 
 @equation
 class InviscidBurgers(Problem):
-    """uₜ + (u²/2)ₓ = 0 on (0, 1): the map u(0) -> u(times), as averages over resolution cells.
+    """uₜ + (u²/2)ₓ = 0 on (0, 1): the map u(0) -> u(times), as averages over `resolution` cells.
 
     Args:
-        boundary: The ends: "periodic", or "outflow" (uₓ = 0).
+        boundary: Boundary condition: "periodic", or "outflow" (uₓ = 0).
         times: Times of the output. [time]
         resolution: Cells of the output.
-        initial: Law of the initial values.
-        solver: How samples are solved.
+        initial: Distribution of the initial values.
+        solver: Options of the solver.
     """
 
     at_once: ClassVar[int] = 16
@@ -91,7 +91,7 @@ class InviscidBurgers(Problem):
 
     @field_validator("boundary")
     @classmethod
-    def _known(cls, word: str) -> str:
+    def _recognised(cls, word: str) -> str:
         if word not in _BOUNDARIES:
             raise ValueError(f"unknown {word!r}: {near(word, [*_BOUNDARIES])}")
         return word
@@ -101,7 +101,7 @@ class InviscidBurgers(Problem):
         least = 8 * (self.initial.modes + 1)
         if self.solver.candidates < least:
             raise ValueError(
-                f"initial.modes = {self.initial.modes} need solver.candidates >= {least}, "
+                f"initial.modes = {self.initial.modes} needs solver.candidates >= {least}, "
                 f"got {self.solver.candidates}"
             )
         return self
@@ -121,7 +121,7 @@ class InviscidBurgers(Problem):
 
     @property
     def domain(self) -> Box:
-        """Centres of the cells, on an interval or on a circle."""
+        """Cell centres, on an interval or on a circle."""
         n = self.resolution
         return Box((CellGrid(n) if self.boundary == "outflow" else PeriodicGrid(n, 1.0, 0.5 / n),))
 

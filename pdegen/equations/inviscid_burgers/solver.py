@@ -17,7 +17,9 @@ from pdegen.sampling.squared_exponential import antiderivative, averages
 
 Boundary = Literal["periodic", "outflow"]
 
-_ROUND_OFF = np.finfo(float).eps / 4  # root mean square in the potential, over its largest value
+_ROUND_OFF = (
+    np.finfo(float).eps / 4
+)  # root mean square rounding of the potential, over its largest value
 
 Coefficients = Complex[np.ndarray, "batch modes"]
 Ends = Float[np.ndarray, "batch n+1"]
@@ -37,25 +39,24 @@ class Solution(NamedTuple):
 class MinimumPrinciple:
     """The exact solution, without time steps, as averages over n equal cells of (0, 1).
 
-    With U₀ an antiderivative of u₀, V(x, t) = min_y U₀(y) + (x - y)²/2t is one of u (Hopf, Lax).
-    So the average of u over a cell is the difference of V at its ends over h: mass is conserved to
-    round-off, shocks are as sharp as cells can show, and averages over coarser cells agree.
+    Let U₀ be an antiderivative of u₀. Then V(x, t) = min_y U₀(y) + (x - y)²/2t is one of u (Hopf,
+    Lax), and the average of u over a cell is the difference of V over its ends, divided by h. So
+    mass is conserved to round-off, shocks are sharp, and averages over coarser cells agree.
 
     - u₀ is a Fourier sum, so U₀ is exact everywhere. The minimiser over equally spaced y lies on
-      the lower convex hull of U₀(y) + y²/2t, which one pass finds for all x (no search by
-      bisection is needed), and Newton's method leads from there to the minimum. At a shock two
-      vertices of the hull compete; both are refined.
-    - "periodic": u = m + w with m the mean; w is solved, for its characteristics stay within a
-      circle of x, and carried by m.
-    - "outflow": u₀ is continued by its end values, which is the condition of zero gradient as long
+      the lower convex hull of U₀(y) + y²/2t, which one pass finds for all x. Newton's method leads
+      from there to the minimum. At a shock two vertices of the hull compete; both are refined.
+    - "periodic": u = m + w with the mean m. The characteristics of w stay within a circle of x; w
+      is solved and then transported by m.
+    - "outflow": u₀ is continued by its end values. This is the condition of zero gradient as long
       as no wave that left comes back. V is that of a constant state, or a minimum over [0, 1].
 
     The error estimate is the difference to a solution from half the candidates, at least round-off
-    of V over h. It is round-off alone unless candidates are too few to see a minimum.
+    of V over h. It is round-off alone unless the candidates are too few to resolve a minimum.
 
     Raises:
-        ValueError: On values outside these ranges, and for u₀ with too many modes.
-        SolveError: For a sample that misses the tolerance.
+        ValueError: If a value is outside its range, or u₀ has too many modes.
+        SolveError: If a sample misses the tolerance.
 
     References: E. Hopf, CPAM 3 (1950); P. D. Lax, CPAM 10 (1957), theorem 2.1.
 
@@ -77,7 +78,7 @@ class MinimumPrinciple:
                 f"n={self.n}, candidates={self.candidates}, tolerance={self.tolerance}"
             )
         if self.boundary not in ("periodic", "outflow"):
-            raise ValueError(f"the boundary is periodic or outflow, got {self.boundary!r}")
+            raise ValueError(f"boundary must be periodic or outflow, got {self.boundary!r}")
 
     def __call__(self, c: Coefficients, t: float | Sequence[float]) -> Float[np.ndarray, "*shape"]:
         """Cell averages at time t, shape (batch, n); for a list of times, (batch, times, n).
@@ -101,19 +102,20 @@ class MinimumPrinciple:
         missed = np.flatnonzero(~(error <= self.tolerance))
         if len(missed):
             row = int(missed[0])
-            seen = round_off[row].max() <= self.tolerance
-            cause = f"with {self.candidates} candidates: use more of them"
-            small = "of rounding, beside which u is too small: use shorter times, or a larger field"
+            resolved = round_off[row].max() <= self.tolerance
+            few = f"with {self.candidates} candidates: use more of them"
+            small = "by rounding, as u is too small: use shorter times or a larger field"
             raise SolveError(
                 row,
                 f"the minimum principle misses the tolerance {self.tolerance:g}: error "
-                f"{error[row]:.2g} {cause if seen else small}",
+                f"{error[row]:.2g} {few if resolved else small}",
             )
         return Solution(u, error)
 
     def _averages(
         self, c: Coefficients, times: list[float], candidates: int
     ) -> Float[np.ndarray, "batch times n"]:
+        """Cell averages at the times, from this number of candidates."""
         if self.candidates < 8 * c.shape[1]:
             raise ValueError(
                 f"{c.shape[1] - 1} modes need at least {8 * c.shape[1]} candidates, "
@@ -129,7 +131,7 @@ class MinimumPrinciple:
         return u
 
     def _periodic(self, c: Coefficients, t: float, candidates: int) -> Ends:
-        """V at the ends of the cells, up to a constant: that of w plus m x."""
+        """V at the ends of the cells, up to a constant: V of w, plus m x."""
         edges, mean = np.arange(self.n + 1) / self.n, np.real(c[:, 0])
         potential, table = _antiderivatives(c, candidates)
         potential[:, 0], table = 0, table - mean[:, None] * (np.arange(candidates + 1) / candidates)
@@ -137,7 +139,7 @@ class MinimumPrinciple:
         for row in range(len(c)):
             x = edges - mean[row] * t
             x -= math.floor(x[0])
-            # |w| <= 1/t on a circle of length 1: then the minimum is within one of x
+            # |w| <= 1/t on a circle of length 1, so the minimum is at most one circle from x
             reach = math.ceil(candidates * min(1.0, t * _largest(c[row, 1:]))) + 2
             first = math.floor(x[0] * candidates) - reach
             count = math.ceil(x[-1] * candidates) + reach + 1 - first
@@ -146,21 +148,22 @@ class MinimumPrinciple:
         return v + mean[:, None] * edges
 
     def _outflow(self, c: Coefficients, t: float, candidates: int) -> Ends:
-        """V at the ends of the cells: the smallest of those of the field and of two constants."""
+        """V at the ends of the cells: the smallest of that on [0, 1] and those of two constants."""
         x = np.arange(self.n + 1) / self.n
         potential, table = _antiderivatives(c, candidates)
         end = np.real(c).sum(axis=1)[:, None]  # u₀(0), which is u₀(1)
         v = np.empty((len(c), self.n + 1))
         for row in range(len(c)):
             minima(potential[row], table[row], 0, candidates, candidates + 1, t, x, v[row])
-        constant = table[:, :1] + end * x - t * end**2 / 2, x - t * end
-        v = np.where(constant[1] < 0, np.minimum(v, constant[0]), v)
-        beyond = table[:, -1:] - table[:, :1] - end + constant[0]
-        return np.where(constant[1] > 1, np.minimum(v, beyond), v)
+        # the constant state on the left, whose minimiser is y = x - t u₀(0), and that on the right
+        before, y = table[:, :1] + end * x - t * end**2 / 2, x - t * end
+        v = np.where(y < 0, np.minimum(v, before), v)
+        beyond = table[:, -1:] - table[:, :1] - end + before
+        return np.where(y > 1, np.minimum(v, beyond), v)
 
 
 def _antiderivatives(c: Coefficients, n: int) -> tuple[Coefficients, Ends]:
-    """Coefficients of U₀ as `fourier_sums` takes them, without their constant, and U₀ at i/n."""
+    """Coefficients of U₀ for `fourier_sums`, without the constant, and U₀ at i/n, i = 0 ... n."""
     periodic = c.astype(complex)
     periodic[:, 1:] /= 2j * np.pi * np.arange(1, c.shape[1])
     start = np.real(periodic[:, 1:]).sum(axis=1, keepdims=True)

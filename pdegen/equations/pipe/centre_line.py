@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-ELEMENTS = 4  # cubics along a pipe
+CUBICS = 4  # cubic pieces along a pipe
 
 
 @dataclass(frozen=True)
 class CentreLine:
-    """The height y(x) of the middle of a pipe, 0 <= x <= length: a cubic between two knots.
+    """Height y(x) of the middle of pipes, 0 <= x <= length: a cubic between neighbouring knots.
 
-    With t = 4x/length - e on element e,
+    With t = 4x/length - e on piece e,
     y = d_e (1 - 3t² + 2t³) + m_e (t - 2t² + t³) + d_{e+1} (3t² - 2t³) + m_{e+1} (t³ - t²).
 
     >>> line = CentreLine(np.array([[0.0, 1, 0, 0, 0]]), np.zeros((1, 5)))
@@ -22,14 +22,14 @@ class CentreLine:
     [[0.0, 0.5, 1.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]]
     """
 
-    heights: Float[np.ndarray, "batch 5"]  # d_0 ... d_4 at the five knots
-    slopes: Float[np.ndarray, "batch 5"]  # m_0 ... m_4 = dy/dt there
+    heights: Float[np.ndarray, "batch 5"]  # heights d_0 ... d_4 at the five knots
+    slopes: Float[np.ndarray, "batch 5"]  # slopes m_0 ... m_4 = dy/dt at the knots
 
     def __call__(self, n: int) -> Float[np.ndarray, "batch n"]:
-        """y at n equally spaced x, both ends included."""
-        place = np.arange(n) * ELEMENTS / (n - 1)
-        e = np.minimum(place.astype(int), ELEMENTS - 1)
-        t = place - e
+        """Heights y at n equally spaced x, both ends included."""
+        position = np.arange(n) * CUBICS / (n - 1)
+        e = np.minimum(position.astype(int), CUBICS - 1)
+        t = position - e
         falling, rising = 1 - 3 * t**2 + 2 * t**3, 3 * t**2 - 2 * t**3
         d, m = self.heights, self.slopes
         return (

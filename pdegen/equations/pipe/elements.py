@@ -1,4 +1,4 @@
-"""Elements of Taylor and Hood in a bent pipe: functions, places of nodes, sums over elements."""
+"""Taylor-Hood elements in a bent pipe: shape functions, restriction to elements, and assembly."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ from pdegen.numerics.device import Array, constant, zeros
 
 
 class Basis(NamedTuple):
-    """At the Gauss points of an element, those along it first."""
+    """Shape functions at the Gauss points of an element.
 
-    weights: Float[Array, " points"]  # with the area of the element
-    place: Float[Array, " points"]  # along the element, 0 to 1
-    parabolas: Float[Array, "points 9"]  # the nine functions of its nodes, those along it first
-    # along, across: their derivatives along x, at a constant distance to the centre line, and y
+    Points, nodes and corners are numbered with the position along x as the slow index.
+    """
+
+    weights: Float[Array, " points"]  # quadrature weights times the area of the element
+    position: Float[Array, " points"]  # position along the element, 0 to 1
+    parabolas: Float[Array, "points 9"]  # shape functions of the nine nodes
+    # along, across: their derivatives by x at constant distance from the centre line, and by y
     along: Float[Array, "points 9"]
     across: Float[Array, "points 9"]
-    lines: Float[Array, "points 4"]  # the four bilinear functions of its corners
+    lines: Float[Array, "points 4"]  # bilinear shape functions of the four corners
 
 
 @dataclass(frozen=True)
 class TaylorHood:
-    """Rectangles that are sheared along y: all lines of nodes x = const are vertical, and all
-    Jacobians are length/columns/rows. Parabolas for the velocity and for the centre line within
-    each element, bilinear pressure.
+    """Taylor-Hood elements on rectangles that are sheared along y.
 
-    Arrays have the axes (batch, column, row, ...).
+    Velocity and centre line are parabolas within each element, the pressure is bilinear. All lines
+    of nodes x = const are vertical, and all Jacobians are length/columns/rows. Arrays have the axes
+    (batch, column, row, ...).
 
     References: C. Taylor and P. Hood, Comput. Fluids 1 (1973).
     """
@@ -39,15 +42,17 @@ class TaylorHood:
     # columns, rows: elements along the pipe and across
     columns: int
     rows: int
-    length: float  # of the pipe, along x
-    gauss: int  # points of quadrature along each axis of an element; with 4 all integrals are exact
+    length: float  # length of the pipe along x
+    gauss: int  # quadrature points along each axis of an element; with 4 all integrals are exact
 
     @property
     def area(self) -> float:
+        """Area of an element."""
         return self.length / self.columns / self.rows
 
     @cached_property
     def _basis(self) -> Basis:
+        """The shape functions as NumPy arrays."""
         x, w = np.polynomial.legendre.leggauss(self.gauss)
         t, w = (x + 1) / 2, w / 2
         parabolas = np.stack([(1 - t) * (1 - 2 * t), 4 * t * (1 - t), t * (2 * t - 1)], axis=-1)
@@ -67,12 +72,15 @@ class TaylorHood:
         )
 
     def basis(self, like: Array) -> Basis:
-        """Where another array is."""
-        return Basis(*(constant(one, like) for one in self._basis))
+        """The shape functions on the device of the array `like`."""
+        return Basis(*(constant(values, like) for values in self._basis))
 
     def gradients(self, centre: Array) -> Float[Array, "batch columns points 2 9"]:
-        """∂φ/∂x and ∂φ/∂y of the nine functions: x-derivatives at constant η, and less the slope
-        of the centre line's parabola times the derivative along y."""
+        """∂φ/∂x and ∂φ/∂y of the nine shape functions φ.
+
+        ∂φ/∂x is the derivative at constant η less the slope of the centre line times ∂φ/∂y.
+        `centre` (batch, lines) has the heights of the centre line at the lines of nodes.
+        """
         xp = array_namespace(centre)
         _, t, _, along, across, _ = self.basis(centre)
         y0, y1, y2 = centre[:, :-1:2, None], centre[:, 1::2, None], centre[:, 2::2, None]
@@ -81,7 +89,7 @@ class TaylorHood:
         return xp.stack(xp.broadcast_arrays(along - slope * across, across), axis=-2)
 
     def elements(self, values: Array) -> Float[Array, "batch columns rows k 9"]:
-        """Values (batch, k, lines, nodes) at the nodes, element by element."""
+        """Values (batch, k, lines, nodes) at the nodes, by element."""
         xp, n, m = array_namespace(values), self.columns, self.rows
         parts = [
             values[:, :, a : a + 2 * n - 1 : 2, b : b + 2 * m - 1 : 2]
@@ -91,7 +99,7 @@ class TaylorHood:
         return xp.permute_dims(xp.stack(parts, axis=-1), (0, 2, 3, 1, 4))
 
     def nodes(self, parts: Array, batch: int) -> Float[Array, "batch k lines nodes"]:
-        """Sums at the nodes of what elements have there: the transpose of `elements`."""
+        """Sums over the elements at each node: the transpose of `elements`."""
         xp, n, m, k = array_namespace(parts), self.columns, self.rows, parts.shape[3]
         parts = xp.permute_dims(parts, (0, 3, 1, 2, 4))
         total = zeros((batch, k, 2 * n + 1, 2 * m + 1), parts)
@@ -101,7 +109,7 @@ class TaylorHood:
         return total
 
     def corners(self, parts: Array, batch: int) -> Float[Array, "batch columns+1 rows+1"]:
-        """Sums at the corners of what elements have there, (batch, columns, rows, 4)."""
+        """Sums over the elements at each corner, from values (batch, columns, rows, 4)."""
         n, m = self.columns, self.rows
         total = zeros((batch, n + 1, m + 1), parts)
         for i in range(4):
@@ -110,32 +118,35 @@ class TaylorHood:
         return total
 
     def slopes(self, velocity: Array, gradients: Array) -> Float[Array, "b c r 2 points 2"]:
-        """∂u_i/∂x_j at the Gauss points."""
+        """∂u_i/∂x_j at the Gauss points, with the axes i, point, j last."""
         xp, (batch, n, points) = array_namespace(velocity), gradients.shape[:3]
         local = xp.reshape(self.elements(velocity), (batch, n, self.rows * 2, 9))
         by = xp.matrix_transpose(xp.reshape(gradients, (batch, n, points * 2, 9)))
         return xp.reshape(local @ by, (batch, n, self.rows, 2, points, 2))
 
-    def lack(self, slopes: Array) -> Float[Array, "batch columns rows 4"]:
-        """-∫ ψ div u over each element."""
+    def mass_defect(self, slopes: Array) -> Float[Array, "batch columns rows 4"]:
+        """-∫ ψ div u over each element, for the bilinear functions ψ of its corners."""
         basis = self.basis(slopes)
-        lost = slopes[..., 0, :, 0] + slopes[..., 1, :, 1]
-        return -lost @ (basis.weights[:, None] * basis.lines)
+        divergence = slopes[..., 0, :, 0] + slopes[..., 1, :, 1]
+        return -divergence @ (basis.weights[:, None] * basis.lines)
 
-    # the unknowns of a column are those of its left line (u, v, p), its middle line (u, v), and its
-    # right line
+    # the unknowns of a column of elements: u, v, p on its left line, u, v on its middle line, and
+    # u, v, p on its right line
 
     @property
-    def sizes(self) -> tuple[int, int]:
-        """Unknowns of a line between columns, and within one."""
+    def unknowns(self) -> tuple[int, int]:
+        """Number of unknowns of a line between columns, and of the middle line of a column."""
         inside = 2 * (2 * self.rows - 1)
         return inside + self.rows + 1, inside
 
     @cached_property
-    def places(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Of every second element of a column: where its matrix has entries, and where they go in
-        the matrix of the column, both counted in flat arrays; no place is met twice."""
-        m, (outer, inner) = self.rows, self.sizes
+    def scatter(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Indices that add the matrices of elements to the matrix of their column.
+
+        For the even and for the odd elements of a column: entries of the flat element matrices, and
+        the entries of the flat column matrix to which they go. Within one set no target repeats.
+        """
+        m, (outer, inner) = self.rows, self.unknowns
         size = 2 * outer + inner
         line = np.array([0, outer, outer + inner])
         element = np.arange(m)[:, None, None, None]
@@ -145,11 +156,11 @@ class TaylorHood:
         number = np.where((node >= 0) & (node < 2 * m - 1), number, -1).reshape(m, 18)
         corner = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
         pressure = line[2 * corner[0]] + inner + np.arange(m)[:, None] + corner[1]
-        known = np.concatenate([number, pressure], axis=1)  # (rows, 22)
-        entry = (known[:, :, None] * size + known[:, None, :]).reshape(m, -1)
-        free = ((known >= 0)[:, :, None] & (known >= 0)[:, None, :]).reshape(m, -1)
-        found = list[tuple[np.ndarray, np.ndarray]]()
+        unknown = np.concatenate([number, pressure], axis=1)  # (rows, 22), -1 on walls
+        entry = (unknown[:, :, None] * size + unknown[:, None, :]).reshape(m, -1)
+        free = ((unknown >= 0)[:, :, None] & (unknown >= 0)[:, None, :]).reshape(m, -1)
+        pairs = list[tuple[np.ndarray, np.ndarray]]()
         for parity in (0, 1):
-            these = free & (np.arange(m) % 2 == parity)[:, None]
-            found.append((np.flatnonzero(these), entry[these]))
-        return found
+            chosen = free & (np.arange(m) % 2 == parity)[:, None]
+            pairs.append((np.flatnonzero(chosen), entry[chosen]))
+        return pairs

@@ -1,4 +1,4 @@
-"""Velocity and pressure at the nodes of a mesh, and of one that is finer."""
+"""Velocity and pressure at the nodes of a mesh, and at those of a finer one."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from pdegen.numerics.parabolas import halved
 
 
 class PipeFlow(NamedTuple):
-    """Velocity and pressure at nodes."""
+    """Velocity and pressure at the nodes of a mesh."""
 
-    # (u, v) at the nodes of parabolas, lines of constant x first
+    # velocity (u, v) at the nodes; lines have constant x
     velocity: Float[Array, "batch 2 lines nodes"]
     pressure: Float[Array, "batch columns+1 rows+1"]  # at the corners of the elements
 
     def refined(self, axes: tuple[int, ...] = (1, 2)) -> PipeFlow:
-        """The same flow at the nodes of a mesh twice as fine along the pipe (1) and across (2)."""
+        """The same flow on a mesh twice as fine along these axes: 1 along the pipe, 2 across."""
         velocity, pressure = self
         for axis in axes:
-            velocity, pressure = halved(velocity, axis + 1), _middles(pressure, axis)
+            velocity, pressure = halved(velocity, axis + 1), _with_midpoints(pressure, axis)
         return PipeFlow(velocity, pressure)
 
     @property
     def at_nodes(self) -> Float[Array, "batch lines nodes"]:
-        """The pressure where the velocity is."""
-        return _middles(_middles(self.pressure, 1), 2)
+        """The pressure at the nodes of the velocity."""
+        return _with_midpoints(_with_midpoints(self.pressure, 1), 2)
 
 
-def _middles(values: Array, axis: int) -> Array:
-    """Values with their means between neighbours, along an axis."""
+def _with_midpoints(values: Array, axis: int) -> Array:
+    """Values along an axis with the means of neighbours inserted between them."""
     xp = array_namespace(values)
     v = xp.moveaxis(values, axis, 0)
     parts = xp.stack([v[:-1], (v[:-1] + v[1:]) / 2], axis=1)
-    found = xp.concat([xp.reshape(parts, (-1, *v.shape[1:])), v[-1:]])
-    return xp.moveaxis(found, 0, axis)
+    joined = xp.concat([xp.reshape(parts, (-1, *v.shape[1:])), v[-1:]])
+    return xp.moveaxis(joined, 0, axis)

@@ -1,4 +1,4 @@
-"""What a store of flows through pipes claims."""
+"""The law that stored flows through pipes satisfy."""
 
 from __future__ import annotations
 
@@ -12,30 +12,36 @@ from pdegen.checks.law import Bound, Distinct, Law, Quantity, Values
 from pdegen.checks.uniform import UniformLaw
 from pdegen.equations.pipe.centre_line import CentreLine
 from pdegen.equations.pipe.flow import PipeFlow
-from pdegen.equations.pipe.solver import RATE, Pipe
+from pdegen.equations.pipe.solver import FLOW_RATE, Pipe
 
-_RESIDUAL, _LOST = 1e-8, 1e-9  # largest residual and weak divergence that the solver leaves
-# What the mesh of the points, with 16 elements, makes of a solution of a finer one.
-_LOST_FINE, _FORCE_FINE, _BETWEEN_FINE = 2.0, 4.0, 0.5
+_RESIDUAL, _DIVERGENCE = 1e-8, 1e-9  # largest residual and weak divergence of the solver
+# Limits for the solution of a finer mesh on the mesh of the points with 16 elements: of the weak
+# divergence, of the unbalanced force and of the pressure between the corners.
+_DIVERGENCE_ON_POINTS, _FORCE_ON_POINTS, _BETWEEN_ON_POINTS = 2.0, 4.0, 0.5
 
-Built = Callable[[Float[np.ndarray, "batch numbers"]], CentreLine]
+# from the uniform numbers to the centre lines
+ToCentreLine = Callable[[Float[np.ndarray, "batch numbers"]], CentreLine]
 
 
-def pipe_law(names: Sequence[str], centre: Built, pipe: Pipe, error: float, exact: bool) -> Law:
-    """The knots are uniform, the points are those of their pipe, and u, v, p are a flow through it.
+def pipe_law(
+    names: Sequence[str], centre: ToCentreLine, pipe: Pipe, error: float, exact: bool
+) -> Law:
+    """The law of pipe flows: the knots are uniform, the points are those of their pipe, and u, v, p
+    are a flow through it.
 
-    At the inlet the velocity is a parabola, on the walls 0. Tested by the elements whose nodes the
-    points are, the velocity has no divergence and the forces are in balance, which determines the
-    flow. Where the solution is of a finer mesh, that holds up to the error of the mesh of the
-    points.
+    The velocity is a parabola at the inlet and 0 on the walls. In the finite elements whose nodes
+    are the points, the weak divergence is 0 and the forces balance, which determines the flow.
+
+    With `exact` false the solution belongs to a finer mesh, and this holds up to the error of the
+    mesh of the points. `error` is the largest stated error.
     """
     physics, coarse = _Physics(centre, pipe), 16 / pipe.rows
-    between = 2 * EPSILON if exact else _BETWEEN_FINE * coarse**2
+    between = 2 * EPSILON if exact else _BETWEEN_ON_POINTS * coarse**2
     solver = [
         Bound("error", "the solver's error", lambda v: (v["error"], error)),
         *(
-            Bound(name, f"minus {said}", lambda v, name=name: (-v[name], 0.0))
-            for name, said in [
+            Bound(name, f"minus {subject}", lambda v, name=name: (-v[name], 0.0))
+            for name, subject in [
                 ("error", "the solver's error"), ("error_v", "the solver's error"),
                 ("error_p", "the solver's error"), ("iterations", "the number of linear systems"),
             ]
@@ -53,11 +59,12 @@ def pipe_law(names: Sequence[str], centre: Built, pipe: Pipe, error: float, exac
             Bound("p", "the distance from the means of neighbours, relative to the largest p,",
                   lambda v: (physics.between(v), between)),
             Bound("u", "the weak divergence",
-                  physics.lost(None if exact else _LOST_FINE * coarse**2)),
-            Bound("p", "the force that is not in balance",
-                  physics.force(None if exact else _FORCE_FINE * coarse)),
+                  physics.divergence(None if exact else _DIVERGENCE_ON_POINTS * coarse**2)),
+            Bound("p", "the unbalanced force",
+                  physics.force(None if exact else _FORCE_ON_POINTS * coarse)),
             Bound("flux", "the distance from the flux of u", physics.flux(exact)),
-            Bound("divergence", "the weak divergence", lambda v: (abs(v["divergence"]), _LOST)),
+            Bound("divergence", "the weak divergence",
+                  lambda v: (abs(v["divergence"]), _DIVERGENCE)),
             Bound("residual", "the residual", lambda v: (abs(v["residual"]), _RESIDUAL)),
             Bound("status", "the status", lambda v: (abs(v["status"]), 0.0)),
             *solver,
@@ -66,14 +73,15 @@ def pipe_law(names: Sequence[str], centre: Built, pipe: Pipe, error: float, exac
 
 
 class _Physics:
-    """Quantities of each sample that are bounded."""
+    """Bounded quantities of each sample, with their limits."""
 
-    def __init__(self, centre: Built, pipe: Pipe) -> None:
+    def __init__(self, centre: ToCentreLine, pipe: Pipe) -> None:
         self._centre, self._pipe = centre, pipe
         self._n = 2 * pipe.rows + 1
         self._eta = np.linspace(-0.5, 0.5, self._n)
 
     def _lines(self, stored: Values) -> Float[np.ndarray, "batch n"]:
+        """Heights of the centre lines at the points along the pipe."""
         return self._centre(np.nan_to_num(stored["knots"]))(self._n)
 
     def _flow(self, stored: Values) -> PipeFlow:
@@ -96,56 +104,57 @@ class _Physics:
 
         def distance(stored: Values) -> tuple[np.ndarray, float]:
             values = stored[name]
-            off = [abs(values[:, 0] - inlet), abs(values[:, :, 0]), abs(values[:, :, -1])]
-            return np.concatenate(off, axis=1).max(axis=1), EPSILON
+            distances = [abs(values[:, 0] - inlet), abs(values[:, :, 0]), abs(values[:, :, -1])]
+            return np.concatenate(distances, axis=1).max(axis=1), EPSILON
 
         return distance
 
     def between(self, stored: Values) -> np.ndarray:
         p = stored["p"].astype(np.float64)
-        off = abs(p - PipeFlow(p, p[:, ::2, ::2]).at_nodes).max(axis=(1, 2))
-        return off / abs(p).max(axis=(1, 2))
+        distance = abs(p - PipeFlow(p, p[:, ::2, ::2]).at_nodes).max(axis=(1, 2))
+        return distance / abs(p).max(axis=(1, 2))
 
-    def _sizes(self, stored: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """At their largest: the speed, what an element along or across makes of derivatives, for
-        each element across, and the pressure."""
+    def _scales(self, stored: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Largest speed, a factor of derivatives per element across, and the largest pressure, for
+        limits of rounding."""
         u, v, p = (abs(stored[name].astype(np.float64)).max(axis=(1, 2)) for name in "uvp")
         length = self._pipe.length
         slope = abs(np.diff(self._lines(stored), axis=1)).max(axis=1) * (self._n - 1) / length
         return u + v, 1 + 1 / length + slope, p
 
-    def lost(self, limit: float | None) -> Quantity:
-        """At most the limit; without one, what rounding to float32 makes of derivatives."""
+    def divergence(self, limit: float | None) -> Quantity:
+        """Weak divergence; without a limit it may be that of values rounded to float32."""
 
         def quantity(stored: Values) -> tuple[np.ndarray, np.ndarray]:
             velocity = self._flow(stored).velocity
-            found = abs(self._pipe.divergence(velocity, self._lines(stored))).max(axis=(1, 2))
-            speed, steep, _ = self._sizes(stored)
-            rounded = EPSILON * self._pipe.rows * speed * steep
-            return found, rounded if limit is None else np.full(len(found), limit)
+            observed = abs(self._pipe.divergence(velocity, self._lines(stored))).max(axis=(1, 2))
+            speed, derivative, _ = self._scales(stored)
+            rounding = EPSILON * self._pipe.rows * speed * derivative
+            return observed, rounding if limit is None else np.full(len(observed), limit)
 
         return quantity
 
     def force(self, limit: float | None) -> Quantity:
-        """At most the limit; without one, what rounding makes of friction, convection, pressure,
-        relative to the force 2ν."""
+        """Unbalanced force over 2ν; without a limit it may be that of friction, convection and
+        pressure of values rounded to float32."""
 
         def quantity(stored: Values) -> tuple[np.ndarray, np.ndarray]:
-            off = self._pipe.residual(self._flow(stored), self._lines(stored))
-            found = np.linalg.norm(off.reshape(len(off), -1), axis=1)
-            (speed, steep, p), n = self._sizes(stored), self._pipe.rows
-            carried = (speed**2 + p) * steep / self._pipe.viscosity
-            rounded = EPSILON * n * (n * speed * steep**2 + carried)
-            return found, rounded if limit is None else np.full(len(found), limit)
+            residual = self._pipe.residual(self._flow(stored), self._lines(stored))
+            observed = np.linalg.norm(residual.reshape(len(residual), -1), axis=1)
+            (speed, derivative, p), n = self._scales(stored), self._pipe.rows
+            convected = (speed**2 + p) * derivative / self._pipe.viscosity
+            rounding = EPSILON * n * (n * speed * derivative**2 + convected)
+            return observed, rounding if limit is None else np.full(len(observed), limit)
 
         return quantity
 
     def flux(self, exact: bool) -> Quantity:
-        """Of a finer mesh the points have not all sections."""
+        """Distance of the stored flux from that of u; if the solution belongs to a finer mesh, the
+        points miss some of its sections."""
 
         def distance(stored: Values) -> tuple[np.ndarray, float]:
-            rates = self._pipe.rates(self._flow(stored))
-            off = np.ptp(rates, axis=1) / RATE - stored["flux"]
-            return (abs(off), 4 * EPSILON) if exact else (off, 1.0)
+            flow_rates = self._pipe.flow_rates(self._flow(stored))
+            difference = np.ptp(flow_rates, axis=1) / FLOW_RATE - stored["flux"]
+            return (abs(difference), 4 * EPSILON) if exact else (difference, 1.0)
 
         return distance

@@ -16,7 +16,7 @@ from pdegen.equations.latex import with_value
 from pdegen.equations.pipe.centre_line import CentreLine
 from pdegen.equations.pipe.flow import PipeFlow
 from pdegen.equations.pipe.law import pipe_law
-from pdegen.equations.pipe.solver import RATE, Pipe
+from pdegen.equations.pipe.solver import FLOW_RATE, Pipe
 from pdegen.equations.registry import equation
 from pdegen.numerics.device import Array, constant, empty
 from pdegen.sampling.uniform import Range, placed, uniforms
@@ -24,18 +24,19 @@ from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Variable, function, geometry, parameters, scalar
 
-_MOST_ERROR = 0.5  # of u, relative: beyond it a label says nothing
-_NOTHING = 1e-10  # of the speed, in the mean: a smaller v is none
-_STEP = 8  # intervals of nodes: two to an element, elements to each of the four cubics
+_MOST_ERROR = 0.5  # largest accepted relative error of u
+_NEGLIGIBLE = 1e-10  # v over u below which the error of v is relative to this part of u
+_STEP = 8  # resolution - 1 is a multiple: two intervals an element, elements in each of four cubics
 
 
 class UniformKnots(Strict):
-    """Heights d_1 ... d_4 and slopes m_0 ... m_4 of `CentreLine`, independent and uniform; the
-    height at the inlet is 0.
+    """Heights d_1 ... d_4 and slopes m_0 ... m_4 of `CentreLine`, independent and uniform.
+
+    The height at the inlet is 0.
 
     Args:
         heights: Range of the heights of the centre line, in heights of the pipe. [length]
-        slopes: Range of its slopes at the knots, as rises over a quarter of the pipe. [length]
+        slopes: Range of the slopes at the knots, as rises over a quarter of the pipe. [length]
     """
 
     law: Literal["uniform-knots"]
@@ -44,7 +45,7 @@ class UniformKnots(Strict):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the numbers, in the order of the variable knots."""
+        """Names of the numbers, in the order of the variable knots."""
         return tuple([f"d_{k}" for k in range(1, 5)] + [f"m_{k}" for k in range(5)])
 
     @property
@@ -57,8 +58,9 @@ class UniformKnots(Strict):
         )
 
     def build(self, z: Float[np.ndarray, "batch 9"]) -> CentreLine:
-        found = placed(z, [self.heights] * 4 + [self.slopes] * 5).T
-        return CentreLine(np.pad(found[:, :4], ((0, 0), (1, 0))), found[:, 4:])
+        """Centre lines from uniform numbers z in (0, 1)."""
+        numbers = placed(z, [self.heights] * 4 + [self.slopes] * 5).T
+        return CentreLine(np.pad(numbers[:, :4], ((0, 0), (1, 0))), numbers[:, 4:])
 
 
 @equation
@@ -66,19 +68,20 @@ class BentPipe(Problem):
     """(u·∇)u = -∇p + viscosity Δu, div u = 0 in a pipe of height 1 around a random centre line: the
     map from its shape to velocity and pressure.
 
-    Values are those of the solver's nodes, `resolution` along the pipe and across, equally spaced
-    in x and over each section; with `refinement` r, of every r-th node of a finer mesh.
+    Values are those at the solver's nodes, `resolution` along the pipe and across, equally spaced
+    in x and over each section. With `refinement` r they are those at every r-th node of a finer
+    mesh.
 
     Args:
         viscosity: The viscosity ν. [length²/time]
-        length: Length of the pipe along x, whose height is 1. [length]
+        length: Length of the pipe along x; its height is 1. [length]
         resolution: Nodes along the pipe and across; one more than a multiple of 8.
         refinement: Intervals of the solver for each interval of the output, along each axis.
-        centre: Law of the centre lines.
+        centre: Distribution of the centre lines.
     """
 
     takes_device: ClassVar[bool] = True
-    algorithm: ClassVar[int] = 2  # error_p leaves out the corners of the inlet
+    algorithm: ClassVar[int] = 2  # 2: error_p leaves out the corners of the inlet
     at_once: ClassVar[int] = 1
 
     equation: Literal["pipe"]
@@ -120,7 +123,7 @@ class BentPipe(Problem):
 
     @property
     def elements(self) -> int:
-        """Of the solver's mesh, along the pipe and across."""
+        """Number of elements of the solver's mesh, along the pipe and across."""
         return self.refinement * (self.resolution - 1) // 2
 
     def variables(self) -> tuple[Variable, ...]:
@@ -154,30 +157,35 @@ class BentPipe(Problem):
 
     @property
     def needed(self) -> int:
-        """What elimination keeps of each column of the mesh that gives the error, and the
-        matrices of its elements."""
+        """Memory of the eliminated columns and of the element matrices of the mesh that gives the
+        error."""
         n = self.elements
         return 2 * n * 45 * n**2 + 2000 * n**2
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
-        """Solved on a mesh half as fine first, to start from there; one step of Newton's method
-        on a mesh that is twice as fine along the pipe shows the error."""
+        """The variables of these samples.
+
+        The flow on a mesh half as fine is the start. One step of Newton's method on a mesh twice as
+        fine along the pipe gives the error estimate.
+        """
         z = uniforms(seed, samples, len(self.centre.names))
         line, n, nu = self.centre.build(z), self.elements, self.viscosity
         like = empty((1,), np.float64, device)
         xp = array_namespace(like)
         meshes = [(n // 2, n // 2), (n, n), (2 * n, n)]
         coarse, pipe, long = (Pipe(*mesh, self.length, nu) for mesh in meshes)
-        rough, own, finer = (constant(line(2 * mesh[0] + 1), like) for mesh in meshes)
-        start = coarse.solve(rough).flow.refined()
-        flow, residual, iterations = pipe.solve(own, start)
-        better = long.improved(finer, flow.refined((1,)))
-        found, other = self._values(flow), self._values(better, along=2)
-        errors = relative_errors(found, other)
+        coarse_centre, centre, fine_centre = (
+            constant(line(2 * mesh[0] + 1), like) for mesh in meshes
+        )
+        start = coarse.solve(coarse_centre).flow.refined()
+        flow, residual, iterations = pipe.solve(centre, start)
+        improved = long.improved(fine_centre, flow.refined((1,)))
+        fields, references = self._values(flow), self._values(improved, along=2)
+        errors = relative_errors(fields, references)
         check_error(errors[0], _MOST_ERROR, "the pipe bends too far for its mesh")
-        rates = pipe.rates(flow)
-        lost = xp.abs(pipe.divergence(flow.velocity, own))
-        single = [xp.astype(value, xp.float32) for value in found]
+        flow_rates = pipe.flow_rates(flow)
+        divergence = xp.abs(pipe.divergence(flow.velocity, centre))
+        single = [xp.astype(values, xp.float32) for values in fields]
         x = constant(np.linspace(0, self.length, self.resolution).astype(np.float32), like)
         y = constant(self.heights(z).astype(np.float32), like)
         return {
@@ -186,24 +194,24 @@ class BentPipe(Problem):
             "y": y,
             "knots": constant(z, like),
             **dict(zip(("error", "error_v", "error_p"), errors, strict=True)),
-            "flux": (xp.max(rates, axis=1) - xp.min(rates, axis=1)) / RATE,
-            "divergence": xp.max(xp.reshape(lost, (len(z), -1)), axis=1),
+            "flux": (xp.max(flow_rates, axis=1) - xp.min(flow_rates, axis=1)) / FLOW_RATE,
+            "divergence": xp.max(xp.reshape(divergence, (len(z), -1)), axis=1),
             "residual": residual,
             "iterations": iterations,
             "status": xp.zeros_like(iterations),
         }
 
     def heights(self, z: Float[np.ndarray, "batch 9"]) -> Float[np.ndarray, "batch n n"]:
-        """y of the points of the pipes with these numbers."""
+        """Heights y of the points of the pipes with these numbers."""
         line = self.centre.build(z)(self.resolution)
         return line[:, :, None] + np.linspace(-0.5, 0.5, self.resolution)
 
     def _values(self, flow: PipeFlow, along: int = 1) -> list[Array]:
-        """u, v and p at the points; the mesh may be finer along the pipe."""
+        """u, v and p at the points, from a mesh that is `along` times finer along the pipe."""
         r = self.refinement
-        kept = (slice(None), slice(None, None, along * r), slice(None, None, r))
+        points = (slice(None), slice(None, None, along * r), slice(None, None, r))
         velocity, pressure = flow.velocity, flow.at_nodes
-        return [values[kept] for values in (velocity[:, 0], velocity[:, 1], pressure)]
+        return [values[points] for values in (velocity[:, 0], velocity[:, 1], pressure)]
 
     def law(self) -> Law:
         elements = (self.resolution - 1) // 2
@@ -213,26 +221,25 @@ class BentPipe(Problem):
         )
 
 
-def relative_errors(found: list[Array], other: list[Array]) -> list[Float[Array, " batch"]]:
-    """The relative L² distances of u, v and p over the points, at which the areas are equal, less
-    at the ends.
+def relative_errors(fields: list[Array], references: list[Array]) -> list[Float[Array, " batch"]]:
+    """Relative L² distances of u, v and p from reference fields, by the trapezoidal rule.
 
-    That of p leaves out the two corners of the inlet: where the centre line is not level there,
-    the parabola, the walls and div u = 0 contradict each other, and p grows like the logarithm of
-    the mesh.
+    That of p leaves out the two corners of the inlet. Where the centre line is not level there, the
+    parabola, the walls and div u = 0 contradict each other, and p grows like the logarithm of the
+    mesh.
     """
-    xp, n = array_namespace(found[0]), found[0].shape[1]
+    xp, n = array_namespace(fields[0]), fields[0].shape[1]
     ends = np.ones(n)
     ends[[0, -1]] = 0.5
     area = np.outer(ends, ends)
-    smooth = area.copy()
-    smooth[0, [0, -1]] = 0
+    without_corners = area.copy()
+    without_corners[0, [0, -1]] = 0
 
-    def size(values: Array, weights: np.ndarray) -> Float[Array, " batch"]:
+    def norm(values: Array, weights: np.ndarray) -> Float[Array, " batch"]:
         return xp.sqrt(xp.sum(constant(weights, values) * values**2, axis=(1, 2)))
 
-    weights = (area, area, smooth)
-    sizes = [size(values, weight) for values, weight in zip(other, weights, strict=True)]
-    sizes[1] = xp.maximum(sizes[1], _NOTHING * sizes[0])
-    parts = zip(found, other, weights, sizes, strict=True)
-    return [size(one - two, weight) / whole for one, two, weight, whole in parts]
+    weights = (area, area, without_corners)
+    norms = [norm(values, weight) for values, weight in zip(references, weights, strict=True)]
+    norms[1] = xp.maximum(norms[1], _NEGLIGIBLE * norms[0])
+    parts = zip(fields, references, weights, norms, strict=True)
+    return [norm(u - reference, weight) / size for u, reference, weight, size in parts]

@@ -13,25 +13,27 @@ from jaxtyping import Float
 class Spline:
     """Natural cubic splines through heights at equal distances over [-length/2, length/2].
 
-    A spline goes on beyond its ends as a straight line, so its second derivative is continuous.
+    Beyond its ends a spline continues as a straight line, so its second derivative is continuous.
 
     >>> line = Spline(length=4.0, points=3)
     >>> float(line.values(line.pieces(np.array([[0.0, 1.0, 2.0]])), np.array([1.5]))[0, 0])
     1.75
     """
 
-    length: float  # of the interval
+    length: float  # length of the interval
     points: int  # number of heights, at least 3
 
     @property
     def width(self) -> float:
-        """Of a piece."""
+        """Distance of two heights, the width of a piece."""
         return self.length / (self.points - 1)
 
     @cached_property
     def _curvatures(self) -> Float[np.ndarray, "points points"]:
-        """From heights to second derivatives: M_(k-1) + 4 M_k + M_(k+1) = 6 second differences over
-        width², M = 0 at both ends."""
+        """Matrix from the heights y to the second derivatives M at them.
+
+        M_(k-1) + 4 M_k + M_(k+1) = 6 (y_(k-1) - 2 y_k + y_(k+1))/width², and M = 0 at both ends.
+        """
         n = self.points
         system = np.eye(n)
         inner = np.arange(1, n - 1)
@@ -43,7 +45,8 @@ class Spline:
     def pieces(
         self, heights: Float[np.ndarray, "batch points"]
     ) -> Float[np.ndarray, "batch points-1 4"]:
-        """Polynomials of the pieces, in the distance from their left ends, from the constant on."""
+        """Coefficients of the polynomial of each piece, in the distance from its left end, from the
+        constant on."""
         w = self.width
         curvature = np.stack([self._curvatures @ row for row in heights])
         left, right = curvature[:, :-1], curvature[:, 1:]
@@ -53,7 +56,7 @@ class Spline:
     def values(
         self, pieces: Float[np.ndarray, "batch pieces 4"], x: Float[np.ndarray, " *points"]
     ) -> Float[np.ndarray, "batch ..."]:
-        """Heights at x, the same places of all dies, or with a leading axis for each die."""
+        """Heights at x: points that all dies share, or points with a leading axis for the dies."""
         x = np.broadcast_to(x, (len(pieces), *x.shape)) if x.ndim == 1 else x
         inside = np.clip(x, -self.length / 2, self.length / 2)
         k = np.floor_divide(np.nan_to_num(inside) + self.length / 2, self.width).astype(int)
@@ -64,13 +67,14 @@ class Spline:
         slope = c1 + s * (2 * c2 + s * 3 * c3)
         return c0 + s * (c1 + s * (c2 + s * c3)) + slope * (x - inside)
 
-    def lowest(self, pieces: Float[np.ndarray, "batch pieces 4"]) -> Float[np.ndarray, " batch"]:
+    def minimum(self, pieces: Float[np.ndarray, "batch pieces 4"]) -> Float[np.ndarray, " batch"]:
         """The smallest height over the interval, which is at a knot or where the slope is zero."""
         w = self.width
         c0, c1, c2, c3 = (pieces[..., k] for k in range(4))
         root = np.sqrt(np.maximum(c2 * c2 - 3 * c1 * c3, 0))
-        # of the two roots of c1 + 2 c2 s + 3 c3 s² that where the curvature is positive
-        upper, lower = np.where(c2 > 0, -c1, root - c2), np.where(c2 > 0, c2 + root, 3 * c3)
-        s = np.clip(upper / np.where(lower == 0, 1, lower), 0, w)
+        # the root of c1 + 2 c2 s + 3 c3 s² at which the curvature is positive
+        numerator = np.where(c2 > 0, -c1, root - c2)
+        denominator = np.where(c2 > 0, c2 + root, 3 * c3)
+        s = np.clip(numerator / np.where(denominator == 0, 1, denominator), 0, w)
         values = np.stack([c0 + p * (c1 + p * (c2 + p * c3)) for p in (s, 0 * s, w + 0 * s)])
         return values.min(axis=(0, 2))

@@ -1,4 +1,4 @@
-"""What a store of forged blocks claims."""
+"""The law that stored forgings satisfy."""
 
 from __future__ import annotations
 
@@ -13,29 +13,32 @@ from pdegen.checks.uniform import UniformLaw
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.solver import Forging
 
+# from z to the polynomials of the dies
 Dies = Callable[[Float[np.ndarray, "batch points"]], Float[np.ndarray, "batch pieces 4"]]
 
-POINTS = 4  # of an edge at which the solver keeps it out of the die
-# mm that an edge is in the die, or off it, at most, on 101 points; part of the frames that it is
-_DEPTH, _GAP, _AWAY = 0.01, 0.05, 0.5
-MOST_ERROR = 2.0  # of a coarse block whose drift is all wrong
-_EXCESS = 1e-3  # of the plastic work over that of the die, where it moves the block
-_FALL = 1e-9  # of what only grows
-# Plastic work that follows from the strains between frames, over that of the steps, beside what
-# strains of the elastic limit would be.
+POINTS = 4  # contact points of an edge, as in the solver
+# With 101 points: largest depth of an edge in the die, and largest gap to the die, in mm.
+_DEPTH, _GAP = 0.01, 0.05
+_AWAY = 0.5  # largest fraction of the frames with a larger gap
+MOST_ERROR = 2.0  # error of a coarse block whose drift is entirely wrong
+_EXCESS = 1e-3  # largest relative excess of the plastic work over that of the die
+_FALL = 1e-9  # largest relative fall of a quantity that only grows
+# Largest relative distance of the plastic work from that of the strains between frames, beside that
+# of strains at the elastic limit.
 _STRAINED = 0.02
 
 
 def plasticity_law(
     forging: Forging, spline: Spline, dies: Dies, drifts: bool, imbalance: float
 ) -> Law:
-    """z is uniform, a its die, and u what a forged block does.
+    """The law of forgings: z is uniform, a is its die, and u is the motion of a forged block.
 
-    At t = 0 nothing has moved. The bottom stays on the floor, no point of an edge is in the die, in
-    most frames the die has pushed the block down where it came to, and no element is folded. The
-    die works and the block yields at no time backwards; both agree up to what is elastic, kinetic
-    and viscous. The plastic work that follows from the stored strains, between frames, is that of
-    the steps, as far as the frames resolve them.
+    - At t = 0 nothing has moved. The bottom stays on the floor, and no element is folded.
+    - No point of an edge is inside the die, and in most frames the block touches it.
+    - The work of the die and the plastic work never fall. They agree up to elastic, kinetic and
+      viscous energy.
+    - The plastic work that follows from the stored strains is that of the time steps, as far as the
+      frames resolve them.
     """
     physics = _Physics(forging, spline, dies, drifts)
     return Law(
@@ -46,15 +49,17 @@ def plasticity_law(
             Bound("u", "the displacement at t = 0", physics.start),
             Bound("u", "the distance of the bottom from the floor", physics.floor),
             Bound("u", "the depth in the die, in mm,", physics.depth),
-            Bound("u", "the part of the frames in which the die is off the block", physics.gap),
+            Bound(
+                "u", "the fraction of the frames in which the block has lost the die", physics.gap
+            ),
             Bound("u", "minus the smallest area of an element", physics.folded),
             Bound("drift", "the distance from the mean of u over the bottom", physics.drift),
             Bound("work", "the largest fall, over the last value,", _fall("work")),
             Bound("plastic", "the largest fall, over the last value,", _fall("plastic")),
-            Bound("plastic", "the excess over the work of the die, relative,", physics.excess),
+            Bound("plastic", "the relative excess over the work of the die", physics.excess),
             Bound(
                 "u",
-                "the distance of its plastic work from that stored, relative,",
+                "the relative distance of its plastic work from that stored",
                 physics.strained,
             ),
             Bound("error", "the solver's error", lambda v: (v["error"], MOST_ERROR)),
@@ -72,24 +77,24 @@ def plasticity_law(
 
 
 class _Physics:
-    """Quantities of each sample that are bounded, with their limits."""
+    """Bounded quantities of each sample, with their limits."""
 
     def __init__(self, forging: Forging, spline: Spline, dies: Dies, drifts: bool) -> None:
         self._forging, self._spline, self._dies, self._drifts = forging, spline, dies, drifts
         self._nodes = forging.block.nodes
 
     def _u(self, stored: Values) -> Float[np.ndarray, "batch frames 2 nx ny"]:
-        """The displacement with its drift."""
+        """The displacement with its drift, in float64."""
         u = stored["u"].astype(np.float64)
         if not self._drifts:
             u[:, :, 0] += stored["drift"][..., None, None]
         return u
 
     def die(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
-        over = self._spline.values(self._dies(stored["z"]), self._nodes[0, :, 0])
-        height = self._forging.block.height + over
-        off = abs(stored["a"] - height[..., None]).max(axis=(1, 2))
-        return off, 2 * EPSILON * abs(height).max(axis=1)
+        over_block = self._spline.values(self._dies(stored["z"]), self._nodes[0, :, 0])
+        height = self._forging.block.height + over_block
+        distance = abs(stored["a"] - height[..., None]).max(axis=(1, 2))
+        return distance, 2 * EPSILON * abs(height).max(axis=1)
 
     def start(self, stored: Values) -> tuple[np.ndarray, float]:
         return abs(stored["u"][:, 0]).max(axis=(1, 2, 3)).astype(np.float64), 0.0
@@ -105,15 +110,17 @@ class _Physics:
         return abs(mean - expected).max(axis=1), rounding + EPSILON**2
 
     def _above(self, stored: Values) -> Float[np.ndarray, "batch frames points"]:
-        """Height of points of the left side, the top and the right side over the die."""
+        """Height over the die of the contact points of both sides and of the top."""
         forging, (x, y) = self._forging, np.moveaxis(self._nodes + self._u(stored), 2, 0)
         x, y = (
             np.concatenate([p[:, :, 0], p[:, :, 1:-1, -1], p[:, :, -1, ::-1]], axis=2)
             for p in (x, y)
         )
-        parts = np.arange(POINTS) / POINTS
+        fractions = np.arange(POINTS) / POINTS
         x, y = (
-            (p[..., :-1, None] * (1 - parts) + p[..., 1:, None] * parts).reshape(*p.shape[:2], -1)
+            (p[..., :-1, None] * (1 - fractions) + p[..., 1:, None] * fractions).reshape(
+                *p.shape[:2], -1
+            )
             for p in (x, y)
         )
         low = forging.block.height - forging.speed * forging.times
@@ -123,27 +130,30 @@ class _Physics:
         return self._above(stored).max(axis=(1, 2)), _DEPTH * self._size
 
     def gap(self, stored: Values) -> tuple[np.ndarray, float]:
-        """Over those at which the die would have come into a block at rest; a block that slides
-        along the floor can lose the die for some frames."""
-        lowest = self._spline.lowest(self._dies(stored["z"]))
+        """Fraction of the frames in which the block does not touch the die.
+
+        Only frames count in which the die has come below the top of a block at rest. A block that
+        slides along the floor can lose the die for some frames.
+        """
+        minimum = self._spline.minimum(self._dies(stored["z"]))
         low = -self._forging.speed * self._forging.times
-        reached = lowest[:, None] + low < 0
-        there = -self._above(stored).max(axis=2) <= _GAP * self._size
-        return (reached & ~there).sum(axis=1) / np.maximum(reached.sum(axis=1), 1), _AWAY
+        reached = minimum[:, None] + low < 0
+        touching = -self._above(stored).max(axis=2) <= _GAP * self._size
+        return (reached & ~touching).sum(axis=1) / np.maximum(reached.sum(axis=1), 1), _AWAY
 
     @property
     def _size(self) -> float:
-        """Of elements, over those of 101 points."""
+        """Size of the elements, over that with 101 points."""
         return 2 * self._forging.block.length / self._forging.block.across
 
     def _gradients(self, stored: Values) -> Float[np.ndarray, "batch frames ex ey 2 2"]:
-        """Of the positions, at the middles of the elements, by the coordinates at rest."""
+        """Deformation gradients at the middles of the elements, by the coordinates at rest."""
         x = self._nodes + self._u(stored)
-        one = x[..., 1:, 1:] - x[..., :-1, :-1]
-        other = x[..., 1:, :-1] - x[..., :-1, 1:]
+        rising = x[..., 1:, 1:] - x[..., :-1, :-1]  # diagonals
+        falling = x[..., 1:, :-1] - x[..., :-1, 1:]
         block = self._forging.block
-        by_x = (one + other) / 2 * (block.across / block.length)
-        by_y = (one - other) / 2 * (block.up / block.height)
+        by_x = (rising + falling) / 2 * (block.across / block.length)
+        by_y = (rising - falling) / 2 * (block.up / block.height)
         return np.moveaxis(np.stack([by_x, by_y], axis=-1), 2, -2)
 
     def folded(self, stored: Values) -> tuple[np.ndarray, float]:
@@ -154,17 +164,20 @@ class _Physics:
         return (plastic - work).max(axis=1) / abs(work[:, -1]), _EXCESS
 
     def strained(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
-        """∫ σ_Y ε over the block, ε the equivalent strains of straight ways from frame to frame
-        that keep the volume; against the plastic work that is stored."""
+        """Relative distance of ∫ σ_Y ε over the block from the stored plastic work.
+
+        ε sums the equivalent strains between frames, of straight paths that keep the volume.
+        """
         gradients = self._gradients(stored)
-        with np.errstate(all="ignore"):  # of folded elements
+        with np.errstate(all="ignore"):  # folded elements
             (a, b), (c, d) = np.moveaxis(gradients[:, :-1], (-2, -1), (0, 1))
             adjugate = np.moveaxis(np.array([[d, -b], [-c, a]]), (0, 1), (-2, -1))
             step = gradients[:, 1:] @ adjugate / _determinant(gradients[:, :-1])[..., None, None]
+            # principal stretches of the step: roots of the eigenvalues of stepᵀ step
             square = step.swapaxes(-1, -2) @ step
             mean = (square[..., 0, 0] + square[..., 1, 1]) / 2
-            away = np.hypot((square[..., 0, 0] - square[..., 1, 1]) / 2, square[..., 0, 1])
-            first, second = np.log(mean + away) / 2, np.log(mean - away) / 2
+            radius = np.hypot((square[..., 0, 0] - square[..., 1, 1]) / 2, square[..., 0, 1])
+            first, second = np.log(mean + radius) / 2, np.log(mean - radius) / 2
             strain = np.sqrt(4 / 3 * (first**2 + second**2 + first * second))
         block, metal = self._forging.block, self._forging.material
         plastic = stored["plastic"][:, -1]
@@ -180,6 +193,8 @@ def _determinant(matrix: Float[np.ndarray, "*batch 2 2"]) -> Float[np.ndarray, "
 
 
 def _fall(name: str) -> Quantity:
+    """Largest relative fall of a variable over the frames; it starts at 0."""
+
     def quantity(stored: Values) -> tuple[np.ndarray, float]:
         values = stored[name]
         fall = np.maximum(-np.diff(values, axis=1), 0).max(axis=1)

@@ -1,4 +1,4 @@
-"""Forging: the map from the shape of a die to the displacement of the block that it presses."""
+"""Forging: the map from the shape of a die to the displacement of the block that it forges."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ from pdegen.schema import Count, NonNegative, Strict, Tolerance
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, parameters, scalar, times
 
-_STEPS = 10**7  # of time: an hour on a coarse block
-_STIFF = 20  # times the yield stress: elastic strains are small
+_MOST_STEPS = 10**7  # time steps: an hour on a coarse block
+_LEAST_STIFFNESS = (
+    20  # least Young's modulus over the yield stress, so that elastic strains are small
+)
 
-Measure = Annotated[float, Field(ge=1e-6, le=1e9)]  # of anything in mm, ms, g and MPa
+Measure = Annotated[float, Field(ge=1e-6, le=1e9)]  # a positive quantity in mm, ms, g or MPa
 
 
 class SplineDie(Strict):
-    """A natural cubic spline through independent heights, uniform in a range, at equal distances;
-    moved so that its lowest point is `gap` over the block when the die starts.
+    """A natural cubic spline through independent, uniform heights at equal distances.
+
+    It is shifted so that its lowest point starts at `gap` over the block.
 
     Args:
-        points: Heights that the spline goes through.
+        points: Number of heights.
         heights: Range of the heights. [mm]
-        gap: Distance of the die's lowest point to the block at the start. [mm]
+        gap: Distance of the die's lowest point from the block at the start. [mm]
     """
 
     law: Literal["natural-spline"]
@@ -57,15 +60,15 @@ class SplineDie(Strict):
     def pieces(
         self, z: Float[np.ndarray, "batch points"], length: float
     ) -> Float[np.ndarray, "batch points-1 4"]:
-        """The dies of these numbers in (0, 1), over the top of the block."""
+        """Polynomials of the dies over the top of the block, from uniform numbers z in (0, 1)."""
         spline, (low, high) = self.build(length), self.heights
         pieces = spline.pieces(low + (high - low) * z)
-        pieces[..., 0] += self.gap - spline.lowest(pieces)[:, None]
+        pieces[..., 0] += self.gap - spline.minimum(pieces)[:, None]
         return pieces
 
 
 class Steel(Strict):
-    """An elastic, perfectly plastic material of von Mises (`solver.Metal`).
+    """An elastic, perfectly plastic von Mises material (`solver.Metal`).
 
     Args:
         young: Young's modulus E. [MPa]
@@ -81,10 +84,10 @@ class Steel(Strict):
 
     @model_validator(mode="after")
     def _stiff(self) -> Self:
-        if self.young < _STIFF * self.limit:
+        if self.young < _LEAST_STIFFNESS * self.limit:
             raise ValueError(
-                f"young must be at least {_STIFF} times the yield stress, so that elastic strains "
-                f"are small, got {self.young:g} and {self.limit:g}"
+                f"young must be at least {_LEAST_STIFFNESS} times the yield stress, so that "
+                f"elastic strains are small, got {self.young:g} and {self.limit:g}"
             )
         return self
 
@@ -100,14 +103,14 @@ class Steel(Strict):
 
 
 class Explicit(Strict):
-    """Central differences in time, elements of one point (`solver.Forging`).
+    """Central differences in time, elements with one integration point (`solver.Forging`).
 
     Args:
-        share: The part of the stable time step that is taken. [1]
+        share: Fraction of the stable time step that is taken. [1]
         hourglass: Coefficient of the viscosity of hourglass modes. [1]
         viscosity: Coefficient of the viscosity of waves. [1]
         contact: Stiffness of the contact, over mass and step⁻². [1]
-        imbalance: Largest imbalance of energy that is accepted, over the work of the die. [1]
+        imbalance: Largest accepted imbalance of energy, over the work of the die. [1]
     """
 
     method: Literal["explicit"]
@@ -124,18 +127,20 @@ class Plasticity(Problem):
     the displacement at `frames` times, on resolution points along the length.
 
     Args:
-        resolution: Points along the length; elements are square, of even numbers on both axes.
+        resolution: Points along the length; elements are square, and even in number on both axes.
         length, height: Size of the block on this axis. [mm]
         speed: Speed of the die. [mm/ms]
         interval: Time between two frames. [ms]
         frames: Number of frames; the first one is at the start.
-        drift: Whether the block's motion as a whole along the floor stays in the displacement.
-        material: What the block is made of.
-        die: Law of the dies.
-        solver: How samples are solved.
+        drift: Whether the motion of the whole block along the floor stays in the displacement.
+        material: Material of the block.
+        die: Distribution of the dies.
+        solver: Options of the solver.
     """
 
-    algorithm: ClassVar[int] = 2  # steps that are stable for sheared elements; the error's factor
+    algorithm: ClassVar[int] = (
+        2  # 2: steps stable for sheared elements; the factor of the error estimate
+    )
     at_once: ClassVar[int] = 1
     compiled: ClassVar[bool] = True
 
@@ -156,8 +161,8 @@ class Plasticity(Problem):
         across, up = self.resolution - 1, (self.resolution - 1) * self.height / self.length
         if abs(up - round(up)) > 1e-9 or across % 2 or round(up) % 2 or round(up) < 2:
             raise ValueError(
-                "resolution must make even numbers of square elements along length and height: "
-                f"resolution = {self.resolution} makes {across} and {up:.6g}"
+                "resolution must give even numbers of square elements along length and height: "
+                f"resolution = {self.resolution} gives {across} and {up:.6g}"
             )
         drop = self.drop
         low, high = self.die.heights
@@ -168,13 +173,13 @@ class Plasticity(Problem):
             )
         if self.die.gap >= drop * (1 - 1e-9):
             raise ValueError(
-                f"die.gap must be below {drop:g}, the way that the die comes down in {self.frames} "
-                f"frames, got {self.die.gap:g}: it misses the block"
+                f"die.gap must be below {drop:g}, the way of the die in {self.frames} frames, got "
+                f"{self.die.gap:g}: the die misses the block"
             )
         if drop - self.die.gap > 0.9 * self.height:
             raise ValueError(
                 f"the die comes down {drop - self.die.gap:g} mm into the block, at most 0.9 of "
-                f"its height of {self.height:g} are allowed: lower speed, interval or frames"
+                f"its height of {self.height:g} mm is allowed: lower speed, interval or frames"
             )
         sound = self.material.build().sound
         if self.speed > 0.01 * sound:
@@ -183,16 +188,16 @@ class Plasticity(Problem):
                 f"sound, got {self.speed:g}"
             )
         steps = drop / self.speed * sound * across / self.length / self.solver.share
-        if steps > _STEPS:
+        if steps > _MOST_STEPS:
             raise ValueError(
-                f"material, times and resolution make {steps:.2g} steps at least, at most "
-                f"{_STEPS:,} are allowed"
+                f"material, times and resolution need at least {steps:.2g} time steps, at most "
+                f"{_MOST_STEPS:,} are allowed"
             )
         return self
 
     @property
     def drop(self) -> float:
-        """The way of the die, mm."""
+        """Way of the die, mm."""
         return self.speed * self.interval * (self.frames - 1)
 
     @property
@@ -212,7 +217,7 @@ class Plasticity(Problem):
 
     @property
     def domain(self) -> Box:
-        """The block at rest, x from its middle and y from the floor."""
+        """The block at rest: x from its middle and y from the floor."""
         across, up = self._block.across, self._block.up
         return Box(
             (NodalGrid(across + 1, self.length, -self.length / 2), NodalGrid(up + 1, self.height))
@@ -225,10 +230,10 @@ class Plasticity(Problem):
 
     @property
     def forging(self) -> Forging:
-        """What solves a sample."""
-        by, block, metal = self.solver, self._block, self.material.build()
-        dampings = by.share, by.hourglass, by.viscosity, by.contact
-        return Forging(block, metal, self.speed, self.interval, self.frames, *dampings)
+        """The solver of a sample."""
+        solver, block, metal = self.solver, self._block, self.material.build()
+        numbers = solver.share, solver.hourglass, solver.viscosity, solver.contact
+        return Forging(block, metal, self.speed, self.interval, self.frames, *numbers)
 
     @property
     def _times(self) -> tuple[float, ...]:
@@ -241,9 +246,9 @@ class Plasticity(Problem):
             function(domain, "a", "input", die, units="mm"),
             function(domain, "u", "target", "displacement", times=times, channels=axes, units="mm"),
             parameters("z", "number", self.die.points, "places of the heights in their range"),
-            self._of_frames("drift", "mean displacement of the bottom along the floor", "mm"),
-            self._of_frames("work", "work of the die, over the block's thickness", "N"),
-            self._of_frames("plastic", "work in plastic strain, over the thickness", "N"),
+            self._per_frame("drift", "mean displacement of the bottom along the floor", "mm"),
+            self._per_frame("work", "work of the die, over the block's thickness", "N"),
+            self._per_frame("plastic", "work in plastic strain, over the thickness", "N"),
             scalar("error", "quality", "estimate of the relative L2 error of u over all frames"),
             scalar("error_at_rest", "quality", "the same of the displacement without its drift"),
             scalar("residual", "quality", "work of the die that is nowhere at the end, relative"),
@@ -251,9 +256,11 @@ class Plasticity(Problem):
             scalar("status", "quality", "0: in balance", dtype="int64"),
         )
 
-    def _of_frames(self, name: str, long_name: str, units: str) -> Variable:
-        said = {"long_name": long_name, "role": "quality", "units": units, "coordinates": "time"}
-        return Variable(name, ("time",), (self.frames,), "float64", said)
+    def _per_frame(self, name: str, long_name: str, units: str) -> Variable:
+        attributes = {
+            "long_name": long_name, "role": "quality", "units": units, "coordinates": "time"
+        }  # fmt: skip
+        return Variable(name, ("time",), (self.frames,), "float64", attributes)
 
     def coordinates(self) -> tuple[Coordinate, ...]:
         return (times(self._times),)
@@ -273,14 +280,14 @@ class Plasticity(Problem):
         return (4 * self.frames + 40) * points
 
     def dies(self, seed: int, samples: range) -> Float[np.ndarray, "batch points-1 4"]:
-        """Of these samples, as `forging` takes them."""
+        """Polynomials of the dies of these samples, as `forging` takes them."""
         return self.die.pieces(uniforms(seed, samples, self.die.points), self.length)
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
         z = uniforms(seed, samples, self.die.points)
         pieces, forging = self.die.pieces(z, self.length), self.forging
         spline, x = self.die.build(self.length), self._block.nodes[0, :, 0]
-        over = self.height + spline.values(pieces, x)
+        surface = self.height + spline.values(pieces, x)
         drifts, tolerance = self.drift == "kept", self.solver.imbalance
         frames = forging(pieces[0])
         drifting, resting = forging.estimates(frames, forging.coarser()(pieces[0]))
@@ -305,7 +312,7 @@ class Plasticity(Problem):
         }
         shape = (1, *self.domain.shape)
         return {
-            "a": np.broadcast_to(over[..., None], shape).astype(np.float32),
+            "a": np.broadcast_to(surface[..., None], shape).astype(np.float32),
             "z": z,
             **{name: np.array([value]) for name, value in values.items()},
         }

@@ -12,10 +12,11 @@ from jaxtyping import Float
 
 from pdegen.numerics.failure import SolveError
 
-_SMALLEST = 1e-3  # step over the first one: below it a block is crushed, and would take for ever
-# The difference to elements half as large, over that to elements twice as large: of order 1, as on
-# 101 points; on fewer it is less (`python -m tests.validation.plasticity errors`).
-_LEFT = 0.5
+# smallest step over the first one; below it the block is crushed and would take too many steps
+_LEAST_STEP = 1e-3
+# Error over the difference to elements twice as large. It is 0.5 for order 1, as observed with 101
+# points; with fewer points it is less (`python -m tests.validation.plasticity errors`).
+_ERROR_FACTOR = 0.5
 
 Displacement = Float[np.ndarray, "frames 2 nx ny"]
 
@@ -24,11 +25,11 @@ Displacement = Float[np.ndarray, "frames 2 nx ny"]
 class Metal:
     """An elastic, perfectly plastic material of von Mises, in MPa and g/mm³."""
 
-    # young, poisson: E and ν
+    # young, poisson: Young's modulus E and Poisson's ratio ν
     young: float = 2e5
     poisson: float = 0.3
-    limit: float = 70.0  # the yield stress σ_Y
-    density: float = 7.85e-3  # ρ
+    limit: float = 70.0  # yield stress σ_Y
+    density: float = 7.85e-3  # density ρ
 
     @property
     def sound(self) -> float:
@@ -40,56 +41,57 @@ class Metal:
 class Billet:
     """A rectangle of elements, 1 mm thick, on a floor without friction."""
 
-    # length, height: in mm
+    # length, height: size in mm
     length: float = 50.0
     height: float = 15.0
-    # across, up: elements along them
+    # across, up: number of elements along length and height
     across: int = 100
     up: int = 30
 
     @cached_property
     def nodes(self) -> Float[np.ndarray, "2 nx ny"]:
-        """x from the middle and y from the bottom."""
+        """Positions of the nodes: x from the middle and y from the bottom."""
         x = np.linspace(-self.length / 2, self.length / 2, self.across + 1)
         y = np.linspace(0, self.height, self.up + 1)
         return np.stack(np.meshgrid(x, y, indexing="ij"))
 
     @cached_property
     def weights(self) -> Float[np.ndarray, "nx ny"]:
-        """The area that belongs to each node."""
+        """Area of each node: quarters of the elements around it."""
         weights = np.full((self.across + 1, self.up + 1), 1.0)
         weights[[0, -1]] /= 2
         weights[:, [0, -1]] /= 2
         return weights * (self.length / self.across) * (self.height / self.up)
 
     def coarser(self) -> Billet:
-        """Elements twice as large. Raises ValueError if a number of elements is odd."""
+        """The same block with elements twice as large. Raises ValueError if a number of elements is
+        odd."""
         if self.across % 2 or self.up % 2:
             raise ValueError(f"{self.across} x {self.up} elements cannot be joined in pairs")
         return replace(self, across=self.across // 2, up=self.up // 2)
 
 
 class Frames(NamedTuple):
-    """A forging at equal intervals of time, from 0 on."""
+    """The states of a forging at equal intervals of time, from t = 0."""
 
     u: Displacement  # displacement, mm
-    # of the floor, N for a block that is 1 mm thick, in the last tenth before each frame
+    # force on the floor, N for a thickness of 1 mm: the mean over the last tenth before a frame
     force: Float[np.ndarray, " frames"]
-    # work, plastic, elastic, kinetic: work of the die and where it went, N mm
+    # work, plastic, elastic, kinetic: work of the die, and the energies it became, N mm
     work: Float[np.ndarray, " frames"]
     plastic: Float[np.ndarray, " frames"]
     elastic: Float[np.ndarray, " frames"]
     kinetic: Float[np.ndarray, " frames"]
-    viscous: Float[np.ndarray, " frames"]  # what the two viscosities took, N mm
-    strain: Float[np.ndarray, " frames"]  # the largest equivalent plastic strain
-    steps: int  # of time, for the last frame
-    elements: Float[np.ndarray, "4 ex ey"]  # stress xx, yy, xy and thickness of each at the end
+    viscous: Float[np.ndarray, " frames"]  # work that the two viscosities dissipated, N mm
+    strain: Float[np.ndarray, " frames"]  # largest equivalent plastic strain
+    steps: int  # number of time steps up to the last frame
+    elements: Float[np.ndarray, "4 ex ey"]  # stresses xx, yy, xy and thickness at the end
 
     @property
     def imbalance(self) -> float:
-        """Work of the die that is nowhere, over all of it, at the end."""
-        kept = self.plastic[-1] + self.elastic[-1] + self.kinetic[-1] + self.viscous[-1]
-        return float(abs(self.work[-1] - kept) / self.work[-1])
+        """Imbalance of energy at the end: work of the die that became no energy, over that work."""
+        accounted = self.plastic[-1] + self.elastic[-1] + self.kinetic[-1] + self.viscous[-1]
+        return float(abs(self.work[-1] - accounted) / self.work[-1])
 
     @property
     def drift(self) -> Float[np.ndarray, " frames"]:
@@ -102,15 +104,16 @@ class Frames(NamedTuple):
 class Forging:
     """ρ dv/dt = div σ in a block that a rigid die without friction presses at constant speed.
 
-    - Q1 elements with one point in plane stress, whose thickness follows the strain. Velocity
-      gradients are taken on the deformed block, stresses turn with it (Jaumann's rate), and return
-      to von Mises's yield surface along dev σ, in closed form up to one scalar equation.
-    - Hourglass modes and waves are damped by small viscosities, which plastic flow does not feel.
-      That of hourglass modes has the same power in an element of any shape.
-    - Central differences with lumped masses, at the true density, with a part of the step that is
-      stable for the narrowest element. The energy balance checks them.
-    - The die is y = height + surface(x) - speed t. Points of the sides and of the top that are
-      above it, at equal distances along each edge, are pushed along the normal, with a force in
+    - Q1 elements with one integration point, in plane stress; their thickness follows the strain.
+      Velocity gradients are taken on the deformed block and stresses rotate with it (Jaumann's
+      rate). The return mapping to von Mises's yield surface runs along dev σ; it is in closed form
+      up to one scalar equation.
+    - Small viscosities damp hourglass modes and waves, and do not act on plastic flow. Hourglass
+      damping is equally strong in elements of any shape.
+    - Central differences with lumped masses at the true density. The time step is a fraction of the
+      one that is stable for the narrowest element. The energy balance checks them.
+    - The die is y = height + surface(x) - speed t. At equal distances along each edge of the sides
+      and of the top, points inside the die are pushed out along its normal, with a force in
       proportion to the depth. The bottom stays on the floor and slides along it.
 
     References: T. Belytschko, W. K. Liu, B. Moran, Nonlinear Finite Elements for Continua and
@@ -123,15 +126,15 @@ class Forging:
     -0.3
     """
 
-    # block, material: what is forged
+    # block, material: the block that is forged, and its material
     block: Billet = Billet()
     material: Metal = Metal()
-    speed: float = 3.0  # of the die, mm/ms
-    # interval, frames: time between frames in ms, and their number, of which the first is t = 0
+    speed: float = 3.0  # speed of the die, mm/ms
+    # interval, frames: time between frames in ms, and their number with the first at t = 0
     interval: float = 0.1
     frames: int = 20
-    share: float = 0.9  # the part of the stable step that is taken
-    # hourglass, viscosity: coefficients of the two viscosities
+    share: float = 0.9  # fraction of the stable time step that is taken
+    # hourglass, viscosity: coefficients of the viscosities of hourglass modes and of waves
     hourglass: float = 0.1
     viscosity: float = 0.06
     contact: float = 0.25  # stiffness of the contact over mass and step⁻²
@@ -143,101 +146,121 @@ class Forging:
             )
         if self.drop >= self.block.height:
             raise ValueError(
-                f"the die comes down {self.drop:g} mm, and the block has {self.block.height:g} mm"
+                f"the die must come down by less than the height of the block, "
+                f"{self.block.height:g} mm, got {self.drop:g} mm"
             )
 
     @property
     def drop(self) -> float:
-        """How far the die comes down, mm."""
+        """Way of the die, mm."""
         return self.speed * self.interval * (self.frames - 1)
 
     @property
     def times(self) -> Float[np.ndarray, " frames"]:
+        """Times of the frames, ms."""
         return np.arange(self.frames) * self.interval
 
     def __call__(self, die: Float[np.ndarray, "pieces 4"]) -> Frames:
-        """Forges one block by a die whose polynomials are those of `die.Spline`. Raises SolveError
-        if the die stays above the block, or folds it."""
+        """Forges one block by a die with the polynomials of `die.Spline.pieces`.
+
+        Raises SolveError if the die misses the block, or folds or crushes an element.
+        """
         from pdegen.equations.plasticity import kernels
 
         block, n, energy = self.block, self.frames, np.zeros(4)
         nodes = np.concatenate([block.nodes, np.zeros_like(block.nodes)])
-        elements = np.zeros((5, block.across, block.up))
+        elements = np.zeros((5, block.across, block.up))  # stresses, thickness, plastic strain
         elements[3] = 1
         mass = self.material.density * block.weights
-        u, seen, steps, last = np.zeros((n, *block.nodes.shape)), np.zeros((7, n)), 0, 0.0
+        u, history, steps, last_step = np.zeros((n, *block.nodes.shape)), np.zeros((7, n)), 0, 0.0
         for frame in range(1, n):
             span = self.times[frame - 1], self.times[frame]
-            how, taken, last, force = kernels.advanced(
-                nodes, mass, elements, self._material, die, self._numbers, span, last, energy
+            outcome, count, last_step, force = kernels.advance(
+                nodes,
+                mass,
+                elements,
+                self._material,
+                die,
+                self._parameters,
+                span,
+                last_step,
+                energy,
             )
-            steps += taken
-            if how != kernels.DONE:
-                what = "an element is folded" if how == kernels.FOLDED else "an element is crushed"
-                raise SolveError(0, f"{what} by the die at {force:.3g} ms: use a flatter one")
+            steps += count
+            if outcome != kernels.DONE:
+                event = (
+                    "an element is folded" if outcome == kernels.FOLDED else "an element is crushed"
+                )
+                raise SolveError(0, f"{event} by the die at {force:.3g} ms: use a flatter one")
             u[frame] = nodes[:2] - block.nodes
             work, plastic, *viscous = energy
             kinetic = (mass * nodes[2:] ** 2).sum() / 2
             elastic, strain = self._elastic(elements[:3]), elements[4].max()
-            seen[:, frame] = force, work, plastic, elastic, kinetic, sum(viscous), strain
+            history[:, frame] = force, work, plastic, elastic, kinetic, sum(viscous), strain
         if not energy[kernels.DIE] > 0:
             raise SolveError(0, f"the die misses the block: it comes down {self.drop:g} mm")
-        force, work, plastic, elastic, kinetic, viscous, strain = seen
+        force, work, plastic, elastic, kinetic, viscous, strain = history
         return Frames(
             u, force, work, plastic, elastic, kinetic, viscous, strain, steps, elements[:4]
         )
 
     @property
     def _material(self) -> Float[np.ndarray, " numbers"]:
-        one = self.material
-        numbers = (one.young, one.poisson, one.limit, one.density, one.sound)
+        """The array `material` of `kernels`."""
+        metal = self.material
+        numbers = (metal.young, metal.poisson, metal.limit, metal.density, metal.sound)
         return np.array([*numbers, self.hourglass, self.viscosity])
 
     @property
-    def _numbers(self) -> Float[np.ndarray, " numbers"]:
+    def _parameters(self) -> Float[np.ndarray, " numbers"]:
+        """The array `parameters` of `kernels.advance`."""
         block = self.block
         first = min(block.length / block.across, block.height / block.up) / self.material.sound
-        smallest = _SMALLEST * self.share * first
+        smallest = _LEAST_STEP * self.share * first
         return np.array(
             [block.length / 2, block.height, self.speed, self.share, self.contact, smallest]
         )
 
     def _elastic(self, stress: Float[np.ndarray, "3 ex ey"]) -> float:
-        """Energy in elastic strain; the volume of an element is what it was, up to that strain."""
+        """Elastic energy, N mm; the volume of an element has not changed, up to elastic strain."""
         young, poisson = self.material.young, self.material.poisson
         xx, yy, xy = stress
         density = (xx**2 + yy**2 - 2 * poisson * xx * yy) / 2 + (1 + poisson) * xy**2
         return float(density.mean() / young * self.block.length * self.block.height)
 
     def coarser(self) -> Forging:
-        """The same on elements twice as large."""
+        """The same forging with elements twice as large."""
         return replace(self, block=self.block.coarser())
 
-    def difference(self, u: Displacement, other: Displacement) -> float:
-        """Relative L² difference of two displacements at the nodes of this block, over all frames;
-        `other` may be of a finer one."""
-        every = [
-            (theirs - 1) // (ours - 1)
-            for theirs, ours in zip(other.shape[2:], u.shape[2:], strict=True)
+    def difference(self, u: Displacement, reference: Displacement) -> float:
+        """Relative L² difference of two displacements at the nodes of this block, over all frames.
+
+        `reference` may belong to a block with smaller elements.
+        """
+        strides = [
+            (fine - 1) // (coarse - 1)
+            for fine, coarse in zip(reference.shape[2:], u.shape[2:], strict=True)
         ]
-        other = other[..., :: every[0], :: every[1]]
+        reference = reference[..., :: strides[0], :: strides[1]]
         return math.sqrt(
-            float((self.block.weights * (u - other) ** 2).sum())
-            / float((self.block.weights * other**2).sum())
+            float((self.block.weights * (u - reference) ** 2).sum())
+            / float((self.block.weights * reference**2).sum())
         )
 
     def estimates(self, frames: Frames, coarse: Frames) -> tuple[float, float]:
-        """Of the relative L² error of the displacement, with its drift and without: that part of
-        the difference to elements twice as large which these leave."""
-        other = self.coarser()
+        """Estimates of the relative L² error of the displacement, with its drift and without.
+
+        They are half the differences to `coarse`, the frames of `coarser()`.
+        """
+        forging = self.coarser()
         return (
-            _LEFT * other.difference(coarse.u, frames.u),
-            _LEFT * other.difference(centred(coarse), centred(frames)),
+            _ERROR_FACTOR * forging.difference(coarse.u, frames.u),
+            _ERROR_FACTOR * forging.difference(centred(coarse), centred(frames)),
         )
 
 
 def centred(frames: Frames) -> Displacement:
-    """The displacement without its drift."""
+    """The displacement of the block without its drift."""
     u = frames.u.copy()
     u[:, 0] -= frames.drift[:, None, None]
     return u

@@ -1,4 +1,4 @@
-"""What a store of moving pulses claims."""
+"""The law that stored moving pulses satisfy."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ Initial = Callable[[Float[np.ndarray, "batch 3"]], tuple[np.ndarray, np.ndarray,
 def pulses_law(
     n: int, speed: float, times: Sequence[float], names: Sequence[str], initial: Initial
 ) -> Law:
-    """z is uniform, and a and u are what the pulses of z cover of each cell, at 0 and at the times.
-
-    So u has the mean of a, lies between 0 and the height, and varies by twice the height at most.
+    """The law of moving pulses: z is uniform, and a and u are the averages over cells of the pulses
+    of z, at 0 and at the times. So u has the mean of a, lies between 0 and the height, and has
+    a total variation of at most twice the height.
     """
 
     def distance(name: str, times: Sequence[float]) -> Bound:
-        def observed(stored: Values) -> tuple[np.ndarray, np.ndarray]:
+        def from_pulse(stored: Values) -> tuple[np.ndarray, np.ndarray]:
             height, width, centre = initial(stored["z"])
             values = stored[name].reshape(len(height), len(times), n).astype(np.float64)
             shifts = (centre[:, None] + speed * np.array(times) - width[:, None] / 2) % 1
-            share = np.stack([_covered(rear, width, n) for rear in shifts.T], axis=1)
-            off = abs(values - share * height[:, None, None]).max(axis=(1, 2))
-            return off, 4 * (EPSILON + 1e-15 * n) * height
+            covered = np.stack([_covered(rear, width, n) for rear in shifts.T], axis=1)
+            error = abs(values - covered * height[:, None, None]).max(axis=(1, 2))
+            return error, 4 * (EPSILON + 1e-15 * n) * height
 
-        return Bound(name, "the distance from what the pulse covers", observed)
+        return Bound(name, "the distance from the averages of the pulse", from_pulse)
 
     def mean(stored: Values) -> tuple[np.ndarray, np.ndarray]:
         a, u = (stored[name].astype(np.float64) for name in "au")
         mean = a.mean(axis=1)
-        off = u.reshape(len(a), len(times), n).mean(axis=2) - mean[:, None]
-        return abs(off).max(axis=1), 2 * EPSILON * mean
+        difference = u.reshape(len(a), len(times), n).mean(axis=2) - mean[:, None]
+        return abs(difference).max(axis=1), 2 * EPSILON * mean
 
     return Law(
         (
@@ -54,11 +54,11 @@ def pulses_law(
 def _covered(
     rear: Float[np.ndarray, " batch"], width: Float[np.ndarray, " batch"], n: int
 ) -> Float[np.ndarray, "batch n"]:
-    """The share of each cell that [rear, rear + width] and its images cover."""
+    """The fraction of each cell that the interval [rear, rear + width] and its images cover."""
     edges = np.arange(n + 1) / n
-    share = np.zeros((len(rear), n))
+    fraction = np.zeros((len(rear), n))
     for image in (-1.0, 0.0):
         low = np.maximum(edges[:-1], (rear + image)[:, None])
         high = np.minimum(edges[1:], (rear + image + width)[:, None])
-        share += np.maximum(high - low, 0) * n
-    return share
+        fraction += np.maximum(high - low, 0) * n
+    return fraction

@@ -21,13 +21,13 @@ from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, parameters, times
 
-_TURNS = 2**20
+_MOST_TURNS = 2**20  # turns of the circle that leave digits for the position on it
 
 
 def _within_circle(pair: tuple[float, float]) -> tuple[float, float]:
-    """Below 1."""
+    """The range of widths, checked to be below 1."""
     if not pair[1] < 1:
-        raise ValueError(f"a pulse is shorter than the circle of length 1, got {list(pair)}")
+        raise ValueError(f"width must be below the length 1 of the circle, got {list(pair)}")
     return pair
 
 
@@ -47,7 +47,7 @@ class UniformPulses(Strict):
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """In the order of z."""
+        """Ranges of the numbers, in the order of z."""
         return {"height": self.height, "width": self.width, "centre": self.centre}
 
     @property
@@ -56,19 +56,20 @@ class UniformPulses(Strict):
         return f"a square pulse, independent and uniform: {', '.join(ranges)}"
 
     def build(self, z: Float[np.ndarray, "batch 3"]) -> Pulse:
+        """Pulses from uniform numbers z in (0, 1)."""
         return Pulse(*placed(z, self.ranges.values()))
 
 
 @equation
 class Pulses(Problem):
     """uₜ + speed uₓ = 0 on the circle of length 1: the map u(0) -> u(times) of square pulses, as
-    averages over resolution cells.
+    averages over `resolution` cells.
 
     Args:
-        speed: Speed of the transport; of either sign. [length/time]
+        speed: Speed of the transport, of either sign. [length/time]
         times: Times of the output. [time]
         resolution: Cells of the output.
-        initial: Law of the initial values.
+        initial: Distribution of the initial values.
     """
 
     equation: Literal["pulses"]
@@ -80,10 +81,10 @@ class Pulses(Problem):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         turns = max(abs(self.speed) * self.times[-1], *map(abs, self.initial.centre))
-        if not turns <= _TURNS:
+        if not turns <= _MOST_TURNS:
             raise ValueError(
-                f"speed * times and initial.centre must be at most {_TURNS:,} turns of the circle, "
-                f"which leave digits for the place on it, got {turns:.3g}"
+                f"speed * times and initial.centre must be at most {_MOST_TURNS:,} turns of the "
+                f"circle, which leave digits for the position on it, got {turns:.3g}"
             )
         return self
 
@@ -97,7 +98,7 @@ class Pulses(Problem):
 
     @property
     def domain(self) -> Box:
-        """Centres of the cells on the circle."""
+        """Cell centres on the circle."""
         return Box((PeriodicGrid(self.resolution, 1.0, 0.5 / self.resolution),))
 
     def variables(self) -> tuple[Variable, ...]:

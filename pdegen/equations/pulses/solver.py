@@ -14,19 +14,19 @@ Numbers = Float[np.ndarray, " batch"]
 class Pulse:
     """u₀ is `height` within width/2 of the centre, 0 elsewhere, on a circle of length 1."""
 
-    # height, width, centre: one of each for every sample; 0 < width < 1
+    # height, width, centre: numbers of each sample; 0 < width < 1
     height: Numbers
     width: Numbers
     centre: Numbers
 
     def averages(self, n: int, shift: float = 0.0) -> Float[np.ndarray, "batch n"]:
-        """Averages over n equal cells of the pulse, moved by `shift`.
+        """Averages of the pulse, moved by `shift`, over n equal cells.
 
-        They are differences of ∫₀^x u = height (⌊y⌋ width + min(y - ⌊y⌋, width)) over h, up to a
-        constant, where y is the distance of x from the rear of the pulse.
+        They are differences over h of ∫₀^x u = height (⌊y⌋ width + min(y - ⌊y⌋, width)) + const,
+        where y is the distance of x from the rear of the pulse.
 
-        >>> one = Pulse(np.array([2.0]), np.array([0.5]), np.array([0.5]))
-        >>> one.averages(4), one.averages(4, shift=0.125)
+        >>> pulse = Pulse(np.array([2.0]), np.array([0.5]), np.array([0.5]))
+        >>> pulse.averages(4), pulse.averages(4, shift=0.125)
         (array([[0., 2., 2., 0.]]), array([[0., 1., 2., 1.]]))
         """
         width = self.width[:, None]
@@ -41,8 +41,8 @@ class Transport:
     """The exact solution u(x, t) = u₀(x - ct), as averages over n cells."""
 
     n: int  # number of cells
-    speed: float = 1.0  # the velocity c
+    speed: float = 1.0  # velocity c
 
     def __call__(self, pulse: Pulse, t: float) -> Float[np.ndarray, "batch n"]:
-        """The averages at time t."""
+        """Cell averages at time t."""
         return pulse.averages(self.n, self.speed * t)

@@ -1,4 +1,4 @@
-"""What a store of shock tubes claims."""
+"""The law that stored shock tubes satisfy."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pdegen.checks.law import Bound, Distinct, Law, Values
 from pdegen.checks.uniform import UniformLaw
 from pdegen.domains import CellGrid
 
-_ROUNDING = 64 * EPSILON  # relative, of what is computed from three rounded numbers
-_PLATEAU = 4  # cells behind a shock that must be equal, for there to be a state behind it
+_ROUNDING = 64 * EPSILON  # relative rounding of a quantity computed from three float32 numbers
+_PLATEAU = 4  # equal cells behind a shock from which the state behind it is read
 
-# from z to (ρ, u, p) on the left and on the right, shape (batch, 6), and to the place of the jump
+# from z to (ρ, u, p) on the left and on the right, shape (batch, 6), and to the position x₀
 Initial = Callable[[Float[np.ndarray, "batch 6"]], tuple[np.ndarray, np.ndarray]]
 
 
@@ -28,13 +28,15 @@ def shock_tube_law(
     initial: Initial,
     tolerance: float,
 ) -> Law:
-    """z is uniform, a its jump, and u what the Euler equations allow.
+    """The law of shock tubes: z is uniform, a is its jump, and u satisfies the Euler equations.
 
-    ρ and p are positive, and p/ρ^γ is nowhere below its smaller value at t = 0 (the principle of
-    minimum entropy). Where all waves are inside, the contents change by what flows in at the ends.
-    Across the shock that runs to the right the three conditions of Rankine and Hugoniot hold, with
-    the speed that its place has, and p and u behind it are those behind the wave on the left: a
-    shock, or a rarefaction, along which u + 2c/(γ - 1) and p/ρ^γ stay what they were.
+    - ρ and p are positive, and p/ρ^γ is nowhere below its smaller value at t = 0 (the minimum
+      principle of entropy).
+    - While all waves are inside, the contents change by the inflow at the ends.
+    - Across the right-going shock the three Rankine-Hugoniot conditions hold, with the speed that
+      follows from its position.
+    - p and u behind it are those behind the left wave: a shock, or a rarefaction along which
+      u + 2c/(γ - 1) and p/ρ^γ are constant.
     """
     physics = _Physics(grid, gamma, np.array(times), initial)
     return Law(
@@ -45,25 +47,29 @@ def shock_tube_law(
             Bound("a", "the distance from the jump of z", physics.jump),
             Bound("u", "the number of cells without density or pressure", physics.empty),
             Bound("u", "the lack of entropy", physics.entropy),
-            Bound("u", "the change of contents that does not flow through the ends", physics.kept),
-            Bound("u", "the violation of Rankine and Hugoniot at the right shock", physics.shock),
-            Bound("u", "cells between the right shock and its place", physics.place),
-            Bound("u", "the distance in velocity from the wave on the left", physics.left),
+            Bound(
+                "u",
+                "the change of contents that does not flow through the ends",
+                physics.conservation,
+            ),
+            Bound("u", "the violation of Rankine-Hugoniot at the right shock", physics.shock),
+            Bound("u", "cells between the right shock and its position", physics.position),
+            Bound("u", "the distance in velocity from the left wave", physics.left_wave),
         )
     )
 
 
 class _Shock(NamedTuple):
-    """The shock that runs to the right, one for each sample and time."""
+    """The right-going shock of each sample and time."""
 
     # whether it is inside, with equal cells behind it that the contact has not reached
-    there: Bool[np.ndarray, " rows"]
-    cell: np.ndarray  # the one that it lies in
-    behind: Float[np.ndarray, "rows 3"]  # ρ, m, E in the cell before
+    resolved: Bool[np.ndarray, " rows"]
+    cell: np.ndarray  # the cell that it lies in
+    behind: Float[np.ndarray, "rows 3"]  # state ρ, m, E behind it, from the cell to its left
 
 
 class _Physics:
-    """Quantities of each sample that are bounded, with their limits; all up to rounding."""
+    """Bounded quantities of each sample, with their limits, which allow for rounding."""
 
     def __init__(
         self, grid: CellGrid, gamma: float, times: Float[np.ndarray, " times"], initial: Initial
@@ -71,20 +77,23 @@ class _Physics:
         self._grid, self._gamma, self._times, self._initial = grid, gamma, times, initial
 
     def _u(self, stored: Values) -> Float[np.ndarray, "batch times 3 n"]:
+        """ρ, m, E at the times, in float64."""
         u = stored["u"].astype(np.float64)
         return u.reshape(len(u), len(self._times), 3, self._grid.n)
 
     def _pressure(self, u: Float[np.ndarray, "*batch 3 n"]) -> Float[np.ndarray, "*batch n"]:
+        """Pressure p of states ρ, m, E."""
         rho, m, energy = np.moveaxis(u, -2, 0)
         return (self._gamma - 1) * (energy - m * m / (2 * rho))
 
     def _flux(self, u: Float[np.ndarray, "*batch 3 n"]) -> Float[np.ndarray, "*batch 3 n"]:
+        """Fluxes of ρ, m, E."""
         rho, m, energy = np.moveaxis(u, -2, 0)
         p = self._pressure(u)
         return np.stack([m, m * m / rho + p, m / rho * (energy + p)], axis=-2)
 
     def _sides(self, stored: Values) -> tuple[Float[np.ndarray, "2 batch 3"], np.ndarray]:
-        """ρ, m, E on the left and on the right, and the place of the jump."""
+        """ρ, m, E on the left and on the right, and the position x₀ of the jump."""
         numbers, x0 = self._initial(stored["z"])
         rho, u, p = numbers.reshape(-1, 2, 3).T  # (side, batch) each
         energy = p / (self._gamma - 1) + rho * u * u / 2
@@ -92,11 +101,11 @@ class _Physics:
 
     def jump(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         (left, right), x0 = self._sides(stored)
-        edge = (x0 - self._grid.start) / self._grid.spacing  # in cells
-        share = np.clip(edge[:, None] - np.arange(self._grid.n), 0, 1)[:, None]
-        a = share * left[..., None] + (1 - share) * right[..., None]
-        size = abs(a).max(axis=(1, 2))
-        return abs(stored["a"] - a).max(axis=(1, 2)), 4 * EPSILON * size
+        edge = (x0 - self._grid.start) / self._grid.spacing  # position of the jump, in cells
+        left_part = np.clip(edge[:, None] - np.arange(self._grid.n), 0, 1)[:, None]
+        a = left_part * left[..., None] + (1 - left_part) * right[..., None]
+        largest = abs(a).max(axis=(1, 2))
+        return abs(stored["a"] - a).max(axis=(1, 2)), 4 * EPSILON * largest
 
     def empty(self, stored: Values) -> tuple[np.ndarray, float]:
         u = self._u(stored)
@@ -104,59 +113,65 @@ class _Physics:
         return lacking.sum(axis=(1, 2)).astype(np.float64), 0.0
 
     def entropy(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
-        """log p/ρ^γ: the smaller one at t = 0 less the smallest one in u."""
+        """Smaller log p/ρ^γ at t = 0, less the smallest one of u."""
         rho, _, p = self._initial(stored["z"])[0].reshape(-1, 2, 3).T  # (side, batch) each
         smallest = (np.log(p) - self._gamma * np.log(rho)).min(axis=0)
         u = self._u(stored)
-        with np.errstate(divide="ignore", invalid="ignore"):  # found by `empty`
+        with np.errstate(divide="ignore", invalid="ignore"):  # `empty` reports these cells
             entropy = np.log(self._highest_pressure(u)) - self._gamma * np.log(u[:, :, 0])
         return (smallest[:, None, None] - entropy).max(axis=(1, 2)), np.zeros(())
 
     def _highest_pressure(
         self, u: Float[np.ndarray, "*batch 3 n"]
     ) -> Float[np.ndarray, "*batch n"]:
-        """The difference of two energies, with their rounding: all of it where u is far above the
-        speed of sound."""
+        """Largest pressure that the rounded values allow.
+
+        p is a difference of energies, so rounding is all of it where u is far above the speed of
+        sound.
+        """
         return self._pressure(u) + _ROUNDING * self._gamma * u[..., 2, :]
 
-    def kept(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
+    def conservation(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         sides, _ = self._sides(stored)
         u, a = self._u(stored), stored["a"].astype(np.float64)[:, None]
         inflow, outflow = self._flux(np.moveaxis(sides, 0, -1)).transpose(2, 0, 1)
         through = self._times[:, None] * (inflow - outflow)[:, None]
         h = self._grid.spacing
-        size = h * (abs(u).sum(axis=-1) + abs(a).sum(axis=-1)) + np.finfo(float).tiny
-        change = abs(h * (u - a).sum(axis=-1) - through) / size
+        total = h * (abs(u).sum(axis=-1) + abs(a).sum(axis=-1)) + np.finfo(float).tiny
+        change = abs(h * (u - a).sum(axis=-1) - through) / total
         at_ends = abs(u[..., [0, -1]] - a[..., [0, -1]]) <= 4 * EPSILON * abs(a).max(-1)[..., None]
-        inside = at_ends.all(axis=(2, 3))
-        return np.where(inside, change.max(axis=2), 0.0).max(axis=1), np.array(2 * EPSILON)
+        waves_inside = at_ends.all(axis=(2, 3))
+        return np.where(waves_inside, change.max(axis=2), 0.0).max(axis=1), np.array(2 * EPSILON)
 
     def _right_shock(self, u: Float[np.ndarray, "rows 3 n"], ahead: np.ndarray) -> _Shock:
+        """The shock in front of the states `ahead`, found as the last cell that differs."""
         n, rows = self._grid.n, np.arange(len(u))
         changed = abs(u - ahead[..., None]).max(axis=1) > _ROUNDING * abs(ahead).max(1)[:, None]
         cell = n - 1 - np.argmax(changed[:, ::-1], axis=1)
-        place = np.maximum(cell[:, None] - 1 - np.arange(_PLATEAU), 0)
-        plateau = u[rows[:, None], :, place]  # (rows, cells, 3)
+        cells_behind = np.maximum(cell[:, None] - 1 - np.arange(_PLATEAU), 0)
+        plateau = u[rows[:, None], :, cells_behind]  # (rows, cells, 3)
         behind = plateau[:, 0]
         equal = abs(plateau - behind[:, None]).max(axis=(1, 2)) <= _ROUNDING * abs(behind).max(1)
         compressed = behind[:, 0] > ahead[:, 0] * (1 + _ROUNDING)
-        there = equal & compressed & (cell < n - 1) & (cell > _PLATEAU) & changed.any(axis=1)
-        return _Shock(there, cell, behind)
+        resolved = equal & compressed & (cell < n - 1) & (cell > _PLATEAU) & changed.any(axis=1)
+        return _Shock(resolved, cell, behind)
 
     def _shocks(self, stored: Values) -> tuple[_Shock, np.ndarray, np.ndarray]:
-        """The shocks of all samples and times, the states ahead and the places of the jumps."""
+        """The shocks of all samples and times, the states ahead, and the positions of the jumps."""
         (left, right), x0 = self._sides(stored)
         u = self._u(stored)
         left, ahead = (np.repeat(side, len(self._times), axis=0) for side in (left, right))
         shock = self._right_shock(u.reshape(-1, 3, self._grid.n), ahead)
-        there = shock.there & self._apart(shock.behind, left, ahead)
-        return shock._replace(there=there), ahead, np.repeat(x0, len(self._times))
+        resolved = shock.resolved & self._apart(shock.behind, left, ahead)
+        return shock._replace(resolved=resolved), ahead, np.repeat(x0, len(self._times))
 
     def _apart(
         self, behind: np.ndarray, left: np.ndarray, ahead: np.ndarray
     ) -> Bool[np.ndarray, " rows"]:
-        """Whether so many cells lie between contact and shock, by the pressure and the velocity in
-        them: early, all waves are in the cell of the shock, and another state is behind it."""
+        """Whether more than `_PLATEAU` cells lie between contact and shock, by the state there.
+
+        At early times all waves lie in the cell of the shock, and another state is behind it.
+        """
         g, t = self._gamma, np.tile(self._times, len(behind) // len(self._times))
         p, p_ahead = (self._pressure(state[..., None])[:, 0] for state in (behind, ahead))
         u, u_ahead = behind[:, 1] / behind[:, 0], ahead[:, 1] / ahead[:, 0]
@@ -171,41 +186,44 @@ class _Physics:
         behind = shock.behind
         flux = self._flux(behind[..., None])[..., 0], self._flux(ahead[..., None])[..., 0]
         change, through = behind - ahead, flux[0] - flux[1]
-        jump = np.where(shock.there, change[:, 0], 1.0)
+        jump = np.where(shock.resolved, change[:, 0], 1.0)
         speed = (through[:, 0] / jump)[:, None]
-        size = abs(flux[0]) + abs(flux[1]) + abs(speed) * (abs(behind) + abs(ahead))
-        size = size.max(axis=1) * (1 + np.where(shock.there, ahead[:, 0] / abs(jump), 0))
-        violation = abs(through - speed * change).max(axis=1) / size
-        return self._worst(np.where(shock.there, violation, 0.0)), np.array(_ROUNDING)
+        scale = abs(flux[0]) + abs(flux[1]) + abs(speed) * (abs(behind) + abs(ahead))
+        scale = scale.max(axis=1) * (1 + np.where(shock.resolved, ahead[:, 0] / abs(jump), 0))
+        violation = abs(through - speed * change).max(axis=1) / scale
+        return self._worst(np.where(shock.resolved, violation, 0.0)), np.array(_ROUNDING)
 
-    def place(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
+    def position(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         shock, ahead, x0 = self._shocks(stored)
         t = np.tile(self._times, len(stored["z"]))
-        change = np.where(shock.there, shock.behind[:, 0] - ahead[:, 0], 1.0)
+        change = np.where(shock.resolved, shock.behind[:, 0] - ahead[:, 0], 1.0)
         speed = (shock.behind[:, 1] - ahead[:, 1]) / change
-        at = (x0 + speed * t - self._grid.start) / self._grid.spacing
-        beyond = np.maximum(at - shock.cell - 1, shock.cell - at)
+        expected = (x0 + speed * t - self._grid.start) / self._grid.spacing
+        beyond = np.maximum(expected - shock.cell - 1, shock.cell - expected)
         rounding = _ROUNDING * abs(speed) * t * shock.behind[:, 0] / abs(change)
         beyond -= rounding / self._grid.spacing
-        return self._worst(np.where(shock.there, beyond, 0.0)), np.array(0.01)
+        return self._worst(np.where(shock.resolved, beyond, 0.0)), np.array(0.01)
 
-    def left(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Behind the right shock, |u - u_L + f(p)| over the speeds, f as of shock or rarefaction;
-        with the rounding of p, which is the difference of two energies."""
+    def left_wave(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
+        """|u - u_L + f(p)| behind the right shock over the speeds, and over the rounding of p.
+
+        f is the change of velocity across a shock or a rarefaction; p is a difference of energies.
+        """
         shock, _, _ = self._shocks(stored)
         sides, _ = self._sides(stored)
         ahead = np.repeat(sides[0], len(self._times), axis=0)
         g, p0 = self._gamma, self._pressure(ahead[..., None])[:, 0]
         p, energy = self._pressure(shock.behind[..., None])[:, 0], shock.behind[:, 2]
-        there = shock.there & (p > _ROUNDING * energy)  # it has digits
-        p = np.where(there, p, p0)
+        resolved = shock.resolved & (p > _ROUNDING * energy)  # p has digits
+        p = np.where(resolved, p, p0)
         u0, u = ahead[:, 1] / ahead[:, 0], shock.behind[:, 1] / shock.behind[:, 0]
         c = np.sqrt(g * p0 / ahead[:, 0])
         compressed = (p - p0) * np.sqrt(2 / ahead[:, 0] / ((g + 1) * p + (g - 1) * p0))
         fan = 2 * c / (g - 1) * ((p / p0) ** ((g - 1) / (2 * g)) - 1)
         violation = abs(u - u0 + np.where(p > p0, compressed, fan)) / (abs(u) + abs(u0) + c)
         limit = _ROUNDING * np.maximum(1, energy / p)
-        return self._worst(np.where(there, violation / limit, 0.0)), np.ones(())
+        return self._worst(np.where(resolved, violation / limit, 0.0)), np.ones(())
 
-    def _worst(self, of_each: np.ndarray) -> Float[np.ndarray, " batch"]:
-        return of_each.reshape(-1, len(self._times)).max(axis=1)
+    def _worst(self, values: np.ndarray) -> Float[np.ndarray, " batch"]:
+        """The largest value over the times of each sample."""
+        return values.reshape(-1, len(self._times)).max(axis=1)

@@ -1,4 +1,4 @@
-"""The shock tube: the map from two states of a gas beside each other to what they become."""
+"""Shock tubes: the map from two states of a gas, left and right, to the flow at later times."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, parameters, scalar, times
 
 _CHANNELS = ("rho", "m", "E")
-_FASTEST = 1e3  # over the speed of sound: leaves digits for the pressure in float32
-_CROSSED = 2**20  # intervals, at most, by gas or sound at t = 0
-_RESIDUAL = 1e-12  # largest one of the pressure between the waves
+_LARGEST_MACH = 1e3  # largest speed over that of sound, so that float32 resolves the pressure
+_MOST_CROSSINGS = 2**20  # intervals that gas or sound may cross
+_RESIDUAL = 1e-12  # largest residual of the equation for the pressure between the waves
 
 
 class Jump(NamedTuple):
-    """States on the left and on the right of x₀, one for each sample."""
+    """States on the left and on the right of x₀, for each sample."""
 
     left: State
     right: State
@@ -36,13 +36,13 @@ class Jump(NamedTuple):
 
 
 class UniformStates(Strict):
-    """Two states and the place of the jump, each number independent and uniform in its range.
+    """Two states and the position of the jump, each number independent and uniform in its range.
 
     Args:
         rho_left, rho_right: Range of the density on this side. [density]
         u_left: Range of the velocity on the left. [velocity]
         p_left, p_right: Range of the pressure on this side. [density · velocity²]
-        x0: Range of the place of the jump, within the interval. [length]
+        x0: Range of the position of the jump, within the interval. [length]
         u_right: Velocity on the right. [velocity]
     """
 
@@ -57,7 +57,7 @@ class UniformStates(Strict):
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """Of the six numbers, in the order of z."""
+        """Ranges of the six numbers, in the order of z."""
         names = ("rho_left", "rho_right", "u_left", "p_left", "p_right", "x0")
         return {name: getattr(self, name) for name in names}
 
@@ -67,28 +67,30 @@ class UniformStates(Strict):
         return f"independent and uniform: {', '.join(ranges)}; u_right = {self.u_right:.6g}"
 
     def build(self, z: Float[np.ndarray, "batch 6"]) -> Jump:
-        """The states of these numbers in (0, 1)."""
+        """States from uniform numbers z in (0, 1)."""
         rho_left, rho_right, u_left, p_left, p_right, x0 = placed(z, self.ranges.values())
         u_right = np.full(len(z), self.u_right)
         return Jump(State(rho_left, u_left, p_left), State(rho_right, u_right, p_right), x0)
 
-    def slowest(self) -> Jump:
-        """The states of the ranges that are the nearest to a vacuum, or beyond: with the largest
-        densities, the smallest pressures, and the left one moving away."""
+    def nearest_to_vacuum(self) -> Jump:
+        """The states of the ranges that come nearest to a vacuum, or reach it.
+
+        Densities are largest, pressures smallest, and the left state moves away.
+        """
         return self.build(np.array([[1.0, 1.0, 0.0, 0.0, 0.0, 0.0]]))
 
 
 @equation
 class ShockTubes(Problem):
     """The Euler equations of an ideal gas: the map (ρ, m, E)(0) -> (ρ, m, E)(times), as averages
-    over resolution cells of the interval.
+    over `resolution` cells of the interval.
 
     Args:
         gamma: Ratio γ of specific heats, at least 1.000001. [1]
         interval: Both ends of the domain. [length]
         times: Times of the output. [time]
         resolution: Cells of the output.
-        initial: Law of the initial states.
+        initial: Distribution of the initial states.
     """
 
     at_once: ClassVar[int] = 16
@@ -111,26 +113,26 @@ class ShockTubes(Problem):
             )
         if self.gamma < 1 + 1e-6:
             raise ValueError(f"gamma must be at least 1.000001, got {self.gamma}")
-        gas, jump = Gas(self.gamma), self.initial.slowest()
+        gas, jump = Gas(self.gamma), self.initial.nearest_to_vacuum()
         u_left, u_right = self.initial.u_left, (self.initial.u_right,)
         sides = ("left", u_left, jump.left), ("right", u_right, jump.right)
         for side, speeds, state in sides:
             speed, sound = max(map(abs, speeds)), gas.sound(state)[0]
-            if not speed <= _FASTEST * sound:
+            if not speed <= _LARGEST_MACH * sound:
                 raise ValueError(
-                    f"initial.u_{side} must be at most {_FASTEST:g} times the smallest speed of "
-                    f"sound {sound:.3g}, so that float32 holds the pressure, got {speed:.3g}"
+                    f"initial.u_{side} must be at most {_LARGEST_MACH:g} times the smallest speed "
+                    f"of sound {sound:.3g}, so that float32 resolves the pressure, got {speed:.3g}"
                 )
             crossed = self.times[-1] * (speed + sound) / (end - start)
-            if not crossed <= _CROSSED:
+            if not crossed <= _MOST_CROSSINGS:
                 raise ValueError(
                     f"times: until {self.times[-1]:g} gas or sound crosses the interval "
-                    f"{crossed:.3g} times, at most {_CROSSED:,} are allowed"
+                    f"{crossed:.3g} times, at most {_MOST_CROSSINGS:,} times are allowed"
                 )
         if gas.vacuum(jump.left, jump.right).any():
-            most = 2 / (gas.gamma - 1) * (gas.sound(jump.left) + gas.sound(jump.right))[0]
+            limit = 2 / (gas.gamma - 1) * (gas.sound(jump.left) + gas.sound(jump.right))[0]
             raise ValueError(
-                f"a vacuum develops where u_right - u_left is {most:.6g} or more (the smallest "
+                f"a vacuum develops where u_right - u_left is {limit:.6g} or more (the smallest "
                 "2 (c_left + c_right)/(gamma - 1) of the ranges), and the ranges go up to "
                 f"{(jump.right.u - jump.left.u)[0]:.6g}: raise initial.u_left"
             )
@@ -174,10 +176,13 @@ class ShockTubes(Problem):
         )  # fmt: skip
 
     def coordinates(self) -> tuple[Coordinate, ...]:
-        """Times, and the points by which published readers label the cells."""
+        """The times, and the labels that published readers give the cells."""
         labels = np.linspace(*self.interval, self.resolution)
-        said = {"long_name": "labels of the cells in published readers, both ends included"}
-        return (times(self.times), Coordinate("x_published", ("x",), labels, said | {"units": "1"}))
+        attributes = {"long_name": "labels of the cells in published readers, both ends included"}
+        return (
+            times(self.times),
+            Coordinate("x_published", ("x",), labels, attributes | {"units": "1"}),
+        )
 
     def physics(self) -> Physics:
         return Physics(

@@ -17,8 +17,8 @@ from pdegen.numerics.failure import SolveError
 
 Numbers = Float[np.ndarray, " batch"]
 
-_ITERATIONS = 100
-_GUARD = 0.1  # a step of Newton's method leaves at least this share of the pressure
+_ITERATIONS = 100  # largest number of Newton steps
+_GUARD = 0.1  # a Newton step leaves at least this fraction of the pressure
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class State:
     p: np.ndarray
 
     def where(self, mask: np.ndarray, other: State) -> State:
-        """This state where the mask is true, the other one elsewhere."""
+        """This state where the mask is true, `other` elsewhere."""
         return State(
             np.where(mask, self.rho, other.rho),
             np.where(mask, self.u, other.u),
@@ -38,24 +38,24 @@ class State:
         )
 
     def __getitem__(self, key: Any) -> State:
-        """The states of some entries."""
+        """The states at these entries."""
         return State(self.rho[key], self.u[key], self.p[key])
 
 
 class Star(NamedTuple):
-    """Between the two waves of each problem."""
+    """The state between the two waves of each Riemann problem, and the speeds of the waves."""
 
     # p, u: pressure and velocity, shape (batch,)
     p: Numbers
     u: Numbers
-    # rho_left, rho_right: densities on the sides of the contact
+    # rho_left, rho_right: densities on the left and on the right of the contact
     rho_left: Numbers
     rho_right: Numbers
-    # left, right: speeds of the head and the tail of each wave; of a shock both are its speed
+    # left, right: speeds of the head and the tail of each wave, which are equal for a shock
     left: tuple[Numbers, Numbers]
     right: tuple[Numbers, Numbers]
-    residual: Numbers  # of the equation for p, over the sum of the speeds of sound
-    iterations: np.ndarray  # steps of Newton's method
+    residual: Numbers  # residual of the equation for p, over the sum of the speeds of sound
+    iterations: np.ndarray  # number of Newton steps
 
 
 @dataclass(frozen=True)
@@ -80,65 +80,68 @@ class Gas:
             raise ValueError(f"gamma must be greater than 1, got {self.gamma}")
 
     def sound(self, state: State) -> np.ndarray:
-        """The speed of sound c = (γp/ρ)^½."""
+        """Speed of sound c = (γp/ρ)^½."""
         return np.sqrt(self.gamma * state.p / state.rho)
 
     def conserved(self, state: State) -> np.ndarray:
-        """ρ, m, E along a new axis, the last but one."""
+        """Conserved variables ρ, m, E, on a new axis before the last."""
         m = state.rho * state.u
         energy = state.p / (self.gamma - 1) + m * state.u / 2
         return np.stack([state.rho, m, energy], axis=-2)
 
     def flux(self, state: State) -> np.ndarray:
-        """The fluxes of ρ, m, E along a new axis, the last but one."""
+        """Fluxes of ρ, m, E, on a new axis before the last."""
         m = state.rho * state.u
         energy = state.p * self.gamma / (self.gamma - 1) + m * state.u / 2
         return np.stack([m, m * state.u + state.p, energy * state.u], axis=-2)
 
     def vacuum(self, left: State, right: State) -> Bool[np.ndarray, " batch"]:
-        """Whether the gases part so fast that nothing is left between them."""
-        apart = 2 / (self.gamma - 1) * (self.sound(left) + self.sound(right))
-        return ~(apart > right.u - left.u)
+        """Whether the gases move apart so fast that a vacuum develops between them."""
+        escape_velocity = 2 / (self.gamma - 1) * (self.sound(left) + self.sound(right))
+        return ~(escape_velocity > right.u - left.u)
 
     def star(self, left: State, right: State) -> Star:
-        """What develops between two states.
+        """The state that develops between two states, by Newton's method for its pressure.
 
         p* is the root of g(p) = f_L(p) + f_R(p) + u_R - u_L, where f is the change of velocity
-        across a shock (p > p_K) or a rarefaction. g rises and is concave, so Newton's method rises
-        to the root from any p below it, and falls below from any p above. It begins at the pressure
-        between two rarefactions, which is not below the root, or at that behind one shock in the
-        heavier gas, which is not below it either, whichever is smaller.
+        across a shock (p > p_K) or a rarefaction. g is increasing and concave. So Newton's method
+        rises to the root from any p below it, and a step from above ends below it. The start is the
+        smaller of two pressures that are not below the root: that between two rarefactions, and
+        that behind a shock in the heavier gas.
 
         Raises:
-            SolveError: Where a vacuum develops, or the method does not converge.
+            SolveError: If a vacuum develops, or the method does not converge.
 
         References: E. F. Toro, Riemann Solvers and Numerical Methods for Fluid Dynamics, chapter 4.
         """
         empty = np.flatnonzero(self.vacuum(left, right))
         if len(empty):
-            raise SolveError(int(empty[0]), "the gases part, and a vacuum develops between them")
-        c_left, c_right, apart = self.sound(left), self.sound(right), right.u - left.u
+            raise SolveError(
+                int(empty[0]), "the gases move apart, and a vacuum develops between them"
+            )
+        c_left, c_right, velocity_jump = self.sound(left), self.sound(right), right.u - left.u
         p = self._start(left, right)
         round_off = 4 * np.finfo(float).eps * (c_left + c_right + abs(left.u) + abs(right.u))
-        iterations, going = np.zeros(len(p), int), np.ones(len(p), bool)
+        iterations, active = np.zeros(len(p), int), np.ones(len(p), bool)
         residual = np.full(len(p), np.inf)
         for _ in range(_ITERATIONS):
             (f_left, slope_left), (f_right, slope_right) = (
                 self._change(state, p) for state in (left, right)
             )
-            excess = f_left + f_right + apart
-            # a sample has the same bits in any batch: what has converged is not touched again
-            residual = np.where(going, abs(excess) / (c_left + c_right), residual)
-            step = np.where(going, excess / (slope_left + slope_right), 0.0)
-            p, before = np.maximum(p - step, _GUARD * p), p
-            iterations += going
-            going &= (abs(excess) > round_off) & (abs(p - before) > 4 * np.finfo(float).eps * p)
-            if not going.any():
+            excess = f_left + f_right + velocity_jump
+            # converged samples are left alone, so that a sample has the same bits in any batch
+            residual = np.where(active, abs(excess) / (c_left + c_right), residual)
+            step = np.where(active, excess / (slope_left + slope_right), 0.0)
+            p, previous = np.maximum(p - step, _GUARD * p), p
+            iterations += active
+            active &= (abs(excess) > round_off) & (abs(p - previous) > 4 * np.finfo(float).eps * p)
+            if not active.any():
                 break
-        lost = np.flatnonzero(going & ~(residual < 1e-12))
-        if len(lost):
+        failed = np.flatnonzero(active & ~(residual < 1e-12))
+        if len(failed):
             raise SolveError(
-                int(lost[0]), f"the pressure between the waves was not found in {_ITERATIONS} steps"
+                int(failed[0]),
+                f"the pressure between the waves did not converge in {_ITERATIONS} steps",
             )
         f_left, f_right = self._change(left, p)[0], self._change(right, p)[0]
         u = (left.u + right.u + f_right - f_left) / 2
@@ -147,20 +150,20 @@ class Gas:
         return Star(p, u, rho_left, rho_right, speeds_left, speeds_right, residual, iterations)
 
     def _start(self, left: State, right: State) -> Numbers:
-        """A pressure that is not below the root of `star`, and not far from it."""
+        """A pressure near the root of `star` and not below it."""
         g, z = self.gamma, (self.gamma - 1) / (2 * self.gamma)
-        c_left, c_right, apart = self.sound(left), self.sound(right), right.u - left.u
+        c_left, c_right, velocity_jump = self.sound(left), self.sound(right), right.u - left.u
         scale = np.maximum(left.p, right.p)
         powers = c_left * (left.p / scale) ** -z + c_right * (right.p / scale) ** -z
-        with np.errstate(over="ignore"):  # where γ is near 1 and a shock is strong
-            fans = scale * ((c_left + c_right - (g - 1) / 2 * apart) / powers) ** (1 / z)
+        with np.errstate(over="ignore"):  # γ near 1 and a strong shock
+            fans = scale * ((c_left + c_right - (g - 1) / 2 * velocity_jump) / powers) ** (1 / z)
         rho, c = np.maximum(left.rho, right.rho), np.maximum(c_left, c_right)
-        met = np.maximum(-apart, 0)
-        shock = scale + rho * met * ((g + 1) / 2 * met + c)
+        approach = np.maximum(-velocity_jump, 0)
+        shock = scale + rho * approach * ((g + 1) / 2 * approach + c)
         return np.maximum(np.minimum(fans, shock), np.finfo(float).tiny)
 
     def _change(self, state: State, p: Numbers) -> tuple[Numbers, Numbers]:
-        """f(p) of `star`, and its derivative."""
+        """Change of velocity f(p) across the wave into `state`, and its derivative."""
         g, c, ratio = self.gamma, self.sound(state), p / state.p
         a, b = 2 / ((g + 1) * state.rho), (g - 1) / (g + 1) * state.p
         root = np.sqrt(a / (p + b))
@@ -175,7 +178,7 @@ class Gas:
     def _wave(
         self, state: State, p: Numbers, u: Numbers, side: int
     ) -> tuple[Numbers, tuple[Numbers, Numbers]]:
-        """The density behind the left (-1) or the right (1) wave; speeds of its head and tail."""
+        """Density behind the left (-1) or the right (1) wave, and speeds of its head and tail."""
         g, c, ratio = self.gamma, self.sound(state), p / state.p
         mu = (g - 1) / (g + 1)
         compressed = ratio > 1
@@ -185,27 +188,27 @@ class Gas:
         return rho, (np.where(compressed, shock, head), np.where(compressed, shock, tail))
 
     def fan(self, state: State, xi: np.ndarray, side: int) -> State:
-        """The state at x/t = ξ within a left (-1) or a right (1) rarefaction into `state`."""
+        """The state at x/t = ξ inside a left (-1) or a right (1) rarefaction into `state`."""
         g, c = self.gamma, self.sound(state)
         u = 2 / (g + 1) * (-side * c + (g - 1) / 2 * state.u + xi)
-        speed = side * (xi - u)  # of sound
+        speed = side * (xi - u)  # speed of sound
         rho = state.rho * (speed / c) ** (2 / (g - 1))
         return State(rho, u, rho * speed**2 / g)
 
 
 @dataclass(frozen=True)
 class ShockTube:
-    """The exact cell averages of ρ, m, E after a jump at x₀ has been let go.
+    """Exact cell averages of ρ, m, E after a jump at x₀ has been released.
 
-    The solution depends on ξ = (x - x₀)/t alone, so F - ξU is an antiderivative of -U in ξ where it
-    is smooth, and the conditions of Rankine and Hugoniot make it continuous across shocks and
-    contacts. So the average over a cell is the difference of
+    The solution depends on ξ = (x - x₀)/t alone. So F - ξU is an antiderivative of -U in ξ where U
+    is smooth, and the Rankine-Hugoniot conditions make it continuous across shocks and contacts.
+    Therefore the average over a cell is the difference over its ends, divided by h, of
 
-        Φ(x) = (x - x₀) U(x, t) - t F(U(x, t))
+        Φ(x) = (x - x₀) U(x, t) - t F(U(x, t)).
 
-    at its ends over h, to round-off, wherever the waves are: no quadrature is needed, content is
-    conserved, and averages over coarser cells agree. At t = 0 the same formula averages the jump.
-    The line is infinite: what reaches the ends leaves.
+    This holds to round-off wherever the waves are. Contents are conserved, and averages over
+    coarser cells agree. At t = 0 the formula averages the jump. The line is infinite: waves leave
+    at the ends.
 
     >>> left, right = (State(*np.array(v)[:, None]) for v in ([1, 0, 1.0], [0.125, 0, 0.1]))
     >>> star, averages = ShockTube(CellGrid(4, 2.0, -1.0)).solve(left, right, np.zeros(1), [0.4])
@@ -213,20 +216,21 @@ class ShockTube:
     array([1.    , 0.6837, 0.3848, 0.1815])
     """
 
-    grid: CellGrid  # of the cells
-    gas: Gas = Gas()  # the gas
+    grid: CellGrid  # cells of the output
+    gas: Gas = Gas()  # gas in the tube
 
     def solve(
         self, left: State, right: State, x0: Numbers, times: Sequence[float]
     ) -> tuple[Star, Float[np.ndarray, "batch times 3 n"]]:
-        """What lies between the waves, and the averages at the times, which are >= 0. Raises
-        SolveError where a vacuum develops."""
+        """The states between the waves, and the averages at the times, which are >= 0. Raises
+        SolveError if a vacuum develops."""
         star = self.gas.star(left, right)
         return star, np.stack([self._averages(left, right, x0, t, star) for t in times], axis=1)
 
     def _averages(
         self, left: State, right: State, x0: Numbers, t: float, star: Star
     ) -> Float[np.ndarray, "batch 3 n"]:
+        """Averages of ρ, m, E over the cells at time t."""
         h, n = self.grid.spacing, self.grid.n
         x = self.grid.start + self.grid.length * (np.arange(n + 1) / n) - x0[:, None]
         state = self.state(left, right, star, x, t)
@@ -236,13 +240,13 @@ class ShockTube:
     def state(
         self, left: State, right: State, star: Star, x: Float[np.ndarray, "batch points"], t: float
     ) -> State:
-        """The state at x - x₀ and time t."""
+        """The state at time t, at the distances x from x₀."""
         left, right = left[:, None], right[:, None]
         p, u = star.p[:, None], star.u[:, None]
         (head, tail), (right_head, right_tail) = (
             [t * speed[:, None] for speed in wave] for wave in (star.left, star.right)
         )
-        found = replace(left, rho=star.rho_left[:, None], u=u, p=p).where(
+        solution = replace(left, rho=star.rho_left[:, None], u=u, p=p).where(
             x < t * u, State(star.rho_right[:, None], u, p)
         )
         for state, side, inside, ahead in (
@@ -250,10 +254,10 @@ class ShockTube:
             (right, 1, (x < right_head) & (x > right_tail), x >= right_head),
         ):
             rows, columns = np.nonzero(inside)
-            if len(rows):  # few points: the powers there are most of the work
+            if len(rows):  # only the points inside, as powers are most of the work
                 fan = self.gas.fan(state[rows, 0], x[rows, columns] / t, side)
-                found.rho[rows, columns] = fan.rho
-                found.u[rows, columns] = fan.u
-                found.p[rows, columns] = fan.p
-            found = state.where(ahead, found)
-        return found
+                solution.rho[rows, columns] = fan.rho
+                solution.u[rows, columns] = fan.u
+                solution.p[rows, columns] = fan.p
+            solution = state.where(ahead, solution)
+        return solution
