@@ -53,7 +53,7 @@ def airfoil_law(
             Bound("pressure", "the relative deviation of the total enthalpy", flow.enthalpy),
             Bound("u", "the distance from the Mach number of the fields", flow.mach),
             Bound("density", "the change of entropy ahead of the airfoil", flow.entropy),
-            Bound("density", "the loss of entropy", flow.lost),
+            Bound("density", "the loss of entropy", flow.entropy_loss),
             Bound("velocity", "the fraction of the velocity through the wall", flow.through),
             Bound("velocity", "the distance from the stream far away", flow.far),
             Bound("lift", "the distance of drag and lift from those of the pressures", flow.forces),
@@ -133,7 +133,7 @@ class _Flow:
         ahead = self._entropy(v)[:, self._n // 2, 2 * v["x"].shape[2] // 5 :]
         return abs(ahead).max(axis=1), 1e-3
 
-    def lost(self, v: Values) -> tuple[np.ndarray, float]:
+    def entropy_loss(self, v: Values) -> tuple[np.ndarray, float]:
         return -self._entropy(v).min(axis=(1, 2)), 0.05
 
     def through(self, v: Values) -> tuple[np.ndarray, float]:

@@ -46,7 +46,7 @@ class Topology:
 
     @cached_property
     def above(self) -> Int[np.ndarray, " k"]:
-        """The i of the cells of the row j = 0 that lie on the wall or the far field."""
+        """i of the cells of the row j = 0 above the wall or the far field."""
         return np.arange(self.cut, self.n - self.cut)
 
     @cached_property

@@ -289,9 +289,8 @@ def interpolated(euler: Euler, solution: Solution, mesh: Mesh) -> States:
         position = np.clip((np.arange(count) + 0.5) * n / count - 0.5, 0, n - 1)
         before = np.minimum(position.astype(int), n - 2)
         fraction = (position - before).reshape([-1 if k == axis else 1 for k in range(3)])
-        values = (1 - fraction) * values.take(before, axis) + fraction * values.take(
-            before + 1, axis
-        )
+        lower, upper = values.take(before, axis), values.take(before + 1, axis)
+        values = (1 - fraction) * lower + fraction * upper
     ordered = np.empty((mesh.topology.number.size, 3))
     ordered[mesh.topology.number] = values
     return ordered

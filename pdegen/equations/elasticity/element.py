@@ -53,9 +53,8 @@ class Elements:
     def of(cls, nodes: Float[np.ndarray, "*batch 9 2"]) -> Elements:
         """The elements with these nodes."""
         slope = local_derivatives(GAUSS)
-        jacobian = np.swapaxes(
-            slope.reshape(18, 9) @ nodes, -1, -2
-        )  # (*batch, xy, Gauss point and coordinate)
+        # (*batch, xy, Gauss point and local coordinate)
+        jacobian = np.swapaxes(slope.reshape(18, 9) @ nodes, -1, -2)
         # derivatives of x and y by the first (b) and the second (a) local coordinate
         (xb, yb), (xa, ya) = np.moveaxis(
             jacobian.reshape(*jacobian.shape[:-1], 9, 2), (-1, -3), (0, 1)

@@ -18,7 +18,7 @@ _RESIDUAL = 1e-8  # largest residual that the solver accepts
 _ROUNDING = 8  # safety factor on the effect of float32 displacements on jumps, slopes and forces
 # Limits for the solution of a finer mesh with an error up to 0.01, seen on the mesh of the points
 # with 36 elements around the void: of jumps, of stresses and of displacements.
-_JUMP, _SLOPE, _OFF = 0.03, 0.2, 0.03
+_JUMP, _STRESS, _DISPLACEMENT = 0.03, 0.2, 0.03
 
 
 def elasticity_law(
@@ -49,7 +49,7 @@ def elasticity_law(
         ("u", "the distance from the stress of the displacement, over the mean,", physics.stress),
         ("displacement", "the force on free nodes, over the load,", physics.force)
         if exact else
-        ("displacement", "the distance from the solution on the mesh of the points", physics.off),
+        ("displacement", "the distance from the solution on the mesh of the points", physics.difference),
     ]  # fmt: skip
     checks = (Bound(name, subject, in_blocks(quantity)) for name, subject, quantity in bounds)
     return Law((_normal(void), Distinct("theta"), *checks))
@@ -123,7 +123,7 @@ class _Physics:
         norm = np.linalg.norm(expected, axis=1)
         distance = np.linalg.norm(stress - expected, axis=1) / norm
         if not self._exact:
-            return distance + negative, self._of_a_finer_mesh(stored, _SLOPE)
+            return distance + negative, self._of_a_finer_mesh(stored, _STRESS)
         slope = self._rounding(body, u) * np.sqrt(stress.shape[1])
         return distance + negative, self._stiffness * slope / norm + 4 * EPSILON
 
@@ -138,12 +138,13 @@ class _Physics:
         limit = self._stiffness * self._rounding(body, u) * reach / load_norm
         return np.linalg.norm(imbalance, axis=1) / load_norm, limit
 
-    def distance(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
+    def difference(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         body, displacement = self._body(stored), stored["displacement"].swapaxes(1, 2)
         try:
             expected = body.at_points(self._sheet.solve(body).u)
         except SolveError:  # theta is not that of a sample
             return np.full(len(displacement), np.inf), np.zeros(len(displacement))
-        distance = np.linalg.norm((displacement - expected).reshape(len(displacement), -1), axis=1)
+        difference = (displacement - expected).reshape(len(displacement), -1)
+        distance = np.linalg.norm(difference, axis=1)
         distance /= np.linalg.norm(expected.reshape(len(displacement), -1), axis=1)
-        return distance, self._of_a_finer_mesh(stored, _OFF)
+        return distance, self._of_a_finer_mesh(stored, _DISPLACEMENT)

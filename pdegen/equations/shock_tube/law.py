@@ -144,7 +144,7 @@ class _Physics:
         return np.where(waves_inside, change.max(axis=2), 0.0).max(axis=1), np.array(2 * EPSILON)
 
     def _right_shock(self, u: Float[np.ndarray, "rows 3 n"], ahead: np.ndarray) -> _Shock:
-        """The shock in front of the states `ahead`, found as the last cell that differs."""
+        """The shock that runs into the states `ahead`: it lies in the last cell that differs."""
         n, rows = self._grid.n, np.arange(len(u))
         changed = abs(u - ahead[..., None]).max(axis=1) > _ROUNDING * abs(ahead).max(1)[:, None]
         cell = n - 1 - np.argmax(changed[:, ::-1], axis=1)
