@@ -49,7 +49,8 @@ def elasticity_law(
         ("u", "the distance from the stress of the displacement, over the mean,", physics.stress),
         ("displacement", "the force on free nodes, over the load,", physics.force)
         if exact else
-        ("displacement", "the distance from the solution on the mesh of the points", physics.difference),
+        ("displacement", "the distance from the solution on the mesh of the points",
+         physics.deviation),
     ]  # fmt: skip
     checks = (Bound(name, subject, in_blocks(quantity)) for name, subject, quantity in bounds)
     return Law((_normal(void), Distinct("theta"), *checks))
@@ -138,7 +139,7 @@ class _Physics:
         limit = self._stiffness * self._rounding(body, u) * reach / load_norm
         return np.linalg.norm(imbalance, axis=1) / load_norm, limit
 
-    def difference(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
+    def deviation(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         body, displacement = self._body(stored), stored["displacement"].swapaxes(1, 2)
         try:
             expected = body.at_points(self._sheet.solve(body).u)
