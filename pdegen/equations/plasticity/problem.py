@@ -22,9 +22,7 @@ from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, parameters, scalar, times
 
 _MOST_STEPS = 10**7  # time steps: an hour on a coarse block
-_LEAST_STIFFNESS = (
-    20  # least Young's modulus over the yield stress, so that elastic strains are small
-)
+_LEAST_STIFFNESS = 20  # Young's modulus over the yield stress, at least: strains are small
 
 Measure = Annotated[float, Field(ge=1e-6, le=1e9)]  # a positive quantity in mm, ms, g or MPa
 
@@ -138,9 +136,7 @@ class Plasticity(Problem):
         solver: Options of the solver.
     """
 
-    algorithm: ClassVar[int] = (
-        2  # 2: steps stable for sheared elements; the factor of the error estimate
-    )
+    algorithm: ClassVar[int] = 2  # 2: steps stable for sheared elements; the error factor
     at_once: ClassVar[int] = 1
     compiled: ClassVar[bool] = True
 
