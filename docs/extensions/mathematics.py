@@ -17,13 +17,18 @@ def mathml(formula: str, display: str = "inline") -> str:
     """A formula as MathML, with the spaces of TeX around signs, dots, slashes and functions."""
     text = convert(formula, display=display)
     text = re.sub(
-        f"({OPENING}|<mrow>)<mo>&#x02212;</mo>", r'\1<mo form="prefix">&#x02212;</mo>', text
+        f"({OPENING}|<mrow>)<mo>&#x02212;</mo>",
+        r'\1<mo form="prefix" lspace="0em" rspace="0em">&#x02212;</mo>',
+        text,
     )
     text = re.sub(
-        f"({OPENING})<mo>&#x000B7;</mo>", r'\1<mo lspace="0" rspace="0">&#x000B7;</mo>', text
+        f"({OPENING})<mo>&#x000B7;</mo>", r'\1<mo lspace="0em" rspace="0em">&#x000B7;</mo>', text
     )
-    text = re.sub(r"<mo>(/|&#x0002F;)</mo>", r'<mo lspace="0" rspace="0">\1</mo>', text)
-    text = re.sub(r"<mo>([a-z]{2,4})</mo>", r'<mo rspace="0.17em">\1</mo>', text)
+    text = text.replace(
+        '<mi mathvariant="script">N</mi>', "<mi>\N{MATHEMATICAL SCRIPT CAPITAL N}</mi>"
+    )
+    text = re.sub(r"<mo>(/|&#x0002F;)</mo>", r'<mo lspace="0em" rspace="0em">\1</mo>', text)
+    text = re.sub(r"<mo>([a-z]{2,4})</mo>", r'<mo lspace="0em" rspace="0.17em">\1</mo>', text)
     return re.sub(
         r"(?<!<msu[bp]>)(<mi>(?:cos|sin|exp|log)</mi>)", r'\1<mspace width="0.17em" />', text
     )
