@@ -1,118 +1,157 @@
-"""Reconstructions of a noise study, and what methods say of their uncertainty."""
+"""Reconstructions of a noise study, and the uncertainty that methods state."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from textwrap import fill
 
 import numpy as np
 import torch
 from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from pdegen.inverse.setting import Estimate
 from pdegen.store.reading import open_sealed
+from pipelines.config.shipped import slug
 from pipelines.reports.document import Picture
 from pipelines.reports.fields import Look, line
-from pipelines.reports.figures import picture
-from pipelines.reports.palette import MODEL, QUIET
+from pipelines.reports.figures import WIDE, picture, styled
+from pipelines.reports.method_styles import style_of
+from pipelines.reports.palette import INPUT, QUIET, TRUTH
 from pipelines.reports.pictures import Tested, functions_of
-from pipelines.reports.sheets import Curves, Functions, Panel, sheet
+from pipelines.reports.sheets import Functions, Panel, sheet, wrapped
 from pipelines.studies.inversions import on_cells
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import Cell
-from pipelines.studies.noise_measures import HALF
+from pipelines.studies.noise_measures import HALF, LEVEL
 from pipelines.studies.runner import Execution
 
-_WIDE = 13  # letters of a line above a small picture
+_LETTERS = 19  # of a line above an image
+_COLUMNS = 3  # panels of curves in a row
+_HEIGHT = 1.55  # inches of a row of curves
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a method answers for a sample: values on the target's cells, and their deviation.
+
+    Args:
+        deviation: Stated standard deviation; None if the method states none.
+    """
+
+    method: Cell
+    values: np.ndarray
+    deviation: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
 class Reconstructions:
-    """Of the first test sample, by every method that is told the truth of the level."""
+    """Pictures of the first test sample: a picture for each test level, a panel for each method
+    that knows the level."""
 
     study: NoiseStudy
     device: torch.device
 
     def pictures(self) -> tuple[Picture, ...]:
-        """The reconstructions, and the deviations that some methods state."""
-        values = self.study.values
-        if values is None:
-            return (self._curves(),)
-        study, rows, spreads, number = self.study, list[list[Panel]](), list[list[Panel]](), 0
-        for level in study.test_levels:
-            pairs, first = study.test_pairs(level), not rows
-            number = int(pairs.samples[0])
-            data, truth = functions_of(Tested(study.experiment, open_sealed(study.store), pairs))
-            panels = [data.panel(0, 0, title="data u" if first else "")]
-            stated = list[Panel]()
-            for name, field, deviation in self._found(level):
-                title = fill(name, _WIDE) if first else ""
-                panels.append(_panel(truth, field, truth.scale(0), title))
-                if deviation is not None:
-                    stated.append(_spread(truth, deviation, values, title))
-            rows.append([replace(panel, label=None) for panel in panels])
-            spreads.append(stated)
-        names = [f"noise {level:g}" for level in study.test_levels]
-        caption = f"Test sample {number} at every noise level; models of seed 0."
-        found = [picture(sheet(rows, names), "reconstructions", caption)]
-        if all(spreads):
-            said = (
-                f"Posterior deviation that methods state of test sample {number}, from 0 (dark) "
-                "to half of the difference of the phases (light), where both are as likely."
-            )
-            found.append(picture(sheet(spreads, names), "uncertainty", said))
-        return tuple(found)
+        """The reconstructions at each level; for two phases also the stated deviations."""
+        levels = self.study.test_levels
+        if self.study.values is None:
+            return tuple(self._curves(level) for level in levels)
+        answers = {level: list(self._answers(level)) for level in levels}
+        images = tuple(self._images(level, of) for level, of in answers.items())
+        stated = any(a.deviation is not None for of in answers.values() for a in of)
+        return (*images, self._uncertainty(answers)) if stated else images
 
-    def _curves(self) -> Picture:
-        """Of functions on a line: each beside the truth, with intervals of 90 % where stated."""
-        study, rows, number = self.study, list[list[Curves]](), 0
-        for level in study.test_levels:
-            pairs, first = study.test_pairs(level), not rows
-            number = int(pairs.samples[0])
-            place = functions_of(Tested(study.experiment, open_sealed(study.store), pairs))[
-                1
-            ].place(0)
-            row = [Curves([(*line(place, pairs.a[0, :, 0].numpy()), MODEL, "-", "")], "data u")]
-            _, *found = self._found(level)
-            for name, field, deviation in found:
-                ends = (
-                    []
-                    if deviation is None
-                    else [field - HALF * deviation, field + HALF * deviation]
-                )
-                lines = [(*line(place, study.truth[0]), QUIET, "--", "truth a")]
-                lines += [(*line(place, end), MODEL, ":", "") for end in ends]
-                lines.append((*line(place, field), MODEL, "-", ""))
-                row.append(Curves(lines, fill(name, 2 * _WIDE)))
-            rows.append([one if first else replace(one, title="") for one in row])
-        figure = sheet(rows, [f"noise {level:g}" for level in study.test_levels])
-        said = (
-            f"Test sample {number} at every noise level; models of seed 0. Dashed: the truth; "
-            "dotted: intervals of 90 %, where a method states them."
+    def _functions(self, level: float) -> tuple[int, Functions, Functions]:
+        """Number of the sample, its noisy data and its true target."""
+        pairs = self.study.test_pairs(level)
+        tested = Tested(self.study.experiment, open_sealed(self.study.store), pairs)
+        return int(pairs.samples[0]), *functions_of(tested)
+
+    def _images(self, level: float, answers: Sequence[Answer]) -> Picture:
+        number, data, truth = self._functions(level)
+        true, scale = self.study.truth[0], truth.scale(0)
+        panels = [
+            data.panel(0, 0, title="data u"),
+            replace(truth.panel(0, 0, scale, "truth a"), values=true, label=""),
+        ]
+        for answer in answers:
+            title = f"{fill(answer.method.name, _LETTERS)}\nerror {_error(answer.values, true):.2g}"
+            panels.append(_panel(truth, answer.values, scale, title))
+        caption = (
+            f"Test sample {number} with noise level {level:g}: data, truth, and the answer of each "
+            "method with its relative L² error; models of seed 0. Answers have the colours of the "
+            "truth."
         )
-        return picture(figure, "reconstructions", said)
+        return picture(sheet(wrapped(panels)), f"reconstructions-{slug(f'at {level:g}')}", caption)
 
-    def _found(self, level: float) -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:
-        """Name, coefficient and stated deviation of each method, on the cells of the target."""
+    def _uncertainty(self, answers: dict[float, list[Answer]]) -> Picture:
+        """Images of the stated deviations: a row for each level, a column for each method."""
+        number, _, truth = self._functions(next(iter(answers)))
+        low, high = self.study.values or (0.0, 0.0)
+        scale = Normalize(0.0, (high - low) / 2)  # the largest deviation of two phases
+        rows, names = list[list[Panel]](), list[str]()
+        for level, of in answers.items():
+            stated = [answer for answer in of if answer.deviation is not None]
+            panels = list[Panel]()
+            for answer in stated:
+                assert answer.deviation is not None
+                title = "" if rows else fill(answer.method.name, _LETTERS)
+                panel = _panel(truth, answer.deviation, scale, title)
+                panels.append(replace(panel, look=Look("deviation", "sequential", True)))
+            if panels:
+                panels[-1] = replace(panels[-1], label="deviation")
+                rows.append(panels)
+                names.append(f"noise {level:g}")
+        caption = (
+            f"Standard deviation that methods state for test sample {number}. The largest value is "
+            "half of the difference of the phases: both are equally likely there."
+        )
+        return picture(sheet(rows, names), "uncertainty", caption)
+
+    def _curves(self, level: float) -> Picture:
+        """The answers on a line, each beside the truth, with the stated intervals."""
+        number, data, truth = self._functions(level)
+        kind, answers = self.study.tested(level).kind, list(self._answers(level))
+        figure = _curve_sheet(
+            line(data.place(0), data.of(0, 0)),
+            line(truth.place(0), self.study.truth[0]),
+            [_on_line(truth, answer) for answer in answers],
+            [style_of(answer.method, kind).colour for answer in answers],
+        )
+        caption = (
+            f"Test sample {number} with noise level {level:g}: data, and the answer of each method "
+            f"beside the truth; models of seed 0. Bands are intervals of {100 * LEVEL:g} %, of "
+            "methods that state them."
+        )
+        return picture(figure, f"reconstructions-{slug(f'at {level:g}')}", caption)
+
+    def _answers(self, level: float) -> Iterator[Answer]:
+        """The answers of all methods that know the level."""
         study, cells = self.study, len(self.study.truth[0])
-        models = [model for model in study.models if model.seed == 0]
-        yield "truth a", study.truth[0], None
-        for model in models:
-            yield model.name, study.predicted(replace(model, at=level), self.device)[0], None
+        for model in (model for model in study.models if model.seed == 0):
+            yield Answer(model, study.predicted(replace(model, at=level), self.device)[0])
         for method in (*study.corrected, *study.classical):
             if method.assumed_level == 1:
                 estimate = self._estimate(replace(method, at=level))
                 deviation = estimate.deviation
-                spread = None if deviation is None else on_cells(deviation, cells)
-                yield method.name, on_cells(estimate.a, cells), spread
+                stated = None if deviation is None else on_cells(deviation, cells)
+                yield Answer(method, on_cells(estimate.a, cells), stated)
 
     def _estimate(self, part: Cell) -> Estimate:
-        study, one = self.study, self.study.data(part).first
+        study, data = self.study, self.study.data(part).first
         if isinstance(part.method, str):
             weight = study.row(part, Execution(self.device)).weight
             assert weight is not None
-            return study.inversions.invert(part.method, weight, one).estimates[0]
+            return study.inversions.invert(part.method, weight, data).estimates[0]
         answer = study.answered(part, self.device)[:1]
-        return study.inversions.correct(one, answer).estimates[0]
+        return study.inversions.correct(data, answer).estimates[0]
+
+
+def _error(values: np.ndarray, truth: np.ndarray) -> float:
+    """Relative L² error."""
+    return float(np.linalg.norm(values - truth) / np.linalg.norm(truth))
 
 
 def _panel(truth: Functions, field: np.ndarray, scale: Normalize, title: str) -> Panel:
@@ -120,10 +159,51 @@ def _panel(truth: Functions, field: np.ndarray, scale: Normalize, title: str) ->
     return replace(panel, label=None)
 
 
-def _spread(
-    truth: Functions, deviation: np.ndarray, values: tuple[float, float], title: str
-) -> Panel:
-    """The largest deviation of two phases is half of their difference."""
-    scale = Normalize(0.0, (values[1] - values[0]) / 2)
-    panel = _panel(truth, deviation, scale, title)
-    return replace(panel, look=Look("deviation", "sequential", True))
+Line = tuple[np.ndarray, np.ndarray]
+
+
+def _on_line(truth: Functions, answer: Answer) -> tuple[str, Line, tuple[Line, Line] | None]:
+    """Name, curve, and lower and upper ends of the stated intervals of an answer."""
+    domain, half = truth.place(0), answer.deviation
+    ends = None
+    if half is not None:
+        low, high = (answer.values + sign * HALF * half for sign in (-1, 1))
+        ends = line(domain, low), line(domain, high)
+    return answer.method.name, line(domain, answer.values), ends
+
+
+@styled
+def _curve_sheet(
+    data: Line,
+    truth: Line,
+    answers: Sequence[tuple[str, Line, tuple[Line, Line] | None]],
+    colours: Sequence[str],
+) -> Figure:
+    """Panels of curves: the data, then each answer beside the truth, on one scale."""
+    rows = -(-(1 + len(answers)) // _COLUMNS)
+    figure = Figure(figsize=(WIDE, _HEIGHT * rows + 0.6))
+    axes = figure.subplots(rows, _COLUMNS, squeeze=False, sharex=True).ravel()
+    axes[0].plot(*data, color=INPUT, lw=1.2)
+    axes[0].set_title("data u")
+    for cell, (name, curve, ends), colour in zip(axes[1:], answers, colours, strict=False):
+        if ends is not None:
+            (x, low), (_, high) = ends
+            cell.fill_between(x, low, high, color=colour, alpha=0.25, lw=0)
+        cell.plot(*truth, color=TRUTH, ls="--", lw=1.0)
+        cell.plot(*curve, color=colour, lw=1.3)
+        cell.set_title(fill(name, 30))
+        cell.sharey(axes[1])
+    for cell in axes[1 + len(answers) :]:
+        cell.set_axis_off()
+    for cell in axes[: 1 + len(answers)][-_COLUMNS:]:
+        cell.set_xlabel("x")
+        cell.tick_params(labelbottom=True)
+    handles: list[Line2D | Patch] = [
+        Line2D([], [], color=INPUT, label="data u"),
+        Line2D([], [], color=TRUTH, ls="--", lw=1.0, label="truth a"),
+        Line2D([], [], color=QUIET, label="reconstruction (a colour for each method)"),
+    ]
+    if any(ends is not None for _, _, ends in answers):
+        handles.append(Patch(color=QUIET, alpha=0.3, lw=0, label=f"{100 * LEVEL:g} % interval"))
+    figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=8)
+    return figure

@@ -1,36 +1,44 @@
-"""Charts of studies: curves of errors, errors against costs, matrices, fields of one sample."""
+"""Charts of studies: curves of errors, errors against costs, matrices of errors."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from pipelines.reports.figures import WIDE, logarithmic, panels, styled
-from pipelines.reports.palette import DASHES, INKS, MARKERS, MODEL, QUIET
+from pipelines.reports.method_styles import Style, styles
+from pipelines.reports.palette import MODEL, QUIET
 
 MEAN_ERROR = "mean relative L² error"
+_LETTER = 0.085  # inches of a letter in a legend
+_BESIDE = 12  # names; legends of more stand beside the axes, others above them
+_CLOSE = 0.06  # of the range: levels that are closer have no room for their labels
 
 
-def _inks(names: Sequence[str]) -> list[Any]:
-    """A colour for each name; with more names than eight, neighbours stay apart by their dashes."""
-    if len(names) <= len(INKS):
-        return list(INKS[: len(names)])
-    return list(colormaps["turbo"](np.linspace(0.05, 0.92, len(names))))
-
-
-def _single(names: int) -> tuple[Figure, Axes]:
-    """Axes beside a legend of so many lines."""
-    figure = Figure(figsize=(WIDE, max(3.4, 0.3 + 0.165 * names)))
+def _figure(names: int) -> tuple[Figure, Axes]:
+    """Axes with a legend of this number of names."""
+    figure = Figure(figsize=(WIDE, max(3.2, 0.3 + 0.165 * names)))
     return figure, figure.subplots()
 
 
-def _legend(axes: Axes) -> None:
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
+def _legend(axes: Axes, *others: Patch) -> None:
+    """The legend of the labelled curves and of `others`, above the axes or beside them."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    handles, labels = axes.get_legend_handles_labels()
+    handles, labels = [*handles, *others], [*labels, *(str(o.get_label()) for o in others)]
+    if len(labels) > _BESIDE:
+        figure.legend(handles, labels, loc="outside right upper", fontsize=7)
+        return
+    longest = max(map(len, labels))
+    room = figure.get_figwidth() / (0.55 + _LETTER * longest)
+    columns = max(1, min(len(labels), int(room)))
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=8)
 
 
 @styled
@@ -39,9 +47,11 @@ def curves(
     x: str,
     y: str = MEAN_ERROR,
     *,
-    ticks: Mapping[int, str] | None = None,
+    looks: Mapping[str, Style] | None = None,
+    ticks: Mapping[float, str] | None = None,
     spreads: Sequence[Sequence[float]] | None = None,
     bands: Mapping[str, tuple[Sequence[float], Sequence[float]]] | None = None,
+    band: str = "",
     markers: bool = True,
     trained: float | None = None,
     log: bool = False,
@@ -50,23 +60,29 @@ def curves(
     """A curve of positive values for each name.
 
     Args:
-        ticks: Places with labels, in place of those that matplotlib finds.
+        looks: Style of each name; by default `styles` of the names.
+        ticks: Position -> label, in place of the ticks of matplotlib.
+        spreads: Half the length of the error bars of each curve.
         bands: Name -> smallest and largest values, between which the curve lies.
-        trained: A place that a dotted line marks.
+        band: Meaning of the bands, for the legend.
+        trained: A position to mark by a dotted line.
+        whole: Whether ticks are whole numbers, such as epochs.
     """
-    figure, axes = _single(len(series))
-    for i, (ink, (name, (places, values))) in enumerate(
-        zip(_inks(list(series)), series.items(), strict=False)
-    ):
-        marker = MARKERS[i % len(MARKERS)] if markers else ""
-        look = {"color": ink, "label": name, "lw": 1.1, "ms": 4, "marker": marker}
+    figure, axes = _figure(len(series))
+    looks = styles(list(series)) if looks is None else looks
+    for i, (name, (positions, values)) in enumerate(series.items()):
+        look = looks[name]
+        marker = look.marker if markers else ""
         error = None if spreads is None or not any(spreads[i]) else spreads[i]
-        axes.errorbar(places, values, error, ls=DASHES[i % 4], capsize=2, **look)
+        axes.errorbar(
+            positions, values, error, color=look.colour, ls=look.dashes, marker=marker, label=name,
+            lw=1.1, ms=4, capsize=2,
+        )  # fmt: skip
         if bands and name in bands:
-            axes.fill_between(places, *bands[name], color=ink, alpha=0.18, lw=0)
+            axes.fill_between(positions, *bands[name], color=look.colour, alpha=0.18, lw=0)
     axes.set(xlabel=x, ylabel=y)
     if trained is not None:
-        axes.axvline(trained, color=QUIET, lw=0.9, ls=":")
+        axes.axvline(trained, color=QUIET, lw=0.9, ls=":", label="grid of training")
     if log:
         axes.set_xscale("log")
     if whole:
@@ -76,8 +92,24 @@ def curves(
         axes.set_xticks([], minor=True)
     ends = [values for pair in (bands or {}).values() for values in pair]
     logarithmic(axes, "y", np.concatenate([*(values for _, values in series.values()), *ends]))
-    _legend(axes)
+    _legend(axes, *([Patch(color=QUIET, alpha=0.3, lw=0, label=band)] if bands and band else []))
     return figure
+
+
+def positions_of(levels: Sequence[float]) -> tuple[list[float], str]:
+    """Positions of noise levels on an axis, and what its label says of them.
+
+    Levels are at their true distances where there is room for their labels, else evenly spaced.
+
+    >>> positions_of([0.0, 0.01, 0.1])
+    ([0.0, 0.01, 0.1], '')
+    >>> positions_of([0.0, 0.001, 0.1])
+    ([0.0, 1.0, 2.0], ' (evenly spaced, not to scale)')
+    """
+    gaps = np.diff(np.sort(levels))
+    if len(levels) < 2 or gaps.min() >= _CLOSE * gaps.sum():
+        return list(levels), ""
+    return [float(k) for k in range(len(levels))], " (evenly spaced, not to scale)"
 
 
 @styled
@@ -87,11 +119,11 @@ def dots(means: Mapping[str, float], spreads: Sequence[float]) -> Figure:
     names, values = list(means), np.array(list(means.values()))
     figure = Figure(figsize=(WIDE, 0.9 + 0.3 * len(names)))
     axes = figure.subplots()
-    for place, i in enumerate(order):
+    for line, i in enumerate(order):
         spread = spreads[i] or None
-        axes.errorbar(values[i], place, xerr=spread, fmt="o", color=MODEL, ms=6, capsize=3)
+        axes.errorbar(values[i], line, xerr=spread, fmt="o", color=MODEL, ms=6, capsize=3)
         axes.annotate(
-            f"{values[i]:.3g}", (values[i], place), (8, 5), textcoords="offset points", fontsize=8
+            f"{values[i]:.3g}", (values[i], line), (8, 5), textcoords="offset points", fontsize=8
         )
     axes.set_yticks(range(len(names)), [names[i] for i in order])
     ends = values + np.nan_to_num(spreads)
@@ -107,22 +139,25 @@ def errors_against_costs(
     errors: Mapping[str, float],
     baseline: float,
     y: str = MEAN_ERROR,
+    looks: Mapping[str, Style] | None = None,
 ) -> Figure:
     """A panel for each cost; operators are numbered in the order of `errors`.
 
     Args:
         baseline: The error of the mean of the training targets.
+        looks: Style of each operator; by default `styles` of their names.
     """
-    figure = Figure(figsize=(WIDE, max(4.2, 0.3 + 0.165 * (len(errors) + 1))))
+    looks = styles(list(errors)) if looks is None else looks
+    figure = Figure(figsize=(WIDE, max(3.4, 0.3 + 0.165 * (len(errors) + 1))))
     axes = figure.subplots(1, len(costs), sharey=True)
     for axis, (what, values) in zip(axes, costs.items(), strict=True):
-        for i, (ink, (name, error)) in enumerate(
-            zip(_inks(list(errors)), errors.items(), strict=False)
-        ):
-            marker, label = MARKERS[i % len(MARKERS)], f"{i + 1} {name}"
-            axis.plot(values[name], error, marker, color=ink, ms=5, label=label)
-            place = {"xytext": (3, 3), "textcoords": "offset points", "fontsize": 6.5}
-            axis.annotate(str(i + 1), (values[name], error), **place)
+        for i, (name, error) in enumerate(errors.items(), 1):
+            look = looks[name]
+            axis.plot(
+                values[name], error, look.marker, color=look.colour, ms=5, label=f"{i} {name}"
+            )
+            offset: dict[str, Any] = {"xytext": (4, 3), "textcoords": "offset points"}
+            axis.annotate(str(i), (values[name], error), fontsize=7, **offset)
         axis.axhline(baseline, color=QUIET, lw=0.9, ls="--", label="mean of the targets")
         axis.set(xlabel=what)
         logarithmic(axis, "x", np.array(list(values.values())))
@@ -137,7 +172,7 @@ def error_by_samples(
     samples: Sequence[int], errors: Sequence[float], streamed: tuple[int, float] | None
 ) -> Figure:
     """Mean error against the number of distinct training samples."""
-    figure, axes = _single(2)
+    figure, axes = _figure(2)
     axes.plot(samples, errors, marker="o", ms=5, label="stored samples, in several passes")
     ends = np.array([samples, errors])
     if streamed is not None:
@@ -156,14 +191,14 @@ def heat_map(
     means: np.ndarray, spreads: np.ndarray, rows: Sequence[str], columns: Sequence[str], x: str
 ) -> Figure:
     """Mean and spread of an error for each method (rows) and condition (columns)."""
-    figure = Figure(figsize=(WIDE, 0.9 + 0.42 * len(rows)))
+    figure = Figure(figsize=(WIDE, 0.9 + 0.36 * len(rows)))
     axes = figure.subplots()
     drawn = means[(means > 0) & np.isfinite(means)]
     scale = LogNorm(drawn.min(), drawn.max() * 1.001) if drawn.size else Normalize(0.0, 1.0)
     image = axes.imshow(means, cmap="cividis_r", norm=scale, aspect="auto")
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(rows)), rows)
-    axes.set(xlabel=x, title=MEAN_ERROR)
+    axes.set(xlabel=x)
     axes.grid(False)
     axes.spines[:].set_visible(False)
     for (i, j), mean in np.ndenumerate(means):
@@ -171,7 +206,7 @@ def heat_map(
         red, green, blue, _ = image.cmap(image.norm(mean))
         colour = "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else "black"
         axes.text(j, i, f"{mean:.3g}{spread}", ha="center", va="center", color=colour)
-    bar = figure.colorbar(image, ax=axes, pad=0.01)
+    bar = figure.colorbar(image, ax=axes, pad=0.01, label=MEAN_ERROR)
     bar.ax.minorticks_off()
     logarithmic(bar.ax, "y", means)
     return figure
@@ -182,7 +217,7 @@ def couplings(matrices: Mapping[str, np.ndarray]) -> Figure:
     """|∂u(y)/∂a(x)| of each operator, y upwards and x to the right, by decades below its
     largest."""
     decades = 3
-    figure, axes = panels(len(matrices), 7, 1.5)
+    figure, axes = panels(len(matrices), 6, 1.4)
     for axis, (name, matrix) in zip(axes, matrices.items(), strict=True):
         size = np.abs(matrix) / (np.abs(matrix).max() or 1.0)
         values = np.log10(np.maximum(size, 10.0**-decades))

@@ -1,4 +1,4 @@
-"""What a noise study measures of reconstructions: one entry a measure."""
+"""Measures of the reconstructions of a noise study, by name."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,22 +12,24 @@ from pdegen.inverse.calibration import brier, reliability
 from pdegen.inverse.setting import Estimate
 from pipelines.runs.interfaces import agreement, phases
 
-LEVEL = 0.9  # of the sets whose coverage is counted
-HALF = NormalDist().inv_cdf((1 + LEVEL) / 2)  # of an interval, in deviations
+LEVEL = 0.9  # stated probability of the sets and intervals whose coverage is counted
+HALF = NormalDist().inv_cdf((1 + LEVEL) / 2)  # half an interval, in standard deviations
 Scores = Float[np.ndarray, " samples"]
 
 
 @dataclass(frozen=True)
 class Reconstructed:
-    """Inputs that a method found of some samples, such as coefficients, and the true ones.
+    """Inputs (such as coefficients) that a method reconstructs for some samples, and the truth.
 
     Args:
-        found, truth: On the cells of the target.
+        fields, truth: Reconstructed and true values on the cells of the target.
         values: The smaller and the larger value of a coefficient of two phases.
-        misfits: Root mean square of (d - H u(a))/σ; None where there is no noise, or no solver.
+        misfits: Root mean square of (d - H u(a))/σ; None without noise or without a solver.
+        estimates: Answers of a classical method, with their stated uncertainty.
+        cells: True values on the grid of the estimates.
     """
 
-    found: Float[np.ndarray, " samples *cells"]
+    fields: Float[np.ndarray, " samples *cells"]
     truth: Float[np.ndarray, " samples *cells"]
     values: tuple[float, float] | None
     misfits: Scores | None = None
@@ -39,20 +41,20 @@ class Reconstructed:
         """Intersection over union, and Hausdorff distance, of phases."""
         if self.values is None:
             return None, None
-        return agreement(self.found, self.truth, self.values)
+        return agreement(self.fields, self.truth, self.values)
 
     @property
     def misclassified(self) -> Scores | None:
-        """Share of the cells that are in the wrong phase."""
+        """Share of the cells in the wrong phase."""
         if self.values is None:
             return None
-        wrong = phases(self.found, self.values) != phases(self.truth, self.values)
+        wrong = phases(self.fields, self.values) != phases(self.truth, self.values)
         return np.mean(wrong, axis=(1, 2))
 
     @cached_property
     def stated(self) -> tuple[Float[np.ndarray, "samples n n"], Bool[np.ndarray, "samples n n"]]:
-        """The probability of the upper phase in each cell by a method that states one, else no
-        samples; and where it is true."""
+        """Stated probability of the upper phase in each cell, and where that phase is true; zero
+        samples if the method states no probability."""
         if self.cells is None or self.values is None or not self._stating:
             return np.empty((0, 1, 1)), np.empty((0, 1, 1), dtype=bool)
         low, high = self.values
@@ -66,7 +68,7 @@ class Reconstructed:
 
     @property
     def covered(self) -> Scores | None:
-        """By the sets of phases, or by the intervals, that are stated with LEVEL."""
+        """Coverage of the sets of phases, or of the intervals, that are stated with LEVEL."""
         if self.values is not None or self.cells is None or not self._stating:
             return self.each_stated(covered)
         off = abs(self.cells - np.stack([estimate.a for estimate in self.estimates]))
@@ -74,29 +76,30 @@ class Reconstructed:
         return np.mean(off <= HALF * spread, axis=tuple(range(1, off.ndim)))
 
     def by_norm(self, order: int) -> Scores:
-        """Relative error in L¹ or L²; nan where the truth is 0."""
+        """Relative error in L¹ or L²; NaN where the truth is 0."""
         axes, power = tuple(range(1, self.truth.ndim)), 1 / order
-        error = (abs(self.found - self.truth) ** order).sum(axis=axes) ** power
+        error = (abs(self.fields - self.truth) ** order).sum(axis=axes) ** power
         size = (abs(self.truth) ** order).sum(axis=axes) ** power
         return error / np.where(size > 0, size, np.nan)
 
     def each_stated(self, score: Callable[[np.ndarray, np.ndarray], float]) -> Scores | None:
-        """A score of stated probabilities; None where none are stated."""
+        """A score of the stated probabilities of each sample; None if the method states none."""
         p, true = self.stated
-        return np.array([score(*one) for one in zip(p, true, strict=True)]) if len(p) else None
+        return np.array(list(map(score, p, true))) if len(p) else None
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One number for each sample."""
+    """A score of each sample: header of its column, title, meaning and function."""
 
+    column: str
     title: str
     meaning: str
     of: Callable[[Reconstructed], Scores | None]
 
 
 def covered(p: np.ndarray, true: np.ndarray) -> float:
-    """Share of cells whose phase is in the smallest set of phases that is stated with LEVEL.
+    """Share of cells whose phase is in the smallest set of phases stated with LEVEL.
 
     >>> covered(np.array([0.95, 0.95, 0.5, 0.5]), np.array([True, False, True, False]))
     0.75
@@ -105,7 +108,7 @@ def covered(p: np.ndarray, true: np.ndarray) -> float:
 
 
 def miscalibration(p: np.ndarray, true: np.ndarray) -> float:
-    """Mean over the cells of |stated probability - share of the phase|, both by ten classes.
+    """Mean over the cells of |stated probability - share of the phase|, in ten classes.
 
     >>> round(miscalibration(np.array([0.75, 0.75]), np.array([True, False])), 12)
     0.25
@@ -114,53 +117,56 @@ def miscalibration(p: np.ndarray, true: np.ndarray) -> float:
     return float(np.nansum(abs(mean - share) * count) / p.size)
 
 
-_STATED = "Of methods that state a probability of the upper phase in each cell of their own"
+_STATED = "For methods that state a probability q of the upper phase on each cell of their grid:"
 MEASURES = {
     "errors": Measure(
-        "Relative L² error", "‖p − a‖/‖a‖ of what is found on the target's cells or points.",
+        "L² error", "Relative L² error",
+        "‖p − a‖/‖a‖ of the reconstruction p, on the cells or points of the target a.",
         lambda of: of.by_norm(2),
     ),
-    "l1": Measure("Relative L¹ error", "The same in L¹.", lambda of: of.by_norm(1)),
+    "l1": Measure("L¹ error", "Relative L¹ error", "The same in L¹.", lambda of: of.by_norm(1)),
     "iou": Measure(
-        "Intersection over union", "Of each phase, |P ∩ Q|/|P ∪ Q|; the mean of both phases.",
+        "IoU", "Intersection over union",
+        "|P ∩ Q|/|P ∪ Q| of the predicted and the true region of a phase, mean of both phases.",
         lambda of: of.agreement[0],
     ),
     "misclassified": Measure(
-        "Misclassified area", "Share of the target's cells in the wrong phase, cut halfway.",
+        "wrong area", "Misclassified area",
+        "Share of the target's cells in the wrong phase; phases are separated halfway between "
+        "their values.",
         lambda of: of.misclassified,
     ),
     "hausdorff": Measure(
-        "Hausdorff distance of the interfaces",
-        "The side of the square is 1; √2 where no interface was found.",
+        "Hausdorff", "Hausdorff distance of the interfaces",
+        "In units of the side of the square; √2 where the reconstruction has no interface.",
         lambda of: of.agreement[1],
     ),
     "misfit": Measure(
-        "Misfit of the data by their noise",
-        "Root mean square of (d − H u(p))/σ, u by the solver of the recipe, p cut to the range of "
-        "the phases where there are two; "
-        "1 is what the noise explains, less fits noise.",
+        "misfit", "Misfit of the data in units of their noise",
+        "Root mean square of (d − H u(p))/σ, with u by the recipe's solver; two-phase p is first "
+        "limited to the values of the phases. The noise explains 1; less than 1 fits the noise.",
         lambda of: of.misfits,
     ),
     "brier": Measure(
-        "Brier score", f"{_STATED}, mean (p − y)², y = 1 in the upper phase.",
+        "Brier", "Brier score", f"{_STATED} mean (q − y)², with y = 1 in the upper phase, else 0.",
         lambda of: of.each_stated(brier),
     ),
     "coverage": Measure(
-        f"Coverage of sets of {LEVEL:.0%}",
-        f"{_STATED}, the share of cells whose phase is in the smallest set stated with {LEVEL:g}: "
-        f"at least {LEVEL:g} if the probabilities hold. Without phases, the share of points within "
-        f"{HALF:.3g} stated deviations: {LEVEL:g} if the posterior is Gaussian, and right.",
+        "coverage", f"Coverage of sets of {LEVEL:.0%}",
+        f"{_STATED} share of cells whose phase is in the smallest set stated with {LEVEL:g}; "
+        f"at least {LEVEL:g} if the probabilities hold. Without phases: share of points within "
+        f"{HALF:.3g} stated deviations; {LEVEL:g} if the stated Gaussian posterior is right.",
         lambda of: of.covered,
     ),
     "miscalibration": Measure(
-        "Error of stated probabilities",
-        f"{_STATED}, |stated − true share|, by ten classes of each sample, mean over the cells.",
+        "calibration", "Error of stated probabilities",
+        f"{_STATED} |stated − true share|, in ten classes for each sample, mean over the cells.",
         lambda of: of.each_stated(miscalibration),
     ),
 }  # fmt: skip
 
 
-def measured(of: Reconstructed) -> dict[str, list[float]]:
-    """Every measure that the reconstructions have, one number a sample."""
-    found = {name: measure.of(of) for name, measure in MEASURES.items()}
-    return {name: scores.tolist() for name, scores in found.items() if scores is not None}
+def measured(reconstructed: Reconstructed) -> dict[str, list[float]]:
+    """Every measure that the reconstructions have, one number for each sample."""
+    scores = {name: measure.of(reconstructed) for name, measure in MEASURES.items()}
+    return {name: values.tolist() for name, values in scores.items() if values is not None}

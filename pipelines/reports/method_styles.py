@@ -1,0 +1,104 @@
+"""Colour, dashes and marker of each method: the same in every report."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from matplotlib.colors import LinearSegmentedColormap, to_hex
+
+from pipelines.reports.palette import DASHES, INKS, MARKERS, MODEL, QUIET, SHADE, TRUTH
+from pipelines.studies.noise_cells import CONSTANT, Cell
+
+# Each line has one colour per name, in the order of INKS; later lines repeat the colours with
+# other dashes and markers.
+_OPERATORS = (
+    ("FNO", "GT", "DeepONet", "ONO", "Transolver", "PiT", "", "LRSA"),
+    ("FNO++", "Transformer", "FT", "ST", "LT", "Self-PiT", "", "GNOT"),
+    ("U-FNO", "OFormer", "shift-DeepONet", "UPT", "Transolver++", "PiT 2025", "", "FLARE"),
+    ("F-FNO", "FactFormer", "LNO", "LSM", "LinearNO", "GAOT", "", "MWT"),
+    ("Geo-FNO", "HT-Net", "XD", "CNO", "IPOT", "scOT", "", "U-Net"),
+)
+_CLASSICAL = {  # name of an inversion method: place of its colour in INKS
+    "maximum a posteriori": 1,
+    "total variation": 2,
+    "Tikhonov": 3,
+    "level set": 4,
+    "maximum a posteriori, level estimated": 5,
+}
+_LEVELS = LinearSegmentedColormap.from_list("levels", [SHADE, MODEL, "#001B33"])
+_DECIBELS = 40.0  # a signal-to-noise ratio that is drawn as no noise
+
+
+@dataclass(frozen=True)
+class Style:
+    """Execution the curve and the points of a method are drawn."""
+
+    colour: str
+    dashes: str = "-"
+    marker: str = "o"
+
+
+def _slot(colour: int, row: int) -> Style:
+    """The style of a colour's `row`-th use; neighbours differ in dashes and marker too."""
+    number = colour + len(INKS) * row
+    return Style(INKS[colour], DASHES[(colour + row) % len(DASHES)], MARKERS[number % len(MARKERS)])
+
+
+_FIXED: Mapping[str, tuple[int, int]] = {
+    name: (colour, row)
+    for row, names in enumerate(_OPERATORS)
+    for colour, name in enumerate(names)
+    if name
+}
+
+
+def styles(names: Sequence[str]) -> dict[str, Style]:
+    """Style of each name. Known operators have fixed ones, others the first that are free.
+
+    >>> styles(["mine", "FNO"])["FNO"] == styles(["FNO", "GT"])["FNO"]
+    True
+    >>> len({style.colour for style in styles(["mine", "FNO", "yours"]).values()})
+    3
+    """
+    fixed = {name: _FIXED[name] for name in names if name in _FIXED}
+    free = _free({*fixed.values()}, {colour for colour, _ in fixed.values()}, len(names))
+    slots = iter(free)
+    return {name: _slot(*(fixed[name] if name in fixed else next(slots))) for name in names}
+
+
+def _free(
+    slots: Collection[tuple[int, int]], colours: Collection[int], count: int
+) -> list[tuple[int, int]]:
+    """Free (colour, row): first those of colours without a name."""
+    rows = range(1 + len(_OPERATORS) + count // len(INKS))
+    every = [(c, row) for row, c in product(rows, range(len(INKS))) if (c, row) not in slots]
+    return sorted(every, key=lambda slot: (slot[1] + (slot[0] in colours), slot))
+
+
+def style_of(method: Cell, kind: str) -> Style:
+    """Style of a method of a noise study.
+
+    Models are blue, the darker the more noise they were trained with; black was trained at all
+    levels. Corrections of a model are dashed, methods that are told a wrong level dotted.
+
+    Args:
+        kind: The kind of the noise; levels of "snr" are decibels.
+    """
+    if method.method == CONSTANT:
+        return Style(QUIET, "-", "_")
+    dashes = ":" if method.assumed_level != 1 else "--" if method.corrected else "-"
+    if isinstance(method.method, str):
+        place = _CLASSICAL.get(method.method, len(INKS) - 1)
+        return Style(INKS[place], dashes, "sD^vP*"[place % 6])
+    if isinstance(method.method, tuple):
+        return Style(TRUTH, dashes, MARKERS[-1])
+    shade = _shade(method.method, kind)
+    return Style(to_hex(_LEVELS(shade)), dashes, MARKERS[round(10 * shade)])
+
+
+def _shade(level: float, kind: str) -> float:
+    """Place of a level among the blues: 0 without noise, 1 at level 1 (or at 0 dB)."""
+    if kind == "snr":
+        return min(1.0, max(0.0, 1 - level / _DECIBELS))
+    return 0.0 if level <= 0 else min(1.0, max(0.15, 1 + math.log10(level) / 3))

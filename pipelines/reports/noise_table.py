@@ -1,0 +1,81 @@
+"""The table of a noise study: a line for each method and test level, a column for each measure."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from csv import writer
+from dataclasses import replace
+from io import StringIO
+
+import numpy as np
+
+from pipelines.reports.document import Table
+from pipelines.studies.noise import NoiseStudy
+from pipelines.studies.noise_cells import Cell
+from pipelines.studies.noise_measures import MEASURES
+from pipelines.studies.row import Row, interval, mean_and_spread
+from pipelines.studies.runner import Execution
+
+Rows = Mapping[Cell, Sequence[Sequence[Row]]]  # of a method: at each test level, one for each seed
+
+_ROUNDING = 1e-6  # relative; an interval below it is rounding
+
+
+def results(study: NoiseStudy, rows: Rows, how: Execution) -> Table:
+    """Means over samples and seeds; columns without any value are left out."""
+    measures = [name for name in MEASURES if _is_measured(rows, name)]
+    header = (
+        "method", "test level", *(MEASURES[name].column for name in measures),
+        "seconds", "solves", "pays after",
+    )  # fmt: skip
+    lines = list(_lines(study, rows, measures, how))
+    used = [i for i in range(len(header)) if any(line[i] for line in lines)]
+    return Table([tuple(line[i] for i in used) for line in lines], tuple(header[i] for i in used))
+
+
+def meanings(rows: Rows) -> list[str]:
+    """A sentence for each measure that the table has."""
+    return [
+        f"{measure.column}: {measure.title}. {measure.meaning}"
+        for name, measure in MEASURES.items()
+        if _is_measured(rows, name)
+    ]
+
+
+def _is_measured(rows: Rows, measure: str) -> bool:
+    every = (seeds for levels in rows.values() for seeds in levels)
+    return any(math.isfinite(mean_and_spread(seeds, measure)[0]) for seeds in every)
+
+
+def _lines(
+    study: NoiseStudy, rows: Rows, measures: Sequence[str], how: Execution
+) -> Iterator[tuple[str, ...]]:
+    for method, levels in rows.items():
+        for level, seeds in zip(study.test_levels, levels, strict=True):
+            means = {name: mean_and_spread(seeds, name)[0] for name in measures}
+            words = [f"{m:.3g}" if math.isfinite(m) else "" for m in means.values()]
+            half = interval(np.mean([row.errors for row in seeds], axis=0).tolist())
+            words[0] += f" ± {half:.1g}" if half > _ROUNDING * means["errors"] else ""
+            cost = seeds[0]
+            seconds = f"{cost.inference_seconds:.2g}" if cost.inference_seconds else ""
+            solves = f"{cost.solves:.0f}" if cost.solves else ""
+            paid = ""
+            if method.corrected:
+                number = study.pays_after(replace(method, at=level), how)
+                paid = f"{number:,.0f}" if math.isfinite(number) else "never"
+            yield method.name, f"{level:g}", *words, seconds, solves, paid
+
+
+def csv(study: NoiseStudy, rows: Rows) -> str:
+    """Each measure of each method at each level: mean, and deviation over the seeds."""
+    lines = [("method", "level", "measure", "mean", "deviation over seeds")]
+    for measure in MEASURES:
+        for method, levels in rows.items():
+            for level, seeds in zip(study.test_levels, levels, strict=True):
+                mean, spread = mean_and_spread(seeds, measure)
+                if math.isfinite(mean):
+                    lines.append(
+                        (method.name, f"{level:g}", measure, f"{mean:.6g}", f"{spread:.6g}")
+                    )
+    text = StringIO()
+    writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
