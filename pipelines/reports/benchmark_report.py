@@ -1,4 +1,4 @@
-"""What a report says of a benchmark, and its table as CSV and Markdown."""
+"""The report of a benchmark, and its table as CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipelines.config.experiment import Experiment
 from pipelines.config.shipped import slug
 from pipelines.reports import samples
 from pipelines.reports import study_charts as charts
-from pipelines.reports.benchmark_pictures import against_costs, learning
+from pipelines.reports.benchmark_pictures import against_costs, learning, looks
 from pipelines.reports.benchmark_table import (
     COSTS,
     ERRORS,
@@ -45,41 +45,41 @@ from pipelines.studies.benchmark import SOME, BenchmarkRun, row_case
 from pipelines.studies.row import Row, by_case, mean_and_spread
 
 _CHOSEN = {
-    "validation": "The epoch is the one that is best on the validation split; the test split is "
-    "read once.",
-    "published": "The epoch is the last one; the test samples were watched, as in the published "
-    "codes, and the epoch that is best on them is in a column of its own; published "
-    "figures are of such epochs, and are compared with that column.",
+    "validation": "The reported epoch is the best on the validation split; the test split is "
+    "evaluated once.",
+    "published": "The reported epoch is the last; the test samples were watched during training, "
+    "as in the published codes. The column of the best epoch on the test samples is the one to "
+    "compare with published figures, which are of such epochs.",
 }
 _BOTH = (
-    "Both protocols side by side: the columns up to the epoch are of the clean one, whose epoch is "
-    "the one that is best on the validation split; under the published protocol the epoch is the "
-    "last one, and the test samples are watched as in the published codes, which reported the "
-    "epoch that is best on them."
+    "Both protocols side by side. Under the clean protocol, of the columns up to the epoch, the "
+    "reported epoch is the best on the validation split. Under the published protocol it is the "
+    "last, and the test samples are watched during training, as in the published codes, which "
+    "report the best epoch on them."
 )
-_MEANING = {  # of a column of the costs
+_MEANING = {  # column of the costs: what it contains
     "s / step": "A step is what training repeats: forward, loss, backward, clipping and optimizer "
-    "on one batch, measured alone after all trainings. MiB: peak of what tensors take in it as "
-    "written (on a GPU, of all that PyTorch holds, the samples included). GFLOP: matrix products, "
-    "attention and convolutions, counted from their shapes.",
-    "ms / sample": "A sample: its prediction, in a batch of {some}.",
-    "training": "Training: of one seed.",
+    "on one batch, measured alone after all trainings. MiB: peak memory of its tensors as written "
+    "(on a GPU: all that PyTorch holds, samples included). GFLOP: matrix products, attention and "
+    "convolutions, counted from their shapes.",
+    "ms / sample": "ms / sample: time of a prediction, in a batch of {some}.",
+    "training": "Training: mean over the seeds.",
     "tuning": "Tuning: the other trainings of the search.",
-    "data": "Data: the samples of the splits train and validation, by the solver on one core.",
-    "break-even": "Break-even: the number of solves after which data, training and tuning have "
-    "paid, beside our own solver coarsened until its error, that of the labels included, is the "
-    "operator's; ∞: never, for that solver is as fast, or a predictor that does not learn is as "
-    "accurate.",
+    "data": "Data: generation of the training and validation samples by the solver on one core.",
+    "break-even": "Break-even: number of solves after which data, training and tuning have paid "
+    "off. The comparison is our own solver, coarsened until its error (that of the labels "
+    "included) is the operator's. ∞: never, as that solver is as fast, or a predictor that does "
+    "not learn is as accurate.",
 }
-_LABELS = "labels, by what their solver states"
+_LABELS = "labels, as stated by their solver"
 _UNSETTLED = 10.0  # loss of the last epoch / smallest loss
 
 
 def write_benchmark_report(
     run: BenchmarkRun, device: torch.device, command: str | None = None
 ) -> Path:
-    """Write report.html, report.md, table.csv, table.md, benchmark.toml and pictures, tables of
-    finished rows."""
+    """Write report.html, report.md, table.csv, table.md, benchmark.toml, pictures and tables of
+    the finished rows."""
     rows = run.rows()
     write(run.folder / "table.csv", csv_file(run, rows).encode())
     declared = toml(run.benchmark.model_dump(mode="json", exclude_none=True))
@@ -87,44 +87,44 @@ def write_benchmark_report(
     if command is None:
         stores = [word for name, url in run.stores.items() for word in ("--data", f"{name}={url}")]
         command = shlex.join(["pdegen", "benchmark", "benchmark.toml", *stores])
-    parts = [_Part(run, name, rows, device) for name in run.benchmark.datasets]
+    parts = [_DatasetReport(run, name, rows, device) for name in run.benchmark.datasets]
     missing = sum(map(len, run.stages())) - len(rows)
     overview = [_overview(parts)] if len(parts) > 1 else []
-    said = "This command runs it again; what it declares is in benchmark.toml, and here."
+    text = "This command runs the benchmark again; its declaration is benchmark.toml, shown here."
     report = Report(
         title=f"Benchmark {run.benchmark.name}",
         summary=run.benchmark.summary,
         notice=f"{missing} trainings are not finished yet." if missing else "",
-        headline=[part.headline for part in parts if part.found],
+        headline=[part.headline for part in parts if part.finished],
         sections=[
             *overview,
             *(section for part in parts for section in part.sections()),
-            reproduction(rows, said, command, declared),
+            reproduction(rows, text, command, declared),
         ],
     )
     write_tables(report, run.folder, "All datasets", "errors and costs", "grids")
     return report.write(run.folder)
 
 
-def _overview(parts: Sequence[_Part]) -> Section:
+def _overview(parts: Sequence[_DatasetReport]) -> Section:
     """Mean errors of all operators on all datasets."""
-    every = {name: None for part in parts for name in part.found}
+    names = {name: None for part in parts for name in part.finished}
     rows: Facts = [
-        (name, *(error(part.found[name]) if name in part.found else "" for part in parts))
-        for name in every
+        (name, *(error(part.finished[name]) if name in part.finished else "" for part in parts))
+        for name in names
     ]
     for name in dict.fromkeys(name for part in parts for name in part.references):
-        known = (part.references.get(name) for part in parts)
-        rows.append((name, *("" if value is None else scientific(value) for value in known)))
+        errors = (part.references.get(name) for part in parts)
+        rows.append((name, *("" if value is None else scientific(value) for value in errors)))
     header = ("operator", *(part.dataset for part in parts))
-    made = [(part.found, part.references[MEAN]) for part in parts if part.found]
-    pictures = (against_costs(made),) if made else ()
+    drawn = [(part.finished, part.references[MEAN]) for part in parts if part.finished]
+    pictures = (against_costs(parts[0].run, drawn),) if drawn else ()
     return Section("All datasets: mean errors", tables=(Table(rows, header),), pictures=pictures)
 
 
 @dataclass(frozen=True)
-class _Part:
-    """What a report says of one dataset."""
+class _DatasetReport:
+    """Sections of the report about one dataset."""
 
     run: BenchmarkRun
     dataset: str
@@ -136,26 +136,26 @@ class _Part:
         return self.run.benchmark.datasets[self.dataset].load()
 
     @cached_property
-    def found(self) -> dict[str, list[Row]]:
-        protocol = next(iter(self.run.benchmark.protocols), "")
-        found = self._at(protocol)
-        return dict(sorted(found.items(), key=lambda item: mean_and_spread(item[1])[0]))
+    def finished(self) -> dict[str, list[Row]]:
+        """Operator -> its rows of the first protocol, by rising mean error."""
+        rows = self._at(next(iter(self.run.benchmark.protocols), ""))
+        return dict(sorted(rows.items(), key=lambda item: mean_and_spread(item[1])[0]))
 
     @cached_property
     def watched(self) -> dict[str, list[Row]]:
-        """The same of the published protocol, where it stands beside another."""
+        """Operator -> its rows of the published protocol, if the benchmark has another too."""
         return self._at("published") if "published" in self.run.benchmark.protocols[1:] else {}
 
     def _at(self, protocol: str) -> dict[str, list[Row]]:
         rows = [row for row in self.rows if row.dataset == self.dataset and not row.failed]
-        return {operator: own for (_, operator, at), own in by_case(rows).items() if at == protocol}
+        return {name: of for (_, name, at), of in by_case(rows).items() if at == protocol}
 
     def case(self, operator: str) -> Case:
-        return row_case(self.found[operator][0])
+        return row_case(self.finished[operator][0])
 
     @cached_property
     def means(self) -> dict[str, float]:
-        return {name: mean_and_spread(own)[0] for name, own in self.found.items()}
+        return {name: mean_and_spread(rows)[0] for name, rows in self.finished.items()}
 
     @property
     def measure(self) -> str:
@@ -163,8 +163,8 @@ class _Part:
 
     @cached_property
     def references(self) -> dict[str, float]:
-        """Errors that no operator of the table has, by what they are of."""
-        if not self.found:
+        """Errors of trivial predictors and of the labels, by name."""
+        if not self.finished:
             return {}
         label = self.run.label_error(self.dataset)
         return self.run.trivial(self.dataset) | ({} if label is None else {_LABELS: label})
@@ -176,7 +176,7 @@ class _Part:
 
     def sections(self) -> list[Section]:
         protocol = Section(f"{self.dataset}: protocol", tables=(Table(self._protocol()),))
-        if not self.found:
+        if not self.finished:
             return [protocol, self._errors()]
         others = [self._other_grids()] if len(self.experiment.resolutions) > 1 else []
         pictures = (*self._curves(), *self._sample())
@@ -187,13 +187,13 @@ class _Part:
         return picture(figure, f"{slug(self.dataset)}-{name}", caption)
 
     def _protocol(self) -> Facts:
-        """What holds for all operators."""
+        """Settings that all operators share."""
         experiment, store = self.experiment, self.run.stores[self.dataset]
         data, benchmark = experiment.data, self.run.benchmark
-        tried = {**benchmark.search, "width / its own": benchmark.widths}
-        searched = [f"{key} of {', '.join(map(str, of))}" for key, of in tried.items() if of]
+        tried = {**benchmark.search, "factor of the width": benchmark.widths}
+        searched = [f"{key} from {', '.join(map(str, of))}" for key, of in tried.items() if of]
         number = max(len(benchmark.searched(case)) for case in self.run.cases)
-        by = f"; {number} trainings of each operator, by the validation error of seed 0"
+        by = f"; {number} trainings per operator, chosen by the validation error of seed 0"
         start, stop = open_sealed(store).metadata.splits["train"]
         training = experiment.training.model_dump(mode="json", exclude_none=True)
         training |= {"protocol": " and ".join(benchmark.protocols) or training["protocol"]}
@@ -206,44 +206,48 @@ class _Part:
             ("Normalisation", settings(experiment.normalization.model_dump(exclude_none=True))),
             (
                 "Searched",
-                " x ".join(searched) + by if searched else "nothing: the same settings for all",
+                " x ".join(searched) + by
+                if searched
+                else "nothing: all operators have the same settings",
             ),
             ("Seeds", str(benchmark.seeds)),
             *self._solver(),
         ]
 
     def _solver(self) -> Facts:
-        """What the break-even is compared with."""
+        """Costs of the solver that the break-even is compared with."""
         cost = self.run.solver(self.dataset)
         if cost is None:
             if self.run.benchmark.datasets[self.dataset].coarser and not self.run.solved(
                 self.dataset
             ):
-                return [("Solver", "not measured: no recipe made the store")]
+                return [("Solver", "not measured: the store was not made by a recipe")]
             return []
         first, *coarser = cost.solves
         words = [f"labels {duration(first.seconds)} a sample"]
-        for one in coarser:
-            own = {key.removeprefix("problem."): value for key, value in one.overrides.items()}
-            spent = f"{duration(one.seconds)}, off by {scientific(one.error)}"
-            words.append(f"{settings(own)}: {spent}")
-        return [("Solver, coarser and coarser", "; ".join(words))]
+        for solve in coarser:
+            changed = {key.removeprefix("problem."): v for key, v in solve.overrides.items()}
+            spent = f"{duration(solve.seconds)}, error {scientific(solve.error)}"
+            words.append(f"{settings(changed)}: {spent}")
+        return [("Solver, at several resolutions", "; ".join(words))]
 
     def _errors(self) -> Section:
         run, benchmark = self.run, self.run.benchmark
         errors: Facts = [
-            errors_of(run, self.case(name), own, self.watched.get(name, []))
-            for name, own in self.found.items()
+            errors_of(run, self.case(name), rows, self.watched.get(name, []))
+            for name, rows in self.finished.items()
         ]
         errors += [
-            (name, "", scientific(error_), *[""] * (len(ERRORS) - 3))
-            for name, error_ in self.references.items()
+            (name, "", scientific(value), *[""] * (len(ERRORS) - 3))
+            for name, value in self.references.items()
         ]
-        costs: Facts = [costs_of(run, self.case(name), own) for name, own in self.found.items()]
+        costs: Facts = [costs_of(run, self.case(n), rows) for n, rows in self.finished.items()]
         over = " ± deviation over the seeds." if benchmark.seeds > 1 else ", one seed."
         chosen = _BOTH if self.watched else _CHOSEN[self._protocol_shown]
         sheets = (without_empty(errors, ERRORS, "errors"), without_empty(costs, COSTS, "costs"))
-        some = min(SOME, len(next(iter(self.found.values()))[0].errors)) if self.found else SOME
+        some = (
+            min(SOME, len(next(iter(self.finished.values()))[0].errors)) if self.finished else SOME
+        )
         meaning = [_MEANING[name] for name in sheets[1].header if name in _MEANING]
         text = (
             f"Mean {MEASURES.get(self.measure, 'relative L² error')} of the test samples{over} "
@@ -253,7 +257,7 @@ class _Part:
         )
         tables = (
             *sheets,
-            *measure_tables(self.found, self.run.benchmark.operators, self.dataset),
+            *measure_tables(self.finished, self.run.benchmark.operators, self.dataset),
             self._differences(),
         )
         return Section(f"{self.dataset}: errors and costs", text, tables)
@@ -263,114 +267,118 @@ class _Part:
         return next(iter(self.run.benchmark.protocols), self.experiment.training.protocol)
 
     def _notes(self) -> list[str]:
-        """Trainings that failed, and those that lost what they had reached."""
-        own = [row for row in self.rows if row.dataset == self.dataset]
+        """Sentences about samples left out, failed trainings and unstable trainings."""
+        rows = [row for row in self.rows if row.dataset == self.dataset]
         notes = [left_out(self._left_out())] if self._left_out() else []
-        notes += [f"{_named(row)}: {row.failed}" for row in own if row.failed]
-        for row in (row for row in own if not row.failed):
+        notes += [f"{_named(row)}: {row.failed}" for row in rows if row.failed]
+        for row in (row for row in rows if not row.failed):
             losses = [epoch.loss for epoch in self.run.history(row)]
             ratio = losses[-1] / min(losses)
             if ratio > _UNSETTLED:
                 notes.append(
-                    f"{_named(row)}: the training was unstable, the loss of its "
-                    f"last epoch is {ratio:.3g} times its smallest."
+                    f"{_named(row)}: the training was unstable; the loss of its last epoch is "
+                    f"{ratio:.3g} times its smallest."
                 )
         return notes
 
     def _left_out(self) -> list[int]:
-        """The numbers of the test samples that have no error."""
-        first = next((own[0] for own in self.found.values()), None)
+        """Numbers of the test samples without an error."""
+        first = next((rows[0] for rows in self.finished.values()), None)
         if first is None or len(defined(first.errors)) == len(first.errors):
             return []
         numbers = self.run.source(self.dataset).stored("test").samples.tolist()
         return undefined(numbers, first.errors)
 
     def _differences(self) -> Table:
-        """What each operator has of its own, and what differs from publications."""
+        """Model and own settings of each operator, and differences from publications."""
         rows: Facts = []
-        for name in self.found:
+        for name in self.finished:
             entry = self.run.benchmark.operators[name]
             model = self.run.benchmark.model(self.case(name))
-            own = ", ".join(f"{key} {value}" for key, value in entry.overrides.items())
+            overrides = ", ".join(f"{key} {value}" for key, value in entry.overrides.items())
             given = settings(model.model_dump(exclude_defaults=True, exclude={"name"}))
-            note = "; ".join(part for part in (own, entry.differs) if part)
+            note = "; ".join(part for part in (overrides, entry.differs) if part)
             rows.append((name, f"{model.name} {given}".strip(), note))
-        header = ("operator", "model, where not its defaults", "differs")
+        header = ("operator", "model and settings that are not defaults", "differs")
         columns = 3 if any(note for _, _, note in rows) else 2
         return Table([row[:columns] for row in rows], header[:columns], words=True, name="models")
 
     def _other_grids(self) -> Section:
         grids, data = sorted(self.experiment.resolutions), self.experiment.data
-        means, table, cannot = {}, list[tuple[str, ...]](), []
-        for name, own in self.found.items():
-            can = [n for n in grids if all(n in row.means for row in own)]
-            means[name] = {n: mean(row.means[n] for row in own) for n in can}
+        means, table, reasons = {}, list[tuple[str, ...]](), []
+        for name, rows in self.finished.items():
+            evaluated = [n for n in grids if all(n in row.means for row in rows)]
+            means[name] = {n: mean(row.means[n] for row in rows) for n in evaluated}
             entry = self.run.benchmark.operators[name]
             published = dict(entry.published_grids.get(self.dataset, {}))
             if published and self.dataset in entry.published:
                 published[data.resolution] = entry.published[self.dataset]
-            for label, known, absent in ((name, means[name], "–"), ("", published, "")):
-                if known:
-                    words = (scientific(known[n]) if n in known else absent for n in grids)
+            for label, errors, absent in ((name, means[name], "–"), ("", published, "")):
+                if errors:
+                    words = (scientific(errors[n]) if n in errors else absent for n in grids)
                     table.append((label or f"{name}, published", *words))
-            refused = [pair for row in own for pair in row.refused.items()]
+            refused = [pair for row in rows for pair in row.refused.items()]
             for reason in dict.fromkeys(why for _, why in refused):
                 at = ", ".join(map(str, sorted({n for n, why in refused if why == reason})))
-                cannot.append(f"{name} at {at}: {reason}")
-        what = f"Trained on {data.resolution} points of each axis; the same functions on all grids."
+                reasons.append(f"{name} at {at}: {reason}")
+        circle = self.run.source(self.dataset).stored("test").dim == 1
+        what = "points" if circle else "points of each axis"
+        text = f"Trained on {data.resolution} {what}; the same functions on all grids."
         figure = charts.curves(
             {name: (list(of), list(of.values())) for name, of in means.items()},
-            "points of each axis (dotted: the grid of training)",
-            ticks={n: str(n) for n in grids},
-            trained=data.resolution,
-            log=True,
-        )
+            what, looks=looks(self.run, means), ticks={n: str(n) for n in grids},
+            trained=data.resolution, log=True,
+        )  # fmt: skip
         return Section(
             f"{self.dataset}: other grids without training again",
-            (what, *cannot),
+            (text, *reasons),
             (Table(table, ("operator", *map(str, grids))),),
-            (self._picture(figure, "grids", "Error on each grid."),),
+            (self._picture(figure, "grids", "Mean error on each grid."),),
         )
 
     def _curves(self) -> list[Picture]:
-        found = self.found.items()
         watched = "test" if self._protocol_shown == "published" else "validation"
-        seconds = {name: mean(row.training_seconds for row in own) for name, own in found}
         costs = {
-            "parameters": {name: float(own[0].parameters) for name, own in found},
-            "seconds of training": seconds,
+            "parameters": {name: float(of[0].parameters) for name, of in self.finished.items()},
+            "seconds of training": {
+                name: mean(row.training_seconds for row in of) for name, of in self.finished.items()
+            },
         }
-        against = charts.errors_against_costs(costs, self.means, self.references[MEAN])
-        said = "Error against parameters and against training time."
-        curves = learning(self.run, self.found, watched, f"{slug(self.dataset)}-learning")
-        return [self._picture(against, "costs", said), curves]
+        against = charts.errors_against_costs(
+            costs, self.means, self.references[MEAN], looks=looks(self.run, self.means)
+        )
+        caption = "Mean error against parameters and against training time."
+        curves = learning(self.run, self.finished, watched, f"{slug(self.dataset)}-learning")
+        return [self._picture(against, "costs", caption), curves]
 
     def _sample(self) -> list[Picture]:
-        """Predictions of one test sample, and on a line how each depends on the input."""
+        """Predictions of one test sample, and on a line the derivatives by the input."""
         every = self.run.source(self.dataset).samples("test").resident()
-        order = rising(next(iter(self.found.values()))[0].errors)
+        order = rising(next(iter(self.finished.values()))[0].errors)
         number = order[len(order) // 2]
-        one = every.rows(slice(number, number + 1))
+        sample = every.rows(slice(number, number + 1))
         store = open_sealed(self.run.stores[self.dataset])
-        truth = functions_of(Tested(self.experiment, store, one))[1]
-        predicted, matrices = {}, {}
-        for name, own in self.found.items():
-            training = self.run.training_of(own[0])
+        truth = functions_of(Tested(self.experiment, store, sample))[1]
+        line, predicted, matrices = truth.domain.dim == 1, {}, {}
+        for name, rows in self.finished.items():
+            training = self.run.training_of(rows[0])
             predicted[name] = training.predicted(every, self.device)[number].numpy()
-            if truth.domain.dim == 1:
-                matrices[name] = _jacobian(training.predictor(self.device), one.to(self.device))
-        line = truth.domain.dim == 1
+            if line:
+                predictor = training.predictor(self.device)
+                matrices[name] = _jacobian(predictor, sample.to(self.device))
         draw = samples.predictions_on_a_line if line else samples.predictions_in_panels
-        which = "the median of the operator with the smallest error; seed 0."
-        found = draw(truth, predicted), "predictions", f"Test sample {one.samples[0]}, {which}"
-        if not matrices:
-            return [self._picture(*found)]
         caption = (
-            "How the trained operators couple points: derivative of the predicted u(y) by a(x) at "
-            "that sample, y upwards, x to the right."
+            f"Test sample {sample.samples[0]}, the median of the operator with the smallest "
+            "error; seed 0."
         )
-        coupled = charts.couplings(matrices), "couplings", caption
-        return [self._picture(*found), self._picture(*coupled)]
+        drawn = [self._picture(draw(truth, predicted), "predictions", caption)]
+        if matrices:
+            caption = (
+                "How the trained operators couple points: derivative of the predicted u(y) by "
+                "a(x) at that sample, y upwards, x to the right."
+            )
+            drawn.append(self._picture(charts.couplings(matrices), "couplings", caption))
+        return drawn
 
 
 def _named(row: Row) -> str:
@@ -379,7 +387,7 @@ def _named(row: Row) -> str:
 
 
 def _jacobian(predictor: Predictor, pairs: Samples) -> np.ndarray:
-    """∂u(y)/∂a(x) of the first channels at a sample on a line, [y, x]; at 128 points y or fewer."""
+    """∂u(y)/∂a(x) of the first channels at a sample on a line, as [y, x], at most 128 points y."""
     a = pairs.a.clone().requires_grad_(True)
     u = predictor(a, pairs.points, pairs.y)[0, :, 0]
     values = u[:: -(-len(u) // 128)]

@@ -1,4 +1,4 @@
-"""The table of a benchmark: a line of its CSV file, and of its sheets of errors and of costs."""
+"""Tables of a benchmark: lines of table.csv, and of the tables of errors and of costs."""
 
 import csv
 import io
@@ -39,14 +39,16 @@ COSTS = (
 
 
 def csv_file(run: BenchmarkRun, rows: Iterable[Row]) -> str:
+    """Text of table.csv: a line for each case."""
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(line_of(run, Case(*case), own) for case, own in by_case(rows).items())
+    writer.writerows(line_of(run, Case(*case), of) for case, of in by_case(rows).items())
     return text.getvalue()
 
 
 def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
+    """Column -> value of table.csv for a case, from its rows of all seeds."""
     entry, finished = run.benchmark.operators[case.operator], [r for r in rows if not r.failed]
     published = entry.published.get(case.dataset)
     line: dict[str, Any] = {
@@ -93,7 +95,7 @@ def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
         if best:
             line["best on test"] = mean(best)
             line["best epoch"] = " ".join(str(row.best_epoch) for row in finished)
-        if published is not None:  # their epochs, too, are the best on the test samples
+        if published is not None:  # their epochs too are the best on the test samples
             line["ratio to published"] = (mean(best) if best else error_) / published
     return line
 
@@ -101,7 +103,7 @@ def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
 def errors_of(
     run: BenchmarkRun, case: Case, rows: list[Row], watched: list[Row]
 ) -> tuple[str, ...]:
-    """A line of the sheet of errors; `watched` are of the published protocol, beside `rows`."""
+    """Line of the table of errors; `watched` are the rows of the published protocol, if any."""
     line, best, published = line_of(run, case, rows), "", ""
     other = line_of(run, replace(case, protocol="published"), watched) if watched else line
     if "best on test" in other:
@@ -121,6 +123,7 @@ def errors_of(
 
 
 def costs_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
+    """Line of the table of costs."""
     line = line_of(run, case, rows)
     steps = [line[f"step {what}"] for what in ("seconds", "MiB", "GFLOP")]
     tuning = line["tuning seconds"]
@@ -136,7 +139,7 @@ def costs_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
 
 
 def solves(number: float) -> str:
-    """A number of solves.
+    """A break-even in words: a number of solves.
 
     >>> solves(1234.5), solves(float("inf"))
     ('1,234', '∞')
@@ -144,42 +147,42 @@ def solves(number: float) -> str:
     return "∞" if math.isinf(number) else f"{number:,.0f}"
 
 
-def without_empty(rows: Facts, header: tuple[str, ...], name: str) -> Table:
-    """A table without the columns that say nothing."""
+def without_empty(rows: Facts, header: tuple[str, ...], name: str = "") -> Table:
+    """A table without the columns that are empty in every row."""
     used = [i for i in range(len(header)) if any(line[i] for line in rows)]
-    kept = [tuple(line[i] for i in used) for line in [header, *rows]]
-    return Table(kept[1:], kept[0], name=name)
+    head, *lines = [tuple(line[i] for i in used) for line in [header, *rows]]
+    return Table(lines, head, name=name)
 
 
 def measure_tables(
-    found: Mapping[str, Sequence[Row]], operators: Mapping[str, Entry], dataset: str
+    rows_of: Mapping[str, Sequence[Row]], operators: Mapping[str, Entry], dataset: str
 ) -> list[Table]:
-    """Mean errors of each operator by the measures that all of its rows have: one table of norms,
-    one of parts of the error; deviations over seeds where there are several."""
-    tables, every = list[Table](), [row for own in found.values() for row in own]
+    """Mean errors of each operator, by the measures that all rows have: a table of norms and one of
+    parts of the error, with deviations over the seeds if there are several."""
+    tables, every = list[Table](), [row for rows in rows_of.values() for row in rows]
     for what, measures in (("norms", ("l2", *NORMS)), ("parts of the error", PARTS)):
         names = [name for name in measures if all(name in row.measures for row in every)]
-        rows = [row for label, own in found.items()
-                for row in _rows(label, own, names, operators[label], dataset)]  # fmt: skip
-        tables += [Table(rows, ("operator", *names), name=what)] if names and rows else []
+        lines = [line for label, rows in rows_of.items()
+                 for line in _lines(label, rows, names, operators[label], dataset)]  # fmt: skip
+        tables += [Table(lines, ("operator", *names), name=what)] if names and lines else []
     return tables
 
 
-def _rows(
-    label: str, own: Sequence[Row], names: Sequence[str], operator: Entry, dataset: str
+def _lines(
+    label: str, rows: Sequence[Row], names: Sequence[str], operator: Entry, dataset: str
 ) -> list[tuple[str, ...]]:
-    """Of one operator: measured, and published if some of it was."""
-    means = {name: _band([row.measures[name] for row in own]) for name in names}
-    known = {str(k): v for k, v in operator.published_measures.get(dataset, {}).items()}
-    published = {name: scientific(known[name]) for name in names if name in known}
+    """Lines of one operator: measured errors, and published ones if there are some."""
+    means = {name: _mean_and_spread([row.measures[name] for row in rows]) for name in names}
+    figures = {str(k): v for k, v in operator.published_measures.get(dataset, {}).items()}
+    published = {name: scientific(figures[name]) for name in names if name in figures}
     return [
-        (of, *(figures.get(name, "") for name in names))
-        for of, figures in ((label, means), (f"{label}, published", published))
-        if figures
+        (title, *(words.get(name, "") for name in names))
+        for title, words in ((label, means), (f"{label}, published", published))
+        if words
     ]
 
 
-def _band(values: Sequence[float]) -> str:
-    """The mean over seeds, and their deviation where there are several."""
-    middle = scientific(mean(values))
-    return f"{middle} ± {stdev(values):.1e}" if len(values) > 1 else middle
+def _mean_and_spread(values: Sequence[float]) -> str:
+    """The mean over the seeds, and their deviation if there are several."""
+    words = scientific(mean(values))
+    return f"{words} ± {stdev(values):.1e}" if len(values) > 1 else words

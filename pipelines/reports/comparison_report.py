@@ -1,4 +1,4 @@
-"""What a report says of several finished runs."""
+"""The report that compares several finished runs."""
 
 import shlex
 from itertools import accumulate
@@ -27,65 +27,65 @@ Rows = list[tuple[str, ...]]
 ABSENT = "—"
 
 
-def write_comparison(found: Comparison, folder: Path, overwrite: bool = False) -> Path:
-    """Write report.html, report.md, comparison.json and pictures of several runs. Raises RunError
-    if the folder holds something else."""
-    report = _report(found)
-    COMPARISON.claim(folder, {"runs": found.summary()["runs"]}, overwrite=overwrite)
+def write_comparison(comparison: Comparison, folder: Path, overwrite: bool = False) -> Path:
+    """Write report.html, report.md, comparison.json, pictures and tables. Raises RunError if the
+    folder holds something else."""
+    report = _report(comparison)
+    COMPARISON.claim(folder, {"runs": comparison.summary()["runs"]}, overwrite=overwrite)
     path = report.write(folder)
-    write_json(folder / COMPARISON.file, found.summary())
+    write_json(folder / COMPARISON.file, comparison.summary())
     return path
 
 
-def _report(found: Comparison) -> Report:
-    names = [variant.name for variant in found.variants]
+def _report(comparison: Comparison) -> Report:
+    names = [variant.name for variant in comparison.variants]
+    count = sum(len(variant.runs) for variant in comparison.variants)
     return Report(
         title=f"Comparison of {', '.join(names)}",
-        summary=f"{sum(len(variant.runs) for variant in found.variants)} runs beside each other; "
-        f"differences are to {found.reference.name}.",
-        notice=_notice(found),
+        summary=f"{count} runs; differences are to the run {comparison.reference.name}.",
+        notice=_notice(comparison),
         headline=[
             (f"mean relative L² error, {variant.name}", scientific(variant.mean))
-            for variant in found.variants
+            for variant in comparison.variants
         ],
         sections=[
-            _difference_section(found),
-            _score_section(found),
-            _learning_section(found),
-            _error_section(found),
-            *_prediction_sections(found),
-            _cost_section(found),
-            _provenance_section(found),
+            _difference_section(comparison),
+            _score_section(comparison),
+            _learning_section(comparison),
+            _error_section(comparison),
+            *_prediction_sections(comparison),
+            _cost_section(comparison),
+            _provenance_section(comparison),
         ],
     )
 
 
-def _notice(found: Comparison) -> str:
-    """That some runs were watched on the test slice, and which."""
-    published = [variant.name for variant in found.variants if variant.first.published]
-    if not published or len(published) == len(found.variants):
+def _notice(comparison: Comparison) -> str:
+    """Notice about runs that watched the test slice during training."""
+    published = [variant.name for variant in comparison.variants if variant.first.published]
+    if not published or len(published) == len(comparison.variants):
         return NOTICE if published else ""
-    return f"{', '.join(published)}: {NOTICE} The others did not see the test samples."
+    return f"{', '.join(published)}: {NOTICE} The other runs did not see the test samples."
 
 
-def _difference_section(found: Comparison) -> Section:
+def _difference_section(comparison: Comparison) -> Section:
     text = (
-        "The keys of the experiments that differ; all others are the same. "
-        f"{ABSENT} where a key is not set, or an experiment has no such key."
+        "Keys of the experiments that differ; all other keys agree. "
+        f"{ABSENT}: the key is not set, or the experiment has no such key."
     )
-    differing = found.differing()
-    if any(len(variant.runs) > 1 for variant in found.variants):
-        differing["training.seed"] = [variant.seeds for variant in found.variants]
-    data = [_data(variant.first) for variant in found.variants]
-    rows: Rows = [("test samples of", *data)] if len(set(data)) > 1 else []
+    differing = comparison.differing()
+    if any(len(variant.runs) > 1 for variant in comparison.variants):
+        differing["training.seed"] = [variant.seeds for variant in comparison.variants]
+    data = [_data(variant.first) for variant in comparison.variants]
+    rows: Rows = [("test samples from", *data)] if len(set(data)) > 1 else []
     rows += [
         (key, *(ABSENT if value is None else in_words(value) for value in values))
         for key, values in differing.items()
     ]
     if not rows:
-        return Section("What differs", ("The experiments declare the same, seeds included.",))
+        return Section("What differs", ("The experiments are the same, seeds included.",))
     table = Table(
-        rows, ("key", *(variant.name for variant in found.variants)), words=True, name="keys"
+        rows, ("key", *(variant.name for variant in comparison.variants)), words=True, name="keys"
     )
     return Section("What differs", (text,), (table,))
 
@@ -94,58 +94,53 @@ def _data(run: FinishedRun) -> str:
     return f"{run.store.metadata.recipe.name}, content {run.store.metadata.content[:12]}"
 
 
-def _score_section(found: Comparison) -> Section:
-    reference, run = found.reference, found.reference.first
+def _score_section(comparison: Comparison) -> Section:
+    reference, run = comparison.reference, comparison.reference.first
     grid = points(reference.scores[0].resolution, run.pairs.domain)
     text = [
-        f"Relative L² error of each test sample at n = {grid}. The 95 % interval of the mean is "
-        "Student's, over the samples; spread is the standard deviation over the samples."
+        f"Relative L² error of the test samples on {grid} points. The 95 % interval of the mean is "
+        "Student's; spread is the standard deviation. Both are over the samples."
     ]
-    several = any(len(variant.runs) > 1 for variant in found.variants)
+    several = any(len(variant.runs) > 1 for variant in comparison.variants)
     if several:
         text.append(
-            "Runs that differ by their seed alone are one row: the errors of a sample are averaged "
-            "over the seeds, and the last column has the mean error ± its standard deviation over "
-            "the seeds."
+            "Runs that differ only in their seed share a row. The errors of a sample are averaged "
+            "over the seeds; the last column has the mean error ± its standard deviation over the "
+            "seeds."
         )
     if reference.left_out:
         text.append(left_out(reference.left_out))
-    if list(found.differing()) == ["training.seed"]:
-        means = [variant.mean for variant in found.variants]
+    if list(comparison.differing()) == ["training.seed"]:
+        means = [variant.mean for variant in comparison.variants]
         text.append(
-            f"The runs differ by their seed alone: {scientific(mean(means))} ± "
-            f"{scientific(stdev(means))}, mean and standard deviation over the seeds."
+            f"The runs differ only in their seed: mean error {scientific(mean(means))} ± "
+            f"{scientific(stdev(means))}, the standard deviation over the seeds."
         )
-    rows = [_score(variant, several) for variant in found.variants]
+    rows = [_score(variant, several) for variant in comparison.variants]
     for name, score in run.trivial.items():
-        stands = score.resolution == reference.scores[0].resolution and name in TRIVIAL
-        if stands:
-            said = (*map(scientific, (score.mean, score.median, score.worst, score.std)), "")
-            of = (
-                ""
-                if len(found.comparable) == len(found.variants)
-                else f", data of {reference.name}"
-            )
-            name = f"{TRIVIAL[name]}{of}"
-            rows.append((name, str(len(score.samples)), *said, *[""] * several))
+        if score.resolution == reference.scores[0].resolution and name in TRIVIAL:
+            numbers = map(scientific, (score.mean, score.median, score.worst, score.std))
+            alike = len(comparison.comparable) == len(comparison.variants)
+            name = TRIVIAL[name] if alike else f"{TRIVIAL[name]}, data of {reference.name}"
+            rows.append((name, str(len(score.samples)), *numbers, "", *[""] * several))
     header = ("prediction", "samples", "mean", "median", "worst", "spread", "95 % interval")
     tables = [Table(rows, (*header, *["over the seeds"] * several), name="errors")]
-    others = [variant.name for variant in found.variants if not variant.comparable]
+    others = [variant.name for variant in comparison.variants if not variant.comparable]
     if others:
         text.append(
-            f"{', '.join(others)}: evaluated on other samples, other variables or other grids than "
-            f"{reference.name}. These scores are of another problem; they stand alone, and nothing "
-            "is compared sample by sample."
+            f"{', '.join(others)}: evaluated on other samples, variables or grids than "
+            f"{reference.name}. These scores are of another problem, so nothing is compared sample "
+            "by sample."
         )
-    if len(found.comparable) > 1:
+    if len(comparison.comparable) > 1:
         text.append(
-            f"The second table compares the errors e with those of {reference.name}, r, on the "
-            "same samples: the mean of e − r and the geometric mean of e/r, with 95 % intervals "
-            "(Student's, of the paired differences and of the logarithms of the ratios). They hold "
-            "for the weights that were trained; another seed may change more."
+            f"The second table compares each error e with the error r of {reference.name} on the "
+            "same sample: mean of e − r and geometric mean of e/r. The 95 % intervals are "
+            "Student's, of the differences and of the logarithms of the ratios. They hold for the "
+            "trained weights; another seed may change more."
         )
-        tables.append(_paired(found))
-    return Section("Scores", tuple(text), (*tables, *_measures(found)))
+        tables.append(_paired(comparison))
+    return Section("Scores", tuple(text), (*tables, *_measures(comparison)))
 
 
 def _score(variant: Variant, several: bool) -> tuple[str, ...]:
@@ -161,18 +156,19 @@ def _score(variant: Variant, several: bool) -> tuple[str, ...]:
     return (*row, seeds) if several else row
 
 
-def _paired(found: Comparison) -> Table:
+def _paired(comparison: Comparison) -> Table:
     rows: Rows = [
         (
-            name, scientific(one.mean), _within(one.mean - one.half, one.mean + one.half),
-            f"{one.ratio:.3g}", f"{one.low:.3g} … {one.high:.3g}" if one.samples > 1 else ABSENT,
-            f"{one.smaller} of {one.samples}", one.verdict,
+            name, scientific(pair.mean), _within(pair.mean - pair.half, pair.mean + pair.half),
+            f"{pair.ratio:.3g}",
+            f"{pair.low:.3g} … {pair.high:.3g}" if pair.samples > 1 else ABSENT,
+            f"{pair.smaller} of {pair.samples}", pair.verdict,
         )
-        for name, one in found.differences().items()
+        for name, pair in comparison.differences().items()
     ]  # fmt: skip
     return Table(rows, (
-        f"against {found.reference.name}", "mean of e − r", "95 % interval", "e/r", "95 % interval",
-        "smaller on", "the mean error is",
+        f"against {comparison.reference.name}", "mean of e − r", "95 % interval", "e/r",
+        "95 % interval", "smaller on", "the mean error is",
     ), name="differences")  # fmt: skip
 
 
@@ -180,14 +176,14 @@ def _within(low: float, high: float) -> str:
     return f"{scientific(low)} … {scientific(high)}" if np.isfinite(high) else ABSENT
 
 
-def _measures(found: Comparison) -> list[Table]:
-    """Means by the other measures that all comparable variants have."""
-    variants = found.comparable
+def _measures(comparison: Comparison) -> list[Table]:
+    """Table of means by the further measures that all comparable variants have."""
+    variants = comparison.comparable
     if len(variants) < 2:
         return []
     rows: Rows = [
-        (said, *(scientific(over_defined(mean, variant.measured(name))) for variant in variants))
-        for name, said in MEASURES.items()
+        (title, *(scientific(over_defined(mean, variant.measured(name))) for variant in variants))
+        for name, title in MEASURES.items()
         if all(name in score.measures for variant in variants for score in variant.scores)
     ]
     return (
@@ -197,39 +193,42 @@ def _measures(found: Comparison) -> list[Table]:
     )
 
 
-def _learning_section(found: Comparison) -> Section:
+def _learning_section(comparison: Comparison) -> Section:
     watched = {
         "the test slice" if variant.first.published else "the validation split"
-        for variant in found.variants
+        for variant in comparison.variants
     }
     words = f"relative L² error, {' or '.join(sorted(watched))}"
-    seeds = any(len(variant.runs) > 1 for variant in found.variants)
-    over = "; of several seeds the mean, and the range" if seeds else ""
+    seeds = any(len(variant.runs) > 1 for variant in comparison.variants)
+    over = "; over several seeds a curve is the mean, a band the range" if seeds else ""
     pictures = []
-    for name, x, said in (
+    for name, x, against in (
         ("learning-by-epoch", "epoch", "after each epoch"),
         ("learning-by-seconds", "seconds of training", "against the seconds of training"),
     ):
-        series = {variant.name: _course(variant, x == "epoch") for variant in found.variants}
+        series = {variant.name: _course(variant, x == "epoch") for variant in comparison.variants}
         means = {name: (at, scores.mean(axis=0).tolist()) for name, (at, scores) in series.items()}
         bands = {
             name: (scores.min(axis=0).tolist(), scores.max(axis=0).tolist())
             for name, (_, scores) in series.items()
             if len(scores) > 1
         }
-        marked = all(len(places) < 12 for places, _ in series.values())
-        figure = curves(means, x, words, bands=bands, markers=marked, whole=x == "epoch")
-        caption = f"Mean relative L² error on {' or '.join(sorted(watched))} {said}{over}."
+        marked = all(len(positions) < 12 for positions, _ in series.values())
+        figure = curves(
+            means, x, words, bands=bands, band="smallest to largest over the seeds",
+            markers=marked, whole=x == "epoch",
+        )  # fmt: skip
+        caption = f"Mean relative L² error on {' or '.join(sorted(watched))} {against}{over}."
         pictures.append(picture(figure, name, caption))
     text = (
-        "Seconds are those of the clock where each run was trained, evaluations included: compare "
-        "them only between runs of one machine."
+        "Seconds are wall time of the machine of each run, evaluations included. Compare them only "
+        "between runs on one machine."
     )
     return Section("Learning curves", (text,), pictures=tuple(pictures))
 
 
 def _course(variant: Variant, epochs: bool) -> tuple[list[float], np.ndarray]:
-    """Epochs, or seconds since the start (the mean over the seeds), and scores (seeds, epochs)."""
+    """Epochs, or mean seconds since the start over the seeds, and scores (seeds, epochs)."""
     scores = np.array([[epoch.score for epoch in run.history] for run in variant.runs])
     if epochs:
         return [float(epoch.epoch) for epoch in variant.first.history], scores
@@ -237,30 +236,31 @@ def _course(variant: Variant, epochs: bool) -> tuple[list[float], np.ndarray]:
     return np.mean(seconds, axis=0).tolist(), scores
 
 
-def _error_section(found: Comparison) -> Section:
-    every = {variant.name: variant.errors for variant in found.variants}
+def _error_section(comparison: Comparison) -> Section:
+    every = {variant.name: variant.errors for variant in comparison.variants}
     drawn = [picture(
         charts.distributions(every), "error-distributions",
-        "Which share of the test samples has at most which error: a curve further to the left is "
-        "better.", half=True,
+        "Share of the test samples with at most this error. Curves further to the left are better.",
+        half=True,
     )]  # fmt: skip
-    others = {variant.name: variant.errors for variant in found.comparable[1:]}
+    others = {variant.name: variant.errors for variant in comparison.comparable[1:]}
+    reference = comparison.reference
     if others:
         drawn.append(picture(
-            charts.sample_by_sample((found.reference.name, found.reference.errors), others),
+            charts.sample_by_sample((reference.name, reference.errors), others),
             "sample-by-sample",
-            f"Each sample once for each run: below the dashed line its error is smaller than by "
-            f"{found.reference.name}.", half=True,
+            "A marker for each sample and run. Below the dashed line the error is smaller than "
+            f"that of {comparison.reference.name}.", half=True,
         ))  # fmt: skip
-    return Section("How the errors are spread", pictures=tuple(drawn))
+    return Section("Distribution of the errors", pictures=tuple(drawn))
 
 
-def _prediction_sections(found: Comparison) -> list[Section]:
-    """The best, the median and the worst sample of the reference, as all runs predict them."""
-    variants = found.comparable[: samples.FEW]
+def _prediction_sections(comparison: Comparison) -> list[Section]:
+    """Predictions of all runs for the best, median and worst sample of the reference."""
+    variants = comparison.comparable[: samples.FEW]
     if len(variants) < 2:
         return []
-    run, every = found.reference.first, [_predicted(variant) for variant in variants]
+    run, every = comparison.reference.first, [_predicted(variant) for variant in variants]
     inputs, _ = functions_of(run)
     ranked = samples.ranked(every[0].errors).items()
     titles = {f"{name}: sample {run.pairs.samples[i]}": i for name, i in ranked}
@@ -268,22 +268,22 @@ def _prediction_sections(found: Comparison) -> list[Section]:
     shown = None if role == "geometry" or every[0].truth.above is not None else inputs
     figure = samples.drawn(shown, every, titles)
     u = every[0].truth.look.name
-    left = len(found.comparable) - len(variants)
+    left = len(comparison.comparable) - len(variants)
     caption = (
-        f"Samples that are best, median and worst by {found.reference.name}: truth {u} and the "
-        "prediction p of every run on one scale; beneath them the errors p − "
-        f"{u} on one scale.{f' {left} more runs are not drawn.' if left else ''}"
+        f"Best, median and worst sample of {comparison.reference.name}: truth {u} and the "
+        f"prediction p of each run on one scale, below them the errors p − {u} on one scale."
+        f"{f' {left} more runs are not drawn.' if left else ''}"
     )
     channel = every[0].truth.chosen(1)[0]
     names = every[0].truth.names
-    text = (f"Drawn is {names[channel]}.",) if len(names) > 1 else ()
+    text = (f"The figure shows {names[channel]}.",) if len(names) > 1 else ()
     errors, numbers = every[0].errors, run.pairs.samples.tolist()
     slides, middle = sample_slides(
         errors, numbers, lambda i: samples.drawn(shown, every, {"": i}),
-        f"truth, predictions of all runs and errors; by {found.reference.name}",
+        f"truth, predictions and errors of all runs; by the error of {comparison.reference.name}",
     )  # fmt: skip
     drawn = with_slides(picture(figure, "same-samples", caption), slides, "sample", middle)
-    return [Section("The same samples by every run", text, pictures=(drawn,))]
+    return [Section("The same samples predicted by all runs", text, pictures=(drawn,))]
 
 
 def _predicted(variant: Variant) -> samples.Predicted:
@@ -292,12 +292,12 @@ def _predicted(variant: Variant) -> samples.Predicted:
     return samples.Predicted(variant.name, functions_of(run)[1], run.prediction.numpy(), errors)
 
 
-def _cost_section(found: Comparison) -> Section:
+def _cost_section(comparison: Comparison) -> Section:
     rows: Rows = []
-    for variant in found.variants:
+    for variant in comparison.variants:
         runs = [run.scores for run in variant.runs]
         epochs = len(variant.first.history)
-        seconds = mean(one.training_seconds for one in runs)
+        seconds = mean(scores.training_seconds for scores in runs)
         each = mean(1e3 * score.seconds / len(score.samples) for score in variant.scores)
         where = runs[0].provenance
         rows.append((
@@ -308,22 +308,22 @@ def _cost_section(found: Comparison) -> Section:
     return Section("Cost", tables=(Table(rows, header),))
 
 
-def _provenance_section(found: Comparison) -> Section:
-    folders = [str(folder) for variant in found.variants for folder in variant.folders]
-    runs = [run for variant in found.variants for run in variant.runs]
+def _provenance_section(comparison: Comparison) -> Section:
+    folders = [str(folder) for variant in comparison.variants for folder in variant.folders]
+    runs = [run for variant in comparison.variants for run in variant.runs]
     rows: Rows = [
         (folder, f"checkpoint {run.checkpoint} of epoch {run.main.epoch}")
         for folder, run in zip(folders, runs, strict=True)
     ]
-    for what, said in (
+    for what, words in (
         ("Data", [f"{run.store.url}, content {run.store.metadata.content}" for run in runs]),
         ("Software", [settings(run.scores.provenance) for run in runs]),
     ):
-        if len(set(said)) == 1:
-            rows.append((what, said[0]))
+        if len(set(words)) == 1:
+            rows.append((what, words[0]))
         else:
-            rows += [(f"{what} of {f}", one) for f, one in zip(folders, said, strict=True)]
-    text = "This command compares them again; reports of the runs have their details."
+            rows += [(f"{what} of {f}", w) for f, w in zip(folders, words, strict=True)]
+    text = "This command compares the runs again; their reports have the details."
     stores = {run.store.url for run in runs}
     data = ["--data", *stores] if len(stores) == 1 else []
     command = shlex.join(["pdegen", "compare", *folders, *data, "--out", "FOLDER"])

@@ -38,6 +38,7 @@ _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ", "012
 _LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", "0123456789+-=()aehijklmnoprstuvx")
 _DIGEST, _BREAK = re.compile(r"[0-9a-f]{40,}"), 16  # may be broken after so many
 _ROOM, _COLUMNS = 60, 40  # letters of a line, and of all columns but the first
+_MANY = 10  # columns, from which on letters are smaller still
 _PIECES = re.compile(
     f"(?P<up>[{''.join(map(chr, _RAISED))}]+)|(?P<down>[{''.join(map(chr, _LOWERED))}]+)"
     r"|(?<![\w.])(?P<digits>[0-9]+(?:\.[0-9]+)?)e(?P<power>[-+]?[0-9]+)(?!\w)|(?P<one>.)",
@@ -114,7 +115,8 @@ def tabular(
     elif sum(letters) + 3 * count > _ROOM:
         kind, width, columns = "tabularx", r"{\linewidth}", f"{ragged}X" + "r" * (count - 1)
         if sum(letters[1:]) > _COLUMNS:  # headers are broken too
-            size = [r"\footnotesize", r"\setlength{\tabcolsep}{3pt}"]
+            font = r"\footnotesize" if count < _MANY else r"\scriptsize"
+            size = [font, r"\setlength{\tabcolsep}{3pt}"]
             columns = f"{ragged}X" + r">{\raggedleft\arraybackslash}X" * (count - 1)
     else:
         columns = "l" + "r" * (count - 1)

@@ -6,6 +6,7 @@ from textwrap import fill
 
 import numpy as np
 import torch
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -15,26 +16,27 @@ from pdegen.inverse.setting import Estimate
 from pdegen.store.reading import open_sealed
 from pipelines.config.shipped import slug
 from pipelines.reports.document import Picture
-from pipelines.reports.fields import Look, line
+from pipelines.reports.fields import Look, line, show
 from pipelines.reports.figures import WIDE, picture, styled
 from pipelines.reports.method_styles import style_of
 from pipelines.reports.palette import INPUT, QUIET, TRUTH
 from pipelines.reports.pictures import Tested, functions_of
-from pipelines.reports.sheets import Functions, Panel, sheet, wrapped
+from pipelines.reports.sheets import Functions, Panel, sheet
 from pipelines.studies.inversions import on_cells
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import Cell
 from pipelines.studies.noise_measures import HALF, LEVEL
 from pipelines.studies.runner import Execution
 
-_LETTERS = 19  # of a line above an image
+_LETTERS = 20  # of a line above an image
+_IMAGES = 5  # in a row
 _COLUMNS = 3  # panels of curves in a row
 _HEIGHT = 1.55  # inches of a row of curves
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a method answers for a sample: values on the target's cells, and their deviation.
+    """Answer of a method for a sample: values on the target's cells, and their deviation.
 
     Args:
         deviation: Stated standard deviation; None if the method states none.
@@ -43,6 +45,15 @@ class Answer:
     method: Cell
     values: np.ndarray
     deviation: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Image:
+    """Values of one sample on the domain of functions, with a title."""
+
+    title: str
+    functions: Functions
+    values: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -71,20 +82,23 @@ class Reconstructions:
 
     def _images(self, level: float, answers: Sequence[Answer]) -> Picture:
         number, data, truth = self._functions(level)
-        true, scale = self.study.truth[0], truth.scale(0)
-        panels = [
-            data.panel(0, 0, title="data u"),
-            replace(truth.panel(0, 0, scale, "truth a"), values=true, label=""),
-        ]
-        for answer in answers:
-            title = f"{fill(answer.method.name, _LETTERS)}\nerror {_error(answer.values, true):.2g}"
-            panels.append(_panel(truth, answer.values, scale, title))
+        true = self.study.truth[0]
+        images = [
+            Image(
+                f"{fill(answer.method.name, _LETTERS)}\nerror {_error(answer.values, true):.2g}",
+                truth, answer.values,
+            )
+            for answer in answers
+        ]  # fmt: skip
+        figure = _image_sheet(
+            [Image("data u", data, data.of(0, 0)), Image("truth a", truth, true), *images],
+            data.scale(0), truth.scale(0),
+        )  # fmt: skip
         caption = (
-            f"Test sample {number} with noise level {level:g}: data, truth, and the answer of each "
-            "method with its relative L² error; models of seed 0. Answers have the colours of the "
-            "truth."
+            f"Test sample {number} with noise level {level:g}: data, truth, and the reconstruction "
+            "by each method with its relative L² error; models of seed 0."
         )
-        return picture(sheet(wrapped(panels)), f"reconstructions-{slug(f'at {level:g}')}", caption)
+        return picture(figure, f"reconstructions-{slug(f'at {level:g}')}", caption)
 
     def _uncertainty(self, answers: dict[float, list[Answer]]) -> Picture:
         """Images of the stated deviations: a row for each level, a column for each method."""
@@ -93,16 +107,14 @@ class Reconstructions:
         scale = Normalize(0.0, (high - low) / 2)  # the largest deviation of two phases
         rows, names = list[list[Panel]](), list[str]()
         for level, of in answers.items():
-            stated = [answer for answer in of if answer.deviation is not None]
-            panels = list[Panel]()
-            for answer in stated:
-                assert answer.deviation is not None
-                title = "" if rows else fill(answer.method.name, _LETTERS)
-                panel = _panel(truth, answer.deviation, scale, title)
-                panels.append(replace(panel, look=Look("deviation", "sequential", True)))
+            panels = [
+                _panel(truth, answer.deviation, scale, fill(answer.method.name, _LETTERS))
+                for answer in of
+                if answer.deviation is not None
+            ]
             if panels:
                 panels[-1] = replace(panels[-1], label="deviation")
-                rows.append(panels)
+                rows.append([replace(panel, title="") for panel in panels] if rows else panels)
                 names.append(f"noise {level:g}")
         caption = (
             f"Standard deviation that methods state for test sample {number}. The largest value is "
@@ -121,9 +133,9 @@ class Reconstructions:
             [style_of(answer.method, kind).colour for answer in answers],
         )
         caption = (
-            f"Test sample {number} with noise level {level:g}: data, and the answer of each method "
-            f"beside the truth; models of seed 0. Bands are intervals of {100 * LEVEL:g} %, of "
-            "methods that state them."
+            f"Test sample {number} with noise level {level:g}: data, and the reconstruction by "
+            f"each method beside the truth; models of seed 0. Bands are {100 * LEVEL:g} % "
+            "intervals, where a method states them."
         )
         return picture(figure, f"reconstructions-{slug(f'at {level:g}')}", caption)
 
@@ -154,9 +166,35 @@ def _error(values: np.ndarray, truth: np.ndarray) -> float:
     return float(np.linalg.norm(values - truth) / np.linalg.norm(truth))
 
 
-def _panel(truth: Functions, field: np.ndarray, scale: Normalize, title: str) -> Panel:
-    panel = replace(truth, values=field[None, ..., None]).panel(0, 0, scale, title)
-    return replace(panel, label=None)
+def _panel(truth: Functions, deviation: np.ndarray, scale: Normalize, title: str) -> Panel:
+    panel = replace(truth, values=deviation[None, ..., None]).panel(0, 0, scale, title)
+    return replace(panel, label=None, look=Look("deviation", "sequential", True))
+
+
+@styled
+def _image_sheet(images: Sequence[Image], data: Normalize, target: Normalize) -> Figure:
+    """The data, then the truth and all answers on one scale; a bar for each of the two scales."""
+    rows = -(-len(images) // _IMAGES)
+    lines = max(image.title.count("\n") for image in images) + 1
+    side = WIDE / _IMAGES
+    figure = Figure(figsize=(WIDE, rows * (side + 0.13 * lines) + 0.4))
+    axes = figure.subplots(rows, _IMAGES, squeeze=False).ravel()
+    drawn = list[ScalarMappable]()
+    for cell, image, scale in zip(axes, images, [data, *[target] * len(images)], strict=False):
+        of = image.functions
+        drawn.append(show(cell, of.place(0), image.values, of.look.map, scale))
+        cell.set_title(image.title, fontsize=7.5)
+    for cell in axes[len(images) :]:
+        cell.set_axis_off()
+    below = axes[-_IMAGES:].tolist()
+    for image, ax, label in (
+        (drawn[0], below[:2], "data u"),
+        (drawn[1], below[2:], "a: truth and reconstructions"),
+    ):
+        bar = figure.colorbar(image, ax=ax, location="bottom", label=label, aspect=30)
+        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+        bar.ax.tick_params(labelsize=7.5, length=2)
+    return figure
 
 
 Line = tuple[np.ndarray, np.ndarray]

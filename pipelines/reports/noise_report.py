@@ -143,7 +143,7 @@ class _NoiseReport:
         return Section("Setting", tables=(Table(facts),))
 
     def _unknown(self) -> Facts:
-        """What methods do not know of the noise, and the grids of the classical methods."""
+        """Facts about noise that methods do not know, and the grids of classical methods."""
         study, facts = self.study, list[tuple[str, ...]]()
         level = study.test_levels[0]
         noise = study.noise(level).build()
@@ -181,7 +181,7 @@ class _NoiseReport:
         study = self.study
         text = [
             "Means over the test samples and seeds; ± is half of the 95 % interval of the mean "
-            "error over the samples. measures.csv has the deviations over the seeds.",
+            "error over the samples.",
             *meanings(self.rows),
             "seconds: processor time of one sample, samples one after another. solves: systems of "
             "equations of any size for one sample, tangents and adjoints included.",

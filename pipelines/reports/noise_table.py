@@ -8,6 +8,7 @@ from io import StringIO
 
 import numpy as np
 
+from pipelines.reports.benchmark_table import without_empty
 from pipelines.reports.document import Table
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import Cell
@@ -22,22 +23,19 @@ _ROUNDING = 1e-6  # relative; an interval below it is rounding
 
 def results(study: NoiseStudy, rows: Rows, how: Execution) -> Table:
     """Means over samples and seeds; columns without any value are left out."""
-    measures = [name for name in MEASURES if _is_measured(rows, name)]
-    header = (
-        "method", "test level", *(MEASURES[name].column for name in measures),
-        "seconds", "solves", "pays after",
-    )  # fmt: skip
-    lines = list(_lines(study, rows, measures, how))
-    used = [i for i in range(len(header)) if any(line[i] for line in lines)]
-    return Table([tuple(line[i] for i in used) for line in lines], tuple(header[i] for i in used))
+    names = [name for name, of in MEASURES.items() if of.column and _is_measured(rows, name)]
+    columns = [MEASURES[name].column for name in names]
+    header = ("method", "level", *columns, "seconds", "solves", "pays after")
+    return without_empty(list(_lines(study, rows, names, how)), header)
 
 
 def meanings(rows: Rows) -> list[str]:
-    """A sentence for each measure that the table has."""
+    """A paragraph for each column of a measure, and one for the measures without a column."""
+    known = [of for name, of in MEASURES.items() if _is_measured(rows, name)]
+    others = " ".join(f"{of.title}: {of.meaning}" for of in known if not of.column)
     return [
-        f"{measure.column}: {measure.title}. {measure.meaning}"
-        for name, measure in MEASURES.items()
-        if _is_measured(rows, name)
+        *(f"{of.column}: {of.title}. {of.meaning}" for of in known if of.column),
+        f"measures.csv has these and further measures, with deviations over the seeds. {others}",
     ]
 
 
@@ -52,7 +50,7 @@ def _lines(
     for method, levels in rows.items():
         for level, seeds in zip(study.test_levels, levels, strict=True):
             means = {name: mean_and_spread(seeds, name)[0] for name in measures}
-            words = [f"{m:.3g}" if math.isfinite(m) else "" for m in means.values()]
+            words = [f"{v:.3g}" if math.isfinite(v) else "" for v in means.values()]
             half = interval(np.mean([row.errors for row in seeds], axis=0).tolist())
             words[0] += f" ± {half:.1g}" if half > _ROUNDING * means["errors"] else ""
             cost = seeds[0]

@@ -1,4 +1,4 @@
-"""What reports of studies share: facts, errors with their spread, reproduction; and a profile."""
+"""Shared parts of study reports (facts, errors, reproduction), and the report of a profile."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ Facts = list[tuple[str, ...]]
 
 
 def error(rows: Sequence[Row]) -> str:
-    """Mean error of some seeds, and its spread over them.
+    """Mean error over the seeds in words, with its deviation if there are several.
 
     >>> error([Row(errors=[0.1, 0.3]), Row(errors=[0.2])])
     '2.00e-1 ± 0.00e0'
@@ -25,40 +25,40 @@ def error(rows: Sequence[Row]) -> str:
 
 
 def of_data(store: str, learned: str) -> Facts:
-    held = open_sealed(store).metadata
-    problem = held.recipe.problem
+    """Facts about the data of a study. `learned` describes the learned map."""
+    metadata = open_sealed(store).metadata
+    problem = metadata.recipe.problem
     numbers = {k: v for k, v in problem.items() if isinstance(v, int | float | str)}
-    sizes = {name: stop - start for name, (start, stop) in held.splits.items()}
+    sizes = {name: stop - start for name, (start, stop) in metadata.splits.items()}
     return [
-        ("Data", f"{held.recipe.name}: {held.title}"),
+        ("Data", f"{metadata.recipe.name}: {metadata.title}"),
         *([("Problem", settings(numbers))] if numbers else []),
-        ("Fingerprint", held.fingerprint),
+        ("Fingerprint", metadata.fingerprint),
         ("Samples of the store", settings(sizes)),
         ("Map", learned),
     ]
 
 
 def reproduction(rows: Sequence[Row], text: str, command: str, declared: str) -> Section:
-    """By which command, of what, on which machines."""
-    made = dict.fromkeys(settings(row.provenance) for row in rows if row.provenance)
-    facts = (Table([("Run", one) for one in made]),)
+    """Section with the machines of the rows, the command and the declaration."""
+    machines = dict.fromkeys(settings(row.provenance) for row in rows if row.provenance)
+    facts = (Table([("Run", machine) for machine in machines]),)
     listings = (("declaration", declared),)
     return Section("How to reproduce it", (text,), facts, code=(command,), listings=listings)
 
 
 def write_tables(report: Report, folder: Path, *words: str) -> None:
-    """Write table.md: the tables alone, of sections with one of some words in the title."""
-    parts = [s for s in report.sections if any(word in s.title for word in words)]
-    bare = [Section(s.title, s.text, s.tables) for s in parts]
-    text = markdown(Report(report.title, report.summary, report.notice, report.headline, bare))
+    """Write table.md: text and tables of the sections with one of the words in their title."""
+    chosen = [s for s in report.sections if any(word in s.title for word in words)]
+    tables = [Section(s.title, s.text, s.tables) for s in chosen]
+    text = markdown(Report(report.title, report.summary, report.notice, report.headline, tables))
     write(folder / "table.md", text.encode())
 
 
 def write_profile_report(run: ProfileRun, command: str) -> Path:
-    """Write report.html, report.md and table.csv of a finished profile; `command` measures it
-    again."""
+    """Write report.html, report.md and table.csv of a finished profile. `command` repeats it."""
     header = ("operator", "parameters", "seconds / step", "steps / s", "peak MiB", "GFLOP")
-    profile, found = run.profile, run.rows()
+    profile, measured = run.profile, run.rows()
     rows = [
         (
             row.operator,
@@ -68,16 +68,16 @@ def write_profile_report(run: ProfileRun, command: str) -> Path:
             f"{row.step_bytes / 2**20:.4g}",
             f"{row.step_flops / 1e9:.4g}",
         )
-        for row in found
+        for row in measured
     ]
     costs_of = Table(rows, header)
     write(run.folder / "table.csv", costs_of.csv.encode())
     published = [(label, entry.published) for label, entry in profile.operators.items()]
-    fastest = min(found, key=lambda row: row.step_seconds)
+    fastest = min(measured, key=lambda row: row.step_seconds)
     what = (
-        f"{profile.points} points, batch {profile.batch}: forward, relative L2 loss, backward, "
-        "Adam, in float32 as written. Operations are those of matrix products, attention and "
-        "convolutions, counted from their shapes. MiB: peak of what tensors take."
+        f"{profile.points} points, batch {profile.batch}: forward, relative L2 loss, backward and "
+        "Adam, in float32 as written. GFLOP: matrix products, attention and convolutions, counted "
+        "from their shapes. MiB: peak memory of all tensors."
     )
     costs = Section(
         "Costs of a training step",
@@ -87,12 +87,12 @@ def write_profile_report(run: ProfileRun, command: str) -> Path:
             Table(published, ("operator", "published"), words=True, name="published"),
         ),
     )
-    declared, said = toml(profile.model_dump(mode="json")), "This command measures it again."
+    declared, text = toml(profile.model_dump(mode="json")), "This command measures it again."
     report = Report(
         title=f"Profile {profile.name}",
         summary=profile.summary,
         notice="",
-        headline=[(f"fastest ({fastest.operator}), seconds a step", f"{fastest.step_seconds:.3g}")],
-        sections=[costs, reproduction(found, said, command, declared)],
+        headline=[(f"seconds / step, fastest ({fastest.operator})", f"{fastest.step_seconds:.3g}")],
+        sections=[costs, reproduction(measured, text, command, declared)],
     )
     return report.write(run.folder)

@@ -15,30 +15,30 @@ from pipelines.reports.method_styles import Style, styles
 from pipelines.reports.palette import MODEL, QUIET
 
 MEAN_ERROR = "mean relative L² error"
-_LETTER = 0.085  # inches of a letter in a legend
-_BESIDE = 12  # names; legends of more stand beside the axes, others above them
+_LETTER, _LINE = 0.066, 0.165  # inches of a letter and of a line in a legend
 _CLOSE = 0.06  # of the range: levels that are closer have no room for their labels
 
 
-def _figure(names: int) -> tuple[Figure, Axes]:
-    """Axes with a legend of this number of names."""
-    figure = Figure(figsize=(WIDE, max(3.2, 0.3 + 0.165 * names)))
-    return figure, figure.subplots()
+def _columns(names: Sequence[str]) -> int:
+    """Number of columns of a legend as wide as the figure."""
+    return max(1, min(len(names), int(WIDE / (0.6 + _LETTER * max(map(len, names))))))
+
+
+def _height(names: Sequence[str], axes: float = 2.9) -> float:
+    """Inches of a figure: its axes and a legend of these names above them."""
+    return axes + _LINE * -(-len(names) // _columns(names))
 
 
 def _legend(axes: Axes, *others: Patch) -> None:
-    """The legend of the labelled curves and of `others`, above the axes or beside them."""
+    """The legend of the labelled curves, and of `others`, above the axes."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     handles, labels = axes.get_legend_handles_labels()
     handles, labels = [*handles, *others], [*labels, *(str(o.get_label()) for o in others)]
-    if len(labels) > _BESIDE:
-        figure.legend(handles, labels, loc="outside right upper", fontsize=7)
-        return
-    longest = max(map(len, labels))
-    room = figure.get_figwidth() / (0.55 + _LETTER * longest)
-    columns = max(1, min(len(labels), int(room)))
-    figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=8)
+    figure.legend(
+        handles, labels, loc="outside upper left", ncols=_columns(labels), fontsize=7.5,
+        labelspacing=0.3,
+    )  # fmt: skip
 
 
 @styled
@@ -68,7 +68,8 @@ def curves(
         trained: A position to mark by a dotted line.
         whole: Whether ticks are whole numbers, such as epochs.
     """
-    figure, axes = _figure(len(series))
+    figure = Figure(figsize=(WIDE, _height([*series, "grid of training"])))
+    axes = figure.subplots()
     looks = styles(list(series)) if looks is None else looks
     for i, (name, (positions, values)) in enumerate(series.items()):
         look = looks[name]
@@ -148,14 +149,13 @@ def errors_against_costs(
         looks: Style of each operator; by default `styles` of their names.
     """
     looks = styles(list(errors)) if looks is None else looks
-    figure = Figure(figsize=(WIDE, max(3.4, 0.3 + 0.165 * (len(errors) + 1))))
+    labels = [f"{i} {name}" for i, name in enumerate(errors, 1)]
+    figure = Figure(figsize=(WIDE, _height([*labels, "mean of the targets"])))
     axes = figure.subplots(1, len(costs), sharey=True)
     for axis, (what, values) in zip(axes, costs.items(), strict=True):
-        for i, (name, error) in enumerate(errors.items(), 1):
+        for i, (label, (name, error)) in enumerate(zip(labels, errors.items(), strict=True), 1):
             look = looks[name]
-            axis.plot(
-                values[name], error, look.marker, color=look.colour, ms=5, label=f"{i} {name}"
-            )
+            axis.plot(values[name], error, look.marker, color=look.colour, ms=5, label=label)
             offset: dict[str, Any] = {"xytext": (4, 3), "textcoords": "offset points"}
             axis.annotate(str(i), (values[name], error), fontsize=7, **offset)
         axis.axhline(baseline, color=QUIET, lw=0.9, ls="--", label="mean of the targets")
@@ -172,7 +172,8 @@ def error_by_samples(
     samples: Sequence[int], errors: Sequence[float], streamed: tuple[int, float] | None
 ) -> Figure:
     """Mean error against the number of distinct training samples."""
-    figure, axes = _figure(2)
+    figure = Figure(figsize=(WIDE, 3.2))
+    axes = figure.subplots()
     axes.plot(samples, errors, marker="o", ms=5, label="stored samples, in several passes")
     ends = np.array([samples, errors])
     if streamed is not None:

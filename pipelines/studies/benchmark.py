@@ -1,4 +1,4 @@
-"""A benchmark in its folder: operators x datasets x seeds, their errors on all grids, and costs."""
+"""A benchmark in its folder: errors on all grids and costs of operators x datasets x seeds."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -34,19 +34,20 @@ from pipelines.studies.runner import Execution, Study, StudyTraining
 from pipelines.studies.solver import SAMPLES, SolverCost, recipe_of, solver_cost
 
 _HOLDING = FolderClaim("benchmark", "benchmark.json")
-SOME = 16  # test samples, predicted together to measure what a prediction costs
+SOME = 16  # test samples in the batch of a timed prediction
 _NO_MEMORY = (MemoryError, torch.OutOfMemoryError)
 Seeded = tuple[Case, int]
 
 
 @dataclass(frozen=True)
 class BenchmarkRun(Study[Seeded]):
-    """A benchmark in its folder: `runs/DATASET/OPERATOR/seed-0`, ..., each an ordinary run folder,
-    and `rows/`, where every finished training is kept. A training that diverges or does not fit
-    into memory is a row that says so.
+    """A benchmark in its folder: an ordinary run folder `runs/DATASET/OPERATOR/seed-0` for each
+    training, and `rows/` with a row for each finished training. The row of a training that diverges
+    or does not fit into memory states this.
 
     Args:
-        seed: The only one whose rows are made; by default all.
+        stores: URL of the store of each dataset.
+        seed: The only seed whose rows are made; by default all.
     """
 
     benchmark: Benchmark
@@ -55,12 +56,13 @@ class BenchmarkRun(Study[Seeded]):
     seed: int | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """As text: classes of operators are made when the project is imported, and are not sent."""
+        """Pickle as JSON: the classes of operator settings are created at import."""
         declared = self.benchmark.model_dump_json(exclude_none=True)
         return _from_text, (declared, dict(self.stores), self.folder, self.seed)
 
     @cached_property
     def cases(self) -> list[Case]:
+        """The operators on the datasets whose dimension they support."""
         dims = {
             dataset: self.source(dataset).stored("test").dim for dataset in self.benchmark.datasets
         }
@@ -70,7 +72,7 @@ class BenchmarkRun(Study[Seeded]):
         return Source(self.stores[dataset], self.benchmark.datasets[dataset].load())
 
     def rows(self) -> list[Row]:
-        """The rows that are finished and not stale, in the order of the declaration."""
+        """The finished rows that are not stale, in the order of the declaration."""
         order = {case: number for number, case in enumerate(self.cases)}
         return sorted(super().rows(), key=lambda row: order[row_case(row)])
 
@@ -92,27 +94,27 @@ class BenchmarkRun(Study[Seeded]):
 
     def trivial(self, dataset: str) -> dict[str, float]:
         """Mean test errors of predictors that do not learn, by name."""
-        if dataset not in self._known:
-            of, folder = self.source(dataset), self.folder / "runs" / slug(dataset)
-            found = trivial_scores(of.experiment, of.url, folder, torch.device("cpu"))
+        if dataset not in self._trivial:
+            source, folder = self.source(dataset), self.folder / "runs" / slug(dataset)
+            scores = trivial_scores(source.experiment, source.url, folder, torch.device("cpu"))
             measure = self.benchmark.datasets[dataset].measure
-            self._known[dataset] = {
+            self._trivial[dataset] = {
                 TRIVIAL[score.checkpoint]: over_defined(mean, score.measured(measure))
-                for score in found
+                for score in scores
             }
-        return self._known[dataset]
+        return self._trivial[dataset]
 
     @cached_property
-    def _known(self) -> dict[str, dict[str, float]]:
+    def _trivial(self) -> dict[str, dict[str, float]]:
         return {}
 
     def label_error(self, dataset: str) -> float | None:
-        """Mean error of the test labels, as their store states it; None where it states none."""
+        """Mean error of the test labels, as stated by their store; None if it states none."""
         return label_error(self.source(dataset))
 
     def solved(self, dataset: str) -> bool:
-        """Whether the solver of a dataset is measured, coarser and coarser: where some resolutions
-        are declared, and a recipe made the store.
+        """Whether the solver of a dataset is measured at coarser resolutions. The benchmark must
+        declare such resolutions, and the store must be made by a recipe.
 
         Raises:
             SchemaError: See `recipe_of`.
@@ -121,34 +123,34 @@ class BenchmarkRun(Study[Seeded]):
         return bool(coarser) and recipe_of(self.stores[dataset], coarser) is not None
 
     def solver(self, dataset: str) -> SolverCost | None:
-        """What the solver of a dataset was measured to cost; None where it was not."""
+        """Measured cost of the solver of a dataset; None if it was not measured."""
         try:
-            found = SolverCost.model_validate(read_json(self._solver_place(dataset)))
+            cost = SolverCost.model_validate(read_json(self._solver_path(dataset)))
         except (FileNotFoundError, DamagedError, ValidationError):
             return None
-        return found if found.made_from == self._solver_digest(dataset) else None
+        return cost if cost.made_from == self._solver_digest(dataset) else None
 
-    def _solver_place(self, dataset: str) -> Path:
+    def _solver_path(self, dataset: str) -> Path:
         return self.folder / "solvers" / f"{slug(dataset)}.json"
 
     def _solver_digest(self, dataset: str) -> str:
-        said, source = self.benchmark.datasets[dataset], self.source(dataset)
-        how = {"coarser": said.coarser, "measure": said.measure, "solved": SAMPLES}
+        declared, source = self.benchmark.datasets[dataset], self.source(dataset)
+        how = {"coarser": declared.coarser, "measure": declared.measure, "solved": SAMPLES}
         return experiment_key(source.experiment, source.url, **how)
 
     def _measure_solver(self, dataset: str) -> None:
-        said, label = self.benchmark.datasets[dataset], self.label_error(dataset)
+        declared, label = self.benchmark.datasets[dataset], self.label_error(dataset)
         cost = SolverCost(
             made_from=self._solver_digest(dataset),
             provenance=provenance(torch.device("cpu")) | {"threads": 1},
-            **solver_cost(self.source(dataset), said.coarser, said.measure, label),
+            **solver_cost(self.source(dataset), declared.coarser, declared.measure, label),
         )
         self.keep_solver(dataset, cost)
 
     def keep_solver(self, dataset: str, cost: SolverCost) -> None:
-        write_json(self._solver_place(dataset), cost.model_dump(mode="json"))
+        write_json(self._solver_path(dataset), cost.model_dump(mode="json"))
 
-    # what the runner asks
+    # interface of the runner
 
     def check(self, device: torch.device) -> None:
         if not self.cases:
@@ -157,18 +159,18 @@ class BenchmarkRun(Study[Seeded]):
             for chosen in self.benchmark.searched(case) or [{}]:
                 self._check(case, chosen, device)
         for dataset in self.benchmark.datasets:
-            self.solved(dataset)  # refuses a recipe that is not the store's
+            self.solved(dataset)  # raises if the recipe is not the store's
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         check_place(self.benchmark.name, self.folder, resume, overwrite)
         if resume:
             self.check_device(device)
-        if self.seed is None or not (self.folder / _HOLDING.file).exists():  # else a part of that
+        if self.seed is None or not (self.folder / _HOLDING.file).exists():  # else one seed of it
             declared = {**self.benchmark.model_dump(mode="json"), "stores": dict(self.stores)}
             _HOLDING.claim(self.folder, declared, resume=resume, overwrite=overwrite)
 
     def stages(self) -> Sequence[Sequence[Seeded]]:
-        """By seed, in one stage: the search of the first is for all, who wait for it."""
+        """All parts in one stage, by seed: the search of seed 0 serves all seeds, which wait."""
         seeds = range(self.benchmark.seeds) if self.seed is None else [self.seed]
         return [[(case, seed) for seed in seeds for case in self.cases]]
 
@@ -214,13 +216,13 @@ class BenchmarkRun(Study[Seeded]):
         return row
 
     def finish(self, how: Execution, progress: Callable[[str], None]) -> None:
-        """Measure the costs of steps and predictions, one operator after another."""
+        """Measure the costs of training steps, predictions and solvers, one after another."""
         for row in self.rows():
             part = row_case(row), row.seed
             if row.failed or row.measured:
                 continue
             with how.waited(self._claimed(part)):
-                row = self.kept(part)  # others may have measured it meanwhile
+                row = self.kept(part)  # another process may have measured it
                 if row is None or row.measured:
                     continue
                 self._measure(row, how.device)
@@ -229,7 +231,7 @@ class BenchmarkRun(Study[Seeded]):
         for dataset in self.benchmark.datasets if self.seed is None else ():
             if self.solved(dataset) and self.solver(dataset) is None:
                 with how.waited(self.folder / "claims" / f"{slug(dataset)}--solver"):
-                    if self.solver(dataset) is None:  # others may have measured it meanwhile
+                    if self.solver(dataset) is None:  # another process may have measured it
                         self._measure_solver(dataset)
                 progress(f"solver of {dataset}: measured")
 
@@ -245,22 +247,22 @@ class BenchmarkRun(Study[Seeded]):
             raise SchemaError(f"{case}: {error}") from error
 
     def _check_measure(self, case: Case, source: Source) -> None:
-        """Raise SchemaError for a measure that the data of a dataset do not have."""
-        pairs, measure = (
-            source.samples("test", noise=None),
-            self.benchmark.datasets[case.dataset].measure,
-        )
+        """Raise SchemaError if the data of a dataset do not have its measure."""
+        pairs = source.samples("test", noise=None)
+        measure = self.benchmark.datasets[case.dataset].measure
         first = pairs.first()
         known = ["l2", *measures_of(first.u, first, pairs, source.task)]
         if measure not in known:
-            raise SchemaError(f"measure {measure}: the data have {', '.join(known)}")
+            raise SchemaError(
+                f"unknown measure {measure}; measures of these data: {', '.join(known)}"
+            )
 
     def _searched(self, case: Case, how: Execution) -> dict[str, Any]:
-        """The values with the smallest validation error; those that diverge are out."""
+        """The searched settings with the smallest validation error among those that converge."""
         best: dict[str, Any] = {}
         smallest, failure = float("inf"), None
         words = filter(None, [slug(case.dataset), slug(case.operator), case.protocol, "search"])
-        with how.waited(self.folder / "claims" / "--".join(words)):  # of all seeds together
+        with how.waited(self.folder / "claims" / "--".join(words)):  # one search for all seeds
             for chosen in self.benchmark.searched(case):
                 try:
                     history = self.training(case, 0, chosen).run(how)
@@ -275,14 +277,14 @@ class BenchmarkRun(Study[Seeded]):
         return best
 
     def _tuning_seconds(self, case: Case, chosen: Mapping[str, object]) -> float:
-        """Of the trainings of a search without the one that it chose."""
-        others = [one for one in self.benchmark.searched(case) if one != chosen]
-        folders = [self.training(case, 0, one).folder for one in others]
+        """Seconds of the trainings of a search, without the chosen one."""
+        others = [values for values in self.benchmark.searched(case) if values != chosen]
+        folders = [self.training(case, 0, values).folder for values in others]
         return sum(e.seconds for f in folders if f.exists() for e in read_history(f))
 
     def _measure(self, row: Row, device: torch.device) -> None:
-        """Fill the costs of a row in, on as many threads as it was trained on; they stay 0 where
-        memory is short of measuring them."""
+        """Fill in the costs of a row, measured on as many threads as it was trained with. They
+        stay 0 if memory is too short to measure them."""
         training, case = self.training_of(row), row_case(row)
         row.tuning_seconds = self._tuning_seconds(case, row.chosen)  # older rows have none
         some = (
@@ -304,7 +306,9 @@ class BenchmarkRun(Study[Seeded]):
             row.inference_seconds = inference / len(some)
             if row.step_seconds:
                 return
-            steps = Steps(training.experiment, pairs, AS_WRITTEN)  # operations are seen one by one
+            steps = Steps(
+                training.experiment, pairs, AS_WRITTEN
+            )  # operations are counted one by one
             cost = step_cost(lambda: steps(batch), steps.predictor, steps.optimizer, device)
             if how != AS_WRITTEN:
                 steps = Steps(training.experiment, pairs, how)
@@ -317,7 +321,7 @@ class BenchmarkRun(Study[Seeded]):
 
 
 def _evaluate(row: Row, training: StudyTraining, measure: str, device: torch.device) -> None:
-    """Fill a row from a finished training."""
+    """Fill in the errors of a row from a finished training."""
     experiment, store = training.experiment, training.store
     grid = experiment.data.resolution
     alone = experiment.model_copy(update={"resolutions": (grid,)})
@@ -330,9 +334,9 @@ def _evaluate(row: Row, training: StudyTraining, measure: str, device: torch.dev
         for name in ("l2", *main.measures)
         if name != measure
     }
-    if "block" in main.measures:  # which is "l2"
+    if "block" in main.measures:  # the relative L² error
         row.measures.pop("l2" if measure != "l2" else "block", None)
-    for other in others:  # of the protocol "published"
+    for other in others:  # only with the protocol "published"
         row.best = over_defined(mean, other.measured(measure))
         row.best_epoch = other.epoch
     row.parameters, row.training_seconds = summary["parameters"], summary["training_seconds"]
@@ -342,7 +346,7 @@ def _evaluate(row: Row, training: StudyTraining, measure: str, device: torch.dev
         try:
             score = scored(predictor, pairs, source.task)
             row.means[resolution] = over_defined(mean, score.measured(measure))
-        except ValueError as error:  # such as a fixed grid of sensors
+        except ValueError as error:  # for example a fixed grid of sensors
             row.refused[resolution] = str(error).splitlines()[0]
         except _NO_MEMORY:
             row.refused[resolution] = NO_MEMORY
@@ -359,13 +363,13 @@ def row_case(row: Row) -> Case:
 
 
 def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
-    """Raise RunError where a folder is in the way of a benchmark."""
+    """Raise RunError if a folder holds anything else than this benchmark."""
     if not _HOLDING.check(folder, True, False):
         return
     try:
-        there = read_json(folder / _HOLDING.file)["name"]
+        other = read_json(folder / _HOLDING.file)["name"]
     except (DamagedError, KeyError):
         raise RunError(f"{folder} holds a damaged benchmark.json: choose another --out") from None
-    if there != name:
-        raise RunError(f"{folder} holds the benchmark {there}: choose another --out")
+    if other != name:
+        raise RunError(f"{folder} holds the benchmark {other}: choose another --out")
     _HOLDING.check(folder, resume, overwrite)

@@ -1,4 +1,4 @@
-"""The break-even of a benchmark's operators from the logs of its runs alone."""
+"""Break-even of a benchmark's operators, computed again from the logs of its runs alone."""
 
 import csv
 import math
@@ -17,13 +17,13 @@ from pipelines.studies.row import Row
 
 
 def break_evens(folder: Path) -> dict[str, tuple[float, float]]:
-    """Case -> (number of solves from its logs, number in the table).
+    """Case -> (break-even in solves from the logs, break-even in the table).
 
     The logs are the seconds of every epoch of every training, the scores of the reported
-    checkpoints, the measured seconds of predictions, and those of the solver.
+    checkpoints, and the measured seconds of predictions and of the solver.
 
     Raises:
-        RunError: If there is no finished benchmark, or nothing that a break-even follows from.
+        RunError: If the folder holds no finished benchmark, or its logs are incomplete.
     """
     try:
         declared = read_json(folder / "benchmark.json")
@@ -32,29 +32,29 @@ def break_evens(folder: Path) -> dict[str, tuple[float, float]]:
         raise RunError(f"{folder} holds no finished benchmark") from None
     stores = declared.pop("stores")
     benchmark = Benchmark.parse({k: v for k, v in declared.items() if v is not None}, str(folder))
-    run, found = BenchmarkRun(benchmark, stores, folder), dict[str, tuple[float, float]]()
+    run, numbers = BenchmarkRun(benchmark, stores, folder), dict[str, tuple[float, float]]()
     for line in csv.DictReader(table.splitlines()):
         if line["break-even"]:
             case = Case(line["dataset"], line["operator"], line["protocol"])
-            found[str(case)] = _logged(run, case), float(line["break-even"])
-    if not found:
+            numbers[str(case)] = _logged(run, case), float(line["break-even"])
+    if not numbers:
         raise RunError(f"{folder} has no break-even: no dataset declares a coarser solver")
-    return found
+    return numbers
 
 
 def _logged(run: BenchmarkRun, case: Case) -> float:
-    """Number of solves, from what lies in the run folders of a case."""
-    said, solver = run.benchmark.datasets[case.dataset], run.solver(case.dataset)
+    """Break-even of a case in solves, from its run folders."""
+    measure, solver = run.benchmark.datasets[case.dataset].measure, run.solver(case.dataset)
     parts = [(case, seed) for seed in range(run.benchmark.seeds)]
     rows = [row for row in map(run.kept, parts) if row is not None and not row.failed]
     if solver is None or not rows:
-        raise RunError(f"{run.folder}: the measurements of {case} are not there")
-    own = [run.training_of(row).folder for row in rows]
-    scores = [read_json(folder / "scores.json") for folder in own]
-    error = mean(_error(score["results"][0], said.measure) for score in scores)
-    if error >= min(_error(summary, said.measure) for summary in scores[0]["trivial"]):
+        raise RunError(f"{run.folder}: the measurements of {case} are missing")
+    folders = [run.training_of(row).folder for row in rows]
+    scores = [read_json(folder / "scores.json") for folder in folders]
+    error = mean(_error(score["results"][0], measure) for score in scores)
+    if error >= min(_error(summary, measure) for summary in scores[0]["trivial"]):
         return math.inf
-    spent = mean(map(_seconds, own)) + mean(_searched(run, case, row) for row in rows)
+    spent = mean(map(_seconds, folders)) + mean(_searched(run, case, row) for row in rows)
     saved = solver.seconds(error) - mean(row.inference_seconds for row in rows)
     data = solver.samples * solver.solves[0].seconds
     return (data + spent) / saved if saved > 0 else math.inf
@@ -69,11 +69,11 @@ def _seconds(folder: Path) -> float:
 
 
 def _searched(run: BenchmarkRun, case: Case, row: Row) -> float:
-    """Seconds of what was tried with seed 0, and not chosen."""
+    """Seconds of the searched trainings of seed 0 that were not chosen."""
     if not row.chosen:
         return 0.0
-    place = run.run_folder(case, "")
+    folder = run.run_folder(case, "")
     first = "-".join(filter(None, [case.protocol, "seed-0"]))
     chosen = run.training(case, 0, row.chosen).folder
-    tried = [path for path in place.glob(f"{first}-*") if path != chosen]
+    tried = [path for path in folder.glob(f"{first}-*") if path != chosen]
     return sum(map(_seconds, tried))

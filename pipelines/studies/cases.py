@@ -1,4 +1,4 @@
-"""Which operators of a benchmark are for which of its datasets."""
+"""Cases of a benchmark: its operators on the datasets whose dimension they support."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from pipelines.config.benchmark import Benchmark, Case
 
 
 def cases_on(benchmark: Benchmark, dims: Mapping[str, int]) -> list[Case]:
-    """The operators of a benchmark on the datasets, of known dimensions, that they are for."""
+    """Cases of a benchmark. `dims` has the dimension of each dataset."""
     return [
         case
         for case in benchmark.cases()
@@ -18,22 +18,23 @@ def cases_on(benchmark: Benchmark, dims: Mapping[str, int]) -> list[Case]:
 
 
 def check_cases(benchmark: Benchmark, dims: Mapping[str, int], wanted: Collection[str]) -> None:
-    """Raise SchemaError where nothing is left to train, or a wanted operator is for no dataset."""
+    """Raise SchemaError if there is no case, or a wanted operator supports no dataset."""
     left = {case.operator for case in cases_on(benchmark, dims)}
-    there = ", ".join(f"{dataset} of {dim}" for dataset, dim in dims.items())
+    datasets = ", ".join(f"{dataset}: {dim}" for dataset, dim in dims.items())
     for label in (label for label in wanted if label not in left):
         model: Any = benchmark.operators[label].model
         raise SchemaError(
-            f"{label}: {model.name} is for domains of dimension "
-            f"{', '.join(map(str, model.dims()))}, the datasets are {there}"
+            f"{label}: {model.name} supports domains of dimension "
+            f"{', '.join(map(str, model.dims()))}; "
+            f"the datasets have {datasets}"
         )
     if not left:
         raise nothing_left(benchmark)
 
 
 def nothing_left(benchmark: Benchmark) -> SchemaError:
-    """The error of a benchmark that has nothing to train."""
+    """Error of a benchmark without any case."""
     return SchemaError(
-        f"benchmark {benchmark.name}: no operator is for the dimension of "
+        f"benchmark {benchmark.name}: no operator supports the dimension of "
         f"{', '.join(benchmark.datasets)}"
     )

@@ -1,4 +1,4 @@
-"""What one training step of an operator costs: seconds, memory, floating-point operations."""
+"""Cost of one training step of an operator: seconds, memory, floating-point operations."""
 
 import math
 import time
@@ -48,8 +48,8 @@ def _exact(f: Shape, g: Shape, **words: object) -> int:
     return 2 * math.prod(f) * g[-1]
 
 
-# PyTorch itself counts fused attention on GPUs alone, and neither products that add to their result
-# nor those that are operations of this package
+# PyTorch counts fused attention only on GPUs. It counts neither products that add to their result
+# nor the operations of this package.
 _COUNTED: dict[object, Callable[..., int]] = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
@@ -59,14 +59,13 @@ _COUNTED: dict[object, Callable[..., int]] = {
     torch.ops.operators.exact_bmm: _exact,
 }
 _WARM, _FEWEST, _MOST = 2, 5, 25  # steps
-_ENOUGH = 2.0  # seconds
-
+_ENOUGH = 2.0  # seconds, after which no further step is timed
 
 Clock = Callable[[], float]
 
 
 def clock_of(device: torch.device) -> Clock:
-    """Seconds at which all that a device was asked for is done."""
+    """A clock that first waits until the device has finished all its work."""
 
     def now() -> float:
         if device.type == "cuda":
@@ -78,12 +77,12 @@ def clock_of(device: torch.device) -> Clock:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one training step.
+    """Cost of one training step.
 
     Args:
-        peak_bytes: Largest sum of all tensors that were alive at once; those of the data included.
-        flops: Of the matrix products, attention and convolutions, counted from their shapes; other
-            operations, FFTs among them, are not in it.
+        peak_bytes: Largest memory of all tensors that exist at once, data included.
+        flops: Operations of matrix products, attention and convolutions, counted from their shapes.
+            FFTs and other operations are not counted.
     """
 
     seconds: float
@@ -92,7 +91,7 @@ class Cost:
 
 
 class _Tracker(MemTracker):
-    """Lets a step apply a model several times, as a rollout does."""
+    """Memory tracker for steps that apply a model several times, as rollouts do."""
 
     def _pre_fw_hook(self, module: nn.Module, inputs: object) -> None:
         if set(self._mod_tracker.parents) <= {"Global", self._mod_tracker.get_known_fqn(module)}:
@@ -134,7 +133,7 @@ def peak_bytes(
     step: Callable[[], object],
     device: torch.device,
 ) -> int:
-    """Largest sum of all tensors that were alive at once in a step."""
+    """Largest memory of all tensors that exist at once in a step."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         step()
@@ -147,21 +146,22 @@ def peak_bytes(
     return sum(kinds["Total"] for kinds in snapshot.values())
 
 
-_STEPS = 10**6  # of a schedule that never gets far: what a step costs does not depend on it
+_STEPS = 10**6  # length of the schedule; the cost of a step does not depend on it
 
 
 def random_pairs(experiment: Experiment, device: torch.device) -> Samples:
-    """Two batches of random functions a, 1 to 2, and u, on the domain of an experiment's recipe.
+    """Two batches of random functions on the domain of an experiment's recipe: a, uniform between 1
+    and 2, and u, normal.
 
-    A box has the resolution of the experiment along its first axis, and along others in proportion.
+    A box has the experiment's resolution along its first axis, and proportional ones along others.
     """
     data, count = experiment.data, 2 * experiment.training.batch
     problem = data.load_recipe().problem
     domain, channels = problem.domain, {v.name: _channels(v) for v in problem.variables()}
     if isinstance(domain, Box):
-        of_first = data.resolution / domain.shape[0]
+        factor = data.resolution / domain.shape[0]
         domain = Box(tuple(
-            replace(grid, n=max(grid.least, round(grid.n * of_first))) for grid in domain.grids
+            replace(grid, n=max(grid.least, round(grid.n * factor))) for grid in domain.grids
         ))  # fmt: skip
     shape = (count, *domain.shape)
     moves = {"x": torch.rand(*shape, domain.dim), "weight": torch.ones(shape)}
@@ -181,7 +181,7 @@ def _channels(variable: Variable) -> int:
 
 
 class Steps:
-    """Calls are training steps as `fit` makes them: gradient, clipping, optimizer, schedule."""
+    """Training steps as in `fit`: each call is gradient, clipping, optimizer and schedule."""
 
     def __init__(self, experiment: Experiment, pairs: Samples, acceleration: Acceleration) -> None:
         if pairs.device.type == "cpu":
@@ -210,6 +210,6 @@ class Steps:
         return loss
 
     def peak_bytes(self, batch: Batch) -> int:
-        """Of tensors alive at once in a step; what is alive before it counts."""
+        """Largest memory of all tensors that exist at once in a step, earlier ones included."""
         self(batch)
         return peak_bytes(self.predictor, self.optimizer, lambda: self(batch), batch.a.device)

@@ -1,4 +1,4 @@
-"""The classical inversions that a store's equation offers, on the data of an experiment."""
+"""Classical inversions of a store's equation, applied to the data of an experiment."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from pipelines.config.registry import InputNoise
 from pipelines.runs.data import Source
 
 TUNED_ON = 2  # validation samples that choose the weight of a classical inversion
-KNOWN = 200  # training samples, at most, that a classical inversion may look at
-_TIMED = 5  # solves
+KNOWN = 200  # largest number of training samples that a classical inversion uses
+_TIMED = 5  # solves whose time is measured
 
 
 @dataclass(frozen=True)
 class Inverted:
-    """What a classical inversion found of some samples.
+    """Estimates of a classical inversion, one for each sample.
 
     Args:
-        seconds: Processor time of a sample, one after another.
+        seconds: Processor time for a sample, samples one after another.
     """
 
     estimates: tuple[Estimate, ...]
@@ -44,16 +44,17 @@ class Inverted:
 
     @property
     def solves(self) -> float:
+        """Mean number of systems of equations solved for a sample."""
         return float(np.mean([estimate.solves for estimate in self.estimates]))
 
     def fields(self, cells: int) -> Float[np.ndarray, " samples *cells"]:
-        """On the cells of the target, m an axis."""
+        """The estimates averaged on `cells` cells along each axis."""
         return np.stack([on_cells(estimate.a, cells) for estimate in self.estimates])
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What a classical inversion takes of some samples."""
+    """Data of a classical inversion: values at the sensors, and the deviation of their noise."""
 
     values: Float[np.ndarray, " samples *data"]
     deviation: Float[np.ndarray, " samples *data"]
@@ -68,9 +69,9 @@ class Inversions:
     """Classical inversions of noisy inputs.
 
     Args:
-        only: The methods, by name; by default all that the equation offers.
-        cells: Of an axis, on which they find the target; by default as many as the data have
-            points. Where the store has points that are no cells, they find it at those of the data.
+        only: Names of the methods; by default all that the equation offers.
+        cells: Cells along each axis on which the target is reconstructed; by default as many as
+            the data have points. Stores without cells: the points of the data.
     """
 
     source: Source
@@ -79,7 +80,7 @@ class Inversions:
 
     @cached_property
     def setting(self) -> Setting:
-        """The points of the data, and training samples."""
+        """The points of the data, and training samples that methods may use."""
         count = min(KNOWN, len(self.source.stored("train")))
         known = self._on_cells({"data.samples": count}).samples("train", noise=None).resident()
         x = known.points.flatten(1, -2)[:, 0, 0] if known.dim > 1 else known.points[:, 0]
@@ -87,7 +88,7 @@ class Inversions:
         return Setting(x.double().numpy(), a, u, self._seen(u.shape[1:]))
 
     def _seen(self, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."] | None:
-        """Points that have a sensor; None where all have."""
+        """Points with a sensor; None if all points have one."""
         noise = self.source.experiment.noise
         model = None if noise is None else noise.build()
         if noise is None or not isinstance(model, SensorNoise):
@@ -109,18 +110,18 @@ class Inversions:
 
     @property
     def _problem(self) -> Problem:
-        held = open_sealed(self.source.url)
-        if not held.metadata.recipe.problem:
+        store = open_sealed(self.source.url)
+        if not store.metadata.recipe.problem:
             raise SchemaError(
                 f"study noise: {self.source.url} has no recipe, and classical methods need the law "
-                "of what they look for"
+                "of the target"
             )
-        return Recipe.parse(held.raw_attributes["recipe"], self.source.url).problem
+        return Recipe.parse(store.attributes["recipe"], self.source.url).problem
 
     @cached_property
     def methods(self) -> dict[str, ClassicalMethod]:
-        """By name. Raises SchemaError if the equation does not offer a method, or none for this
-        law."""
+        """The methods by name. Raises SchemaError if the equation does not offer one of them, or
+        offers none for the law of its inputs."""
         try:
             offered = self._problem.inversions(self.setting)
         except SchemaError as refusal:
@@ -135,17 +136,17 @@ class Inversions:
     @property
     def corrector(self) -> str | None:
         """The first method that can start at the answer of a model."""
-        offered = (name for name, m in self.methods.items() if m.correction is not None)
-        return next(offered, None)
+        names = (name for name, m in self.methods.items() if m.correction is not None)
+        return next(names, None)
 
     def data(
         self, pairs: Samples, noise: InputNoise, assumed_level: float, samples: int
     ) -> Observed:
-        """Of the first samples.
+        """Data of the first samples.
 
         Args:
-            noise: What is told of their noise: a kind and a level.
-            assumed_level: A multiple of its deviation that is told.
+            noise: The kind and level of noise that methods assume.
+            assumed_level: Factor of its deviation.
         """
         setting, model = self.setting, noise.build()
         values = pairs.a[:samples, ..., 0].double().numpy()
@@ -162,15 +163,15 @@ class Inversions:
         return _timed(inversion, data.values, data.deviation)
 
     def correct(self, data: Observed, answers: np.ndarray) -> Inverted:
-        """What steps of a method make of the answers of a model for these data."""
+        """The estimates of steps of the corrector that start at the answers of a model."""
         assert self.corrector is not None
         correction = self.methods[self.corrector].correction
         assert correction is not None
         return _timed(correction, data.values, data.deviation, answers)
 
     def weight(self, name: str, data: Observed, known: Float[np.ndarray, "samples m m"]) -> float:
-        """The weight with the smallest mean error on samples whose targets are known; only a method
-        with several weights looks at them."""
+        """The weight with the smallest mean error on samples with known targets. A method with one
+        weight ignores the samples."""
         weights = self.methods[name].weights
         if len(weights) == 1:
             return weights[0]
@@ -183,17 +184,17 @@ class Inversions:
         return min(weights, key=mean_error)
 
     def misfits(
-        self, data: Observed, found: Sequence[Float[np.ndarray, "n n"]]
+        self, data: Observed, fields: Sequence[Float[np.ndarray, "n n"]]
     ) -> Float[np.ndarray, " samples"] | None:
-        """Root mean square of (d - H u(a))/σ, by the solver of the recipe; None without noise, or
-        where the equation offers no solver."""
+        """Root mean square of (d - H u(a))/σ, by the solver of the recipe; None without noise or
+        without a solver of the equation."""
         if self._forward is None or not np.all(data.deviation > 0):
             return None
-        solved = np.stack([self._forward(a) for a in found])
+        solved = np.stack([self._forward(a) for a in fields])
         if self.setting.seen is not None:
             solved = solved[:, self.setting.seen]
         squares = ((data.values - solved) / data.deviation) ** 2
-        return np.sqrt(squares.reshape(len(found), -1).mean(axis=1))
+        return np.sqrt(squares.reshape(len(fields), -1).mean(axis=1))
 
     @cached_property
     def _forward(self) -> Forward | None:
@@ -201,7 +202,7 @@ class Inversions:
 
     @cached_property
     def solve_seconds(self) -> float:
-        """Processor time in which the recipe's solver solves for a known sample."""
+        """Processor time of the recipe's solver for a known sample; 0 without a solver."""
         if self._forward is None:
             return 0.0
         self._forward(self.setting.a[0])  # compiles
@@ -212,17 +213,17 @@ class Inversions:
 
 
 def on_cells(a: Float[np.ndarray, " *cells"], cells: int) -> Float[np.ndarray, " *fewer"]:
-    """Averages over so many cells of each axis."""
+    """Averages over `cells` cells along each axis."""
     weights = averaging_weights(len(a), cells)
     for axis in range(a.ndim):
         a = np.moveaxis(np.tensordot(weights, a, axes=(1, axis)), 0, axis)
     return a
 
 
-def _timed(invert: Callable[..., Estimate], *given: np.ndarray) -> Inverted:
-    samples = list(zip(*given, strict=True))
+def _timed(invert: Callable[..., Estimate], *arguments: np.ndarray) -> Inverted:
+    samples = list(zip(*arguments, strict=True))
     if len(samples) > 1:
-        invert(*samples[0])  # prepares what all samples share
+        invert(*samples[0])  # computes what all samples share
     start = process_time()
-    found = tuple(invert(*one) for one in samples)
-    return Inverted(found, (process_time() - start) / len(found))
+    estimates = tuple(invert(*sample) for sample in samples)
+    return Inverted(estimates, (process_time() - start) / len(estimates))

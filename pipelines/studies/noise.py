@@ -1,4 +1,4 @@
-"""Train at some noise levels, test at others: a matrix of errors, beside classical baselines."""
+"""Noise study: models trained at some noise levels, tested at others, beside classical methods."""
 
 import hashlib
 import json
@@ -45,19 +45,19 @@ class NoiseStudy(Study[Cell]):
     """A noise study in its folder: models/ holds its trainings, cells/ its rows.
 
     Args:
-        train_levels: Noise levels; a range is one training that is told the level of each sample.
-        inversion_samples: Test samples of the classical methods, at most.
+        train_levels: Noise levels; a range is one training with the level of each sample as input.
+        inversion_samples: Largest number of test samples of the classical methods.
         assumed_levels: Levels that classical methods and models of a range assume, as multiples of
             the true level; 1 is the truth.
         only: The classical methods to test, by name; by default all that the equation offers.
-        test_kind: Kind of the noise of the test samples, of which nobody is told; by default that
+        test_kind: Kind of the noise of the test samples, unknown to all methods; by default that
             of the experiment.
-        cells: Of an axis, on which classical methods find the coefficient; by default as many as
-            the data have points.
+        cells: Cells along each axis on which classical methods reconstruct the coefficient; by
+            default as many as the data have points.
 
     Raises:
         SchemaError: If the experiment does not learn the input from noisy solutions, or a level is
-            impossible; in `check`, if the equation does not offer a method.
+            impossible. `check` raises it if the equation does not offer a method.
     """
 
     experiment: Experiment
@@ -80,19 +80,19 @@ class NoiseStudy(Study[Cell]):
             )
         for name, levels in (("train", self.train_levels), ("test", self.test_levels)):
             for level in levels:
-                self.noise(level)  # refuses an impossible level
+                self.noise(level)  # raises for an impossible level
             check_levels(name, levels)
         for level in self.train_levels:
-            self.training(Cell(level))  # refuses what cannot be trained at this level
+            self.training(Cell(level))  # raises if this level cannot be trained
         if self.seeds < 1:
             raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
         check_classical(self.inversion_samples, self.assumed_levels, self.cells)
         check_kinds(noise.kind, self.test_kind)
         for level in self.test_levels:
-            self.tested(level)  # refuses an unknown kind
+            self.tested(level)  # raises for an unknown kind
 
     def __reduce__(self) -> tuple[object, ...]:
-        """As text: classes of operators are made when the project is imported, and are not sent."""
+        """Pickle as JSON: the classes of operator settings are created at import."""
         rest = (
             self.store, self.folder, self.train_levels, self.test_levels, self.seeds,
             self.inversion_samples, self.assumed_levels, self.only, self.test_kind, self.cells,
@@ -100,23 +100,23 @@ class NoiseStudy(Study[Cell]):
         return _from_text, (self.experiment.model_dump_json(exclude_none=True), *rest)
 
     def noise(self, level: Trained) -> InputNoise:
-        """The noise of the experiment, at a level: in training, and as methods are told."""
+        """The experiment's noise at a level, which models are trained with and methods assume."""
         assert self.experiment.noise is not None
         return self.experiment.noise.replaced({"level": level}, "noise level")
 
     def tested(self, level: float) -> InputNoise:
-        """The noise of the test samples, at a level."""
+        """The noise of the test samples at a level."""
         noise = self.noise(level)
         if self.test_kind is None:
             return noise
-        said = {"kind": self.test_kind, "level": level, "seed": noise.seed, "fresh": noise.fresh}
-        return InputNoise.parse(said, "test kind")
+        fields = {"kind": self.test_kind, "level": level, "seed": noise.seed, "fresh": noise.fresh}
+        return InputNoise.parse(fields, "test kind")
 
     @property
     def values(self) -> tuple[float, float] | None:
-        """The smaller and the larger value of a coefficient of two phases."""
-        said = physics_of(open_sealed(self.store))
-        return said.phases.get(self.experiment.data.target)
+        """The smaller and the larger value of a two-phase coefficient; None for other targets."""
+        physics = physics_of(open_sealed(self.store))
+        return physics.phases.get(self.experiment.data.target)
 
     @property
     def models(self) -> list[Cell]:
@@ -124,14 +124,14 @@ class NoiseStudy(Study[Cell]):
 
     @property
     def misled(self) -> list[Cell]:
-        """The trainings that are told another level, once for each."""
+        """The models of a range once for each wrong level that they assume."""
         wrong = [factor for factor in self.assumed_levels if factor != 1]
         ranged = [model for model in self.models if isinstance(model.method, tuple)]
         return [replace(model, assumed_level=factor) for factor in wrong for model in ranged]
 
     @property
     def classical(self) -> list[Cell]:
-        """The classical methods, as often as they are told another level."""
+        """The classical methods, once for each level that they assume."""
         return [
             Cell(name, assumed_level=factor)
             for factor in self.assumed_levels
@@ -141,13 +141,13 @@ class NoiseStudy(Study[Cell]):
 
     @property
     def corrected(self) -> list[Cell]:
-        """The models whose answers a classical method can correct."""
+        """The models whose answers a classical method corrects; none without such a method."""
         if self.inversions.corrector is None:
             return []
         return [Cell(level, corrected=True) for level in self.train_levels]
 
     def tests(self, method: Cell) -> list[list[Cell]]:
-        """Those of a method: at each test level, one for each seed."""
+        """Tests of a method: for each test level a list with one test per seed."""
         seeds = range(1 if isinstance(method.method, str) else self.seeds)
         return [[replace(method, seed=seed, at=at) for seed in seeds] for at in self.test_levels]
 
@@ -157,11 +157,11 @@ class NoiseStudy(Study[Cell]):
         folder = self.folder / "models" / f"level-{key(cell.method)}-seed-{cell.seed}"
         return StudyTraining(self.experiment.with_overrides(changed), self.store, folder)
 
-    # what the runner asks
+    # interface of the runner
 
     def check(self, device: torch.device) -> None:
         self.source.samples("test", noise=None).resident()
-        _ = self.inversions.methods  # refuses an unknown one, and where there is none
+        _ = self.inversions.methods  # raises for unknown methods, or if the equation has none
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         declared = {
@@ -182,8 +182,8 @@ class NoiseStudy(Study[Cell]):
 
     def stages(self) -> Sequence[Sequence[Cell]]:
         methods = [Cell(CONSTANT), *self.classical]
-        better = [replace(c, corrected=True) for c in self.models if self.corrected]
-        parts = [*self.models, *self.misled, *better, *methods]
+        corrected = [replace(c, corrected=True) for c in self.models if self.corrected]
+        parts = [*self.models, *self.misled, *corrected, *methods]
         tested = [replace(c, at=at) for at in self.test_levels for c in parts]
         return [self.models, tested]
 
@@ -249,7 +249,7 @@ class NoiseStudy(Study[Cell]):
         return Source(self.store, self.experiment)
 
     def test_pairs(self, level: float) -> Samples:
-        """The test samples with frozen noise of a level."""
+        """The test samples with noise of a level, drawn once."""
         return self.source.samples("test", noise=self.tested(level)).resident()
 
     @cached_property
@@ -258,19 +258,21 @@ class NoiseStudy(Study[Cell]):
         return self.source.samples("test", noise=None).resident().u[..., 0].double().numpy()
 
     def predicted(self, cell: Cell, device: torch.device) -> np.ndarray:
-        """What a model makes of noisy test samples, shape (samples, *cells)."""
+        """Predictions of a model for noisy test samples, shape (samples, *cells)."""
         assert cell.at is not None
         training = self.training(cell)
-        place = f"at-{cell.at:g}" + (
-            "" if cell.assumed_level == 1 else f"-assumed-{cell.assumed_level:g}"
-        )
-        place += "" if self.test_kind is None else f"-{self.test_kind}"
+        words = [
+            f"at-{cell.at:g}",
+            "" if cell.assumed_level == 1 else f"assumed-{cell.assumed_level:g}",
+            self.test_kind or "",
+        ]
+        folder = training.folder / "-".join(filter(None, words))
         noise = f"{self.tested(cell.at).model_dump_json()}, assumed {cell.assumed_level}"
-        found = training.predicted(self.test_pairs_of(cell), device, training.folder / place, noise)
-        return found[..., 0].double().numpy()
+        predictions = training.predicted(self.test_pairs_of(cell), device, folder, noise)
+        return predictions[..., 0].double().numpy()
 
     def test_pairs_of(self, cell: Cell) -> Samples:
-        """The test samples as a model takes them: with what it is told of the level, if it is."""
+        """The test samples as inputs of a model, with the assumed level if the model takes it."""
         assert cell.at is not None
         experiment, assumed_level = self.training(cell).experiment, None
         if cell.assumed_level != 1:
@@ -283,7 +285,7 @@ class NoiseStudy(Study[Cell]):
         )
 
     def _constant(self) -> np.ndarray:
-        """The mean coefficient of the training samples, whatever the data."""
+        """The mean coefficient of the training samples, as a prediction for every test sample."""
         mean = kept_mean(self.training(self.models[0]).folder, self.source)
         return np.full_like(self.truth, float(mean.mean()))
 
@@ -292,13 +294,13 @@ class NoiseStudy(Study[Cell]):
         return Inversions(self.source, self.only, self.cells)
 
     def data(self, part: Cell) -> Observed:
-        """The first test samples as a classical method is given them."""
+        """Data of the first test samples for a classical method."""
         assert part.at is not None
         pairs, noise = self.test_pairs(part.at), self.noise(part.at)
         return self.inversions.data(pairs, noise, part.assumed_level, self.inversion_samples)
 
     def weight(self, part: Cell) -> float:
-        """Of a classical method, chosen on validation samples with the noise that it is told."""
+        """Weight of a classical method, chosen on validation samples with the noise it assumes."""
         assert isinstance(part.method, str)
         assert part.at is not None
         noise = self.noise(part.at)
@@ -308,58 +310,58 @@ class NoiseStudy(Study[Cell]):
         return self.inversions.weight(part.method, data, known)
 
     def answered(self, part: Cell, device: torch.device) -> np.ndarray:
-        """What a model makes of the samples that are corrected."""
+        """Predictions of a model for the samples that a classical method corrects."""
         return self.predicted(replace(part, corrected=False), device)[: self.inversion_samples]
 
     def _inverted(self, part: Cell, device: torch.device) -> Row:
-        """Of a classical method, or of its steps after a model, on the first test samples."""
+        """Row of a classical method alone, or after a model, on the first test samples."""
         data, weight, seconds = self.data(part), None, 0.0
         if isinstance(part.method, str):
             weight = self.weight(part)
-            found = self.inversions.invert(part.method, weight, data)
+            inverted = self.inversions.invert(part.method, weight, data)
         else:
             answers = self.answered(part, device)
-            found = self.inversions.correct(data, answers)
+            inverted = self.inversions.correct(data, answers)
             seconds = self.training(part).seconds(self.test_pairs_of(part), device)
-        row = self._scored(part, found.fields(self.truth.shape[1]), found.estimates)
-        row.weight, row.solves = weight, found.solves
-        row.inference_seconds = seconds + found.seconds
+        row = self._scored(part, inverted.fields(self.truth.shape[1]), inverted.estimates)
+        row.weight, row.solves = weight, inverted.solves
+        row.inference_seconds = seconds + inverted.seconds
         row.solve_seconds = self.inversions.solve_seconds
         return row
 
-    def _scored(self, part: Cell, found: np.ndarray, estimates: Sequence[Estimate] = ()) -> Row:
-        """By all measures; a coefficient is solved for on the cells of its method, between the
-        values of its phases."""
+    def _scored(self, part: Cell, fields: np.ndarray, estimates: Sequence[Estimate] = ()) -> Row:
+        """Row with all measures of reconstructed fields. The misfit solves for each on the cells of
+        its method, limited to the values of its phases."""
         assert part.at is not None
-        count, (low, high) = len(found), self.values or (-np.inf, np.inf)
-        noise, known = self.tested(part.at), min(len(found), self.inversion_samples)
-        fields = [estimate.a for estimate in estimates] or list(found[:known])
-        data = self.inversions.data(self.test_pairs(part.at), noise, 1.0, known)
-        misfits = self.inversions.misfits(data, [np.clip(a, low, high) for a in fields])
+        count, (low, high) = len(fields), self.values or (-np.inf, np.inf)
+        noise, solved = self.tested(part.at), min(count, self.inversion_samples)
+        solved_fields = [estimate.a for estimate in estimates] or list(fields[:solved])
+        data = self.inversions.data(self.test_pairs(part.at), noise, 1.0, solved)
+        misfits = self.inversions.misfits(data, [np.clip(a, low, high) for a in solved_fields])
         cells = self.inversions.truth[:count] if estimates else None
         scores = measured(
-            Reconstructed(found, self.truth[:count], self.values, misfits, estimates, cells)
+            Reconstructed(fields, self.truth[:count], self.values, misfits, estimates, cells)
         )
         return Row(errors=scores.pop("errors"), scores=scores)
 
-    # what it costs
+    # costs
 
     @property
     def solved(self) -> int:
-        """Samples that a training and the choice of its epoch need."""
+        """Number of training and validation samples that a training uses."""
         data, count = self.experiment.data, len(self.source.stored("train"))
         if data.stream is not None:
             count = (data.epoch_samples or count) * self.experiment.training.epochs
         return count + len(self.source.stored("validation"))
 
     def pays_after(self, part: Cell, how: Execution) -> float:
-        """Number of inversions after which a corrected model has paid; infinite if it never does.
+        """Number of inversions after which a corrected model has paid off; infinite if never.
 
         N = (T_training + samples t_solve) / (t_alone - t_started)
 
-        with the seconds t_solve of the recipe's solver for one of the samples that the training and
-        the choice of its epoch need, and those of an inversion alone and from the model's answer,
-        that answer included.
+        Here t_solve is the time of the recipe's solver for one training or validation sample,
+        t_alone that of an inversion alone, and t_started that of a model's answer and the inversion
+        that starts there.
         """
         assert self.inversions.corrector is not None
         alone = self.row(Cell(self.inversions.corrector, at=part.at), how)

@@ -90,7 +90,11 @@ class Reconstructed:
 
 @dataclass(frozen=True)
 class Measure:
-    """A score of each sample: header of its column, title, meaning and function."""
+    """A score of each sample.
+
+    Args:
+        column: Header of its column in the report's table; empty if it is in measures.csv only.
+    """
 
     column: str
     title: str
@@ -124,14 +128,14 @@ MEASURES = {
         "‖p − a‖/‖a‖ of the reconstruction p, on the cells or points of the target a.",
         lambda of: of.by_norm(2),
     ),
-    "l1": Measure("L¹ error", "Relative L¹ error", "The same in L¹.", lambda of: of.by_norm(1)),
+    "l1": Measure("", "Relative L¹ error", "The same norms in L¹.", lambda of: of.by_norm(1)),
     "iou": Measure(
         "IoU", "Intersection over union",
         "|P ∩ Q|/|P ∪ Q| of the predicted and the true region of a phase, mean of both phases.",
         lambda of: of.agreement[0],
     ),
     "misclassified": Measure(
-        "wrong area", "Misclassified area",
+        "area", "Misclassified area",
         "Share of the target's cells in the wrong phase; phases are separated halfway between "
         "their values.",
         lambda of: of.misclassified,
@@ -148,7 +152,7 @@ MEASURES = {
         lambda of: of.misfits,
     ),
     "brier": Measure(
-        "Brier", "Brier score", f"{_STATED} mean (q − y)², with y = 1 in the upper phase, else 0.",
+        "", "Brier score", f"{_STATED} mean (q − y)², with y = 1 in the upper phase, else 0.",
         lambda of: of.each_stated(brier),
     ),
     "coverage": Measure(
@@ -159,7 +163,7 @@ MEASURES = {
         lambda of: of.covered,
     ),
     "miscalibration": Measure(
-        "calibration", "Error of stated probabilities",
+        "", "Error of stated probabilities",
         f"{_STATED} |stated − true share|, in ten classes for each sample, mean over the cells.",
         lambda of: of.each_stated(miscalibration),
     ),

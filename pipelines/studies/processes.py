@@ -1,4 +1,4 @@
-"""Parts of a study in processes of Dask, on this machine or on others."""
+"""Parts of a study in Dask processes, on this machine or others."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 LOCAL = "processes"
-_POLL = 0.5  # seconds between looks at whether to stop
-_CONFIG = {  # a training may take more than its share of the memory, and is not tried again
+_POLL = 0.5  # seconds between checks whether to stop
+_CONFIG = {  # a training may use more than its share of the memory, and is not retried
     "distributed.scheduler.allowed-failures": 0,
     **{f"distributed.worker.memory.{what}": False for what in ("pause", "spill", "target")},
     "distributed.worker.memory.terminate": False,
@@ -34,13 +34,15 @@ _CONFIG = {  # a training may take more than its share of the memory, and is not
 
 
 class Processes(AbstractContextManager["Processes"]):
-    """Calls a function in processes, which start with the first call; those of this machine have
-    each its share of the cores.
+    """Processes that call a function; they start with the first call. On this machine each process
+    gets an equal share of the cores.
 
     Args:
-        call: Takes an argument, and a function that says whether to stop.
+        call: A function of an argument and of a function that returns whether to stop.
+        workers: Number of processes.
+        stop: Returns whether to stop.
         scheduler: `LOCAL`, "slurm", or the address of a Dask scheduler.
-        folder: One that all processes see, to tell them to stop.
+        folder: A folder that all processes see; a file in it asks them to stop.
     """
 
     def __init__(
@@ -57,19 +59,19 @@ class Processes(AbstractContextManager["Processes"]):
 
     @property
     def several(self) -> bool:
-        """Whether calls are to be made in other processes than this one."""
+        """Whether calls need other processes than this one."""
         return self.workers > 1 or self.scheduler != LOCAL
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
     def __call__(self, arguments: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-        """Arguments and results, as they are ready.
+        """Arguments and results, in the order in which they finish.
 
         Raises:
-            Stopped: If it was asked to; every call has ended then.
+            Stopped: If `stop` asks for it; all calls have ended then.
             RunError: If a process was killed.
-            Exception: The first that a call raises, after the results that are ready.
+            Exception: The first exception of a call, after the results that are ready.
         """
         from distributed import wait
         from distributed.scheduler import KilledWorker
@@ -85,16 +87,16 @@ class Processes(AbstractContextManager["Processes"]):
             while pending:
                 with suppress(TimeoutError), client.as_current():
                     wait(list(pending), _POLL, "FIRST_COMPLETED")
-                done = [one for one in pending if one.done()]
-                for future in sorted(done, key=lambda one: one.status == "error"):
+                done = [future for future in pending if future.done()]
+                for future in sorted(done, key=lambda future: future.status == "error"):
                     argument = pending.pop(future)
                     yield argument, future.result()
                 if self.stop():
                     raise Stopped("the study was stopped")
         except KilledWorker:
             raise RunError(
-                "a training was killed, perhaps for want of memory: what is finished is kept, "
-                "continue with --resume, and with fewer --workers or larger ones"
+                "a training was killed, perhaps because memory was short. Finished trainings are "
+                "kept: continue with --resume, with fewer --workers or with more memory"
             ) from None
         finally:
             if pending:
@@ -104,9 +106,9 @@ class Processes(AbstractContextManager["Processes"]):
 
     @cached_property
     def _started(self) -> tuple[Client, Path]:
-        """The client, and the file whose presence asks all calls to stop."""
-        place = TemporaryDirectory(prefix=".stop-", dir=self.folder)
-        halt = Path(self._stack.enter_context(place)).absolute() / "halt"
+        """The client, and the file that asks all calls to stop when it exists."""
+        folder = TemporaryDirectory(prefix=".stop-", dir=self.folder)
+        halt = Path(self._stack.enter_context(folder)).absolute() / "halt"
         if self.scheduler == LOCAL:
             self._stack.enter_context(config.set(_CONFIG))
         cluster = self._stack.enter_context(pool(self.scheduler, self.workers))
@@ -115,8 +117,8 @@ class Processes(AbstractContextManager["Processes"]):
 
 
 def dask_setup(server: object) -> None:
-    """Dask calls this at the start of a worker process, with this module as a preload: the parent
-    alone hears what is typed."""
+    """Ignore interrupts in a worker process, so that only the parent handles them. Dask calls this
+    when the process starts, as this module is a preload."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
@@ -128,8 +130,8 @@ def _called(
     equations: Sequence[EquationFile],
     argument: Any,
 ) -> Any:
-    """A call in a worker process, which knows the equations of this one; None once it is to halt,
-    for nobody reads that, and Dask would log an error for each."""
+    """Call in a worker process, after it has registered the equations of this process. The result
+    is None once `halt` exists: it is not read, and an exception would be logged by Dask."""
     if halt.exists():
         return None
     for source in equations:

@@ -1,4 +1,4 @@
-"""A profile in its folder: what training steps of operators cost on one grid."""
+"""A profile in its folder: costs of training steps of operators on one grid."""
 
 import hashlib
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ HOLDING = FolderClaim("profile", "profile.json", "use --overwrite, or --resume t
 
 @dataclass(frozen=True)
 class ProfileRun(Study[str]):
-    """A profile in its folder; its parts are the names of operators."""
+    """A profile in its folder. Its parts are names of operators."""
 
     profile: Profile
     folder: Path
@@ -35,7 +35,10 @@ class ProfileRun(Study[str]):
             try:
                 with torch.no_grad():
                     self._operator(label, device).eval()(a[:1], x)
-            except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
+            except (
+                ValueError,
+                RuntimeError,
+            ) as error:  # for example a grid too coarse for the modes
                 if isinstance(error, RuntimeError) and is_out_of_memory(error):
                     raise
                 where = f"{label} in profile {self.profile.name}"

@@ -1,4 +1,4 @@
-"""What came of one part of a study; the only record of all studies."""
+"""The result of one part of a study; all studies use this record."""
 
 from collections.abc import Iterable, Sequence
 from math import inf, isfinite
@@ -14,26 +14,31 @@ NO_MEMORY = "not enough memory"
 
 
 class Row(BaseModel):
-    """A method, trained with one seed or not trained, on the test samples.
+    """Errors and costs of a method on the test samples; the method may be trained with a seed.
 
     Args:
-        dataset, operator, protocol, seed: Which; the protocol where a table has several.
-        best, best_epoch: Mean error of the epoch that is best on the test samples, where the
-            protocol watches them.
-        errors: Error of each test sample on the training grid, relative in L² or in the measure of
-            the dataset; nan where the target is 0, which all means leave out.
-        scores: Of each test sample by other measures (`pipelines.studies.noise_measures`).
-        means: Mean of the errors on every grid, where the operator can.
-        refused: Why it cannot, by grid.
-        weight: The weight with which a classical inversion regularises; None of other methods.
-        solves: Systems of equations that a classical inversion solved for a sample, in the mean.
+        made_from: Hash of everything that the row is computed from.
+        dataset, operator, protocol, seed: The training. The protocol is empty unless a benchmark
+            has several.
+        chosen: Settings that the search chose.
+        best, best_epoch: Mean error and number of the epoch with the smallest test error; None and
+            0 unless the protocol watches the test samples.
+        errors: Error of each test sample on the training grid, relative in L² or by the measure of
+            the dataset; NaN where the target is 0. Means leave NaN out.
+        scores: Further scores of each test sample, by measure (`pipelines.studies.noise_measures`).
+        means: Mean error by resolution, for the grids that the operator can evaluate.
+        measures: Mean over the test samples, by further measure.
+        refused: Reason why a grid cannot be evaluated, by resolution.
+        weight: Regularisation weight of a classical inversion; None for other methods.
+        solves: Mean number of systems of equations that a classical inversion solves for a sample.
         solve_seconds: Processor time of the recipe's solver for a sample.
-        training_seconds: Evaluations on the selection samples included.
-        tuning_seconds: Of the other trainings of the search.
-        inference_seconds: Of one test sample, in a batch of some; measured alone. Of a classical
-            inversion: processor time, one sample after another; of a model beside it the same, or
-            wall time on a GPU.
-        step_seconds, step_bytes, step_flops: `pipelines.studies.cost.Cost`, measured alone.
+        training_seconds: Time of the training, including evaluations on the selection samples.
+        tuning_seconds: Time of the other trainings of the search.
+        inference_seconds: Time of a prediction for a test sample, in a batch, with nothing else
+            running. For classical inversions: processor time, samples one after another; also for
+            models beside them (wall time on a GPU).
+        step_seconds, step_bytes, step_flops: See `pipelines.studies.cost.Cost`.
+        failed: Reason why the training failed; empty if it did not.
     """
 
     made_from: str = ""
@@ -82,14 +87,14 @@ class Row(BaseModel):
 
     @property
     def again(self) -> bool:
-        """Whether a study that is resumed makes it again: memory was short."""
+        """Whether a resumed study makes the row again, as memory was short."""
         return self.failed.startswith(NO_MEMORY)
 
 
 def mean_and_spread(rows: Sequence[Row], measure: str = "errors") -> tuple[float, float]:
-    """Mean over samples and seeds, and the deviation over the seeds of the means over samples.
+    """Mean over samples and seeds, and standard deviation over the seeds of the sample means.
 
-    A measure that a row does not have is NaN.
+    The mean is NaN for a measure that a row does not have.
 
     >>> mean_and_spread([Row(errors=[1, 3]), Row(errors=[3, 5])])
     (3.0, 1.4142135623730951)
@@ -101,7 +106,7 @@ def mean_and_spread(rows: Sequence[Row], measure: str = "errors") -> tuple[float
 
 
 def interval(errors: Sequence[float]) -> float:
-    """Half of the 95 % interval of the mean over samples, by the normal approximation.
+    """Half the length of the 95 % interval of the mean over samples, by normal approximation.
 
     >>> round(interval([1.0, 3.0] * 50), 3)
     0.197
@@ -114,7 +119,7 @@ def interval(errors: Sequence[float]) -> float:
 
 def by_case(rows: Iterable[Row]) -> dict[tuple[str, str, str], list[Row]]:
     """(dataset, operator, protocol) -> its rows, one for each seed."""
-    found: dict[tuple[str, str, str], list[Row]] = {}
+    cases: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        found.setdefault((row.dataset, row.operator, row.protocol), []).append(row)
-    return found
+        cases.setdefault((row.dataset, row.operator, row.protocol), []).append(row)
+    return cases

@@ -1,5 +1,4 @@
-"""One runner of all studies: trainings of cases and seeds, tested under conditions; rows are kept
-as they are made."""
+"""Runner of all studies: makes their parts in stages, and writes each row when it is made."""
 
 import time
 from abc import ABC, abstractmethod
@@ -41,13 +40,20 @@ from pipelines.studies.row import Row
 
 Part = TypeVar("Part")
 Progress = Callable[[str, int, int], None]
-_FEW = 8  # samples of a prediction that is timed
-_POLL = 1.0  # seconds between looks at what another process makes
+_FEW = 8  # samples of the batch that is timed
+_POLL = 1.0  # seconds between attempts to take a folder that another process holds
 
 
 @dataclass(frozen=True)
 class Execution:
-    """What makes a part of a study."""
+    """How a part of a study is made.
+
+    Args:
+        device: The device of trainings and predictions.
+        on_epoch: Called after each epoch.
+        stop: Returns whether to stop.
+        apart: Whether other machines make parts too, so costs are measured with each row.
+    """
 
     device: torch.device
     on_epoch: Callable[[Epoch], None] = lambda epoch: None
@@ -55,13 +61,13 @@ class Execution:
     apart: bool = False
 
     def check(self) -> None:
-        """Raise Stopped where it was asked to stop."""
+        """Raise Stopped if `stop` asks for it."""
         if self.stop():
             raise Stopped("the study was stopped")
 
     def waited(self, folder: Path) -> ExitStack:
-        """Hold a folder, as soon as no other process, on any machine that shares it, does. Raises
-        Stopped if it was asked to stop."""
+        """Wait until no other process (on any machine that shares the folder) holds it, then hold
+        it. Raises Stopped if `stop` asks for it."""
         stack = ExitStack()
         while True:
             self.check()
@@ -74,7 +80,7 @@ class Execution:
 
 @dataclass(frozen=True)
 class StudyTraining:
-    """A training of a study: an ordinary run folder, and the file `done` in it."""
+    """A training of a study: an ordinary run folder with a file `done` when it is finished."""
 
     experiment: Experiment
     store: str
@@ -90,8 +96,8 @@ class StudyTraining:
     def predicted(
         self, pairs: Samples, device: torch.device, folder: Path | None = None, noise: str = ""
     ) -> Tensor:
-        """Predictions (samples, *grid, c) of test samples: those that the run, or another folder,
-        keeps; see `kept_predictions`."""
+        """Predictions for test samples, shape (samples, *grid, c). They are read from `folder` (by
+        default the run's) if it keeps them, else written there; see `kept_predictions`."""
 
         def predict() -> Tensor:
             return predictions(self.predictor(device), pairs.to(device))
@@ -99,17 +105,18 @@ class StudyTraining:
         return kept_predictions(folder or self.folder, self.checkpoint, pairs, predict, noise)
 
     def seconds(self, pairs: Samples, device: torch.device) -> float:
-        """Seconds of a prediction, in a batch of a few samples: processor time, or wall time until
-        a GPU has finished."""
+        """Seconds of a prediction for one sample, in a batch of a few samples: processor time on a
+        CPU, wall time on a GPU."""
         predictor, few = self.predictor(device), pairs.rows(slice(_FEW)).to(device)
-        predictions(predictor, few)  # prepares
+        predictions(predictor, few)  # warms up
         now = time.process_time if device.type == "cpu" else clock_of(device)
         start = now()
         predictions(predictor, few)
         return (now() - start) / len(few)
 
     def finished(self) -> list[Epoch] | None:
-        """Its epochs; None where it is not finished, is damaged, or of another declaration."""
+        """The epochs of the finished training; None if it is unfinished, damaged or declared
+        otherwise."""
         try:
             if read(self.folder / "done") != self._made_from():
                 return None
@@ -120,11 +127,11 @@ class StudyTraining:
             return None
 
     def run(self, how: Execution) -> list[Epoch]:
-        """Its epochs; trained from where it was, where it is not finished."""
+        """The epochs; an unfinished training continues at its last state."""
         history = self.finished()
         if history is None:
-            of = self.experiment, self.store, self.folder, how.device
-            history = train_part(*of, on_epoch=how.on_epoch, stop=how.stop)
+            training = self.experiment, self.store, self.folder, how.device
+            history = train_part(*training, on_epoch=how.on_epoch, stop=how.stop)
             write(self.folder / "done", self._made_from())
         return history
 
@@ -133,21 +140,21 @@ class StudyTraining:
 
 
 class Study(ABC, Generic[Part]):
-    """A study in its folder. A subclass declares parts, and how a row is made of one."""
+    """A study in its folder. A subclass declares its parts and how a part becomes a row."""
 
     folder: Path
 
     @abstractmethod
     def check(self, device: torch.device) -> None:
-        """Raise SchemaError or DataError where a part cannot be made."""
+        """Raise SchemaError or DataError if a part cannot be made."""
 
     @abstractmethod
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
-        """Take the folder. Raises RunError where it holds something else."""
+        """Take the folder. Raises RunError if it holds something else."""
 
     @abstractmethod
     def stages(self) -> Sequence[Sequence[Part]]:
-        """All parts; those of a stage are made when all of the stages before it are."""
+        """All parts, in stages; a stage starts when the stage before it is finished."""
 
     @abstractmethod
     def row_path(self, part: Part) -> Path:
@@ -155,7 +162,7 @@ class Study(ABC, Generic[Part]):
 
     @abstractmethod
     def digest(self, part: Part) -> str:
-        """Of all that a row is computed from."""
+        """Hash of everything that a row is computed from."""
 
     @abstractmethod
     def make(self, part: Part, how: Execution) -> Row:
@@ -163,10 +170,10 @@ class Study(ABC, Generic[Part]):
 
     @abstractmethod
     def progress_line(self, part: Part, row: Row) -> str:
-        """A part in a line of progress."""
+        """Description of a finished part in a line of progress."""
 
     def finish(self, how: Execution, progress: Callable[[str], None]) -> None:
-        """What is done when all rows are made."""
+        """Work that remains when all rows are made; by default none."""
 
     def run(
         self,
@@ -181,23 +188,26 @@ class Study(ABC, Generic[Part]):
         stop: Callable[[], bool] = lambda: False,
         begun: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make the rows that are not there yet; with `overwrite` all, from the start.
+        """Make the missing rows; with `overwrite`, make all rows anew.
 
         Args:
-            workers: Parts at a time; more than one are made in processes, which share the cores.
-            scheduler: Of Dask: processes here, the address of a running one, or "slurm", whose
-                `workers` jobs, like all workers, must see the folder and the stores.
-            progress: Called after each row with what it says, its number and the number of all.
+            workers: Number of parts made at a time; more than one use processes, which share the
+                cores.
+            scheduler: The Dask scheduler: processes on this machine, the address of a running
+                scheduler, or "slurm" for `workers` jobs. All workers must see the folder and the
+                stores.
+            progress: Called after each row with its progress line, its number and the total.
+            begun: Called when the folder is taken.
 
         Raises:
-            SchemaError, DataError: If a part cannot be made; before anything is written.
-            RunError: If the folder holds something else, or is there and not to be resumed.
-            Stopped: If it was asked to; `resume` continues it.
+            SchemaError, DataError: If a part cannot be made; nothing is written then.
+            RunError: If the folder holds something else, or exists without `resume`.
+            Stopped: If `stop` asks for it; `resume` continues the study.
         """
         how, stages, done = Execution(device, on_epoch, stop), self.stages(), 0
         self.check(device)
         check_folder(self.folder)
-        with how.waited(self.folder):  # one process at a time declares what it is
+        with how.waited(self.folder):  # one process at a time writes the declaration
             self.claim(device, resume, overwrite)
         begun()
         total = sum(map(len, stages))
@@ -214,24 +224,24 @@ class Study(ABC, Generic[Part]):
         return [row for row in map(self.kept, parts) if row is not None]
 
     def check_device(self, device: torch.device) -> None:
-        """Raise RunError where rows were made on another device."""
+        """Raise RunError if rows were made on another kind of device."""
         finished = [row for row in self.rows() if not row.failed]
-        made = {row.provenance["device"].split()[0] for row in finished}
-        if made - {device.type}:
-            raise RunError(f"{self.folder} was made on {made.pop()}: resume it there")
+        kinds = {row.provenance["device"].split()[0] for row in finished}
+        if kinds - {device.type}:
+            raise RunError(f"{self.folder} was made on {kinds.pop()}: resume it there")
 
     def row(self, part: Part, how: Execution) -> Row:
-        """A row: read, or made where it is absent, damaged or stale."""
+        """The row of a part: read, or made if its file is absent, damaged or stale."""
         row = self.kept(part)
         return self.made(part, how) if row is None else row
 
     def made(self, part: Part, how: Execution) -> Row:
-        """Make a row, and keep it; one that another process makes is waited for."""
+        """Make and keep a row, or wait for another process that makes it."""
         with how.waited(self._claimed(part)):
             return self._made(part, how)
 
     def tried(self, part: Part, how: Execution) -> Row | None:
-        """`made`; None where another process is making it."""
+        """Make and keep a row; None if another process is making it."""
         try:
             with held(self._claimed(part)):
                 return self._made(part, how)
@@ -239,7 +249,7 @@ class Study(ABC, Generic[Part]):
             return None
 
     def _made(self, part: Part, how: Execution) -> Row:
-        row = self.kept(part)  # others may have made it meanwhile
+        row = self.kept(part)  # another process may have made it
         if row is None or row.again:
             row = self.make(part, how)
             self.keep(part, row)
@@ -250,7 +260,7 @@ class Study(ABC, Generic[Part]):
         return self.folder / "claims" / self.row_path(part).stem
 
     def kept(self, part: Part) -> Row | None:
-        """A row from its file; None where that is absent, damaged or stale."""
+        """The row from its file; None if that is absent, damaged or stale."""
         try:
             row = Row.model_validate(read_json(self.row_path(part)))
             return row if row.made_from == self.digest(part) else None
@@ -263,14 +273,14 @@ class Study(ABC, Generic[Part]):
     def _rows(
         self, stage: Sequence[Part], how: Execution, processes: Processes
     ) -> Iterator[tuple[Part, Row]]:
-        """All rows of a stage, those that are there first."""
-        kept = {part: self.kept(part) for part in stage}
-        there = {part: row for part, row in kept.items() if row is not None and not row.again}
-        missing = [part for part in stage if part not in there]
-        yield from there.items()
-        for wait in (False, True):  # what other processes make comes last
-            asked = [(part, wait) for part in missing]
-            made = processes(asked) if processes.several else self._each(asked, how)
+        """All rows of a stage, kept ones first."""
+        rows = {part: self.kept(part) for part in stage}
+        kept = {part: row for part, row in rows.items() if row is not None and not row.again}
+        missing = [part for part in stage if part not in kept]
+        yield from kept.items()
+        for wait in (False, True):  # at last wait for the rows that other processes make
+            calls = [(part, wait) for part in missing]
+            made = processes(calls) if processes.several else self._each(calls, how)
             missing = []
             for (part, _), row in made:
                 if row is None:
@@ -279,9 +289,9 @@ class Study(ABC, Generic[Part]):
                     yield part, row
 
     def _each(
-        self, asked: Sequence[tuple[Part, bool]], how: Execution
+        self, calls: Sequence[tuple[Part, bool]], how: Execution
     ) -> Iterator[tuple[tuple[Part, bool], Row | None]]:
-        for part, wait in asked:
+        for part, wait in calls:
             how.check()
             yield (part, wait), (self.made if wait else self.tried)(part, how)
 
@@ -290,13 +300,14 @@ def _make(
     study: Study[Part],
     device: torch.device,
     apart: bool,
-    asked: tuple[Part, bool],
+    part_and_wait: tuple[Part, bool],
     stop: Callable[[], bool],
 ) -> Row | None:
-    """Make a row in a worker process; wait for one that another process makes, or not."""
-    (part, wait), how = asked, Execution(device, stop=stop, apart=apart)
+    """Make a row in a worker process; with `wait`, wait for one that another process makes."""
+    (part, wait), how = part_and_wait, Execution(device, stop=stop, apart=apart)
     return (study.made if wait else study.tried)(part, how)
 
 
 def content(store: str) -> str:
+    """Hash of the content of a store."""
     return open_sealed(store).metadata.content

@@ -1,4 +1,4 @@
-"""One operator, more and more training samples: subsets of one store, and a stream, equal steps."""
+"""Samples study: error of one operator against the number of training samples, at equal steps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from pipelines.config.entries import Dataset, Entry
 from pipelines.config.experiment import Experiment, load_experiment
 
 UNLIMITED = "unlimited"
-Number = int | None  # of distinct samples; None has no limit
+Number = int | None  # of distinct samples; None: a stream without limit
 
 
 def samples_study(
@@ -21,23 +21,24 @@ def samples_study(
 ) -> Benchmark:
     """A benchmark of one operator; its datasets are the numbers of distinct training samples.
 
-    All take as many steps as the experiment does by itself, and have one store, with one
-    validation and one test split: its recipe's with a training split for the largest number.
+    All trainings take as many steps as the experiment. They share one store, with one validation
+    and one test split; its training split has the largest number of samples.
 
     Args:
-        numbers: Of samples; None streams those of the store's recipe.
+        numbers: Numbers of training samples; None streams samples of the store's recipe.
 
     Raises:
-        SchemaError: On an impossible number, an experiment that has its own, or a wrong override.
+        SchemaError: If a number is impossible, an override is wrong, or the experiment itself sets
+            the number of samples.
     """
     experiment = load_experiment(name, store).on(store, overrides)
     data, training, where = experiment.data, experiment.training, f"study samples of {name}"
     if data.stream is not None or data.samples is not None:
-        raise SchemaError(f"{where}: data.stream and data.samples are the study's own")
+        raise SchemaError(f"{where}: the study sets data.stream and data.samples; leave them out")
     if any(experiment.full_key(k) == "training.seed" for k in overrides if "overrides." not in k):
-        raise SchemaError(f"{where}: training.seed is the study's own, use --seeds")
+        raise SchemaError(f"{where}: the study sets training.seed; use --seeds")
     if not numbers or len(set(numbers)) < len(numbers):
-        raise SchemaError(f"{where}: the numbers must differ, got {_listed(numbers)}")
+        raise SchemaError(f"{where}: the numbers of samples must differ, got {_listed(numbers)}")
     for number in numbers:
         if number is not None and number < training.batch:
             raise SchemaError(f"{where}: a batch has {training.batch} samples, got {number}")
@@ -70,7 +71,7 @@ def samples_study(
 
 
 def label(number: Number) -> str:
-    """The number as the name of a dataset.
+    """Name of the dataset with a number of samples.
 
     >>> label(8192)
     '8,192 samples'
@@ -87,7 +88,7 @@ def parse_numbers(text: str) -> tuple[Number, ...]:
     words = [word.strip() for word in text.split(",")]
     if not all(word == UNLIMITED or (word.isdecimal() and int(word) > 0) for word in words):
         raise SchemaError(
-            f"--samples are numbers >= 1 or {UNLIMITED}, separated by commas, got {text!r}"
+            f"--samples must be numbers >= 1 or {UNLIMITED}, separated by commas, got {text!r}"
         )
     return tuple(None if word == UNLIMITED else int(word) for word in words)
 
@@ -97,7 +98,7 @@ def _listed(numbers: Sequence[Number]) -> str:
 
 
 def _enlarged(experiment: Experiment, samples: int) -> dict[str, Any]:
-    """Overrides with which the training split of the recipe has so many samples at least."""
+    """Overrides that give the training split of the recipe at least `samples` samples."""
     splits = experiment.data.load_recipe().splits
     if samples <= splits.train:
         return {}

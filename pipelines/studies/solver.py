@@ -1,4 +1,4 @@
-"""What our own solver costs, coarser and coarser, and when an operator has paid beside it."""
+"""Cost of our own solver at several resolutions, and the break-even of operators against it."""
 
 import math
 import tempfile
@@ -28,16 +28,17 @@ from pdegen.store.reading import open_sealed
 from pipelines.runs.data import Source
 from pipelines.runs.measures import measures_of
 
-SAMPLES = 4  # that are solved to measure
-STORED = 2.0**-24  # relative error of what is stored in float32: labels have no smaller one
+SAMPLES = 4  # samples that are solved to measure
+STORED = 2.0**-24  # relative rounding error of float32, which all stored labels have
 
 
 class Solve(BaseModel):
-    """Solving at one resolution.
+    """Cost and error of solving at one resolution.
 
     Args:
-        overrides: Of the recipe; none are the labels themselves.
-        error: Mean distance of the solutions to the labels, as the operators' errors are measured.
+        overrides: Overrides of the recipe; none for the labels themselves.
+        seconds: Time for a sample.
+        error: Mean distance of the solutions to the labels, by the measure of the operators.
     """
 
     overrides: dict[str, Any] = {}
@@ -49,7 +50,8 @@ class SolverCost(BaseModel):
     """The costs of a dataset's solver.
 
     Args:
-        label_error: What the solver states of the labels; 0 where they are exact.
+        label_error: Error of the labels as stated by their solver; 0 if they are exact.
+        samples: Number of training and validation samples.
     """
 
     made_from: str
@@ -60,27 +62,28 @@ class SolverCost(BaseModel):
 
     @property
     def comparable(self) -> bool:
-        """Whether solving more coarsely was measured."""
+        """Whether a coarser resolution was measured."""
         return len(self.solves) > 1
 
     @property
     def data_seconds(self) -> float:
+        """Time to generate all training and validation samples."""
         return self.samples * self.solves[0].seconds
 
     def seconds(self, error: float) -> float:
-        """Of the solver, coarsened until it is off by as much as an operator with this error.
+        """Time of the solver for a sample, coarsened until its error is this error of an operator.
 
-        Both are measured against labels that are off themselves, independently of them as far as
-        is known: the distance e of a solution to its label is taken for √(e² + label²). Between
-        the resolutions that were measured the logarithms are interpolated; a solver is not made
-        coarser than the coarsest of them, nor slower than a more accurate one.
+        Both errors are distances to labels, which have an error of their own. It is taken as
+        independent: a distance e to the labels counts as the error √(e² + label²). Between the
+        measured resolutions the logarithms are interpolated. The solver is never coarser than the
+        coarsest measured resolution, nor slower than a more accurate one.
         """
         label = max(self.label_error, STORED)
         wanted, best = math.hypot(error, label), list[tuple[float, float]]()
-        known = sorted((math.hypot(one.error, label), one.seconds) for one in self.solves)
-        for of, seconds in known:
+        solves = sorted((math.hypot(solve.error, label), solve.seconds) for solve in self.solves)
+        for solve_error, seconds in solves:
             if not best or seconds < best[-1][1]:
-                best.append((of, seconds))
+                best.append((solve_error, seconds))
         for (finer, slow), (coarser, fast) in pairwise(best):
             if wanted <= coarser:
                 share = math.log(wanted / finer) / math.log(coarser / finer)
@@ -90,29 +93,35 @@ class SolverCost(BaseModel):
     def break_even(
         self, error: float, spent: float, inference: float, trivial: float = math.inf
     ) -> float:
-        """Number of solves after which an operator has paid; infinite where it never does.
+        """Number of solves after which an operator has paid off; infinite if it never does.
 
         N = (T_data + T_training + T_tuning) / (t_solver(ε) - t_inference)
 
         Args:
-            trivial: Error of the best predictor that does not learn; it costs nothing, so an
-                operator that is not better never pays.
+            error: Error of the operator.
+            spent: Seconds of training and tuning.
+            inference: Seconds of a prediction for a sample.
+            trivial: Error of the best predictor that does not learn. It costs nothing, so an
+                operator that is not more accurate never pays off.
 
         References:
-            arXiv 2605.15399; the errors of labels are ours.
+            arXiv 2605.15399; the treatment of label errors is ours.
         """
         saved = self.seconds(error) - inference if error < trivial else 0.0
         return (self.data_seconds + spent) / saved if saved > 0 else math.inf
 
 
 def recipe_of(store: str, coarser: Sequence[Mapping[str, object]]) -> Recipe | None:
-    """The recipe that a store was made by, as the store says it; None where it was made from other
-    data. Raises SchemaError if the recipe is not that of the store's fingerprint, or does not take
-    them."""
-    held = open_sealed(store)
-    if held.command != "generate":
+    """The recipe that a store was generated by; None if it was made from other data.
+
+    Raises:
+        SchemaError: If the recipe does not match the store's fingerprint, or does not accept the
+            overrides `coarser`.
+    """
+    sealed = open_sealed(store)
+    if sealed.command != "generate":
         return None
-    recipe = RecipeJob.of(held).recipe
+    recipe = RecipeJob.of(sealed).recipe
     for overrides in coarser:
         recipe.with_overrides(overrides)
     return recipe
@@ -121,7 +130,7 @@ def recipe_of(store: str, coarser: Sequence[Mapping[str, object]]) -> Recipe | N
 def solver_cost(
     source: Source, coarser: Sequence[Mapping[str, object]], measure: str, label: float | None
 ) -> dict[str, Any]:
-    """The fields of `SolverCost`, measured on the first training samples."""
+    """Fields of `SolverCost`, measured on the first training samples."""
     recipe = recipe_of(source.url, coarser)
     assert recipe is not None
     labels = source.samples("train", noise=None).rows(slice(SAMPLES)).resident()
@@ -131,7 +140,7 @@ def solver_cost(
         try:
             error = _distance(source, labels, changed, measure)
             seconds = _seconds(changed)
-        except SampleError:  # too coarse to be solved
+        except SampleError:  # too coarse to solve
             continue
         solves.append(Solve(overrides=dict(overrides), seconds=seconds, error=error))
     splits = open_sealed(source.url).metadata.splits
@@ -141,6 +150,8 @@ def solver_cost(
 
 
 def _seconds(recipe: Recipe) -> float:
+    """Time for a sample, on one thread."""
+
     def timed(samples: range) -> float:
         start = time.perf_counter()
         recipe.problem.compute(recipe.seed, samples)
@@ -157,26 +168,26 @@ def _seconds(recipe: Recipe) -> float:
 
 
 def _distance(source: Source, labels: Samples, recipe: Recipe, measure: str) -> float:
-    """Mean error of coarse solutions of the samples of some labels."""
-    count = 1 + int(labels.samples.max())  # those that the store skipped among them
+    """Mean error of coarse solutions for the samples of the labels."""
+    count = 1 + int(labels.samples.max())  # includes samples that the store skipped
     sizes = {"splits.train": count, "splits.validation": 1, "splits.test": 1}
     few = recipe.with_overrides({"samples": count + 2, "shard": count + 2, **sizes})
     with tempfile.TemporaryDirectory() as folder:
         url = generate(few, str(Path(folder) / "coarse.zarr"), workers=1).url
         experiment, stored = source.experiment, Source(url, source.experiment).stored_resolution
         data = experiment.data.model_copy(update={"resolution": stored, "samples": None})
-        there = Source(url, experiment.model_copy(update={"data": data}))
-        coarse = there.samples("train", noise=None).rows(slice(count)).resident()
+        coarse_source = Source(url, experiment.model_copy(update={"data": data}))
+        coarse = coarse_source.samples("train", noise=None).rows(slice(count)).resident()
     coarse, count = _rows(coarse, np.isin(coarse.samples, labels.samples)), len(labels)
     assert coarse.samples.tolist() == labels.samples.tolist()
-    found = list[float]()
-    for order in (1, 3):  # the better one: kinks and shocks are for lines, smooth fields for cubics
+    errors = list[float]()
+    for order in (1, 3):  # keep the better: linear for kinks and shocks, cubic for smooth fields
         p = torch.from_numpy(np.stack([_at_labels(coarse, labels, i, order) for i in range(count)]))
         (batch,) = labels.parts(count)
-        every = {"l2": errors_of(p, batch, labels)[:, 0]}
-        every |= measures_of(p, batch, labels, source.task)
-        found.append(mean_defined(every[measure]))
-    return min(found)
+        scores = {"l2": errors_of(p, batch, labels)[:, 0]}
+        scores |= measures_of(p, batch, labels, source.task)
+        errors.append(mean_defined(scores[measure]))
+    return min(errors)
 
 
 def _rows(pairs: Samples, kept: Bool[np.ndarray, " samples"]) -> Samples:
@@ -186,20 +197,20 @@ def _rows(pairs: Samples, kept: Bool[np.ndarray, " samples"]) -> Samples:
 def _at_labels(
     coarse: Samples, labels: Samples, i: int, order: int
 ) -> Float[np.ndarray, "*grid c"]:
-    """A coarse solution at the points of its label, interpolated over the indices of a mesh."""
+    """A coarse solution interpolated to the points of its label; on a mesh, along its indices."""
     u, domain, other = coarse.u[i].double().numpy(), coarse.domain, labels.domain
     if isinstance(domain, Cloud):
         x, y = (np.asarray(pairs.all.own["x"][i], float) for pairs in (coarse, labels))
         at, nearest = LinearNDInterpolator(x, u)(y), NearestNDInterpolator(x, u)(y)
         return np.where(np.isfinite(at), at, nearest)
     for axis in range(len(domain.shape)):
-        u = _along(u, axis, _places(domain, axis), _places(other, axis), order,
+        u = _along(u, axis, _coordinates(domain, axis), _coordinates(other, axis), order,
                    domain.kinds[axis] == "periodic")  # fmt: skip
     return u
 
 
-def _places(domain: Domain, axis: int) -> Float[np.ndarray, " n"]:
-    """Coordinates of the points along an axis; of a mesh, its indices from 0 to 1."""
+def _coordinates(domain: Domain, axis: int) -> Float[np.ndarray, " n"]:
+    """Coordinates of the points along an axis; for a mesh, its indices scaled to [0, 1]."""
     if isinstance(domain, Box):
         return domain.grids[axis].x
     n = domain.shape[axis]
@@ -209,6 +220,7 @@ def _places(domain: Domain, axis: int) -> Float[np.ndarray, " n"]:
 def _along(
     u: np.ndarray, axis: int, x: np.ndarray, y: np.ndarray, order: int, periodic: bool
 ) -> np.ndarray:
+    """Values at x interpolated to y along an axis, by splines of an order."""
     if x.shape == y.shape and np.allclose(x, y):
         return u
     if periodic and order > 1:

@@ -1,1 +1,1 @@
-"""The epochs of a training, where other tools read them: CSV, TensorBoard, MLflow."""
+"""Epochs of a training for other tools: CSV, TensorBoard, MLflow."""

@@ -1,4 +1,4 @@
-"""Trackers that follow a training; whatever they do, the training goes on."""
+"""Trackers that follow a training; their failures do not stop it."""
 
 import logging
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ _log = logging.getLogger(__name__)
 
 
 def trackers(words: Sequence[str]) -> list[Tracker]:
-    """The trackers of `--track`.
+    """Trackers for the words of `--track`, such as "tensorboard" or "mlflow:URI".
 
     Raises:
-        TrackerError: If a word is unknown, its package is not installed, or its store cannot be
-            reached. Nothing is written.
+        TrackerError: If a tracker is unknown or not installed, or its store cannot be reached.
+            Nothing is written.
 
     >>> trackers(["wandb"])
     Traceback (most recent call last):
@@ -37,18 +37,20 @@ def trackers(words: Sequence[str]) -> list[Tracker]:
         if kind not in KNOWN:
             raise TrackerError(f"no tracker {kind!r}: {near(kind, list(KNOWN))}")
         if colon and kind == "tensorboard":
-            raise TrackerError(f"--track {kind}:{uri}: its files are in RUN/tensorboard, no URI")
+            raise TrackerError(
+                f"--track {kind}:{uri}: TensorBoard takes no URI; its files are in RUN/tensorboard"
+            )
         if colon and not uri:
-            raise TrackerError(f"--track {kind}: a URI is missing after the colon")
+            raise TrackerError(f"--track {kind}: the URI after the colon is missing")
         if kinds.count(kind) > 1:
-            raise TrackerError(f"--track {kind} is given twice: one of each kind is possible")
+            raise TrackerError(f"--track {kind} is given twice, but can be given only once")
     return [mlflow(uri or None) if kind == "mlflow" else tensorboard() for kind, _, uri in pairs]
 
 
 class Following:
-    """Shows a training in trackers: calls take all rows so far, as `Callback`.
+    """Shows a training in trackers. A call takes all rows so far, like `Callback`.
 
-    A tracker that fails is left alone until the training ends, and then gets all that it lacks.
+    A tracker that fails is skipped until the training ends; then it gets all missing rows.
     """
 
     def __init__(self, trackers: Sequence[Tracker], run: TrackedRun) -> None:
@@ -67,11 +69,9 @@ class Following:
                 if name not in self._callbacks:
                     self._callbacks[name] = tracker.open(self._run)
                 self._callbacks[name](rows, status, files)
-            except Exception as error:  # whatever a client raises must not end the training
+            except Exception as error:  # no exception of a client may end the training
                 self._callbacks.pop(name, None)
                 again = "by --resume" if name in self._failed else "at the end, or by --resume"
                 self._failed.add(name)
                 text = " ".join(str(error).split())[:300] or type(error).__name__
-                _log.warning(
-                    "%s failed: %s; what is missing there is written %s", name, text, again
-                )
+                _log.warning("%s failed: %s; its missing epochs are written %s", name, text, again)

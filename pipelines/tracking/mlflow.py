@@ -1,4 +1,4 @@
-"""MLflow: a training is an MLflow run, which its tag `pdegen.training` finds again."""
+"""MLflow tracker: a training is an MLflow run, identified by its tag `pdegen.training`."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ from pipelines.tracking.tracker import (
 if TYPE_CHECKING:  # importing it takes a second
     from mlflow import MlflowClient
 
-DEFAULT = "sqlite:///mlflow.db"  # of MLflow itself
+DEFAULT = "sqlite:///mlflow.db"  # the default of MLflow
 _TAG = "pdegen.training"
-_MOST = {"metrics": 1000, "params": 100, "value": 6000}  # that MLflow takes at a time
+_MOST = {"metrics": 1000, "params": 100, "value": 6000}  # limits of a request to MLflow
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
 _END = re.compile(r"\. | \[SQL| \(Background on")
-_LOCKED_SECONDS = 5  # that another program may hold a database
-_Thing = TypeVar("_Thing")
-_SETTINGS = {  # those that the environment has are kept
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the training goes on, and catches up at its end
+_LOCKED_SECONDS = 5  # how long another program may lock a database
+_Item = TypeVar("_Item")
+_SETTINGS = {  # values set in the environment take precedence
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # missing rows are written at the end
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 
 
 def mlflow(uri: str | None = None) -> Tracker:
-    """Shows rows in an MLflow run, with the experiment as parameters, digests as tags, files as
+    """Tracker that writes an MLflow run: the experiment as parameters, hashes as tags, files as
     artifacts.
 
     Args:
-        uri: Of the tracking server or database; None for MLFLOW_TRACKING_URI, or a database
-            mlflow.db in this folder.
+        uri: The tracking server or database. By default MLFLOW_TRACKING_URI, or if that is not set
+            the database mlflow.db in this folder.
 
     Raises:
-        TrackerError: If MLflow is not installed, or the store cannot be used; nothing is written.
+        TrackerError: If MLflow is not installed or the store cannot be used. Nothing is written.
     """
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
     word = f"--track mlflow:{_CREDENTIALS.sub('//***@', uri)}"
     try:
-        import mlflow  # noqa: F401 (what follows needs it)
+        import mlflow  # noqa: F401 - checks that it is installed
     except ImportError as error:
         raise TrackerError(
             f"{word} needs MLflow: pip install 'pdegen-operators[track]' ({error})"
@@ -65,12 +65,14 @@ def mlflow(uri: str | None = None) -> Tracker:
             raise TrackerError(f"{word}: there is no folder {file.parent}")
         if file is not None and file.exists():
             _check_database(file)
-        if file is None or file.exists():  # a client would make one, and it is not time yet
+        if file is None or file.exists():  # a client would create the database too early
             _client(uri).search_experiments(max_results=1)
     except TrackerError:
         raise
-    except Exception as error:  # of MLflow, its database or the network: no common class
-        raise TrackerError(f"{word} cannot be used: {_said(error)}") from None
+    except (
+        Exception
+    ) as error:  # errors of MLflow, its database and the network have no common class
+        raise TrackerError(f"{word} cannot be used: {_message(error)}") from None
     return Tracker("mlflow", lambda run: _opened(uri, run))
 
 
@@ -85,25 +87,25 @@ def _client(uri: str) -> MlflowClient:
 
 
 def _opened(uri: str, run: TrackedRun) -> Callback:
-    """A run is found by its tag or made, so that a kill between the two leaves one."""
+    """Open the run with the training's tag, or create it; after a kill there is still only one."""
     from mlflow.entities import Metric, Param
 
     client = _client(uri)
     group = _group(uri, client, run.group)
-    found = client.search_runs([group], f"tags.`{_TAG}` = '{run.id}'", max_results=1)
+    runs = client.search_runs([group], f"tags.`{_TAG}` = '{run.id}'", max_results=1)
     tags = {_TAG: run.id, **run.tags}
-    seen = found[0] if found else client.create_run(group, tags=tags, run_name=run.folder.name)
-    number, there = seen.info.run_id, seen.data.params
-    params = [Param(k, _text(v)) for k, v in flat(run.declaration).items() if k not in there]
+    shown = runs[0] if runs else client.create_run(group, tags=tags, run_name=run.folder.name)
+    number, written = shown.info.run_id, shown.data.params
+    params = [Param(k, _text(v)) for k, v in flat(run.declaration).items() if k not in written]
     for some in _parts(params, _MOST["params"]):
         client.log_batch(number, params=some)
-    if seen.info.status != RUNNING:
+    if shown.info.status != RUNNING:
         client.update_run(number, status=RUNNING)
-    steps: dict[str, set[int]] = {}  # that are there, by metric
+    steps: dict[str, set[int]] = {}  # steps that are written, by metric
 
     def write(rows: Sequence[MetricRow], status: str, files: Sequence[Path]) -> None:
         for name in {name for _, values in rows for name in values} - steps.keys():
-            steps[name] = {one.step for one in client.get_metric_history(number, name)}
+            steps[name] = {metric.step for metric in client.get_metric_history(number, name)}
         now = int(time.time() * 1000)
         new = [
             Metric(name, value, now, step)
@@ -124,37 +126,37 @@ def _opened(uri: str, run: TrackedRun) -> Callback:
 
 
 def _group(uri: str, client: MlflowClient, name: str) -> str:
-    """The number of an MLflow experiment. Files go beside an SQLite database; by MLflow's own
-    default they would go to whatever folder is the current one."""
-    found = client.get_experiment_by_name(name)
-    if found is not None:
-        return found.experiment_id
+    """ID of an MLflow experiment, which is created if absent. Artifacts are stored beside an SQLite
+    database; the default of MLflow is the current folder."""
+    experiment = client.get_experiment_by_name(name)
+    if experiment is not None:
+        return experiment.experiment_id
     file = _database(uri)
-    place = None if file is None else (file.parent / "mlartifacts" / name).as_uri()
-    return client.create_experiment(name, artifact_location=place)
+    folder = None if file is None else (file.parent / "mlartifacts" / name).as_uri()
+    return client.create_experiment(name, artifact_location=folder)
 
 
 def _database(uri: str) -> Path | None:
-    """The file of an SQLite database; None for other stores."""
+    """File of an SQLite database; None for other stores."""
     if not uri.startswith("sqlite"):
         return None
     from sqlalchemy.engine import make_url
 
     name = make_url(uri).database
     if not name or name == ":memory:":
-        raise TrackerError(f"--track mlflow:{uri} names no file: sqlite:///PATH")
+        raise TrackerError(f"--track mlflow:{uri} names no file; use sqlite:///PATH")
     return Path(name).absolute()
 
 
 def _check_database(file: Path) -> None:
-    """Raise sqlite3.Error where a file cannot be read as a database: MLflow tries for minutes."""
+    """Raise sqlite3.Error if a file is no readable database; MLflow would retry for minutes."""
     uri = f"{file.as_uri()}?mode=rw"
     with closing(sqlite3.connect(uri, uri=True, timeout=_LOCKED_SECONDS)) as database:
         database.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
 
-def _parts(things: list[_Thing], size: int) -> list[list[_Thing]]:
-    return [things[k : k + size] for k in range(0, len(things), size)]
+def _parts(items: list[_Item], size: int) -> list[list[_Item]]:
+    return [items[k : k + size] for k in range(0, len(items), size)]
 
 
 def _text(value: object) -> str:
@@ -162,7 +164,7 @@ def _text(value: object) -> str:
     return text[: _MOST["value"]]
 
 
-def _said(error: Exception) -> str:
-    """The first sentence of what an error says, without credentials and without SQL."""
+def _message(error: Exception) -> str:
+    """First sentence of an error message, without credentials and SQL."""
     text = _CREDENTIALS.sub("//***@", " ".join(str(error).split())) or type(error).__name__
     return _END.split(text)[0][:300]

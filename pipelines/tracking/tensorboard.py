@@ -1,4 +1,4 @@
-"""TensorBoard: event files in the folder of a run."""
+"""TensorBoard tracker: event files in the folder of a run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,10 +17,10 @@ _SUFFIX = ".pdegen"
 
 
 def tensorboard() -> Tracker:
-    """Shows rows in RUN/tensorboard, as float32. Raises TrackerError if TensorBoard is not
+    """Tracker that writes RUN/tensorboard, in float32. Raises TrackerError if TensorBoard is not
     installed."""
     try:
-        import tensorboard  # noqa: F401 (what follows needs it)
+        import tensorboard  # noqa: F401 - checks that it is installed
     except ImportError:
         raise TrackerError(
             "--track tensorboard needs TensorBoard: pip install 'pdegen-operators[track]'"
@@ -29,18 +29,18 @@ def tensorboard() -> Tracker:
 
 
 def event_files(folder: Path) -> list[Path]:
-    """The event files that trainings of a run have written."""
+    """Event files that trainings of a run wrote."""
     return sorted(folder.glob(f"events.out.tfevents.*{_SUFFIX}"))
 
 
 def _opened(run: TrackedRun) -> Callback:
-    """Writes all rows anew: a kill may have cut the last record of earlier files off, after which
-    they cannot be appended to."""
+    """Write all rows anew: a kill may have truncated the last record of earlier files, and then
+    they cannot be extended."""
     from torch.utils.tensorboard.writer import SummaryWriter
 
     for path in event_files(run.folder / FOLDER):
         path.unlink()
-    # a TensorBoard that has read the earlier files forgets their steps
+    # purge_step: a running TensorBoard drops the steps of the earlier files
     writer = SummaryWriter(str(run.folder / FOLDER), purge_step=0, filename_suffix=_SUFFIX)
     written = 0
 

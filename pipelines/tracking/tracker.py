@@ -1,4 +1,4 @@
-"""What trackers are: functions that show the epochs of a training in another tool."""
+"""Interface of trackers, which show the epochs of a training in another tool."""
 
 import csv
 import io
@@ -9,24 +9,26 @@ from pathlib import Path
 from operators.training.files import write
 from operators.training.fit import Epoch
 
-MetricRow = tuple[int, Mapping[str, float]]  # step, values by name; a step is an epoch, from 1 on
+MetricRow = tuple[int, Mapping[str, float]]  # epoch, counted from 1, and values by name
 METRICS = tuple(field.name for field in fields(Epoch) if field.name != "epoch")
-RUNNING = "RUNNING"  # later FINISHED, KILLED (asked to stop) or FAILED
+RUNNING = "RUNNING"  # later FINISHED, KILLED (stopped by request) or FAILED
 
 
 class TrackerError(ValueError):
-    """A tracker that is unknown, not installed, or cannot be written to; one line."""
+    """An unknown or missing tracker, or one that cannot be written; the message is one line."""
 
     exit_status = 2
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What trackers are told of a training beside its epochs.
+    """Description of a training for trackers.
 
     Args:
-        id: Of this training alone; a resumed one keeps it, `--overwrite` makes another.
-        group: Trainings that are shown together: the name of the experiment.
+        id: Unique identifier. A resumed training keeps it; `--overwrite` makes a new one.
+        group: Name of the experiment; trainings of a group are shown together.
+        declaration: The experiment, which trackers show as parameters.
+        tags: Further text values by name.
     """
 
     id: str
@@ -36,44 +38,44 @@ class TrackedRun:
     tags: Mapping[str, str]
 
 
-# Takes all rows so far, the status of the training, and files to keep; it shows each row once.
+# Arguments: all rows so far, the status of the training, and files to keep. Each row is shown once.
 Callback = Callable[[Sequence[MetricRow], str, Sequence[Path]], None]
 
 
 @dataclass(frozen=True)
 class Tracker:
-    """A tool that can be written to: its name, and what opens a training there."""
+    """A tool: its name, and a function that starts to show a training there."""
 
     name: str
     open: Callable[[TrackedRun], Callback]
 
 
 def rows_of(history: Sequence[Epoch]) -> list[MetricRow]:
+    """Rows for trackers, one for each epoch."""
     return [(epoch.epoch, {name: getattr(epoch, name) for name in METRICS}) for epoch in history]
 
 
 def flat(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """A nested declaration under dotted keys; None and empty tables are left out.
+    """Values of a nested declaration by dotted key, without None and empty tables.
 
     >>> flat({"model": {"name": "fno", "modes": 8}, "noise": None})
     {'model.name': 'fno', 'model.modes': 8}
     """
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for key, value in content.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
+            values |= flat(value, f"{prefix}{key}.")
         elif value is not None:
-            found[f"{prefix}{key}"] = value
-    return found
+            values[f"{prefix}{key}"] = value
+    return values
 
 
 TABLE = "history.csv"
 
 
 def write_table(folder: Path, history: Sequence[Epoch]) -> None:
-    """Let history.csv appear whole: epoch, loss, score, lr, seconds; a row for each epoch, numbers
-    with as many digits as distinguish them. Raises OSError if it cannot be written; what was there
-    before is left."""
+    """Write history.csv: a row for each epoch with epoch, loss, score, lr and seconds, numbers with
+    all their digits. The file appears whole; an earlier one stays if writing raises OSError."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(("epoch", *METRICS))

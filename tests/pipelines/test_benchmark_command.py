@@ -112,14 +112,16 @@ def test_an_operator_that_is_asked_for_is_not_left_out(refused, stores, tmp_path
     path.write_text(path.read_text("utf-8") + PLANE, "utf-8")
     for data in ([], ["--data", f"burgers={stores}/burgers.zarr"]):
         line = refused("benchmark", path, "--only", "GT", *data)
-        assert "GT: galerkin-transformer-2d is for domains of dimension 2, the datasets are" in line
+        assert (
+            "GT: galerkin-transformer-2d supports domains of dimension 2; the datasets have" in line
+        )
         assert "burgers of 1" in line
 
 
 def test_a_benchmark_of_no_operator_is_refused(refused, tmp_path):
     path = write_toy(tmp_path)
     path.write_text(path.read_text("utf-8").split("[operators.FNO]")[0] + PLANE, "utf-8")
-    assert "toy: no operator is for the dimension of burgers" in refused("benchmark", path)
+    assert "toy: no operator supports the dimension of burgers" in refused("benchmark", path)
 
 
 @pytest.mark.parametrize(

@@ -68,14 +68,23 @@ def test_learning_curves_have_a_band_over_the_seeds(benchmarked, monkeypatch):
     monkeypatch.setattr(drawing, "picture", lambda figure, name, caption: caption)
     found = {"FNO": benchmarked.rows()[:2], "one seed": benchmarked.rows()[:1]}
     caption = drawing.learning(benchmarked, found, "validation", "learning")
-    assert "mean over 2 seeds" in caption
+    assert "means over 2 seeds" in caption
     scores = np.array([[e.score for e in benchmarked.history(row)] for row in found["FNO"]])
-    [((series, *_), said)] = drawn
-    assert said["bands"] == {"FNO": (scores.min(0).tolist(), scores.max(0).tolist())}
+    [((series, *_), options)] = drawn
+    assert options["bands"] == {"FNO": (scores.min(0).tolist(), scores.max(0).tolist())}
+    assert options["whole"]
+    assert options["band"]
     assert series["FNO"] == (range(1, 3), scores.mean(0).tolist())
 
 
-def test_all_datasets_are_drawn_in_multiples_of_the_smallest(monkeypatch):
+def test_an_operator_has_one_style_in_all_charts_of_its_benchmark(benchmarked):
+    first, second = benchmarked.benchmark.operators
+    one = drawing.looks(benchmarked, [first, second])
+    other = drawing.looks(benchmarked, [second])
+    assert one[second] == other[second] != one[first]
+
+
+def test_all_datasets_are_drawn_in_multiples_of_the_smallest(benchmarked, monkeypatch):
     def rows(means, seconds):
         return {
             name: [Row(errors=[mean], parameters=10, training_seconds=seconds[name])]
@@ -86,8 +95,11 @@ def test_all_datasets_are_drawn_in_multiples_of_the_smallest(monkeypatch):
     monkeypatch.setattr(drawing.charts, "errors_against_costs", lambda *a: drawn.append(a))
     monkeypatch.setattr(drawing, "picture", lambda figure, name, caption: name)
     first = rows({"b": 4.0, "a": 2.0}, {"a": 3.0, "b": 1.0}), 8.0
-    assert drawing.against_costs([first, (rows({"a": 1.0}, {"a": 7.0}), 8.0)]) == "all-costs"
-    [(costs, errors, baseline, _)] = drawn
+    assert (
+        drawing.against_costs(benchmarked, [first, (rows({"a": 1.0}, {"a": 7.0}), 8.0)])
+        == "all-costs"
+    )
+    [(costs, errors, baseline, *_)] = drawn
     assert errors == {"a": 1.0, "b (1 of 2)": 2.0}
     assert list(errors) == ["a", "b (1 of 2)"]
     assert costs["parameters, over the smallest"] == {"a": 1.0, "b (1 of 2)": 1.0}

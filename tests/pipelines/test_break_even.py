@@ -96,7 +96,7 @@ def test_the_table_has_the_break_even_of_its_own_numbers(finished):
     even = solver.break_even(row.mean, spent, row.inference_seconds, trivial)
     assert float(line["break-even"]) == pytest.approx(even)
     assert float(line["data seconds"]) == pytest.approx(solver.data_seconds)
-    assert "Solver, coarser and coarser" in (finished.folder / "report.md").read_text("utf-8")
+    assert "Solver, at several resolutions" in (finished.folder / "report.md").read_text("utf-8")
 
 
 def test_a_command_finds_the_same_in_the_logs_of_the_runs(finished, pdegen, tmp_path):

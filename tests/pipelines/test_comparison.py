@@ -130,7 +130,7 @@ def test_runs_of_other_seeds_alone_are_compared_and_drawn_whatever_they_are_call
     found, page = compared(tmp_path / "out", *(tmp_path / name for name in names))
     assert [variant.name for variant in found.variants] == names
     assert table(page, "key")[1:] == [["training.seed", "0", "1"]]
-    assert "differ by their seed alone" in "".join(page.words)
+    assert "differ only in their seed" in "".join(page.words)
     assert table(page, "against runs/_run")[1][0] == names[1]
     for drawn in ("learning-by-epoch", "error-distributions", "same-samples"):
         svg = (tmp_path / f"out/pictures/{drawn}.svg").read_text("utf-8")
@@ -144,7 +144,7 @@ def test_runs_on_other_data_are_compared_by_scores_alone(runs, published, tmp_pa
     assert [variant.comparable for variant in found.variants] == [True, False]
     assert "other: evaluated on other samples" in words
     assert "against run" not in words
-    assert "The same samples by every run" not in words
+    assert "The same samples predicted by all runs" not in words
     _, *rows = table(page, "prediction")
     expected = found.variants[1].first.main.mean
     assert next(float(row[2]) for row in rows if row[0] == "other") == pytest.approx(

@@ -81,6 +81,20 @@ def test_curves_have_values_spreads_and_bands_of_each_name():
     np.testing.assert_allclose(np.ptp(ends, axis=1), [0.2, 0.02, 0.4])
 
 
+def test_noise_levels_stand_at_their_distances_where_their_labels_have_room():
+    assert study_charts.positions_of([0.1, 0.0, 0.05]) == ([0.1, 0.0, 0.05], "")
+    positions, words = study_charts.positions_of([0.0, 1e-4, 0.1])
+    assert positions == [0, 1, 2]
+    assert "not to scale" in words
+
+
+def test_bands_are_explained_in_the_legend():
+    series, ends = {"one": ([1, 2], [0.1, 0.2])}, ([0.05, 0.1], [0.2, 0.3])
+    figure = study_charts.curves(series, "epoch", bands={"one": ends}, band="range of the seeds")
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["one", "range of the seeds"]
+
+
 def test_errors_stand_over_their_own_costs():
     costs = {"seconds": {"a": 3.0, "b": 5.0}, "parameters": {"a": 70.0, "b": 20.0}}
     figure = study_charts.errors_against_costs(costs, {"a": 0.1, "b": 0.4}, baseline=0.7)

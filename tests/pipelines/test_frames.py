@@ -257,7 +257,10 @@ def test_a_table_is_of_the_measure_that_a_dataset_names(store, tmp_path):
         assert words in html
     of = {"experiment": "ns-fno-quick", "overrides": SMALL, "measure": "unseen"}
     wrong = Benchmark.parse({**table, "datasets": {"NS": of}}, "small")
-    with pytest.raises(SchemaError, match="FNO on NS: measure unseen: the data have l2, l1, block"):
+    with pytest.raises(
+        SchemaError,
+        match="FNO on NS: unknown measure unseen; measures of these data: l2, l1, block",
+    ):
         BenchmarkRun(wrong, {"NS": store}, tmp_path / "other").check(CPU)
 
 

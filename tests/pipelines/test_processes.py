@@ -50,7 +50,9 @@ def test_results_come_as_they_are_ready_and_a_killed_call_ends_all(tmp_path, mon
     load_file(str(tmp_path / "told.py"))
     with Processes(ends, 1, lambda: False) as processes:
         assert dict(processes([2, 3, "told-to-workers"])) == {2: 4, 3: 9, "told-to-workers": True}
-        with pytest.raises(RunError, match="a training was killed, perhaps for want of memory"):
+        with pytest.raises(
+            RunError, match="a training was killed, perhaps because memory was short"
+        ):
             dict(processes([-1]))
 
 

@@ -235,10 +235,10 @@ def test_mlflow_has_the_experiment_the_digests_the_scores_and_the_report(finishe
         (["tensorbord"], r"no tracker 'tensorbord': did you mean tensorboard\?"),
         (["tensorboard:here"], "its files are in RUN/tensorboard"),
         (["tensorboard", "tensorboard"], "--track tensorboard is given twice"),
-        (["mlflow:"], "a URI is missing after the colon"),
+        (["mlflow:"], "the URI after the colon is missing"),
         (["mlflow:foo://x"], "unsupported URI 'foo://x'"),
         (["mlflow:sqlite:///absent/m.db"], "there is no folder"),
-        (["mlflow:sqlite:///:memory:"], "names no file: sqlite:///PATH"),
+        (["mlflow:sqlite:///:memory:"], "names no file; use sqlite:///PATH"),
         (["mlflow:sqlite:///notes.db"], "cannot be used"),
         (["mlflow:sqlite:///folder"], "unable to open database file"),  # said at once
         (["mlflow:sqlite:///held.db"], "cannot be used: database is locked$"),

@@ -32,7 +32,7 @@ def test_the_command_writes_a_report(study, tmp_path):
                     "--method", "Tikhonov", "--inversion-samples", "1")  # fmt: skip
     assert (outcome.status, outcome.out) == (0, [str(tmp_path / "s" / "report.html")])
     assert "inputs u -> a" in outcome.err
-    # a training, the model, the constant, and the two that were chosen
+    # a training, the model, the constant, and the two methods
     assert "5/5" in outcome.err[-1]
     page = (tmp_path / "s" / "report.md").read_text()
     assert "--method 'total variation' --method Tikhonov" in page
@@ -45,20 +45,32 @@ def test_the_command_writes_a_report(study, tmp_path):
         (["--train-levels", "0,-0.1"], "not negative, got -0.1"),
         (["--train-levels", "nan"], "noise level: .*nan"),
         (["--train-levels", "all"], "a range of levels has 0 <= low < high, got"),
-        (["--train-levels", "0,1,all,all"], "train levels must differ"),
-        (["--train-levels", "0,al"], "levels are numbers separated by commas, got '0,al'"),
+        (["--train-levels", "0,1,all,all"], "train levels must be one or more different numbers"),
+        (["--train-levels", "0,al"], "levels must be numbers separated by commas, got '0,al'"),
         (["--train-levels", "1,all", "--set", "noise.kind=snr"], "snr has no range of levels"),
-        (["--test-levels", "0.1,0.10000000001"], r"test levels must differ, .* got \(0.1, 0.1"),
+        (
+            ["--test-levels", "0.1,0.10000000001"],
+            r"test levels must be one or more different numbers, got \(0.1, 0.1",
+        ),
         (["--seeds", "0"], "seeds"),
         (["--inversion-samples", "0"], "'--inversion-samples'.*greater than or equal to 1, got 0"),
         (
             ["--assumed-level", "3"],
-            r"--assumed-level must be positive numbers with 1 among them, got \(3.0,\)",
+            r"--assumed-level must be positive numbers that include 1, got \(3.0,\)",
         ),
         (["--assumed-level", "1,3,3"], "--assumed-level must be numbers that differ"),
-        (["--test-kind", "ensemble"], "methods are told ensemble noise already, leave it out"),
-        (["--test-kind", "snr"], "test kind: data with snr noise cannot be taken for data with"),
-        (["--test-kind", "sensors"], "test kind: data with sensors noise cannot be taken for"),
+        (
+            ["--test-kind", "ensemble"],
+            "methods already assume ensemble noise; leave this option out",
+        ),
+        (
+            ["--test-kind", "snr"],
+            "test kind: methods that assume ensemble noise cannot be tested with snr noise",
+        ),
+        (
+            ["--test-kind", "sensors"],
+            "methods that assume ensemble noise cannot be tested with sensors noise",
+        ),
         (["--test-kind", "salt"], "test kind: .*unknown kind 'salt'"),
         (["--cells", "3"], "cells must be at least 4, got 3"),
         (["--cells", "14"], "it must be 1 to 13"),

@@ -13,7 +13,7 @@ import torch
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import open_sealed
-from pipelines.reports.noise_report import write_noise_report
+from pipelines.reports.noise_report import times, write_noise_report
 from pipelines.studies.noise_cells import Cell
 from pipelines.studies.noise_measures import MEASURES
 from pipelines.studies.row import Row, mean_and_spread
@@ -41,7 +41,7 @@ def test_latex_sets_the_tables_of_its_report(finished, tmp_path):
     "cell", [Cell(0.1, 1, 0.1), Cell(EVERY, at=0.1), Cell(EVERY, at=0.1, assumed_level=3.0)]
 )
 def test_errors_are_those_of_the_reported_checkpoint(finished, cell):
-    """Also of one training for all levels, by what it is told of the level."""
+    """Also those of one training for all levels, by the level that it assumes."""
     row, training = finished.row(cell, HOW), finished.training(cell)
     found = predictions(training.predictor(CPU), finished.test_pairs_of(cell))
     assert row.errors == pytest.approx(
@@ -50,12 +50,12 @@ def test_errors_are_those_of_the_reported_checkpoint(finished, cell):
     assert {len(scores) for scores in (row.errors, row.scores["iou"], row.scores["l1"])} == {4}
 
 
-def test_what_is_told_of_the_level_counts(finished):
-    def assumed_level(factor, at):
+def test_the_assumed_level_counts(finished):
+    def errors(factor, at):
         return finished.row(Cell(EVERY, at=at, assumed_level=factor), HOW).errors
 
-    assert assumed_level(1.0, 0.1) != assumed_level(3.0, 0.1)
-    assert assumed_level(1.0, 0.0) == assumed_level(3.0, 0.0)  # three times nothing
+    assert errors(1.0, 0.1) != errors(3.0, 0.1)
+    assert errors(1.0, 0.0) == errors(3.0, 0.0)  # three times nothing
 
 
 def test_test_noise_is_the_same_for_every_model_and_not_that_of_training(finished):
@@ -94,9 +94,9 @@ def test_total_variation_beats_the_constant(finished):
     assert np.mean(classical.errors) < 0.5 * np.mean(constant.errors[:2])
 
 
-def test_classical_methods_are_told_the_level(finished):
+def test_classical_methods_assume_a_level(finished):
     assert [cell.name for cell in finished.classical] == [
-        *METHODS, *(f"{name}, told 3 times it" for name in METHODS[:-1])
+        *METHODS, *(f"{name}, assuming 3 times the level" for name in METHODS[:-1])
     ]  # fmt: skip
     part, deviation = Cell(MAP, at=0.1), finished.source.deviation(finished.test_pairs(0.1))
     data = finished.test_pairs(0.1).a[0, ..., 0].double().numpy()
@@ -175,7 +175,7 @@ def test_the_learned_start_pays_by_what_it_cost(finished, monkeypatch):
 # kinds of noise, sensors, cells
 
 
-def test_other_noise_than_all_are_told(experiment, store, tmp_path):
+def test_noise_of_a_kind_that_no_method_knows(experiment, store, tmp_path):
     study = a_study(experiment, store, tmp_path / "s", (0.1,), (0.1,), seeds=1,
                     inversion_samples=1, assumed_levels=(1.0,), only=(MAP,),
                     test_kind="correlated", cells=9)  # fmt: skip
@@ -192,7 +192,7 @@ def test_other_noise_than_all_are_told(experiment, store, tmp_path):
     trained = json.loads((study.training(Cell(0.1)).folder / "run.json").read_text())
     assert trained["experiment"]["noise"]["kind"] == "ensemble"
     page = (study.folder / "report.md").read_text()
-    for words in ("kind correlated, seed 0, length 0.1: another kind than all methods know",
+    for words in ("kind correlated, seed 0, length 0.1; no method knows this kind",
                   "data on 13² points → 9² cells", "--test-kind correlated",
                   "--cells 9", "--method 'maximum a posteriori'"):  # fmt: skip
         assert words in page
@@ -245,19 +245,24 @@ def test_a_store_of_finite_elements_is_inverted_by_finite_volumes(experiment, tm
 def test_the_report_shows_matrix_measures_and_reconstructions(finished):
     page = (finished.folder / "report.html").read_text()
     for words in ("trained at 0, corrected", "too few for a headline", "The usual baseline, which",
-                  "Coverage of sets of 90%", "pays after inversions", "misses known data by",
-                  "--train-levels 0,0.1,all", "trained at all levels, told 3 times it",
+                  "Coverage of sets of 90%", "pays after", "misses known data by",
+                  "--train-levels 0,0.1,all", "trained at all levels, assuming 3 times the level",
                   open_sealed(finished.store).metadata.fingerprint):  # fmt: skip
         assert words in page
     chosen = {finished.row(Cell("total variation", at=at), HOW).weight for at in (0.0, 0.1)}
-    said = f"eight {', '.join(f'{weight:g}' for weight in sorted(chosen))}: chosen on validation"
-    assert said in page
+    weights = ", ".join(f"{weight:g}" for weight in sorted(chosen))
+    assert f"eight {weights}, chosen on validation" in page
     text = (finished.folder / "report.md").read_text()
     best = re.findall(r"smallest mean error at test level [^(]*\(([^)]*)", text)
     assert len(best) == 2
     # classical methods have 2 samples of 4
     assert not {*best} & {cell.name for cell in finished.classical}
-    for name in ("matrix", "levels", "reconstructions", "uncertainty"):
+    for name in (
+        "matrix",
+        "levels",
+        *(f"reconstructions-at-{at}" for at in ("0", "0-1")),
+        "uncertainty",
+    ):
         svg = (finished.folder / "pictures" / f"{name}.svg").read_text()
         ElementTree.fromstring(svg)
         assert "corrected" in svg
@@ -275,7 +280,7 @@ def test_the_numbers_of_the_report_are_means_of_the_rows(finished):
     assert f"{mean(0.0, 0.1):.3g}" in (finished.folder / "pictures" / "matrix.svg").read_text()
     text = (finished.folder / "report.md").read_text()
     ratios = [mean(EVERY, at) / mean(at, at) for at in (0.0, 0.1)]
-    assert f"at a level: {ratios[0]:.3g} at 0, {ratios[1]:.3g} at 0.1." in text
+    assert f"at the test level: {ratios[0]:.3g} at 0, {ratios[1]:.3g} at 0.1." in text
     clean = mean(0.0, 0.1) / mean(0.1, 0.1)
-    words = "as much" if f"{clean:.2g}" == "1" else f"{clean:.2g} times as much"
-    assert f"Tested at 0.1, the model trained at 0 errs {words} as the one trained at 0.1" in text
+    words = times(clean)
+    assert f"At test level 0.1, the model trained at 0 has {words} the model trained at" in text

@@ -68,7 +68,7 @@ def test_the_report_has_no_section_of_phases_and_draws_curves(study):
     assert "Hausdorff" not in page
     assert "32 points → a on the same" in page
     assert "Coverage of sets of 90%" in page
-    assert (study.folder / "pictures" / "reconstructions.svg").exists()
+    assert (study.folder / "pictures" / "reconstructions-at-0-1.svg").exists()
 
 
 def test_cells_are_refused_where_there_are_none(pdegen, store):
