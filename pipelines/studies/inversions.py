@@ -116,7 +116,7 @@ class Inversions:
                 f"study noise: {self.source.url} has no recipe, and classical methods need the law "
                 "of the target"
             )
-        return Recipe.parse(store.attributes["recipe"], self.source.url).problem
+        return Recipe.parse(store.raw_attributes["recipe"], self.source.url).problem
 
     @cached_property
     def methods(self) -> dict[str, ClassicalMethod]:
