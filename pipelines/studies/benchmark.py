@@ -306,9 +306,7 @@ class BenchmarkRun(Study[Seeded]):
             row.inference_seconds = inference / len(some)
             if row.step_seconds:
                 return
-            steps = Steps(
-                training.experiment, pairs, AS_WRITTEN
-            )  # operations are counted one by one
+            steps = Steps(training.experiment, pairs, AS_WRITTEN)  # counted one by one
             cost = step_cost(lambda: steps(batch), steps.predictor, steps.optimizer, device)
             if how != AS_WRITTEN:
                 steps = Steps(training.experiment, pairs, how)
