@@ -23,7 +23,7 @@ def learning(run: BenchmarkRun, rows: Mapping[str, list[Row]], watched: str, nam
             bands[operator] = scores.min(axis=0).tolist(), scores.max(axis=0).tolist()
     figure = charts.curves(
         series, "epoch", f"relative L² error, {watched}", looks=looks(run, rows), bands=bands,
-        band="smallest to largest over the seeds", markers=False, whole=True,
+        band="range over the seeds", markers=False, whole=True,
     )  # fmt: skip
     over = f"curves are means over {seeds} seeds, bands reach from the smallest to the largest"
     return picture(figure, name, f"Learning curves; {over if seeds > 1 else 'seed 0'}.")

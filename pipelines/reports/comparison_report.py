@@ -42,7 +42,7 @@ def _report(comparison: Comparison) -> Report:
     count = sum(len(variant.runs) for variant in comparison.variants)
     return Report(
         title=f"Comparison of {', '.join(names)}",
-        summary=f"{count} runs; differences are to the run {comparison.reference.name}.",
+        summary=f"{count} runs; the reference is {comparison.reference.name}.",
         notice=_notice(comparison),
         headline=[
             (f"mean relative L² error, {variant.name}", scientific(variant.mean))
@@ -215,7 +215,7 @@ def _learning_section(comparison: Comparison) -> Section:
         }
         marked = all(len(positions) < 12 for positions, _ in series.values())
         figure = curves(
-            means, x, words, bands=bands, band="smallest to largest over the seeds",
+            means, x, words, bands=bands, band="range over the seeds",
             markers=marked, whole=x == "epoch",
         )  # fmt: skip
         caption = f"Mean relative L² error on {' or '.join(sorted(watched))} {against}{over}."
