@@ -130,7 +130,7 @@ class Launch:
 
         self.study(run, f"benchmark {run.benchmark.name}", begun)
         if run.seed is None:
-            with Execution(self.torch_device).waited(run.folder):
+            with Execution(self.torch_device).wait_and_hold(run.folder):
                 say(write(run, self.torch_device, command_line()))
         for row in run.rows() if run.seed is not None else ():
             say(f"{row.dataset}, {row.operator}, seed {row.seed}: {row.failed or number(row.mean)}")

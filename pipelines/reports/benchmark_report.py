@@ -218,9 +218,8 @@ class _DatasetReport:
         """Costs of the solver that the break-even is compared with."""
         cost = self.run.solver(self.dataset)
         if cost is None:
-            if self.run.benchmark.datasets[self.dataset].coarser and not self.run.solved(
-                self.dataset
-            ):
+            coarser = self.run.benchmark.datasets[self.dataset].coarser
+            if coarser and not self.run.has_coarser_solver(self.dataset):
                 return [("Solver", "not measured: the store was not made by a recipe")]
             return []
         first, *coarser = cost.solves

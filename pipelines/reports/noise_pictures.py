@@ -157,7 +157,7 @@ class Reconstructions:
             weight = study.row(part, Execution(self.device)).weight
             assert weight is not None
             return study.inversions.invert(part.method, weight, data).estimates[0]
-        answer = study.answered(part, self.device)[:1]
+        answer = study.model_answers(part, self.device)[:1]
         return study.inversions.correct(data, answer).estimates[0]
 
 

@@ -104,7 +104,9 @@ class _NoiseReport:
     @property
     def trained(self) -> list[Cell]:
         """Trainings of seed 0, and once more those that are told a wrong level."""
-        return [model for model in self.study.models + self.study.misled if model.seed == 0]
+        return [
+            model for model in self.study.models + self.study.with_wrong_level if model.seed == 0
+        ]
 
     @cached_property
     def errors(self) -> np.ndarray:

@@ -112,7 +112,7 @@ class BenchmarkRun(Study[Seeded]):
         """Mean error of the test labels, as stated by their store; None if it states none."""
         return label_error(self.source(dataset))
 
-    def solved(self, dataset: str) -> bool:
+    def has_coarser_solver(self, dataset: str) -> bool:
         """Whether the solver of a dataset is measured at coarser resolutions. The benchmark must
         declare such resolutions, and the store must be made by a recipe.
 
@@ -159,7 +159,7 @@ class BenchmarkRun(Study[Seeded]):
             for chosen in self.benchmark.searched(case) or [{}]:
                 self._check(case, chosen, device)
         for dataset in self.benchmark.datasets:
-            self.solved(dataset)  # raises if the recipe is not the store's
+            self.has_coarser_solver(dataset)  # raises if the recipe is not the store's
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         check_place(self.benchmark.name, self.folder, resume, overwrite)
@@ -207,7 +207,7 @@ class BenchmarkRun(Study[Seeded]):
             training = self.training(case, seed, row.chosen)
             training.run(how)
             _evaluate(row, training, self.benchmark.datasets[case.dataset].measure, how.device)
-            if how.apart:
+            if how.measures_costs:
                 self._measure(row, how.device)
         except TrainingError as error:
             row.failed = str(error)
@@ -219,18 +219,18 @@ class BenchmarkRun(Study[Seeded]):
         """Measure the costs of training steps, predictions and solvers, one after another."""
         for row in self.rows():
             part = row_case(row), row.seed
-            if row.failed or row.measured:
+            if row.failed or row.has_costs:
                 continue
-            with how.waited(self._claimed(part)):
+            with how.wait_and_hold(self._claimed(part)):
                 row = self.kept(part)  # another process may have measured it
-                if row is None or row.measured:
+                if row is None or row.has_costs:
                     continue
                 self._measure(row, how.device)
                 self.keep(part, row)
             progress(f"{part[0]}: {row.step_seconds:.3g} s a step")
         for dataset in self.benchmark.datasets if self.seed is None else ():
-            if self.solved(dataset) and self.solver(dataset) is None:
-                with how.waited(self.folder / "claims" / f"{slug(dataset)}--solver"):
+            if self.has_coarser_solver(dataset) and self.solver(dataset) is None:
+                with how.wait_and_hold(self.folder / "claims" / f"{slug(dataset)}--solver"):
                     if self.solver(dataset) is None:  # another process may have measured it
                         self._measure_solver(dataset)
                 progress(f"solver of {dataset}: measured")
@@ -262,7 +262,8 @@ class BenchmarkRun(Study[Seeded]):
         best: dict[str, Any] = {}
         smallest, failure = float("inf"), None
         words = filter(None, [slug(case.dataset), slug(case.operator), case.protocol, "search"])
-        with how.waited(self.folder / "claims" / "--".join(words)):  # one search for all seeds
+        claim = self.folder / "claims" / "--".join(words)
+        with how.wait_and_hold(claim):  # one search for all seeds
             for chosen in self.benchmark.searched(case):
                 try:
                     history = self.training(case, 0, chosen).run(how)

@@ -123,7 +123,7 @@ class NoiseStudy(Study[Cell]):
         return [Cell(level, seed) for level in self.train_levels for seed in range(self.seeds)]
 
     @property
-    def misled(self) -> list[Cell]:
+    def with_wrong_level(self) -> list[Cell]:
         """The models of a range once for each wrong level that they assume."""
         wrong = [factor for factor in self.assumed_levels if factor != 1]
         ranged = [model for model in self.models if isinstance(model.method, tuple)]
@@ -183,7 +183,7 @@ class NoiseStudy(Study[Cell]):
     def stages(self) -> Sequence[Sequence[Cell]]:
         methods = [Cell(CONSTANT), *self.classical]
         corrected = [replace(c, corrected=True) for c in self.models if self.corrected]
-        parts = [*self.models, *self.misled, *corrected, *methods]
+        parts = [*self.models, *self.with_wrong_level, *corrected, *methods]
         tested = [replace(c, at=at) for at in self.test_levels for c in parts]
         return [self.models, tested]
 
@@ -309,7 +309,7 @@ class NoiseStudy(Study[Cell]):
         known = validation.u[:TUNED_ON, ..., 0].double().numpy()
         return self.inversions.weight(part.method, data, known)
 
-    def answered(self, part: Cell, device: torch.device) -> np.ndarray:
+    def model_answers(self, part: Cell, device: torch.device) -> np.ndarray:
         """Predictions of a model for the samples that a classical method corrects."""
         return self.predicted(replace(part, corrected=False), device)[: self.inversion_samples]
 
@@ -320,7 +320,7 @@ class NoiseStudy(Study[Cell]):
             weight = self.weight(part)
             inverted = self.inversions.invert(part.method, weight, data)
         else:
-            answers = self.answered(part, device)
+            answers = self.model_answers(part, device)
             inverted = self.inversions.correct(data, answers)
             seconds = self.training(part).seconds(self.test_pairs_of(part), device)
         row = self._scored(part, inverted.fields(self.truth.shape[1]), inverted.estimates)
@@ -347,7 +347,7 @@ class NoiseStudy(Study[Cell]):
     # costs
 
     @property
-    def solved(self) -> int:
+    def solved_samples(self) -> int:
         """Number of training and validation samples that a training uses."""
         data, count = self.experiment.data, len(self.source.stored("train"))
         if data.stream is not None:
@@ -368,7 +368,7 @@ class NoiseStudy(Study[Cell]):
         started = self.row(part, how)
         training = self.training(replace(part, corrected=False))
         spent = sum(epoch.seconds for epoch in training.finished() or ())
-        spent += self.solved * started.solve_seconds
+        spent += self.solved_samples * started.solve_seconds
         saved = alone.inference_seconds - started.inference_seconds
         return spent / saved if saved > 0 else math.inf
 

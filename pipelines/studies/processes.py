@@ -58,7 +58,7 @@ class Processes(AbstractContextManager["Processes"]):
         self._stack = ExitStack()
 
     @property
-    def several(self) -> bool:
+    def parallel(self) -> bool:
         """Whether calls need other processes than this one."""
         return self.workers > 1 or self.scheduler != LOCAL
 

@@ -82,11 +82,12 @@ class Row(BaseModel):
         self.step_flops = cost.flops
 
     @property
-    def measured(self) -> bool:
+    def has_costs(self) -> bool:
+        """Whether the costs of a step and of a prediction are measured."""
         return bool(self.step_seconds and self.inference_seconds)
 
     @property
-    def again(self) -> bool:
+    def lacked_memory(self) -> bool:
         """Whether a resumed study makes the row again, as memory was short."""
         return self.failed.startswith(NO_MEMORY)
 

@@ -52,20 +52,20 @@ class Execution:
         device: The device of trainings and predictions.
         on_epoch: Called after each epoch.
         stop: Returns whether to stop.
-        apart: Whether other machines make parts too, so costs are measured with each row.
+        measures_costs: Whether costs are measured with each row, as other machines make parts too.
     """
 
     device: torch.device
     on_epoch: Callable[[Epoch], None] = lambda epoch: None
     stop: Callable[[], bool] = lambda: False
-    apart: bool = False
+    measures_costs: bool = False
 
     def check(self) -> None:
         """Raise Stopped if `stop` asks for it."""
         if self.stop():
             raise Stopped("the study was stopped")
 
-    def waited(self, folder: Path) -> ExitStack:
+    def wait_and_hold(self, folder: Path) -> ExitStack:
         """Wait until no other process (on any machine that shares the folder) holds it, then hold
         it. Raises Stopped if `stop` asks for it."""
         stack = ExitStack()
@@ -207,7 +207,7 @@ class Study(ABC, Generic[Part]):
         how, stages, done = Execution(device, on_epoch, stop), self.stages(), 0
         self.check(device)
         check_folder(self.folder)
-        with how.waited(self.folder):  # one process at a time writes the declaration
+        with how.wait_and_hold(self.folder):  # one process at a time writes the declaration
             self.claim(device, resume, overwrite)
         begun()
         total = sum(map(len, stages))
@@ -220,6 +220,7 @@ class Study(ABC, Generic[Part]):
         self.finish(how, lambda what: progress(what, done, total))
 
     def rows(self) -> list[Row]:
+        """The finished rows that are not stale."""
         parts = [part for stage in self.stages() for part in stage]
         return [row for row in map(self.kept, parts) if row is not None]
 
@@ -233,14 +234,14 @@ class Study(ABC, Generic[Part]):
     def row(self, part: Part, how: Execution) -> Row:
         """The row of a part: read, or made if its file is absent, damaged or stale."""
         row = self.kept(part)
-        return self.made(part, how) if row is None else row
+        return self.make_and_keep(part, how) if row is None else row
 
-    def made(self, part: Part, how: Execution) -> Row:
+    def make_and_keep(self, part: Part, how: Execution) -> Row:
         """Make and keep a row, or wait for another process that makes it."""
-        with how.waited(self._claimed(part)):
+        with how.wait_and_hold(self._claimed(part)):
             return self._made(part, how)
 
-    def tried(self, part: Part, how: Execution) -> Row | None:
+    def try_to_make(self, part: Part, how: Execution) -> Row | None:
         """Make and keep a row; None if another process is making it."""
         try:
             with held(self._claimed(part)):
@@ -250,7 +251,7 @@ class Study(ABC, Generic[Part]):
 
     def _made(self, part: Part, how: Execution) -> Row:
         row = self.kept(part)  # another process may have made it
-        if row is None or row.again:
+        if row is None or row.lacked_memory:
             row = self.make(part, how)
             self.keep(part, row)
         return row
@@ -275,12 +276,14 @@ class Study(ABC, Generic[Part]):
     ) -> Iterator[tuple[Part, Row]]:
         """All rows of a stage, kept ones first."""
         rows = {part: self.kept(part) for part in stage}
-        kept = {part: row for part, row in rows.items() if row is not None and not row.again}
+        kept = {
+            part: row for part, row in rows.items() if row is not None and not row.lacked_memory
+        }
         missing = [part for part in stage if part not in kept]
         yield from kept.items()
         for wait in (False, True):  # at last wait for the rows that other processes make
             calls = [(part, wait) for part in missing]
-            made = processes(calls) if processes.several else self._each(calls, how)
+            made = processes(calls) if processes.parallel else self._each(calls, how)
             missing = []
             for (part, _), row in made:
                 if row is None:
@@ -293,19 +296,19 @@ class Study(ABC, Generic[Part]):
     ) -> Iterator[tuple[tuple[Part, bool], Row | None]]:
         for part, wait in calls:
             how.check()
-            yield (part, wait), (self.made if wait else self.tried)(part, how)
+            yield (part, wait), (self.make_and_keep if wait else self.try_to_make)(part, how)
 
 
 def _make(
     study: Study[Part],
     device: torch.device,
-    apart: bool,
+    measures_costs: bool,
     part_and_wait: tuple[Part, bool],
     stop: Callable[[], bool],
 ) -> Row | None:
     """Make a row in a worker process; with `wait`, wait for one that another process makes."""
-    (part, wait), how = part_and_wait, Execution(device, stop=stop, apart=apart)
-    return (study.made if wait else study.tried)(part, how)
+    (part, wait), how = part_and_wait, Execution(device, stop=stop, measures_costs=measures_costs)
+    return (study.make_and_keep if wait else study.try_to_make)(part, how)
 
 
 def content(store: str) -> str:

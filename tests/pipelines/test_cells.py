@@ -68,7 +68,7 @@ def test_what_another_process_makes_comes_last_and_is_read(benchmarked, tmp_path
 
 def test_waiting_can_be_stopped(tmp_path):
     with held(tmp_path), pytest.raises(Stopped):
-        Execution(CPU, stop=lambda: True).waited(tmp_path)
+        Execution(CPU, stop=lambda: True).wait_and_hold(tmp_path)
 
 
 def test_workers_of_a_scheduler_make_the_same_rows_and_measure_them(
@@ -78,7 +78,7 @@ def test_workers_of_a_scheduler_make_the_same_rows_and_measure_them(
     monkeypatch.setattr(BenchmarkRun, "_measure", None)  # in this process
     run.run(CPU, scheduler=cluster)
     assert errors(run) == [row.errors for row in benchmarked.rows() if row.seed == 0]
-    assert all(row.measured for row in run.rows())
+    assert all(row.has_costs for row in run.rows())
     assert not list(run.folder.glob(".stop-*"))
 
 
