@@ -263,7 +263,7 @@ def test_the_search_has_the_same_widths_for_all_and_its_cost_in_the_table(stores
         tried = [read_history(run.training(row_case(row), 0, one).folder) for one in others]
         assert row.tuning_seconds == pytest.approx(sum(e.seconds for of in tried for e in of))
     report = write_benchmark_report(run, CPU).with_suffix(".md").read_text("utf-8")
-    assert "width / its own of 0.5, 1.0; 4 trainings of each operator" in report
+    assert "factor of the width from 0.5, 1.0; 4 trainings per operator" in report
     line = next(csv.DictReader((run.folder / "table.csv").read_text("utf-8").splitlines()))
     tuning = [row.tuning_seconds for row in run.rows() if row.operator == "FNO"]
     assert float(line["tuning seconds"]) == pytest.approx(np.mean(tuning))

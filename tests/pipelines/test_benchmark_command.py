@@ -115,7 +115,7 @@ def test_an_operator_that_is_asked_for_is_not_left_out(refused, stores, tmp_path
         assert (
             "GT: galerkin-transformer-2d supports domains of dimension 2; the datasets have" in line
         )
-        assert "burgers of 1" in line
+        assert "burgers: 1" in line
 
 
 def test_a_benchmark_of_no_operator_is_refused(refused, tmp_path):

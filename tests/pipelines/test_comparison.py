@@ -150,9 +150,9 @@ def test_runs_on_other_data_are_compared_by_scores_alone(runs, published, tmp_pa
     assert next(float(row[2]) for row in rows if row[0] == "other") == pytest.approx(
         expected, rel=5.1e-3
     )
-    assert any(row[0] == "test samples of" and row[1] != row[2] for row in table(page, "key"))
+    assert any(row[0] == "test samples from" and row[1] != row[2] for row in table(page, "key"))
     assert "other: Published protocol" in words
-    assert "The others did not see the test samples" in words
+    assert "The other runs did not see the test samples" in words
 
 
 @pytest.mark.usefixtures("three")

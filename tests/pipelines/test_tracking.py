@@ -176,7 +176,7 @@ def test_a_tracker_that_fails_leaves_the_training_and_catches_up(
     with caplog.at_level(logging.WARNING):
         train(store, tmp_path / "run", words)
     (said,) = [r.getMessage() for r in caplog.records if r.name.startswith("pipelines")]
-    assert said.startswith("mlflow failed: the server is gone; what is missing")
+    assert said.startswith("mlflow failed: the server is gone; its missing epochs")
     assert calls == [0, 1, 1, 2]  # parameters, then epochs
     check_seen(tmp_path / "run", words)
 
