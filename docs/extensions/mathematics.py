@@ -27,6 +27,7 @@ def mathml(formula: str, display: str = "inline") -> str:
     text = text.replace(
         '<mi mathvariant="script">N</mi>', "<mi>\N{MATHEMATICAL SCRIPT CAPITAL N}</mi>"
     )
+    text = text.replace("<mi>&#x0007E;</mi>", '<mo lspace="0.28em" rspace="0.28em">&#x0223C;</mo>')
     text = re.sub(r"<mo>(/|&#x0002F;)</mo>", r'<mo lspace="0em" rspace="0em">\1</mo>', text)
     text = re.sub(r"<mo>([a-z]{2,4})</mo>", r'<mo lspace="0em" rspace="0.17em">\1</mo>', text)
     return re.sub(
