@@ -99,29 +99,30 @@ def _sonic_sensors(q: np.ndarray, gas: Gas) -> tuple[np.ndarray, np.ndarray]:
 
 
 @_jit
-def _face_states(
-    q: np.ndarray,
-    cells: np.ndarray,
-    weights: np.ndarray,
-    smooth: float,
-    sensors: np.ndarray,
-    states: np.ndarray,
-    slopes: np.ndarray,
-) -> None:
-    """MUSCL states on both sides of a face, from its four cells a, b | c, d.
-
-    `states` (2, 3) becomes ρ, u, v on the side of b and of c. `slopes` (2, 5, 3) becomes their
-    derivatives by a, b, c, d and by `limiting`. Where a line of cells ends, the difference beyond
-    the end is extrapolated linearly.
-    """
+def _limiting(sensors: np.ndarray, cells: np.ndarray) -> float:
+    """Strength of the limiter at a face with the cells a, b | c, d: 1 - Π (1 - sensor)."""
     a, b, c, d = cells
-    # the limiter acts where any of the four cells is near sonic: 1 - Π (1 - sensor)
     unlimited = (1 - sensors[b]) * (1 - sensors[c])
     if a >= 0:
         unlimited *= 1 - sensors[a]
     if d >= 0:
         unlimited *= 1 - sensors[d]
-    limiting = float(1 - unlimited)
+    return float(1 - unlimited)
+
+
+@_jit
+def _face_states(
+    q: np.ndarray, cells: np.ndarray, weights: np.ndarray, smooth: float, sensors: np.ndarray,
+    states: np.ndarray, slopes: np.ndarray,
+) -> None:  # fmt: skip
+    """MUSCL states on both sides of a face, from its four cells a, b | c, d.
+
+    `states` (2, 3) becomes ρ, u, v on the side of b and of c. `slopes` (2, 5, 3) becomes their
+    derivatives by a, b, c, d and by `_limiting`. Where a line of cells ends, the difference beyond
+    the end is extrapolated linearly.
+    """
+    a, b, c, d = cells
+    limiting = _limiting(sensors, cells)
     slopes[:] = 0.0
     for k in range(3):
         # the difference across the face, scaled by the half widths of b and of c
@@ -299,18 +300,11 @@ def residual(
 
 
 @_jit
-def jacobian(
-    q: np.ndarray, faces: Arrays, far: Arrays, wall: Arrays, gas: Gas, positions: Arrays, count: int
-) -> np.ndarray:
-    """Derivatives of `residual` by q, as blocks (count, 3, 3) of a sparse matrix.
-
-    positions: Numbers of the blocks to which a face adds, negative for a missing cell. Inner faces
-        have shape (faces, 2, 4): rows b and c, columns a, b, c, d. Far-field faces (faces, 2) and
-        wall faces (faces, cells above) have the row of the cell at the boundary.
-    """
+def _add_inner_blocks(
+    q: np.ndarray, faces: Arrays, gas: Gas, inner: np.ndarray, blocks: np.ndarray
+) -> None:
+    """Adds the derivatives of the fluxes between cells; `inner` has the block numbers of faces."""
     cells, weights, normals, smooth = faces
-    inner, outer, walls = positions
-    blocks = np.zeros((count, 3, 3))
     sensors, sensor_derivatives = _sonic_sensors(q, gas)
     states, slopes, by = np.empty((2, 3)), np.empty((2, 5, 3)), np.empty((2, 3, 3))
     for f in range(len(cells)):
@@ -346,6 +340,22 @@ def jacobian(
                     for k in range(2):
                         blocks[row_b, m, k + 1] += others * value * sensor_derivatives[cell, k]
                         blocks[row_c, m, k + 1] -= others * value * sensor_derivatives[cell, k]
+
+
+@_jit
+def jacobian(
+    q: np.ndarray, faces: Arrays, far: Arrays, wall: Arrays, gas: Gas, positions: Arrays, count: int
+) -> np.ndarray:
+    """Derivatives of `residual` by q, as blocks (count, 3, 3) of a sparse matrix.
+
+    positions: Numbers of the blocks to which a face adds, negative for a missing cell. Inner faces
+        have shape (faces, 2, 4): rows b and c, columns a, b, c, d. Far-field faces (faces, 2) and
+        wall faces (faces, cells above) have the row of the cell at the boundary.
+    """
+    inner, outer, walls = positions
+    blocks = np.zeros((count, 3, 3))
+    _add_inner_blocks(q, faces, gas, inner, blocks)
+    states, by = np.empty((2, 3)), np.empty((2, 3, 3))
     # far field: the state inside is extrapolated from two cells; the state outside is fixed
     cells, weights, normals, _ = far
     for f in range(len(cells)):

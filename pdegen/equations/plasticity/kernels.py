@@ -158,17 +158,15 @@ def element_forces(
     (2, nx, ny) of the elements on their nodes. Dissipated work is added to `energy`."""
     update_stresses(nodes, dt, elements, material, scratch)
     x, y, u, v, fx, fy = nodes[0], nodes[1], nodes[2], nodes[3], force[0], force[1]
-    hourglass, viscosity = material[5], material[6]
-    poisson, limit, compliance = material[1], material[2], 1 / material[0]
-    impedance, rate = material[3] * material[4], 1 / dt
+    poisson, limit, hourglass, viscosity = material[1], material[2], material[5], material[6]
+    compliance, impedance, rate = 1 / material[0], material[3] * material[4], 1 / dt
     force[:] = 0.0
     plastic_work, hourglass_work, viscous_work = 0.0, 0.0, 0.0
     for i in range(x.shape[0] - 1):
         for j in range(x.shape[1] - 1):
-            # half the diagonals
             ax, ay = (x[i + 1, j + 1] - x[i, j]) / 2, (y[i + 1, j + 1] - y[i, j]) / 2
             bx, by = (x[i, j + 1] - x[i + 1, j]) / 2, (y[i, j + 1] - y[i + 1, j]) / 2
-            area = 2 * (ax * by - ay * bx)
+            area = 2 * (ax * by - ay * bx)  # a and b are half the diagonals
             xx, xy = scratch[0, i, j], scratch[1, i, j]
             yx, yy, flow = scratch[2, i, j], scratch[3, i, j], scratch[5, i, j]
             sxx, syy, sxy = elements[0, i, j], elements[1, i, j], elements[2, i, j]
@@ -180,9 +178,8 @@ def element_forces(
             volume = area * thickness
             elements[4, i, j] += plastic_strain
             plastic_work += limit * plastic_strain * volume
-            # viscous stress against the rate of the volume; it acts on waves alone, as plastic flow
-            # keeps the volume
             length = math.sqrt(area)
+            # viscous stress against the rate of the volume, which changes in waves alone
             damping = viscosity * impedance * length * (1 - 2 * poisson) * elastic * rate
             viscous_work += damping * (xx + yy) * volume
             sxx, syy = sxx + damping, syy + damping
@@ -192,8 +189,7 @@ def element_forces(
             hu = u[i, j] - u[i + 1, j] + u[i + 1, j + 1] - u[i, j + 1]
             hv = v[i, j] - v[i + 1, j] + v[i + 1, j + 1] - v[i, j + 1]
             hu, hv = hu - (xx * hx + xy * hy) * rate, hv - (yx * hx + yy * hy) * rate
-            # components of the vector (hx, hy) along the whole diagonals
-            inverse_area = 1 / area
+            inverse_area = 1 / area  # g: components of (hx, hy) along the whole diagonals
             g1, g2 = (hx * by - hy * bx) * inverse_area, (hy * ax - hx * ay) * inverse_area
             # scaled so that the damping does not grow with that vector, and steps stay stable
             control = (
