@@ -117,7 +117,7 @@ NEVER = {  # a recipe; what replaces keys of its problem, and words of the refus
         ({"refinement": 9}, "must be at most 8"),
     ],
     "plasticity-quick": [
-        ({"die.gap": 5.7}, "die.gap must be below 5.7, the way of the die in 20 frames"),
+        ({"die.gap": 5.7}, "die.gap must be below the 5.7 mm that the die comes down in 20 frames"),
         ({"die.gap": -1.0}, "must be at least 0"),
         ({"die.heights": [-1e308, 1e308]}, "must span at most ten heights of the block, 150"),
         ({"die.heights": [3.0, 1.0]}, "two numbers that do not fall"),

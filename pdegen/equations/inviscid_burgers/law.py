@@ -143,7 +143,7 @@ class _Physics:
 
 
 def _variation(u: Float[np.ndarray, "batch n"], periodic: bool) -> Float[np.ndarray, " batch"]:
-    """Total variation."""
+    """Total variation of u, on the circle or on the line."""
     if periodic:
         u = np.concatenate([u, u[:, :1]], axis=1)
     return abs(np.diff(u)).sum(axis=1)

@@ -115,8 +115,8 @@ class _Physics:
         return distance / abs(p).max(axis=(1, 2))
 
     def _scales(self, stored: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Largest speed, a factor of derivatives per element across, and the largest pressure, for
-        limits of rounding."""
+        """Largest speed, growth of rounding in derivatives with one element across, and largest
+        pressure."""
         u, v, p = (abs(stored[name].astype(np.float64)).max(axis=(1, 2)) for name in "uvp")
         length = self._pipe.length
         slope = abs(np.diff(self._lines(stored), axis=1)).max(axis=1) * (self._n - 1) / length

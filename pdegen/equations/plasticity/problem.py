@@ -122,7 +122,7 @@ class Explicit(Strict):
 @equation
 class Plasticity(Problem):
     """ρ dv/dt = div σ in an elastic, perfectly plastic block under a die: the map from the die to
-    the displacement at `frames` times, on resolution points along the length.
+    the displacement at `frames` times, on `resolution` points along the length.
 
     Args:
         resolution: Points along the length; elements are square, and even in number on both axes.
@@ -169,8 +169,8 @@ class Plasticity(Problem):
             )
         if self.die.gap >= drop * (1 - 1e-9):
             raise ValueError(
-                f"die.gap must be below {drop:g}, the way of the die in {self.frames} frames, got "
-                f"{self.die.gap:g}: the die misses the block"
+                f"die.gap must be below the {drop:g} mm that the die comes down in {self.frames} "
+                f"frames, got {self.die.gap:g}: the die misses the block"
             )
         if drop - self.die.gap > 0.9 * self.height:
             raise ValueError(
@@ -193,7 +193,7 @@ class Plasticity(Problem):
 
     @property
     def drop(self) -> float:
-        """Way of the die, mm."""
+        """Distance that the die comes down, mm."""
         return self.speed * self.interval * (self.frames - 1)
 
     @property

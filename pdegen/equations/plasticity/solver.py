@@ -23,7 +23,7 @@ Displacement = Float[np.ndarray, "frames 2 nx ny"]
 
 @dataclass(frozen=True)
 class Metal:
-    """An elastic, perfectly plastic material of von Mises, in MPa and g/mm³."""
+    """An elastic, perfectly plastic von Mises material, in MPa and g/mm³."""
 
     # young, poisson: Young's modulus E and Poisson's ratio ν
     young: float = 2e5
@@ -152,7 +152,7 @@ class Forging:
 
     @property
     def drop(self) -> float:
-        """Way of the die, mm."""
+        """Distance that the die comes down, mm."""
         return self.speed * self.interval * (self.frames - 1)
 
     @property

@@ -1,4 +1,4 @@
-"""Entropy solutions by Hopf's and Lax's minimum over a dense table of points."""
+"""Entropy solutions by the minimum of Hopf and Lax over a dense table of points."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def recompute(content: Content, seed: int, samples: range) -> Expected:
         ]
         u.append(averages if len(averages) > 1 else averages[0])
         largest = abs(potential(np.arange(4096) / 4096)).max()
-        # what is stated is this, or what half the candidates change, which rounds too;
-        # each difference of two potentials rounds by a quarter of the spacing of numbers, over h
+        # the stated error is at least round-off: a difference of two potentials rounds by a quarter
+        # of the spacing of float64, over h; the change with half the candidates rounds too
         rounding = 2.0**-54 * (largest + 1) * n * np.sqrt(n)
-        error.append(max(rounding / np.linalg.norm(one) for one in averages))
+        error.append(max(rounding / np.linalg.norm(values) for values in averages))
     return {
         "a": Near(a, 2e-7),
         "theta": Near(theta, 1e-13),
@@ -53,7 +53,7 @@ def recompute(content: Content, seed: int, samples: range) -> Expected:
 
 
 def _averages(content, potential, end, edges, t):
-    """Differences of min_y U₀(y) + (x - y)²/2t, then over h; u₀ goes on by `end`, or round."""
+    """Differences of min_y U₀(y) + (x - y)²/2t over h; u₀ continues by `end` or periodically."""
     y = np.arange(-2 * _PER_CELL, 3 * _PER_CELL + 1) / _PER_CELL
     table = potential(y)
     if content["boundary"] == "outflow":
@@ -61,8 +61,8 @@ def _averages(content, potential, end, edges, t):
     v = []
     for x in edges:
         f = table + (x - y) ** 2 / (2 * t)
-        at = int(np.argmin(f))
-        before, low, after = f[at - 1 : at + 2]
+        nearest = int(np.argmin(f))
+        before, low, after = f[nearest - 1 : nearest + 2]
         v.append(low - (after - before) ** 2 / (8 * (after - 2 * low + before)))  # of a parabola
     return np.diff(v) * (len(edges) - 1)
 

@@ -1,4 +1,4 @@
-"""The share of each cell that a moved pulse covers, by the overlap of intervals."""
+"""Averages of a moved pulse, by the overlap of intervals with the cells."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def recompute(content: Content, seed: int, samples: range) -> Expected:
     a, u = [], []
     for row in z:
         height, width, centre = (
-            low + share * (high - low)
-            for share, (low, high) in zip(
+            low + number * (high - low)
+            for number, (low, high) in zip(
                 row, (content["initial"][k] for k in ("height", "width", "centre")), strict=True
             )
         )
@@ -33,12 +33,12 @@ def recompute(content: Content, seed: int, samples: range) -> Expected:
 
 
 def _covered(centre: float, width: float, n: int) -> np.ndarray:
-    edges, share = np.arange(n + 1) / n, np.zeros(n)
+    edges, fraction = np.arange(n + 1) / n, np.zeros(n)
     for turn in range(-4, 5):
         low = np.maximum(edges[:-1], centre - width / 2 + turn)
         high = np.minimum(edges[1:], centre + width / 2 + turn)
-        share += np.maximum(high - low, 0) * n
-    return share
+        fraction += np.maximum(high - low, 0) * n
+    return fraction
 
 
 CASE = Case(

@@ -1,5 +1,4 @@
-"""Riemann's problem by bisection for the pressure between the waves, and averages by quadrature
-between the waves."""
+"""Riemann problems: bisection for the pressure between the waves, quadrature for the averages."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ BASE: Content = {
                 "u_left": [-0.3, 1.0], "u_right": 0.25, "p_left": [0.9, 4.0],
                 "p_right": [0.1, 0.7], "x0": [-0.5, 0.8]},
 }  # fmt: skip
-TOWARDS: Content = {  # two shocks, or one to the left
+TOWARDS: Content = {  # two shocks, or one that runs to the left
     **BASE,
     "initial": {**BASE["initial"], "u_right": -1.5, "p_left": [0.1, 0.4], "p_right": [0.6, 1.5]},
 }
@@ -39,32 +38,32 @@ def recompute(content: Content, seed: int, samples: range) -> Expected:
 
 def _sample(content: Content, row: np.ndarray) -> np.ndarray:
     law, g = content["initial"], content["gamma"]
-    at = {name: law[name][0] + share * (law[name][1] - law[name][0])
+    numbers = {name: law[name][0] + share * (law[name][1] - law[name][0])
           for name, share in zip(NAMES, row, strict=True)}  # fmt: skip
-    left = (at["rho_left"], at["u_left"], at["p_left"])
-    right = (at["rho_right"], law["u_right"], at["p_right"])
+    left = (numbers["rho_left"], numbers["u_left"], numbers["p_left"])
+    right = (numbers["rho_right"], law["u_right"], numbers["p_right"])
     (start, end), n = content["interval"], content["resolution"]
     edges = np.linspace(start, end, n + 1)
     speeds, state = _riemann(left, right, g)
-    return np.array([_averages(state, at["x0"], speeds, t, edges, g) for t in
+    return np.array([_averages(state, numbers["x0"], speeds, t, edges, g) for t in
                      (0.0, *content["times"])])  # fmt: skip
 
 
 def _averages(state, x0, speeds, t, edges, g):
     nodes, weights = np.polynomial.legendre.leggauss(24)
     breaks = sorted({*edges, *(x for x in x0 + t * np.array(speeds) if edges[0] < x < edges[-1])})
-    found = np.zeros((3, len(edges) - 1))
+    integrals = np.zeros((3, len(edges) - 1))
     for low, high in pairwise(breaks):
         x = (low + high) / 2 + (high - low) / 2 * nodes
         cell = np.searchsorted(edges, (low + high) / 2) - 1
         for y, w in zip(x, weights * (high - low) / 2, strict=True):
             rho, u, p = state((y - x0) / t if t else np.sign(y - x0) * np.inf)
-            found[:, cell] += w * np.array([rho, rho * u, p / (g - 1) + rho * u * u / 2])
-    return found / np.diff(edges)
+            integrals[:, cell] += w * np.array([rho, rho * u, p / (g - 1) + rho * u * u / 2])
+    return integrals / np.diff(edges)
 
 
 def _riemann(left, right, g):
-    """Speeds of the waves, and the state at x/t."""
+    """Speeds of the waves, and the state as a function of x/t."""
 
     def change(p, state):
         rho, _, p0 = state
@@ -99,11 +98,11 @@ def _riemann(left, right, g):
             if side * (xi - tail) <= 0:
                 return behind, u, p
             c = np.sqrt(g * p0 / rho)
-            here = 2 / (g + 1) * (c + side * (g - 1) / 2 * (xi - v))
+            sound = 2 / (g + 1) * (c + side * (g - 1) / 2 * (xi - v))
             return (
-                rho * (here / c) ** (2 / (g - 1)),
-                xi - side * here,
-                p0 * (here / c) ** (2 * g / (g - 1)),
+                rho * (sound / c) ** (2 / (g - 1)),
+                xi - side * sound,
+                p0 * (sound / c) ** (2 * g / (g - 1)),
             )
         raise AssertionError
 
