@@ -89,7 +89,7 @@ class ForcingInversion:
                 f"{frames.shape} and {deviation}"
             )
         last = self.after(frames[0], deviation)
-        method = GaussianInversion(last, softened=(), rtol=_RTOL)
+        method = GaussianInversion(last, added_noise=(), rtol=_RTOL)
         sigma = np.full(frames[1].size, float(deviation))
         found = method(frames[1].ravel(), sigma, last.start)
         initial, force = last.fields(torch().tensor(found.coefficients))

@@ -24,7 +24,7 @@ from benchmarks.products import alone, counted, products_of
 from benchmarks.timing import Say, copy_speed, interleaved, milliseconds, ratio, rounded
 from pdegen.generation.generate import generate
 from pdegen.generation.recipe_arrays import layout
-from pdegen.numerics.chain import solve_chain
+from pdegen.numerics.block_tridiagonal import solve_block_tridiagonal
 from pdegen.numerics.device import constant, empty, samples_at_once, zeros
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.store.reading import Store
@@ -165,7 +165,7 @@ class Generation:
         seed, numbers, n = self.pipe.seed, range(self.pipe_samples), problem.elements
         inner = 2 * (2 * n - 1)  # unknowns of a line of nodes within a column
         outer, cut = inner + n + 1, 2 * inner + n + 1
-        at_once = 1 if on is None else min(len(numbers), samples_at_once(problem.needed))
+        at_once = 1 if on is None else min(len(numbers), samples_at_once(problem.floats_per_sample))
         blocks = [at_once] * (len(numbers) // at_once)
         like = empty((1,), np.float64, on)
         rng = np.random.default_rng(0)
@@ -177,7 +177,7 @@ class Generation:
 
         def elimination() -> None:
             for _ in blocks:
-                solve_chain((1 * matrix for _ in range(n)), ends, middle)
+                solve_block_tridiagonal((1 * matrix for _ in range(n)), ends, middle)
 
         jobs = {"draw and solve": lambda: problem.solve_in_blocks(seed, numbers, on),
                 "elimination": elimination}  # fmt: skip
@@ -201,7 +201,7 @@ class Generation:
         """A block of samples solved on a device, with sines as FFTs against sines as products."""
         problem: Any = self.darcy.problem
         solver = problem.solver.build(problem.resolution)
-        numbers = range(min(self.darcy_samples, samples_at_once(problem.needed)))
+        numbers = range(min(self.darcy_samples, samples_at_once(problem.floats_per_sample)))
         a = problem.solve_in_blocks(self.darcy.seed, numbers, on)["a"].double()
         jobs = {
             name: partial(replace(solver, fft=fft), a)

@@ -24,7 +24,7 @@ def entries() -> dict[str, Any]:
     with pool("threads", None) as workers:
         for name in recipe_names():
             recipe = load_recipe(name)
-            samples = range(recipe.problem.compared)
+            samples = range(recipe.problem.compared_samples)
             if samples:
                 errors = measured(recipe, samples, workers)
                 entry = {"recipe": name, "relative_l2": [errors[i] for i in samples]}

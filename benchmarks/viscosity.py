@@ -14,7 +14,7 @@ from pdegen.equations.burgers.inversion import TOLERANCE, InitialValueInversion,
 from pdegen.equations.burgers.linearised import LinearisedColeHopf
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.inverse.gaussian import GaussianEstimate, GaussianInversion
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.gaussian import PeriodicGaussianField
 
 _STEP, _STEPS = 0.1, 30  # of log ν on either side, in deviations of its law
@@ -80,7 +80,7 @@ class ViscosityInversion:
             xi = found.coefficients
             for z in sign * _STEP * np.arange(1, _STEPS + 1):
                 nu = self.typical * float(np.exp(self.spread * z))
-                there = GaussianInversion(replace(typical, viscosity=nu), softened=())
+                there = GaussianInversion(replace(typical, viscosity=nu), added_noise=())
                 try:
                     at = there(data, sigma, xi)
                 except SolveError:  # double precision does not carry so small a viscosity

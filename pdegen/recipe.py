@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from pdegen.equations.base import Problem
-from pdegen.equations.registry import RegisteredProblem, source_of
+from pdegen.equations.registry import RegisteredProblem, equation_file_of
 from pdegen.headline import headline
 from pdegen.schema import Count, Name, SchemaError, Strict, brief, near
 from pdegen.shipped import recipe_folder, recipe_names
@@ -139,7 +139,7 @@ def fingerprint_of(content: Mapping[str, Any], problem: Problem) -> str:
         left_out.add("codec")
     content = {key: value for key, value in content.items() if key not in left_out}
     content["algorithm"] = problem.algorithm
-    source = source_of(type(problem))
+    source = equation_file_of(type(problem))
     if source is not None:  # nobody raises the number of a file that is being written
         content["source"] = source.digest
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -51,7 +51,7 @@ def _equations() -> Iterator[None]:
     """Equations that a module of tests registers end with it."""
     from pdegen.equations import registry
 
-    registry.loaded()
+    registry.registered_problems()
     kept = registry._registered.copy(), registry._sources.copy()
     yield
     for now, before in zip((registry._registered, registry._sources), kept, strict=True):

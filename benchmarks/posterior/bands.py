@@ -13,10 +13,10 @@ from benchmarks.posterior.cases import BLOCKS, KNOWN, LEVEL, NOISE_SEED, PHASES,
 from benchmarks.posterior.drawing import drawn
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.equations.darcy.inversion import phase_levels
+from pdegen.equations.darcy.inversion import grid_models
 from pdegen.inverse.calibration import brier, reliability
+from pdegen.inverse.classical import InverseProblem
 from pdegen.inverse.phases import PhaseInversion
-from pdegen.inverse.setting import Setting
 from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
 
 _CELLS = 21  # of an axis, of the phases and of the data
@@ -36,8 +36,8 @@ def estimates(noise: float, samples: int) -> tuple[np.ndarray, np.ndarray, list[
     a = low + (high - low) * p
     fine = np.repeat(np.repeat(a, 3, axis=1), 3, axis=2)
     u = FiniteVolume(CellGrid(3 * _CELLS))(fine)[:, 1::3, 1::3]
-    setting = Setting(grid.x, a[:KNOWN], u[:KNOWN])
-    method = PhaseInversion(phase_levels(setting, field, PHASES, 1.0))
+    setting = InverseProblem(grid.x, a[:KNOWN], u[:KNOWN])
+    method = PhaseInversion(grid_models(setting, field, PHASES, 1.0))
     deviation = noise * setting.u.std(axis=0)
     xi = NormalStream(NOISE_SEED).normals_of(range(KNOWN, KNOWN + samples), _CELLS**2)
     found, seconds = list[np.ndarray](), list[float]()

@@ -13,7 +13,7 @@ from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.equations.darcy.phase_flow import PhaseFlow
 from pdegen.inverse.covariance import ModelError
 from pdegen.inverse.observation import Separable, averages, interpolation
-from pdegen.inverse.phases import Level
+from pdegen.inverse.phases import GridModel
 from pdegen.inverse.prior import Prior
 from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
 
@@ -45,7 +45,7 @@ class Case:
     phases: np.ndarray
     data: np.ndarray
     deviation: np.ndarray
-    levels: tuple[Level, ...]
+    levels: tuple[GridModel, ...]
 
     def potentials(self, number: int) -> list[PhasePotential]:
         """Of each model for a sample."""
@@ -71,15 +71,15 @@ def case(noise: float, samples: int, sizes: tuple[int, ...], own: bool = False) 
 
     p, observed = upper(_FINEST), interpolation(CellGrid(_FINEST), x)
     clean = observed @ FiniteVolume(CellGrid(_FINEST))(low + (high - low) * p) @ observed.T
-    levels = list[Level]()
+    levels = list[GridModel]()
     for cells in sizes:
         flow, grid = PhaseFlow(CellGrid(cells), PHASES), CellGrid(_PARTS * cells)
         forward, matrix = OfFractions(flow, averages(grid.n, cells)), interpolation(flow.grid, x)
         said = np.stack([matrix @ forward.linearise(q).u @ matrix.T for q in upper(grid.n)])
-        error = ModelError.of((clean - said)[:KNOWN])
+        error = ModelError.from_samples((clean - said)[:KNOWN])
         widths = _COARSE if cells == sizes[0] else _FINE
         observation = Separable(matrix, matrix)
-        levels.append(Level(Prior(field, grid), forward, observation, error, widths))
+        levels.append(GridModel(Prior(field, grid), forward, observation, error, widths))
     deviation = noise * clean[:KNOWN].std(axis=0)
     if own:
         p, error = upper(_PARTS * sizes[-1]), levels[-1].error

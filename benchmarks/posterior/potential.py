@@ -10,8 +10,8 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Float
 
 from benchmarks.posterior.metropolis import Potential
-from pdegen.inverse.covariance import Covariance
-from pdegen.inverse.phases import Differentiated, Forward, Level
+from pdegen.inverse.covariance import LowRankCovariance
+from pdegen.inverse.phases import Differentiated, Forward, GridModel
 from pdegen.inverse.prior import Coefficients
 
 Field = Float[np.ndarray, "n n"]
@@ -68,14 +68,14 @@ class PhasePotential:
         modes: Of an axis that the curvature sees, from the lowest.
     """
 
-    level: Level
+    level: GridModel
     data: np.ndarray
     deviation: np.ndarray
     width: float = 0.1
     modes: int = 12
 
     @cached_property
-    def covariance(self) -> Covariance:
+    def covariance(self) -> LowRankCovariance:
         """R."""
         size = float(np.sqrt(np.mean(self.data**2)))
         return self.level.error.with_noise(self.deviation, size)

@@ -12,7 +12,7 @@ from benchmarks.posterior.metropolis import Proposal, Randoms, State
 from benchmarks.posterior.potential import OfFractions, PhasePotential
 from pdegen.equations.darcy.phase_flow import PhaseFlow
 from pdegen.inverse.observation import Separable
-from pdegen.inverse.phases import Level
+from pdegen.inverse.phases import GridModel
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class PhaseWalk:
         return data, np.stack([covariance.inverse(one).ravel() for one in units])
 
 
-def _model(level: Level) -> Model:
+def _model(level: GridModel) -> Model:
     """What the kernels want of it."""
     forward, observation, prior = level.forward, level.observation, level.prior
     if not isinstance(forward, OfFractions) or not isinstance(forward.flow, PhaseFlow):

@@ -8,9 +8,9 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from pdegen.checks.exact import Cells, chi_square, normal
 from pdegen.checks.law import Check, Statistic, Values
 from pdegen.checks.modes import Modes
+from pdegen.checks.p_values import Cells, chi_square, normal
 
 EPSILON = 2.0**-24  # largest relative error of rounding to float32
 # Mean square of the error of rounding to float32, relative to the value: an error is uniform on a

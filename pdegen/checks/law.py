@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 # a sound store has a finding of the statistics with at most this probability.
 SIGNIFICANCE = 1e-9
 
-LEAST_ERROR = 0.99 * 2.0**-52  # relative, at times > 0: what solvers count for rounding, or more
+SMALLEST_ERROR = 0.99 * 2.0**-52  # relative, at times > 0: what solvers count for rounding, or more
 
 _VALUES_AT_ONCE = 2**18  # numbers of a variable that checks see at a time: 2 MiB in float64
 
@@ -27,7 +27,7 @@ class Finding:
     """Something in a store that is not as its recipe declares."""
 
     variable: str  # where it is
-    what: str  # what is observed and what is expected; for statistics with the p-value
+    message: str  # what is observed and what is expected; for statistics with the p-value
     # the sample, the first of several; None where it is of the samples together
     sample: int | None = None
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Bool, Float
 
-from pdegen.checks.exact import RankSum, binomial
 from pdegen.checks.gaussian import spread
 from pdegen.checks.law import Check, Statistic, Values
+from pdegen.checks.p_values import RankSum, binomial
 from pdegen.domains import CellGrid
 from pdegen.sampling.coefficients import TwoPhase
 from pdegen.sampling.gaussian import SquareGaussianField

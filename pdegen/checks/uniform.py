@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pdegen.checks.exact import Cells, binomial, massart
 from pdegen.checks.law import Check, Finding, Statistic, Values
+from pdegen.checks.p_values import Cells, binomial, massart
 
 _BINS = 256  # in whose edges the distribution function is compared
 _CELLS = 8

@@ -5,8 +5,8 @@ cloud has points without an order. The positions of both may differ from sample 
 domain holds none, and a store has them in variables of the role `geometry`.
 """
 
+from pdegen.domains.attributes import from_attributes
 from pdegen.domains.box import Box
-from pdegen.domains.described import from_attributes
 from pdegen.domains.domain import NAMES, Domain
 from pdegen.domains.grids import GRIDS, CellGrid, DomainError, Grid, NodalGrid, PeriodicGrid
 from pdegen.domains.meshes import Cloud, Curvilinear

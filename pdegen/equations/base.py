@@ -17,10 +17,15 @@ from jaxtyping import Float
 from pdegen.checks.law import Law
 from pdegen.domains import Domain
 from pdegen.equations.guarantee import Guarantee
-from pdegen.equations.registry import loaded, restored, source_of, word_of
-from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
-from pdegen.numerics.device import Array, first, samples_at_once, to_numpy, torch
-from pdegen.numerics.failure import SolveError
+from pdegen.equations.registry import (
+    equation_file_of,
+    equation_name_of,
+    registered_problems,
+    unpickled,
+)
+from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
+from pdegen.numerics.device import Array, first_true, samples_at_once, to_numpy, torch
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.one_thread import one_thread
 from pdegen.schema import Count, SchemaError, Strict
 from pdegen.software import versions
@@ -54,9 +59,13 @@ class Problem(Strict):
 
     # enters the fingerprint: raised when a change of code changes the numbers of a recipe
     algorithm: ClassVar[int] = 1
-    takes_device: ClassVar[bool] = False  # whether `solve` can use a device of PyTorch
-    compared: ClassVar[int] = 0  # the first samples, whose labels are compared to a reference
-    at_once: ClassVar[int] = sys.maxsize  # samples that NumPy solves together: bounds their arrays
+    supports_device: ClassVar[bool] = False  # whether `solve` can use a device of PyTorch
+    compared_samples: ClassVar[int] = (
+        0  # the first samples, whose labels are compared to a reference
+    )
+    largest_batch: ClassVar[int] = (
+        sys.maxsize
+    )  # samples that NumPy solves together: bounds their arrays
     compiled: ClassVar[bool] = False  # whether Numba compiles what solves with NumPy
 
     resolution: Count
@@ -64,19 +73,19 @@ class Problem(Strict):
     @classmethod
     def variants(cls) -> tuple[type[Strict], ...]:
         """All registered ones in place of what they have in common."""
-        return loaded() if cls is Problem else (cls,)
+        return registered_problems() if cls is Problem else (cls,)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """One from a file takes the file along to other processes."""
-        source = source_of(type(self))
+        source = equation_file_of(type(self))
         if source is None:
             return super().__reduce_ex__(protocol)
-        return restored, (source, type(self).__qualname__, self.model_dump())
+        return unpickled, (source, type(self).__qualname__, self.model_dump())
 
     @property
-    def word(self) -> str:
+    def equation_name(self) -> str:
         """How recipes name the equation."""
-        return word_of(type(self))
+        return equation_name_of(type(self))
 
     @property
     @abstractmethod
@@ -106,11 +115,11 @@ class Problem(Strict):
         """What readers who do not know the equation should know of its fields."""
         return Physics()
 
-    def inversions(self, setting: Setting) -> dict[str, ClassicalMethod]:
+    def inversions(self, setting: InverseProblem) -> dict[str, ClassicalMethod]:
         """Classical ways from noisy targets back to the input, by their names, where a setting says
         the points of the data, and known pairs on the cells where the input is wanted. Raises
         SchemaError if there is none, or none for this law; says why."""
-        raise SchemaError(f"{self.word} offers no classical inversions")
+        raise SchemaError(f"{self.equation_name} offers no classical inversions")
 
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward | None:
         """From an input, on any cells or points, to the data of an inverse problem at the points x
@@ -120,14 +129,14 @@ class Problem(Strict):
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
         """What can be proved of predictions of a variable `target` from variables `inputs`. Raises
         SchemaError if there is nothing; says why."""
-        raise SchemaError(f"{self.word} offers no bound of errors")
+        raise SchemaError(f"{self.equation_name} offers no bound of errors")
 
     @abstractmethod
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         """The values of these samples for each variable; sample i depends on (seed, i) alone.
 
         Args:
-            seed, samples: Which samples; never more than `at_once`.
+            seed, samples: Which samples; never more than `largest_batch`.
             device: A device of PyTorch to sample and solve on, such as "cuda", where the values
                 then are; None is NumPy. They agree up to the solver's tolerance.
 
@@ -141,7 +150,7 @@ class Problem(Strict):
     ) -> dict[str, Array]:
         """The values of any number of samples, by `solve`, so many at a time as memory allows.
         Raises SampleError if one cannot be solved or is not finite."""
-        size = self.at_once if device is None else samples_at_once(self.needed)
+        size = self.largest_batch if device is None else samples_at_once(self.floats_per_sample)
         values = dict[str, Array]()
         for start in range(0, len(samples), size):
             block = samples[start : start + size]
@@ -176,7 +185,7 @@ class Problem(Strict):
         the stored inputs, whatever the grid."""
         return None
 
-    def of_interpolant(self, a: np.ndarray) -> np.ndarray:
+    def target_of_interpolant(self, a: np.ndarray) -> np.ndarray:
         """The target of the trigonometric interpolants of inputs, as a store holds them, in
         float64; where there are `input_modes`. Raises SolveError if one cannot be solved."""
         raise NotImplementedError
@@ -192,22 +201,22 @@ class Problem(Strict):
         """What the values of a store must follow, to be checked once, sample by sample."""
 
     @property
-    def needed(self) -> int:
+    def floats_per_sample(self) -> int:
         """Numbers in float64 that are in memory, at most, to sample and solve one sample; twenty
         times those that a store keeps of it, unless an equation knows better."""
         return 20 * sum(math.prod(variable.shape) for variable in self.variables())
 
     def check_solver(self, device: str | None = None) -> None:
         """Raise an error where the solver, or this machine, cannot do what is asked."""
-        need, there = 8 * self.needed, psutil.virtual_memory().total
+        need, there = 8 * self.floats_per_sample, psutil.virtual_memory().total
         if need > there:
             raise SchemaError(
                 f"one sample takes some {need / 1e9:,.0f} GB of memory, this machine has "
                 f"{there / 1e9:,.0f} GB: choose a smaller resolution of the solver, or fewer modes"
             )
-        if device is not None and not self.takes_device:
+        if device is not None and not self.supports_device:
             raise SchemaError(
-                f"{self.word} is solved with NumPy alone, got device {device!r}: use cpu"
+                f"{self.equation_name} is solved with NumPy alone, got device {device!r}: use cpu"
             )
         if device is not None and device.startswith("cuda") and not torch().cuda.is_available():
             raise SchemaError(
@@ -227,7 +236,7 @@ class Problem(Strict):
 
 def check_error(error: Float[Array, " batch"], most: float, why: str) -> None:
     """Raise SolveError where the estimate of the relative error of u is larger than allowed."""
-    row = first(~(error <= most))
+    row = first_true(~(error <= most))
     if row is not None:
         raise SolveError(
             row, f"u is off by {float(error[row]):.2g}, at most {most:g} is allowed: {why}"

@@ -49,7 +49,7 @@ def equation(problem: _P) -> _P:
     >>> equation(Burgers) is find("burgers")
     True
     """
-    word, module = word_of(problem), problem.__module__
+    word, module = equation_name_of(problem), problem.__module__
     if lacking := sorted(problem.__abstractmethods__):
         raise SchemaError(
             f"{problem.__qualname__} lacks {', '.join(lacking)}: an equation must define "
@@ -68,7 +68,7 @@ def equation(problem: _P) -> _P:
     return problem
 
 
-def word_of(problem: type[Problem]) -> str:
+def equation_name_of(problem: type[Problem]) -> str:
     """How recipes name a problem. Raises SchemaError if its field `equation` does not take exactly
     one word."""
     field = problem.model_fields.get("equation")
@@ -103,7 +103,7 @@ def find(word: str) -> type[Problem] | None:
     return _registered.get(word)
 
 
-def loaded() -> tuple[type[Problem], ...]:
+def registered_problems() -> tuple[type[Problem], ...]:
     """The problems of the project, and those that were registered from elsewhere."""
     # not by `names`, which reads the entry points of every installed package
     words = _shipped()
@@ -139,10 +139,10 @@ class RegisteredProblem:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(parsed)
+        return core_schema.no_info_plain_validator_function(problem_from_table)
 
 
-def parsed(content: object) -> Problem:
+def problem_from_table(content: object) -> Problem:
     """The problem that a table declares, by its key `equation`. Raises ValidationError if it names
     no equation, or declares what cannot be."""
     if not isinstance(content, Mapping):
@@ -170,7 +170,9 @@ def parsed(content: object) -> Problem:
 def _validator(problem: type[Problem]) -> SchemaValidator:
     """Errors of it name the equation, as those of a union do."""
     choice = core_schema.no_info_plain_validator_function(problem.model_validate)
-    return SchemaValidator(core_schema.tagged_union_schema({word_of(problem): choice}, "equation"))
+    return SchemaValidator(
+        core_schema.tagged_union_schema({equation_name_of(problem): choice}, "equation")
+    )
 
 
 def _refused(*errors: InitErrorDetails) -> ValidationError:
@@ -225,7 +227,7 @@ class EquationFile:
                 if not isinstance(error, Exception):
                     raise
                 raise SchemaError(
-                    f"{self.path}{line_in(error, self.path)}: {said_by(error)}"
+                    f"{self.path}{line_of_error(error, self.path)}: {error_summary(error)}"
                 ) from error
             return module
 
@@ -250,35 +252,35 @@ def load_file(path: str) -> None:
         raise SchemaError(f"{path} registers no equation: decorate its problem with @equation")
 
 
-def source_of(problem: type[Problem]) -> EquationFile | None:
+def equation_file_of(problem: type[Problem]) -> EquationFile | None:
     """The file that a problem comes from; None for those of packages."""
     return _sources.get(problem.__module__)
 
 
-def file_of(problem: type[Problem]) -> str | None:
+def path_of_equation(problem: type[Problem]) -> str | None:
     """The file of an equation that the project does not ship; None for those that it ships."""
-    if source := source_of(problem):
+    if source := equation_file_of(problem):
         return source.path
     if problem.__module__.startswith(f"{__package__}."):
         return None
     return getattr(sys.modules.get(problem.__module__), "__file__", None)
 
 
-def blamed(error: BaseException) -> str | None:
+def error_in_equation_file(error: BaseException) -> str | None:
     """The line of an equation's own file where an error arose, and what it says; None for errors
     that arose elsewhere."""
-    for path in dict.fromkeys(map(file_of, _registered.values())):
-        if path is not None and (line := line_in(error, path)):
-            return f"{path}{line}: {said_by(error)}"
+    for path in dict.fromkeys(map(path_of_equation, _registered.values())):
+        if path is not None and (line := line_of_error(error, path)):
+            return f"{path}{line}: {error_summary(error)}"
     return None
 
 
-def sources() -> tuple[EquationFile, ...]:
+def equation_files() -> tuple[EquationFile, ...]:
     """The files of the equations that are registered in this process."""
     return tuple(source for source in _sources.values() if source.registered)
 
 
-def restored(source: EquationFile, name: str, content: dict[str, Any]) -> Problem:
+def unpickled(source: EquationFile, name: str, content: dict[str, Any]) -> Problem:
     """A problem of a file in a process that it was sent to. The code travels with it: a worker may
     have another disk, or has served another version of the file, and then has both."""
     with _lock:
@@ -295,7 +297,7 @@ def _forget(module: str) -> None:
             del _registered[word]
 
 
-def line_in(error: BaseException, path: str) -> str:
+def line_of_error(error: BaseException, path: str) -> str:
     """Where in a file an error arose, ", line 3"; empty where that is elsewhere."""
     if isinstance(error, SyntaxError) and error.filename == path:
         return f", line {error.lineno}"
@@ -307,7 +309,7 @@ def line_in(error: BaseException, path: str) -> str:
     return found
 
 
-def said_by(error: BaseException) -> str:
+def error_summary(error: BaseException) -> str:
     """The kind and the first line of an error."""
     if isinstance(error, ValidationError):
         return explained(error)

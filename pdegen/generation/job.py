@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdegen.equations.registry import source_of
+from pdegen.equations.registry import equation_file_of
 from pdegen.generation.measurements import label_error, sampled_inputs
 from pdegen.generation.pools import Pool
 from pdegen.generation.recipe_arrays import compute, layout, probe
@@ -141,8 +141,8 @@ class RecipeJob(Job):
 
 def _other_recipe(recipe: Recipe, store: Store) -> str:
     """Why a recipe has not the fingerprint of the store that says it."""
-    made, own = store.metadata.equation_file, source_of(type(recipe.problem))
-    word = recipe.problem.word
+    made, own = store.metadata.equation_file, equation_file_of(type(recipe.problem))
+    word = recipe.problem.equation_name
     if made is not None and (own is None or own.digest != made.sha256):
         there = "" if own is None else f", {own.path} is another version of it"
         return f"its equation {word} is of the file {made.said}{there}: give that by --equation"

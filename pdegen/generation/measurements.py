@@ -12,7 +12,7 @@ import numpy as np
 
 from pdegen.equations.base import Problem, SampleError
 from pdegen.generation.pools import Pool
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import Recipe, recipe_folder
 from pdegen.store.arrays import Json
 
@@ -27,7 +27,7 @@ def label_error(recipe: Recipe, workers: Pool) -> Json:
     of other machines do not reach.
     """
     problem = recipe.problem
-    samples = range(min(problem.compared, recipe.samples))
+    samples = range(min(problem.compared_samples, recipe.samples))
     if not samples:
         return {}
     known = table().get(key(recipe), {}).get("relative_l2")
@@ -92,7 +92,7 @@ def difference(problem: Problem, seed: int, sample: int) -> float | None:
     """Of one sample; None where one of both cannot be solved."""
     try:
         values = problem.compute(seed, range(sample, sample + 1))
-        other = problem.of_interpolant(values["a"].astype(np.float64))
+        other = problem.target_of_interpolant(values["a"].astype(np.float64))
     except (SampleError, SolveError):
         return None
     label = values["u"].astype(np.float64)

@@ -9,7 +9,12 @@ from types import MappingProxyType
 import numpy as np
 
 from pdegen.equations.base import Problem, SampleError
-from pdegen.equations.registry import blamed, file_of, said_by, source_of
+from pdegen.equations.registry import (
+    equation_file_of,
+    error_in_equation_file,
+    error_summary,
+    path_of_equation,
+)
 from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
@@ -25,7 +30,7 @@ def layout(
 ) -> Layout:
     """Variables, coordinates and attributes of the recipe's store, made by this software."""
     problem = recipe.problem
-    source = source_of(type(problem))
+    source = equation_file_of(type(problem))
     with one_thread():
         coordinates = (*positions(problem.domain), *problem.coordinates())
     number = Coordinate(
@@ -56,19 +61,19 @@ def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[s
     cannot be solved or is not finite, and SchemaError if an equation of a user raises another
     error, or gives other values than its variables say."""
     problem = recipe.problem
-    path = file_of(type(problem))
+    path = path_of_equation(type(problem))
     if path is None:
         values = problem.compute(recipe.seed, samples, device)
         for name, array in values.items():
             _check_finite(name, array, samples)
         return values
-    where = f"equation {problem.word}, {_numbers(samples)}"
+    where = f"equation {problem.equation_name}, {_numbers(samples)}"
     try:
         values = problem.compute(recipe.seed, samples, device)
     except (SampleError, SchemaError, OSError, MemoryError):
         raise
     except Exception as error:  # of somebody else's code
-        said = blamed(error) or f"{path}: {said_by(error)}"
+        said = error_in_equation_file(error) or f"{path}: {error_summary(error)}"
         raise SchemaError(f"{said} ({where}; --debug shows the traceback)") from error
     return _checked(problem, samples, values, f"{path}: solve of {where}")
 
@@ -78,19 +83,19 @@ def probe(recipe: Recipe, device: str | None = None, failures: bool = False) -> 
     equations of the project are tested. Raises SchemaError if the code raises an error, or its
     values are not those of its variables."""
     problem = recipe.problem
-    path = file_of(type(problem))
+    path = path_of_equation(type(problem))
     if path is None:
         return
     try:
         compute(recipe, range(1), device)
     except SampleError as error:
         if not failures:
-            raise SchemaError(f"{path}: equation {problem.word}, {error}") from error
+            raise SchemaError(f"{path}: equation {problem.equation_name}, {error}") from error
     try:
         problem.law()
     except Exception as error:  # of somebody else's code
-        said = blamed(error) or f"{path}: {said_by(error)}"
-        raise SchemaError(f"{said} (the law of equation {problem.word})") from error
+        said = error_in_equation_file(error) or f"{path}: {error_summary(error)}"
+        raise SchemaError(f"{said} (the law of equation {problem.equation_name})") from error
 
 
 def _checked(problem: Problem, samples: range, values: object, where: str) -> dict[str, np.ndarray]:

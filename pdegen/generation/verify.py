@@ -91,7 +91,7 @@ def verify(
         result.law = True
         for finding in job.recipe.problem.law().check(blocks):
             result.faults.append(
-                Fault(f"{finding.variable}, law", finding.what, None, finding.variable)
+                Fault(f"{finding.variable}, law", finding.message, None, finding.variable)
             )
     for _ in blocks:  # where no law has read them
         pass

@@ -15,7 +15,7 @@ _FLOOR = 1e-6  # of the mean size of the data: float32, in which they are stored
 
 
 @dataclass(frozen=True)
-class Covariance:
+class LowRankCovariance:
     """R = diag(σ²) + Σ_k v_k v_kᵀ."""
 
     deviation: Float[np.ndarray, " *data"]  # σ > 0, shape of the data
@@ -65,7 +65,7 @@ class ModelError:
     rest: float  # deviation at a point of what they leave
 
     @classmethod
-    def of(cls, errors: Float[np.ndarray, " samples *data"]) -> ModelError:
+    def from_samples(cls, errors: Float[np.ndarray, " samples *data"]) -> ModelError:
         """From samples of it."""
         mean, count = errors.mean(axis=0), len(errors)
         _, sizes, rows = np.linalg.svd((errors - mean).reshape(count, -1), full_matrices=False)
@@ -74,8 +74,8 @@ class ModelError:
         rest = float(np.sqrt((sizes[kept:] ** 2).sum() / count / mean.size))
         return cls(mean, directions.reshape(kept, *mean.shape), rest)
 
-    def with_noise(self, deviation: Float[np.ndarray, " *data"], size: float) -> Covariance:
+    def with_noise(self, deviation: Float[np.ndarray, " *data"], size: float) -> LowRankCovariance:
         """The covariance of data of this size with independent noise, 0 where there is none."""
-        return Covariance(
+        return LowRankCovariance(
             np.sqrt(deviation**2 + self.rest**2 + (_FLOOR * size) ** 2), self.directions
         )

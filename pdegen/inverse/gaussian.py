@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from pdegen.domains import PeriodicGrid
 from pdegen.inverse.gauss_newton import newton_step
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.errors import SolveError
 
 Unknowns = Float[np.ndarray, " p"]
 Data = Float[np.ndarray, " m"]
@@ -90,7 +90,7 @@ class GaussianInversion:
     forward: SmoothMap  # G
     # deviations that are added to σ at first, as shares of the size of the data; those below σ are
     # left out
-    softened: tuple[float, ...] = (0.1, 1e-2, 1e-3, 1e-4)
+    added_noise: tuple[float, ...] = (0.1, 1e-2, 1e-3, 1e-4)
     steps: int = 30  # largest number of steps for each of them
     limit: int = 200  # largest number of iterations of their linear systems
     rtol: float = 1e-4  # relative tolerance of these
@@ -103,7 +103,7 @@ class GaussianInversion:
         size, least = float(np.sqrt(np.mean(data**2))), float(np.mean(deviation))
         at, solves = self.forward.linearise(start), 1
         found = GaussianEstimate(start, at, data, deviation, solves)
-        for share in (*(s for s in self.softened if s * size > least), 0.0):
+        for share in (*(s for s in self.added_noise if s * size > least), 0.0):
             sigma = np.sqrt(deviation**2 + (share * size) ** 2)
             found = self._descended(replace(found, deviation=sigma))
         return found

@@ -11,9 +11,9 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Float
 
 from pdegen.domains import CellGrid
-from pdegen.inverse.covariance import Covariance
+from pdegen.inverse.covariance import LowRankCovariance
 from pdegen.inverse.observation import interpolation
-from pdegen.inverse.phases import Field, Level
+from pdegen.inverse.phases import Field, GridModel
 
 _fft: Any = scipy.fft  # not in its stubs
 _FITS = 1.02  # misfit that ends the steps (the discrepancy principle)
@@ -64,7 +64,7 @@ class LevelSet:
     ill-posed problems via inexact Newton iterations, Inverse Problems 15 (1999), for the steps.
     """
 
-    levels: tuple[Level, ...]  # from coarse to fine; of the priors only the cells are used
+    models: tuple[GridModel, ...]  # from coarse to fine; of the priors only the cells are used
     smoothing: float = 0.1  # ℓ > 0, the side of the square being 1
 
     def __post_init__(self) -> None:
@@ -75,13 +75,13 @@ class LevelSet:
         self, data: Float[np.ndarray, " *data"], deviation: Float[np.ndarray, " *data"]
     ) -> ShapeEstimate:
         """The phases of one sample; the deviation is 0 where there is no noise."""
-        phi, solves = np.zeros((self.levels[0].prior.grid.n,) * 2), 0
-        for level in self.levels[:-1]:
-            motion = _Motion(level, self.smoothing, data, deviation)
-            phi = motion.run(_taken_over(phi, level.prior.grid), _COARSE)
+        phi, solves = np.zeros((self.models[0].prior.grid.n,) * 2), 0
+        for model in self.models[:-1]:
+            motion = _Motion(model, self.smoothing, data, deviation)
+            phi = motion.run(_taken_over(phi, model.prior.grid), _COARSE)
             solves += motion.solves
-        motion = _Motion(self.levels[-1], self.smoothing, data, deviation)
-        phi = motion.run(_taken_over(phi, self.levels[-1].prior.grid), _FINE)
+        motion = _Motion(self.models[-1], self.smoothing, data, deviation)
+        phi = motion.run(_taken_over(phi, self.models[-1].prior.grid), _FINE)
         misfit, (fraction, _) = motion.misfit(motion.residual(phi)), motion.fraction(phi)
         return ShapeEstimate(fraction, phi, misfit, solves + motion.solves)
 
@@ -90,21 +90,21 @@ class _Motion:
     """Steps on one level."""
 
     def __init__(
-        self, level: Level, smoothing: float, data: np.ndarray, deviation: np.ndarray
+        self, model: GridModel, smoothing: float, data: np.ndarray, deviation: np.ndarray
     ) -> None:
-        self.level, self.solves, n = level, 0, level.prior.grid.n
-        self.data = data - level.error.mean
+        self.model, self.solves, n = model, 0, model.prior.grid.n
+        self.data = data - model.error.mean
         size = float(np.sqrt(np.mean(data**2)))
-        self.covariance: Covariance = level.error.with_noise(deviation, size)
+        self.covariance: LowRankCovariance = model.error.with_noise(deviation, size)
         eigenvalues = (2 * n * np.sin(np.pi * np.arange(n) / (2 * n))) ** 2  # of -Δ on cells
         self.damping = (1 + smoothing**2 * (eigenvalues[:, None] + eigenvalues)) ** -0.5
 
     def run(self, phi: Field, steps: int) -> Field:
         for _ in range(steps):
             fraction, delta = self.fraction(phi)
-            at = self.level.forward.linearise(fraction)
+            at = self.model.forward.linearise(fraction)
             self.solves += 1
-            r = self.data - self.level.observation(at.u)
+            r = self.data - self.model.observation(at.u)
             misfit = self.misfit(r)
             if misfit <= _FITS:
                 break
@@ -126,7 +126,7 @@ class _Motion:
         gradient = self.gradient(r, vjp)
         direction, rho = gradient, float(np.sum(gradient**2))
         for _ in range(_LONGEST):
-            change = self.level.observation(jvp(self.smoothed(direction)))
+            change = self.model.observation(jvp(self.smoothed(direction)))
             self.solves += 1
             alpha = rho / float(np.sum(change * self.covariance.inverse(change)))
             w, r = w + alpha * direction, r - alpha * change
@@ -140,7 +140,7 @@ class _Motion:
     def gradient(self, r: np.ndarray, vjp: Callable[[Field], Field]) -> Field:
         """Downhill, by one adjoint solve; in H¹, as coefficients of cosines."""
         self.solves += 1
-        down = vjp(self.level.observation.transposed(self.covariance.inverse(r)))
+        down = vjp(self.model.observation.transposed(self.covariance.inverse(r)))
         return self.damping * _fft.dctn(down, norm="ortho")
 
     def smoothed(self, w: Field) -> Field:
@@ -154,7 +154,7 @@ class _Motion:
     def residual(self, phi: Field) -> np.ndarray:
         self.solves += 1
         fraction, _ = self.fraction(phi)
-        return self.data - self.level.observation(self.level.forward.linearise(fraction).u)
+        return self.data - self.model.observation(self.model.forward.linearise(fraction).u)
 
     def misfit(self, r: np.ndarray) -> float:
         return float(np.mean(r * self.covariance.inverse(r)))

@@ -60,29 +60,30 @@ class Sensors:
     [[5.0, 0.0], [0.0, 6.0]]
     """
 
-    seen: Bool[np.ndarray, "n1 n2"]  # which points have a sensor
+    mask: Bool[np.ndarray, "n1 n2"]  # which points have a sensor
 
     def __post_init__(self) -> None:
-        if not self.seen.any():
-            raise ValueError(f"a mask of shape {self.seen.shape} has no sensor")
+        if not self.mask.any():
+            raise ValueError(f"a mask of shape {self.mask.shape} has no sensor")
 
     def __call__(self, u: Float[np.ndarray, "*batch n1 n2"]) -> Float[np.ndarray, "*batch sensors"]:
-        return u[..., self.seen]
+        return u[..., self.mask]
 
     def transposed(
         self, d: Float[np.ndarray, "*batch sensors"]
     ) -> Float[np.ndarray, "*batch n1 n2"]:
         """Hᵀ d: the data at their points, 0 elsewhere."""
-        fields = np.zeros((*d.shape[:-1], *self.seen.shape), d.dtype)
-        fields[..., self.seen] = d
+        fields = np.zeros((*d.shape[:-1], *self.mask.shape), d.dtype)
+        fields[..., self.mask] = d
         return fields
 
 
 @dataclass(frozen=True)
-class After:
+class Composition:
     """H u = second(first(u)): sensors among averages.
 
-    >>> both = After(Separable(averages(4, 2), averages(4, 2)), Sensors(np.eye(2, dtype=bool)))
+    >>> means = Separable(averages(4, 2), averages(4, 2))
+    >>> both = Composition(means, Sensors(np.eye(2, dtype=bool)))
     >>> both(np.arange(16.0).reshape(4, 4)).tolist()
     [2.5, 12.5]
     """

@@ -9,7 +9,7 @@ import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Float
 
-from pdegen.inverse.covariance import Covariance, ModelError
+from pdegen.inverse.covariance import LowRankCovariance, ModelError
 from pdegen.inverse.gauss_newton import newton_step
 from pdegen.inverse.observation import Observation
 from pdegen.inverse.prior import Coefficients, Prior
@@ -39,7 +39,7 @@ class Forward(Protocol):
 
 
 @dataclass(frozen=True)
-class Level:
+class GridModel:
     """A model of the data on some cells."""
 
     prior: Prior  # the law of g, whose sign is the phase
@@ -49,7 +49,7 @@ class Level:
     widths: tuple[float, ...]  # widths δ of the steps, in deviations of g
     # steps of the last width after them, until the data fit as well as their noise lets them (the
     # discrepancy principle)
-    more: int = 0
+    extra_steps: int = 0
 
 
 @dataclass
@@ -90,7 +90,7 @@ class PhaseInversion:
     infinite-dimensional Bayesian inverse problems I, SIAM J. Sci. Comput. 35 (2013).
     """
 
-    levels: tuple[Level, ...]  # from coarse to fine; the data are the same
+    models: tuple[GridModel, ...]  # from coarse to fine; the data are the same
     # λ; the posterior density has 1, less makes g shrink less towards 0, where p is 1/2
     weight: float = 0.3
     limit: int = 60  # largest number of iterations of a linear system
@@ -100,17 +100,17 @@ class PhaseInversion:
         self, data: np.ndarray, deviation: np.ndarray, start: Coefficients | None = None
     ) -> PhaseEstimate:
         """The estimate of one sample; coefficients to begin with are those of the last level."""
-        levels = self.levels if start is None else self.levels[-1:]
-        xi, work = levels[0].prior.zero if start is None else start, Work()
-        for level in levels[:-1]:
-            descent = _Descent(self, level, data, deviation, work)
-            xi = descent.run(level.prior.taken_over(xi))
-        descent = _Descent(self, levels[-1], data, deviation, work)
-        return descent.estimate(descent.run(levels[-1].prior.taken_over(xi)))
+        models = self.models if start is None else self.models[-1:]
+        xi, work = models[0].prior.zero if start is None else start, Work()
+        for model in models[:-1]:
+            descent = _Descent(self, model, data, deviation, work)
+            xi = descent.run(model.prior.transferred(xi))
+        descent = _Descent(self, models[-1], data, deviation, work)
+        return descent.estimate(descent.run(models[-1].prior.transferred(xi)))
 
     def start(self, p: Float[np.ndarray, "k k"]) -> Coefficients:
         """Coefficients near fractions p of the upper phase on any cells: those of an operator."""
-        prior = self.levels[-1].prior
+        prior = self.models[-1].prior
         scale = float(np.sqrt(np.mean(prior.deviation**2)))
         sure = np.clip(p, _SURE, 1 - _SURE)
         return prior.nearest(_EDGE * scale * scipy.special.ndtri(sure), _BLUR * scale)
@@ -120,39 +120,44 @@ class _Descent:
     """Steps on one level."""
 
     def __init__(
-        self, by: PhaseInversion, level: Level, data: np.ndarray, deviation: np.ndarray, work: Work
+        self,
+        by: PhaseInversion,
+        model: GridModel,
+        data: np.ndarray,
+        deviation: np.ndarray,
+        work: Work,
     ) -> None:
-        self.by, self.level, self.work = by, level, work
-        self.data = data - level.error.mean
+        self.by, self.model, self.work = by, model, work
+        self.data = data - model.error.mean
         size = float(np.sqrt(np.mean(data**2)))
-        self.covariance: Covariance = level.error.with_noise(deviation, size)
-        self.scale = float(np.sqrt(np.mean(level.prior.deviation**2)))
+        self.covariance: LowRankCovariance = model.error.with_noise(deviation, size)
+        self.scale = float(np.sqrt(np.mean(model.prior.deviation**2)))
         self.width = self.scale
 
     def run(self, xi: Coefficients) -> Coefficients:
-        level = self.level
-        for width in level.widths:
+        model = self.model
+        for width in model.widths:
             self.width = width * self.scale
             xi = self.step(xi)
-        for _ in range(level.more):
+        for _ in range(model.extra_steps):
             if self.misfit(self.residual(xi)) <= _FITS:
                 break
             xi = self.step(xi)
         return xi
 
     def step(self, xi: Coefficients) -> Coefficients:
-        level, prior = self.level, self.level.prior
+        model, prior = self.model, self.model.prior
         p, slope = self.phase(xi)
         at = self.linearised(p)
-        r = self.data - level.observation(at.u)
+        r = self.data - model.observation(at.u)
 
         def transposed(weighted: np.ndarray) -> Coefficients:
             self.work.derivatives += 1
-            return prior.transposed(slope * at.vjp(level.observation.transposed(weighted)))
+            return prior.transposed(slope * at.vjp(model.observation.transposed(weighted)))
 
         def hessian(v: Coefficients) -> Coefficients:
             self.work.derivatives += 1
-            change = level.observation(at.jvp(slope * prior.field_of(v)))
+            change = model.observation(at.jvp(slope * prior.field_of(v)))
             return self.by.weight * v + transposed(self.covariance.inverse(change))
 
         weighted = self.covariance.inverse(r)
@@ -169,16 +174,16 @@ class _Descent:
 
     def phase(self, xi: Coefficients) -> tuple[Field, Field]:
         """p = Φ(g/δ), and dp/dg."""
-        z = self.level.prior.field_of(xi) / self.width
+        z = self.model.prior.field_of(xi) / self.width
         return scipy.special.ndtr(z), np.exp(-0.5 * z**2) / (np.sqrt(2 * np.pi) * self.width)
 
     def linearised(self, p: Field) -> Differentiated:
         self.work.linearised += 1
-        return self.level.forward.linearise(p)
+        return self.model.forward.linearise(p)
 
     def residual(self, xi: Coefficients) -> np.ndarray:
         p, _ = self.phase(xi)
-        return self.data - self.level.observation(self.linearised(p).u)
+        return self.data - self.model.observation(self.linearised(p).u)
 
     def misfit(self, r: np.ndarray) -> float:
         return float(np.mean(r * self.covariance.inverse(r)))

@@ -56,7 +56,7 @@ class Prior:
         """The gradient with respect to ξ of a number with the gradient v with respect to g."""
         return self.deviations * (self.basis.T @ v @ self.basis)
 
-    def taken_over(self, xi: Float[np.ndarray, "k k"]) -> Coefficients:
+    def transferred(self, xi: Float[np.ndarray, "k k"]) -> Coefficients:
         """Coefficients of another grid: the same modes, 0 for those that it does not have."""
         mine, common = self.zero, min(len(xi), len(self.zero))
         mine[:common, :common] = xi[:common, :common]
@@ -71,4 +71,4 @@ class Prior:
         basis = self.field.basis(CellGrid(len(g)))[:, : len(g)]
         s = self.field.mode_deviations[: basis.shape[1], : basis.shape[1]]
         known = (len(g) / deviation) ** 2
-        return self.taken_over(s * (basis.T @ g @ basis) / deviation**2 / (1 + known * s**2))
+        return self.transferred(s * (basis.T @ g @ basis) / deviation**2 / (1 + known * s**2))

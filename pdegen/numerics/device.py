@@ -74,12 +74,12 @@ def scaled(v: Complex[Array, "*batch k"], factor: Float[Array, " k"]) -> Complex
     return (v.view(xp.float64) * xp.repeat(factor, 2)).view(xp.complex128)
 
 
-def singular(like: Array) -> type[Exception]:
+def singular_matrix_error(like: Array) -> type[Exception]:
     """What solving linear equations raises where an array is, if a matrix is singular."""
     return np.linalg.LinAlgError if isinstance(like, np.ndarray) else torch().linalg.LinAlgError
 
 
-def first(failed: Array) -> int | None:
+def first_true(failed: Array) -> int | None:
     """The first row that failed; where none did, a device is asked once for the whole batch."""
     xp = array_namespace(failed)
     return int(xp.argmax(xp.astype(failed, xp.int64))) if bool(xp.any(failed)) else None

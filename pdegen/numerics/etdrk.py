@@ -83,7 +83,7 @@ class Step:
 
     def _compiled(self, v: State, nonlinear: Callable[[State], State]) -> State:
         """The same sums, each in one pass."""
-        from pdegen.numerics import stages  # here: its compiler takes a while
+        from pdegen.numerics import etdrk_stages  # here: its compiler takes a while
 
         shape, rows = v.shape, (len(v), -1)
         half, full, q, f1, f2, f3 = (symbol.ravel() for symbol in vars(self).values())
@@ -93,8 +93,8 @@ class Step:
 
         v = v.reshape(rows)
         n_v = slope(v)
-        v_half, a = stages.second(v, n_v, half, q)
+        v_half, a = etdrk_stages.second(v, n_v, half, q)
         n_a = slope(a)
-        n_b = slope(stages.third(v_half, n_a, q))
-        n_c = slope(stages.fourth(a, n_v, n_b, half, q))
-        return stages.last(v, n_v, n_a, n_b, n_c, full, f1, f2, f3).reshape(shape)
+        n_b = slope(etdrk_stages.third(v_half, n_a, q))
+        n_c = slope(etdrk_stages.fourth(a, n_v, n_b, half, q))
+        return etdrk_stages.last(v, n_v, n_a, n_b, n_c, full, f1, f2, f3).reshape(shape)

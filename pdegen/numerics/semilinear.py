@@ -17,9 +17,17 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
 from jaxtyping import Bool, Complex, Float
 
-from pdegen.numerics.device import Array, blocks, constant, detached, first, reuse_memory, to_numpy
+from pdegen.numerics.device import (
+    Array,
+    blocks,
+    constant,
+    detached,
+    first_true,
+    reuse_memory,
+    to_numpy,
+)
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.etdrk import Step, Symbol
-from pdegen.numerics.failure import SolveError
 from pdegen.numerics.torus import Torus
 
 Modes = Complex[Array, "batch components *modes"]
@@ -149,7 +157,7 @@ class Semilinear:
             if halvings < _HALVINGS:
                 seen = frames.must & xp.isfinite(in_space)
                 lost = xp.any(seen & (in_space > self.tolerance), axis=1)
-            row = first(lost)
+            row = first_true(lost)
             if row is not None:
                 parts = (to_numpy(part) for part in (in_time[row], in_space[row], frames.must))
                 raise self._lost(int(rows[row]), float(step[row]), *parts)
@@ -192,7 +200,7 @@ class Semilinear:
             off = self._finer.evolve(detached(finer), times)[0] - self.torus.finer.padded(solved)
             size = _norms(self.torus, solved)
             error += _relative(_norms(self.torus.finer, off), size)
-        row = first(xp.any(frames.must & ~(error <= self.tolerance), axis=1))
+        row = first_true(xp.any(frames.must & ~(error <= self.tolerance), axis=1))
         if row is not None:
             raise SolveError(
                 int(rows[row]),

@@ -37,7 +37,7 @@ KINDS: dict[str, type[NoiseModel]] = {
     "sensors": SensorNoise,
     "published": PublishedNoise,
 }
-OWN_KEYS: dict[str, dict[str, float]] = {  # with their defaults
+KEYS_OF_KIND: dict[str, dict[str, float]] = {  # with their defaults
     "correlated": {"length": 0.1},
     "sensors": {"fraction": 0.1},
 }
@@ -70,13 +70,13 @@ class NoiseKind(Strict):
     def _defaults(cls, content: Any) -> Any:
         if not isinstance(content, Mapping):
             return content
-        own = OWN_KEYS.get(str(content.get("kind")), {})
+        own = KEYS_OF_KIND.get(str(content.get("kind")), {})
         given = {key: value for key, value in content.items() if value is not None}
         return own | given
 
     @model_validator(mode="after")
     def _applies(self) -> NoiseKind:
-        own = OWN_KEYS.get(self.kind, {})
+        own = KEYS_OF_KIND.get(self.kind, {})
         for key in ("length", "fraction"):
             if getattr(self, key) is not None and key not in own:
                 raise ValueError(f"key {key!r} does not apply to {self.kind}")

@@ -86,10 +86,12 @@ def _given(option: object) -> str | None:
 
 def _blamed(error: Exception) -> str | None:
     """Where the file of a user's equation or operator raised an error, in one line."""
-    from pdegen.equations.registry import blamed
+    from pdegen.equations.registry import error_in_equation_file
 
     operators = sys.modules.get("pipelines.config.models")  # else no operator was built
-    return blamed(error) or (operators.blamed(error) if operators else None)
+    return error_in_equation_file(error) or (
+        operators.error_in_equation_file(error) if operators else None
+    )
 
 
 def _rank() -> str:

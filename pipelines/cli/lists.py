@@ -28,7 +28,7 @@ def recipes_command(as_json: AsJson = False) -> None:
         rows.append(
             {
                 "name": name,
-                "equation": recipe.problem.word,
+                "equation": recipe.problem.equation_name,
                 "samples": recipe.samples,
                 "grid": list(recipe.problem.variables()[0].shape),
                 "bytes": layout(recipe).bytes,
@@ -104,11 +104,11 @@ def operators_command(as_json: AsJson = False) -> None:
 @command("noise-kinds", "pdegen noise-kinds", "pdegen noise-kinds --json")
 def noise_kinds_command(as_json: AsJson = False) -> None:
     """List the kinds of noise that stores and the inputs of experiments may have."""
-    from pdegen.sampling.noise_kinds import KINDS, OWN_KEYS
+    from pdegen.sampling.noise_kinds import KEYS_OF_KIND, KINDS
     from pipelines.config.keys import opening
 
     rows = [
-        {"kind": kind, "keys": OWN_KEYS.get(kind, {}), "summary": opening(model)}
+        {"kind": kind, "keys": KEYS_OF_KIND.get(kind, {}), "summary": opening(model)}
         for kind, model in KINDS.items()
     ]
     if as_json:

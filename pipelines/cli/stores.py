@@ -179,7 +179,7 @@ def kept(url: str, help: str = SKIP) -> Iterator[None]:
     if url.startswith("memory://"):
         raise SchemaError(f"{url}: what is in memory ends with this command: choose another --out")
     from pdegen.equations.base import SampleError
-    from pdegen.numerics.failure import WorkerError
+    from pdegen.numerics.errors import WorkerError
 
     kept = f"finished shards are kept in {url}: continue with --resume"
     try:

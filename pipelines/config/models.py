@@ -11,7 +11,7 @@ from pydantic import PydanticUserError, create_model, model_validator
 
 from operators.base import Operator
 from operators.registry import OPERATORS, Registered, check_number
-from pdegen.equations.registry import line_in, said_by
+from pdegen.equations.registry import error_summary, line_of_error
 from pdegen.schema import SchemaError, Strict, near
 
 _HEAVIEST = 2**40  # bytes of weights
@@ -159,15 +159,15 @@ def declared(name: str, registered: Registered) -> type[Model]:
     return kind
 
 
-def blamed(error: BaseException) -> str | None:
+def error_in_equation_file(error: BaseException) -> str | None:
     """The line of a user's own operator where an error arose, and what it says; None for errors
     that arose elsewhere."""
     modules = {registered.operator.__module__ for registered in OPERATORS.values()}
     for module in sorted(modules):
         path = getattr(sys.modules.get(module), "__file__", None)
         shipped = module.startswith("operators.")
-        if path is not None and not shipped and (line := line_in(error, path)):
-            return f"{path}{line}: {said_by(error)}"
+        if path is not None and not shipped and (line := line_of_error(error, path)):
+            return f"{path}{line}: {error_summary(error)}"
     return None
 
 

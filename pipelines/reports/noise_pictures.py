@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from pdegen.inverse.setting import Estimate
+from pdegen.inverse.classical import Estimate
 from pdegen.store.reading import open_sealed
 from pipelines.config.shipped import slug
 from pipelines.reports.document import Picture

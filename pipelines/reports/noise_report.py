@@ -169,12 +169,12 @@ class _NoiseReport:
         assert isinstance(part.method, str)
         method, sentences = self.study.inversions.methods[part.method], list[str]()
         if part.assumed_level == 1:
-            sentences.append(method.why)
+            sentences.append(method.reason)
         if len(method.weights) > 1:
             weights = {row.weight for row, *_ in self.rows[part] if row.weight is not None}
             sentences.append(f"weight {_listed(sorted(weights))}, chosen on validation samples")
-        if method.missed is not None and part.assumed_level == 1:
-            share = f"{method.missed():.2g}"
+        if method.model_error is not None and part.assumed_level == 1:
+            share = f"{method.model_error():.2g}"
             sentences.append(f"its model misses known data by {share} of their deviation")
         return ". ".join(f"{words[0].upper()}{words[1:]}" for words in sentences)
 

@@ -20,7 +20,7 @@ from pdegen.domains import Box
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
-from pipelines.config.models import blamed
+from pipelines.config.models import error_in_equation_file
 from pipelines.config.physics import domain_of, physics_of
 from pipelines.runs.data import Source, free_memory
 
@@ -80,7 +80,11 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
             settings.loss(found, u, first.a, *(() if weights is None else (weights,)))
     except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
         short = isinstance(error, RuntimeError) and is_out_of_memory(error)
-        reason = "one sample needs more memory than there is" if short else blamed(error) or error
+        reason = (
+            "one sample needs more memory than there is"
+            if short
+            else error_in_equation_file(error) or error
+        )
         where = pairs.source["url"]
         raise SchemaError(f"model {experiment.model.name} on {where}: {reason}") from error
     return operator

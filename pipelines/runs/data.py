@@ -156,7 +156,7 @@ class Source:
         held = open_sealed(self.url).metadata.recipe.problem.get("equation")
         if held is None or not (recipe.endswith(".toml") or recipe in recipe_names()):
             return
-        meant = load_recipe(recipe).problem.word
+        meant = load_recipe(recipe).problem.equation_name
         if held != meant:
             raise SchemaError(
                 f"{self.url} holds samples of {held}, the experiment {self.experiment.name} is of "

@@ -20,7 +20,7 @@ from operators.training.evaluate import errors_of, predictions
 from operators.training.files import DamagedError, FileError, read_json
 from operators.training.fit import Epoch, read_history
 from operators.transforms import Predictor
-from pdegen.equations.registry import sources
+from pdegen.equations.registry import equation_files
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import Experiment
@@ -122,7 +122,7 @@ class _Folder:
         words = overriding(experiment) or [str(path / "experiment.toml")]
         if "store" in content:
             words += ["--data", content["store"]]
-        words += [word for source in sources() for word in ("--equation", source.path)]
+        words += [word for source in equation_files() for word in ("--equation", source.path)]
         return cls(path, tuple(words)), experiment
 
     def command(self, option: str) -> str:

@@ -28,7 +28,7 @@ from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.guarantee import Guarantee
 from pdegen.formats.replacing import replacing
 from pdegen.numerics.device import samples_at_once
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.ownership import note_all
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
@@ -250,7 +250,7 @@ class Guaranteed:
         Raises SampleError if a sample has no bound."""
         name, numbers = self.target, np.asarray(dataset["sample"])
         p, parts = dataset[name].to_numpy(), list[dict[str, np.ndarray]]()
-        size = min(_AT_ONCE, samples_at_once(4 * self.problem.needed))
+        size = min(_AT_ONCE, samples_at_once(4 * self.problem.floats_per_sample))
         for start in range(0, len(p), size):
             rows = numbers[start : start + size]
             there = range(int(rows[0]), int(rows[-1]) + 1)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from pdegen.equations.registry import sources
+from pdegen.equations.registry import equation_files
 from pdegen.schema import SchemaError, parse_override
 from pdegen.store.reading import Store
 from pipelines.config.experiment import Experiment, load_experiment
@@ -24,7 +24,7 @@ def reproduction(experiment: Experiment, store: Store) -> str:
     if not made_here:
         words += ["--data", str(store.url)]
     if (file := store.metadata.equation_file) is not None:
-        here = {source.digest: source.path for source in sources()}
+        here = {source.digest: source.path for source in equation_files()}
         words += ["--equation", here.get(file.sha256, file.name)]
     return shlex.join(words)
 

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from operators.data import Samples, averaging_weights
 from operators.norms import mean_defined, relative_error
 from pdegen.equations.base import Problem
-from pdegen.inverse.setting import ClassicalMethod, Estimate, Forward, Setting
+from pdegen.inverse.classical import ClassicalMethod, Estimate, Forward, InverseProblem
 from pdegen.recipe import Recipe
 from pdegen.sampling.noise import SensorNoise
 from pdegen.schema import SchemaError
@@ -79,13 +79,13 @@ class Inversions:
     cells: int | None = None
 
     @cached_property
-    def setting(self) -> Setting:
+    def setting(self) -> InverseProblem:
         """The points of the data, and training samples that methods may use."""
         count = min(KNOWN, len(self.source.stored("train")))
         known = self._on_cells({"data.samples": count}).samples("train", noise=None).resident()
         x = known.points.flatten(1, -2)[:, 0, 0] if known.dim > 1 else known.points[:, 0]
         a, u = (values[..., 0].double().numpy() for values in (known.u, known.a))
-        return Setting(x.double().numpy(), a, u, self._seen(u.shape[1:]))
+        return InverseProblem(x.double().numpy(), a, u, self._seen(u.shape[1:]))
 
     def _seen(self, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."] | None:
         """Points with a sensor; None if all points have one."""
@@ -154,9 +154,9 @@ class Inversions:
         deviation = assumed_level * np.stack(
             [model.equivalent(d, setting.u, spread) for d in values]
         )
-        if setting.seen is None:
+        if setting.sensors is None:
             return Observed(values, deviation)
-        return Observed(values[:, setting.seen], deviation[:, setting.seen])
+        return Observed(values[:, setting.sensors], deviation[:, setting.sensors])
 
     def invert(self, name: str, weight: float, data: Observed) -> Inverted:
         inversion = self.methods[name].with_weight(weight)
@@ -191,8 +191,8 @@ class Inversions:
         if self._forward is None or not np.all(data.deviation > 0):
             return None
         solved = np.stack([self._forward(a) for a in fields])
-        if self.setting.seen is not None:
-            solved = solved[:, self.setting.seen]
+        if self.setting.sensors is not None:
+            solved = solved[:, self.setting.sensors]
         squares = ((data.values - solved) / data.deviation) ** 2
         return np.sqrt(squares.reshape(len(fields), -1).mean(axis=1))
 

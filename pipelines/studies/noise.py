@@ -14,7 +14,7 @@ import torch
 
 from operators.data import Samples
 from operators.training.files import read
-from pdegen.inverse.setting import Estimate
+from pdegen.inverse.classical import Estimate
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment

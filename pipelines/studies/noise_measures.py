@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from pdegen.inverse.calibration import brier, reliability
-from pdegen.inverse.setting import Estimate
+from pdegen.inverse.classical import Estimate
 from pipelines.runs.interfaces import agreement, phases
 
 LEVEL = 0.9  # stated probability of the sets and intervals whose coverage is counted

@@ -15,7 +15,7 @@ import torch
 from dask import config
 
 from operators.training.fit import Stopped
-from pdegen.equations.registry import EquationFile, sources
+from pdegen.equations.registry import EquationFile, equation_files
 from pdegen.generation.engines import pool
 from pdegen.generation.pools import Cluster
 from pipelines.runs.folder import RunError
@@ -81,7 +81,7 @@ class Processes(AbstractContextManager["Processes"]):
         client, halt = self._started
         local = self.scheduler == LOCAL
         threads = max(1, len(os.sched_getaffinity(0)) // self.workers) if local else None
-        call = partial(_called, self.call, halt, threads, sources())
+        call = partial(_called, self.call, halt, threads, equation_files())
         pending = dict(zip(client.map(call, arguments, pure=False), arguments, strict=True))
         try:
             while pending:

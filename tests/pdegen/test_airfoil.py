@@ -15,7 +15,7 @@ from pdegen.equations.airfoil.stream import FreeStream
 from pdegen.equations.base import SampleError
 from pdegen.generation.generate import generate
 from pdegen.generation.job import RecipeJob
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.oracles import ringleb
@@ -366,7 +366,7 @@ def test_designs_of_another_size_are_noticed():
     problem = load_recipe("airfoil-quick").problem
     law = problem.law().checks[0]
     law.add(np.arange(200), {"design": 1.1 * DESIGNS})
-    assert any("outside (0, 1)" in finding.what for finding in law.findings())
+    assert any("outside (0, 1)" in finding.message for finding in law.findings())
 
 
 def test_an_invalid_airfoil_is_a_named_sample():

@@ -3,7 +3,7 @@ import pytest
 
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from tests.oracles.cole_hopf import cole_hopf
 

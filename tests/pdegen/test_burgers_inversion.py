@@ -9,9 +9,9 @@ from pdegen.domains import PeriodicGrid
 from pdegen.equations.burgers.inversion import InitialValueInversion, inversions
 from pdegen.equations.burgers.linearised import LinearisedColeHopf
 from pdegen.equations.burgers.solver import ColeHopf
+from pdegen.inverse.classical import InverseProblem
 from pdegen.inverse.gaussian import CircleModes, GaussianInversion
-from pdegen.inverse.setting import Setting
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import NormalStream, PeriodicGaussianField
 from pdegen.schema import SchemaError
@@ -173,7 +173,7 @@ def test_tikhonov_of_small_waves_is_a_filter_of_the_modes_of_heat():
 
 def test_the_study_is_offered_methods_with_weights():
     problem = load_recipe("burgers-quick").problem
-    setting = Setting(PeriodicGrid(POINTS).x, U0[:, ::4], U)
+    setting = InverseProblem(PeriodicGrid(POINTS).x, U0[:, ::4], U)
     methods = problem.inversions(setting)
     assert set(methods) == {"maximum a posteriori", "Tikhonov"}
     data = U[0] + 0.05 * SIZE * NOISE[0]
@@ -194,7 +194,9 @@ def test_the_study_is_offered_methods_with_weights():
 @pytest.mark.parametrize("name", ["maximum a posteriori", "Tikhonov"])
 def test_data_are_those_of_the_points_that_have_a_sensor(name):
     seen = np.arange(POINTS) % 3 < 2
-    method = inversions(Setting(PeriodicGrid(POINTS).x, U0[:, ::4], U, seen), FIELD, NU, TIME)[name]
+    method = inversions(
+        InverseProblem(PeriodicGrid(POINTS).x, U0[:, ::4], U, seen), FIELD, NU, TIME
+    )[name]
     data, deviation = U[0] + 0.01 * SIZE * NOISE[0], 0.01 * SIZE
     found = method.with_weight(method.weights[0])(data[seen], deviation[seen]).a
     truth = U0[0, ::4]
@@ -206,7 +208,7 @@ def test_data_are_those_of_the_points_that_have_a_sensor(name):
 def test_several_times_are_refused(times):
     problem = load_recipe("burgers-quick").with_overrides({"times": times}).problem
     with pytest.raises(SchemaError, match="burgers inverts u at one time after the start"):
-        problem.inversions(Setting(GRID.x, U0, U0))
+        problem.inversions(InverseProblem(GRID.x, U0, U0))
 
 
 def test_other_laws_and_other_equations_are_refused():
@@ -214,6 +216,6 @@ def test_other_laws_and_other_equations_are_refused():
         {"problem.coefficient.kind": "log-normal"}
     )
     with pytest.raises(SchemaError, match="a coefficient of two phases, got log-normal"):
-        lognormal.problem.inversions(Setting(GRID.x, U0, U0))
+        lognormal.problem.inversions(InverseProblem(GRID.x, U0, U0))
     with pytest.raises(SchemaError, match="vorticity offers no classical inversions"):
-        load_recipe("ns-quick").problem.inversions(Setting(GRID.x, U0, U0))
+        load_recipe("ns-quick").problem.inversions(InverseProblem(GRID.x, U0, U0))

@@ -65,7 +65,8 @@ def test_the_format_names_the_equations_that_have_no_time() -> None:
     row = re.search(r"\| `time` \|[^\n]* all but (.*) \|\n", FORMAT.read_text("utf-8"))
     assert row
     problems = {
-        load_recipe(name).problem.word: load_recipe(name).problem for name in recipe_names()
+        load_recipe(name).problem.equation_name: load_recipe(name).problem
+        for name in recipe_names()
     }
     without = {
         word

@@ -11,7 +11,7 @@ from pdegen.equations.elasticity.material import Hooke, MooneyRivlin, von_mises
 from pdegen.equations.elasticity.mesh import PointTransfer, Rings
 from pdegen.equations.elasticity.solver import Body, Sheet
 from pdegen.equations.elasticity.void import RandomVoid
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from tests.pdegen import small
 from tests.pdegen.test_law import findings

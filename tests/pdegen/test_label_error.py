@@ -9,10 +9,10 @@ from pdegen.equations.darcy.problem import Darcy
 from pdegen.generation.engines import pool
 from pdegen.generation.generate import generate
 from pdegen.generation.measurements import key, label_error, measured, table
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe, recipe_folder, recipe_names
 
-WITH_REFERENCE = [name for name in recipe_names() if load_recipe(name).problem.compared]
+WITH_REFERENCE = [name for name in recipe_names() if load_recipe(name).problem.compared_samples]
 TINY = {"samples": 8, "shard": 4, "resolution": 9, "modes": 12, "refinement": 1}
 
 

@@ -13,7 +13,7 @@ from pdegen.checks.modes import periodic_modes, square_modes
 from pdegen.checks.two_phase import TwoPhaseLaw
 from pdegen.domains import CellGrid, PeriodicGrid
 from pdegen.equations.burgers.law import _Physics
-from pdegen.equations.darcy.law import Solved, darcy_law
+from pdegen.equations.darcy.law import DarcyClaims, darcy_law
 from pdegen.recipe import load_recipe
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
@@ -183,7 +183,7 @@ def test_another_law_on_the_circle_is_found(wrong):
     values = on_circle(PeriodicGaussianField(**{**declared, **wrong}), 256, 640)
     (found,) = findings(Law((circle_law(PeriodicGaussianField(**declared), 256),)), {"a": values})
     assert found.variable == "a"
-    assert "of the Gaussian field are beyond chance" in found.what
+    assert "of the Gaussian field are beyond chance" in found.message
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_values_that_are_not_gaussian_are_found():
     values = (cosines @ np.cos(x) + sines @ np.sin(x)).astype(np.float32)
     law = circle_law(CIRCLE, 64)
     (found,) = findings(Law((law,)), {"a": values})
-    assert "eighth" in found.what
+    assert "eighth" in found.message
     assert all(one.p > 1e-9 for one in law.statistics() if "energy of" in one.name)
 
 
@@ -244,7 +244,7 @@ def test_phases_and_axes_that_do_not_belong_to_u_are_found(darcy):
     for wrong in (15 - values["a"], values["a"].transpose(0, 2, 1)):
         found = findings(problem.law(), {**values, "a": wrong})
         assert [one.variable for one in found] == ["u"]
-        assert "∫ a |∇u|²" in found[0].what
+        assert "∫ a |∇u|²" in found[0].message
 
 
 @pytest.mark.parametrize(
@@ -264,8 +264,8 @@ def test_a_residual_beyond_what_is_declared_names_the_sample(store, variable, va
     found = [f for f in findings(problem.law(), {**values, variable: wrong})
              if f.variable == variable]  # fmt: skip
     assert found[0].sample == 7
-    assert found[0].what.startswith("sample 7: ")
-    assert any(said in one.what for one in found)
+    assert found[0].message.startswith("sample 7: ")
+    assert any(said in one.message for one in found)
 
 
 def test_a_sample_that_comes_twice_names_both():
@@ -274,7 +274,7 @@ def test_a_sample_that_comes_twice_names_both():
     a[13] = a[2]
     (found,) = findings(Law((Distinct("a"),)), {"a": a}, size=6)
     assert (found.variable, found.sample) == ("a", 13)
-    assert found.what == "sample 13 is the same as sample 2"
+    assert found.message == "sample 13 is the same as sample 2"
 
 
 @pytest.mark.parametrize("factor", [0.99, 1.01])
@@ -322,23 +322,23 @@ def test_a_value_that_the_equations_forbid_names_the_sample(burgers, darcy):
         u = values["u"].copy()
         u[31] = change(u[31])
         found = findings(problem.law(), {**values, "u": u})
-        assert any(said in one.what and one.sample == 31 for one in found)
+        assert any(said in one.message and one.sample == 31 for one in found)
     problem, values = darcy
     for name, value, said in (("a", 5, "in neither phase"), ("u", -1e-9, "the wrong sign")):
         wrong = values[name].copy()
         wrong[300, 4, 2] = value
         (found,) = findings(problem.law(), {**values, name: wrong})
         assert found.sample == 300
-        assert said in found.what
+        assert said in found.message
 
 
 def test_a_coefficient_that_is_not_positive_is_found():
-    law = darcy_law(SQUARE, CellGrid(9), LogNormal(), 1.0, Solved(1e-8, True, 1.0))
+    law = darcy_law(SQUARE, CellGrid(9), LogNormal(), 1.0, DarcyClaims(1e-8, True, 1.0))
     a = on_square(SQUARE, 9, 4, LogNormal())
     a[2, 0, 0] = -1
     u, residual = np.full_like(a, 0.02), np.zeros(4)
     found = findings(law, {"a": a, "u": u, "residual": residual})
-    assert any(f.sample == 2 and "not positive" in f.what for f in found)
+    assert any(f.sample == 2 and "not positive" in f.message for f in found)
 
 
 def test_power_is_in_balance_to_rounding_on_the_solver_s_own_cells():
@@ -346,7 +346,7 @@ def test_power_is_in_balance_to_rounding_on_the_solver_s_own_cells():
     values = problem.compute(0, range(4))
     assert findings(problem.law(), values) == []
     (found,) = findings(problem.law(), {**values, "u": 1.001 * values["u"]})
-    assert "∫ a |∇u|² and ∫ f u is 0.001" in found.what
+    assert "∫ a |∇u|² and ∫ f u is 0.001" in found.message
 
 
 # how it is fed
@@ -357,7 +357,7 @@ def test_samples_keep_their_numbers_where_others_were_skipped():
     rows = np.array([[1.0], [2.0], [1.0]], dtype=np.float32)
     found = Law((check,)).check([(np.array([4, 9]), {"a": rows[:2]}),
                                  (np.array([70]), {"a": rows[2:]})])  # fmt: skip
-    assert [one.what for one in found] == ["sample 70 is the same as sample 4"]
+    assert [one.message for one in found] == ["sample 70 is the same as sample 4"]
 
 
 def test_findings_do_not_depend_on_how_samples_come(darcy):

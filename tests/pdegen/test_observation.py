@@ -5,7 +5,7 @@ import pytest
 
 from pdegen.domains import CellGrid
 from pdegen.inverse.observation import (
-    After,
+    Composition,
     Misfit,
     Sensors,
     Separable,
@@ -23,7 +23,7 @@ OBSERVATIONS = {
     "interpolation": Separable(interpolation(CellGrid(N), POINTS), np.eye(N)),
     "averages": AVERAGES,
     "sensors": Sensors(np.random.default_rng(0).random((N, N)) < 0.2),
-    "sensors among averages": After(AVERAGES, Sensors(SEEN)),
+    "sensors among averages": Composition(AVERAGES, Sensors(SEEN)),
 }
 RNG = np.random.default_rng(1)
 U, DU = RNG.standard_normal((2, 2, 3, N, N))
@@ -67,7 +67,7 @@ def test_averages_keep_the_integral_and_constants(n, m):
 
 def test_sensors_see_their_points_in_order():
     sensors = OBSERVATIONS["sensors"]
-    np.testing.assert_array_equal(sensors(U)[1, 2], U[1, 2][sensors.seen])
+    np.testing.assert_array_equal(sensors(U)[1, 2], U[1, 2][sensors.mask])
 
 
 @each

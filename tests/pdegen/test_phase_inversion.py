@@ -7,14 +7,14 @@ import pytest
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.equations.darcy.inversion import inversions, noise_level, phase_levels
+from pdegen.equations.darcy.inversion import grid_models, inversions, noise_level
 from pdegen.inverse import level_set
-from pdegen.inverse.covariance import Covariance, ModelError
+from pdegen.inverse.classical import InverseProblem
+from pdegen.inverse.covariance import LowRankCovariance, ModelError
 from pdegen.inverse.gauss_newton import newton_step
 from pdegen.inverse.level_set import LevelSet
 from pdegen.inverse.phases import PhaseInversion
 from pdegen.inverse.prior import Prior
-from pdegen.inverse.setting import Setting
 from pdegen.sampling.gaussian import SquareGaussianField
 
 N, PHASES = 21, (3.0, 12.0)
@@ -48,7 +48,7 @@ def u(samples):
 @pytest.fixture(scope="module")
 def setting(samples):
     a, u = samples
-    return Setting(GRID.x, a[:100], u[:100])
+    return InverseProblem(GRID.x, a[:100], u[:100])
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,8 @@ def deviation(setting):
 
 
 @pytest.fixture(scope="module")
-def levels(setting):
-    return phase_levels(setting, FIELD, PHASES, 1.0)
+def models(setting):
+    return grid_models(setting, FIELD, PHASES, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -117,23 +117,23 @@ def test_a_method_says_whether_it_is_told_the_level(methods, samples, name, devi
     assert (not np.array_equal(once, thrice)) == methods[name].takes_level
 
 
-def test_steps_end_where_the_data_fit(samples, levels, deviation):
+def test_steps_end_where_the_data_fit(samples, models, deviation):
     data, deviation = noisy(samples[1][101], 0.1, deviation), 0.1 * deviation
-    estimate = PhaseInversion(levels)(data, deviation)
+    estimate = PhaseInversion(models)(data, deviation)
     assert 0.7 < estimate.misfit < 1.2
-    few = tuple(replace(level, more=0) for level in levels)
+    few = tuple(replace(model, extra_steps=0) for model in models)
 
     def derivatives(told):
-        return [PhaseInversion(some)(data, told).work.derivatives for some in (levels, few)]
+        return [PhaseInversion(some)(data, told).work.derivatives for some in (models, few)]
 
     at_once, without = derivatives(3 * deviation)
     assert at_once == without
     never, without = derivatives(deviation / 3)
-    assert never > without + levels[-1].more
+    assert never > without + models[-1].extra_steps
 
 
-def test_a_start_skips_the_coarse_levels(samples, levels, deviation):
-    inversion, data = PhaseInversion(levels), noisy(samples[1][102], 0.05, deviation)
+def test_a_start_skips_the_coarse_models(samples, models, deviation):
+    inversion, data = PhaseInversion(models), noisy(samples[1][102], 0.05, deviation)
     deviation = 0.05 * deviation
     first = inversion(data, deviation)
     again = inversion(data, deviation, start=first.coefficients)
@@ -142,17 +142,17 @@ def test_a_start_skips_the_coarse_levels(samples, levels, deviation):
     assert np.mean(abs(again.probability - first.probability)) < 0.05
 
 
-def test_coarse_levels_have_larger_errors_and_fewer_cells(levels):
-    assert [level.prior.grid.n for level in levels] == [15, 21]
-    sizes = [np.sqrt(np.mean(level.error.mean**2) + np.mean(np.sum(level.error.directions**2, 0)))
-             for level in levels]  # fmt: skip
+def test_coarse_models_have_larger_errors_and_fewer_cells(models):
+    assert [model.prior.grid.n for model in models] == [15, 21]
+    sizes = [np.sqrt(np.mean(model.error.mean**2) + np.mean(np.sum(model.error.directions**2, 0)))
+             for model in models]  # fmt: skip
     assert sizes[1] < 0.6 * sizes[0]
 
 
-def test_a_start_from_fractions_has_their_phases(samples, levels):
-    inversion = PhaseInversion(levels)
+def test_a_start_from_fractions_has_their_phases(samples, models):
+    inversion = PhaseInversion(models)
     p = (samples[0][103] - 3) / 9
-    g = levels[-1].prior.field_of(inversion.start(p))
+    g = models[-1].prior.field_of(inversion.start(p))
     assert np.mean((g > 0) == (p > 0.5)) > 0.97
     middle = inversion.start(np.full((5, 5), 0.5))
     assert np.allclose(middle, 0, atol=1e-12)
@@ -174,11 +174,11 @@ def test_the_prior_has_its_transpose_and_goes_to_other_grids():
     prior, coarse = Prior(FIELD, GRID), Prior(FIELD, CellGrid(7))
     xi, v = np.random.default_rng(1).standard_normal((2, N, N))
     assert np.sum(prior.field_of(xi) * v) == pytest.approx(np.sum(xi * prior.transposed(v)))
-    low = coarse.taken_over(xi)
+    low = coarse.transferred(xi)
     assert low.shape == (7, 7)
     # every third centre of 21 cells is the centre of one of 7
     assert np.allclose(
-        prior.field_of(prior.taken_over(low))[1::3, 1::3], coarse.field_of(low), atol=1e-12
+        prior.field_of(prior.transferred(low))[1::3, 1::3], coarse.field_of(low), atol=1e-12
     )
 
 
@@ -198,14 +198,14 @@ def test_the_covariance_is_inverted():
     deviation, directions = rng.uniform(0.5, 2, 30), rng.standard_normal((4, 30))
     r = rng.standard_normal(30)
     dense = np.diag(deviation**2) + directions.T @ directions
-    found = Covariance(deviation, directions).inverse(r)
+    found = LowRankCovariance(deviation, directions).inverse(r)
     assert np.allclose(found, np.linalg.solve(dense, r), rtol=1e-10)
 
 
 def test_a_model_error_has_the_covariance_of_its_samples():
     rng = np.random.default_rng(3)
     errors = rng.standard_normal((200, 3)) @ rng.standard_normal((3, 40)) + 5.0
-    law = ModelError.of(errors)
+    law = ModelError.from_samples(errors)
     covariance = law.directions.reshape(-1, 40).T @ law.directions.reshape(-1, 40)
     assert np.allclose(covariance, np.cov(errors.T, bias=True), atol=1e-10)
     assert np.allclose(law.mean, errors.mean(axis=0))
@@ -239,7 +239,7 @@ def test_the_noise_level_is_found(samples, level, rel):
 def test_scattered_sensors_are_enough(samples, setting, deviation):
     """A third of the points; the others hold nothing that is read."""
     seen = np.random.default_rng(5).random((N, N)) < 1 / 3
-    found = inversions(replace(setting, seen=seen), FIELD, PHASES, 1.0)
+    found = inversions(replace(setting, sensors=seen), FIELD, PHASES, 1.0)
     assert "maximum a posteriori, level estimated" not in found
     a, u = (values[100:103] for values in samples)
     data = noisy(u, 0.01, deviation)[:, seen]
@@ -259,7 +259,7 @@ def test_a_stated_deviation_is_that_of_the_stated_probability(methods, samples, 
 
 
 def test_methods_say_what_their_model_misses(methods, samples, deviation):
-    (missed,) = {method.missed() for method in methods.values()}
+    (missed,) = {method.model_error() for method in methods.values()}
     a, u = (values[:100] for values in samples)
     error = np.sqrt(np.mean((u - FiniteVolume(GRID)(a)) ** 2))
     assert missed == pytest.approx(error / np.sqrt(np.mean(deviation**2)), rel=1e-6)
@@ -273,8 +273,8 @@ def wrong(estimate, p):
     return float(np.mean((estimate.fraction > 0.5) != (p > 0.5)))
 
 
-def test_the_shape_derivative_is_that_of_the_misfit(levels, u, deviation):
-    motion = level_set._Motion(levels[-1], 0.1, noisy(u[101], 0.05, deviation), 0.05 * deviation)
+def test_the_shape_derivative_is_that_of_the_misfit(models, u, deviation):
+    motion = level_set._Motion(models[-1], 0.1, noisy(u[101], 0.05, deviation), 0.05 * deviation)
     rng = np.random.default_rng(0)
     phi = motion.smoothed(rng.standard_normal((N, N)))
     phi /= 4 * abs(phi).max()  # |φ| up to some cells, so that the interface is a part of them
@@ -285,7 +285,7 @@ def test_the_shape_derivative_is_that_of_the_misfit(levels, u, deviation):
         return 0.5 * np.sum(r * motion.covariance.inverse(r))
 
     fraction, delta = motion.fraction(phi)
-    at = levels[-1].forward.linearise(fraction)
+    at = models[-1].forward.linearise(fraction)
     down = motion.gradient(motion.residual(phi), lambda v: delta * at.vjp(v))
     slope = (value(1e-6) - value(-1e-6)) / 2e-6
     assert -np.sum(down * w) == pytest.approx(slope, rel=1e-4)
@@ -294,10 +294,10 @@ def test_the_shape_derivative_is_that_of_the_misfit(levels, u, deviation):
 
 @pytest.mark.parametrize("factor", [1.0, 7.0, -1.0])
 def test_a_step_that_fits_no_better_is_halved_until_it_does(
-    levels, u, deviation, monkeypatch, factor
+    models, u, deviation, monkeypatch, factor
 ):
     """One that never does, such as an uphill one, is left out."""
-    motion = level_set._Motion(levels[-1], 0.1, noisy(u[101], 0.01, deviation), 0.01 * deviation)
+    motion = level_set._Motion(models[-1], 0.1, noisy(u[101], 0.01, deviation), 0.01 * deviation)
     start, step, changes = motion.run(np.zeros((N, N)), 3), motion.step, []
 
     def scaled(*arguments):
@@ -315,11 +315,11 @@ def test_a_step_that_fits_no_better_is_halved_until_it_does(
     assert {1.0: length == 1, 7.0: 0 < length < 1, -1.0: length == 0}[factor]
 
 
-def test_steps_end_at_the_noise_that_is_told(levels, u, deviation):
+def test_steps_end_at_the_noise_that_is_told(models, u, deviation):
     """From above: the step that reaches it may go below, but not to what fits the noise."""
     data = noisy(u[100:104], 0.05, deviation)
     less, right, more = (
-        [LevelSet(levels)(d, told * 0.05 * deviation) for d in data] for told in (1 / 3, 1, 3)
+        [LevelSet(models)(d, told * 0.05 * deviation) for d in data] for told in (1 / 3, 1, 3)
     )
     assert all(0.5 < one.misfit <= level_set._FITS for one in right)
     assert all(0.2 < one.misfit <= level_set._FITS for one in more)  # 1/9 is the noise alone
@@ -328,27 +328,27 @@ def test_steps_end_at_the_noise_that_is_told(levels, u, deviation):
         assert 10 < few.solves < some.solves < many.solves < 1500
 
 
-def test_phases_are_found_from_nearly_clean_data(levels, fractions, u, deviation):
-    found = [LevelSet(levels)(noisy(one, 0.01, deviation), 0.01 * deviation) for one in u[100:106]]
+def test_phases_are_found_from_nearly_clean_data(models, fractions, u, deviation):
+    found = [LevelSet(models)(noisy(one, 0.01, deviation), 0.01 * deviation) for one in u[100:106]]
     shares = [wrong(one, p) for one, p in zip(found, fractions[100:106], strict=True)]
     assert np.mean(shares) < 0.02
 
 
-def test_a_shape_of_no_law_is_found(levels, deviation):
+def test_a_shape_of_no_law_is_found(models, deviation):
     x, y = np.meshgrid(GRID.x, GRID.x, indexing="ij")
     ring = (abs(np.hypot(x - 0.5, y - 0.45) - 0.25) < 0.1).astype(float)
     data = noisy(solved(3 + 9 * ring[None])[0], 0.01, deviation)
-    assert wrong(LevelSet(levels)(data, 0.01 * deviation), ring) < 0.06
+    assert wrong(LevelSet(models)(data, 0.01 * deviation), ring) < 0.06
 
 
-def test_the_law_of_the_field_is_not_used(levels, u, deviation):
+def test_the_law_of_the_field_is_not_used(models, u, deviation):
     other = SquareGaussianField("dirichlet", 1.0, 20.0, 3.0, 9)
-    without = tuple(replace(one, prior=Prior(other, one.prior.grid)) for one in levels)
+    without = tuple(replace(one, prior=Prior(other, one.prior.grid)) for one in models)
     data = noisy(u[101], 0.05, deviation)
-    first, again = (LevelSet(of)(data, 0.05 * deviation) for of in (levels, without))
+    first, again = (LevelSet(of)(data, 0.05 * deviation) for of in (models, without))
     assert np.array_equal(first.level_set, again.level_set)
 
 
-def test_impossible_smoothing_is_refused(levels):
+def test_impossible_smoothing_is_refused(models):
     with pytest.raises(ValueError, match=r"smoothing must be positive, got 0\.0"):
-        LevelSet(levels, 0.0)
+        LevelSet(models, 0.0)

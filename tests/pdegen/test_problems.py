@@ -29,7 +29,7 @@ def name(request):
 
 
 def test_every_equation_has_a_small_recipe():
-    assert {problem(name).word for name in SMALL} == set(names())
+    assert {problem(name).equation_name for name in SMALL} == set(names())
 
 
 def test_sound_samples_follow_the_law(name):
@@ -41,7 +41,7 @@ def test_a_sample_is_a_function_of_its_number_alone(name, monkeypatch):
     again = pickle.loads(pickle.dumps(problem(name)))
     assert (again, hash(again)) == (problem(name), hash(problem(name)))
     start, last = SMALL[name][1] - 2, SMALL[name][1]
-    monkeypatch.setattr(type(again), "at_once", 1)
+    monkeypatch.setattr(type(again), "largest_batch", 1)
     found = again.compute(0, range(start, last))
     shapes = {variable.name: variable.shape for variable in again.variables()}
     assert {variable: values.shape[1:] for variable, values in found.items()} == shapes

@@ -34,4 +34,4 @@ def test_averages_over_coarser_cells_are_averages_of_averages():
 def test_the_law_notices_changed_values(name, changed, message):
     stored = samples("pulses-quick")
     report = findings(problem("pulses-quick").law(), {**stored, name: changed(stored[name])})
-    assert any(message in finding.what for finding in report)
+    assert any(message in finding.message for finding in report)

@@ -22,7 +22,7 @@ FILE, RECIPE = "docs/examples/my_equation.py", "docs/examples/my_heat.toml"
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch):
     """What a test registers ends with it."""
-    registry.loaded()
+    registry.registered_problems()
     shipped = {word: p for word, p in registry._registered.items() if registry._is_shipped(word)}
     monkeypatch.setattr(registry, "_registered", shipped)
     monkeypatch.setattr(registry, "_sources", {})
@@ -54,7 +54,7 @@ def test_every_equation_states_itself_in_latex(name):
 def test_the_equations_of_the_recipes_are_all_that_are_shipped():
     """So that what is tested of each recipe is tested of each equation."""
     recipes = (load_recipe(path.stem) for path in Path("datasets").glob("*.toml"))
-    assert {recipe.problem.word for recipe in recipes} == set(registry._shipped())
+    assert {recipe.problem.equation_name for recipe in recipes} == set(registry._shipped())
 
 
 def test_a_file_brings_its_equation(own):
@@ -65,7 +65,7 @@ def test_a_file_brings_its_equation(own):
     assert said in str(error.value)
     assert "burgers, darcy, " in said
     load_file(file)
-    assert load_recipe(recipe).problem.word == "heat"
+    assert load_recipe(recipe).problem.equation_name == "heat"
 
 
 def test_a_recipe_is_refused_where_it_names_no_equation(own):

@@ -3,7 +3,7 @@ import pytest
 
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.device import constant
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.gaussian import PeriodicGaussianField

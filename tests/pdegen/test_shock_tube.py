@@ -7,7 +7,7 @@ import pytest
 
 from pdegen.domains import CellGrid
 from pdegen.equations.shock_tube.solver import Gas, ShockTube, State
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from tests.pdegen.small import problem, samples
 from tests.pdegen.test_law import findings
@@ -230,7 +230,8 @@ def test_the_law_notices_changed_values(name, changed, message):
     stored = samples("shock-tube-quick")
     values = {**stored, name: changed(stored[name])}
     assert any(
-        message in finding.what for finding in findings(problem("shock-tube-quick").law(), values)
+        message in finding.message
+        for finding in findings(problem("shock-tube-quick").law(), values)
     )
 
 
@@ -243,5 +244,5 @@ def test_the_law_notices_another_gas_or_another_left_state():
     ):  # fmt: skip
         law = tube.model_copy(update=changed).law()
         assert any(
-            message in finding.what for finding in findings(law, samples("shock-tube-quick"))
+            message in finding.message for finding in findings(law, samples("shock-tube-quick"))
         )

@@ -40,7 +40,7 @@ def test_the_law_sees_another_solution(stores, tmp_path):
     values = recipe.problem.compute(0, range(4))
     assert not recipe.problem.law().check([(np.arange(4), values)])
     (found,) = wrong.problem.law().check([(np.arange(4), values)])
-    assert "the distance from the solution" in found.what
+    assert "the distance from the solution" in found.message
 
 
 def test_positions_that_differ_are_coordinates_to_xarray(stores):

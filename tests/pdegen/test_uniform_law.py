@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pdegen.checks.exact import massart
 from pdegen.checks.law import Law
+from pdegen.checks.p_values import massart
 from pdegen.checks.uniform import UniformLaw
 from pdegen.sampling.uniform import placed, uniforms
 
@@ -15,7 +15,7 @@ def findings(z, size=300):
     law = Law((UniformLaw("z", NAMES),))
     numbers = np.arange(len(z))
     return [
-        finding.what
+        finding.message
         for finding in law.check(
             (numbers[start : start + size], {"z": z[start : start + size]})
             for start in range(0, len(z), size)

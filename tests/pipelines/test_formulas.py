@@ -17,7 +17,7 @@ from pipelines.reports.formulas import equation, learned, loss
 RECIPES = sorted(path.stem for path in Path("datasets").glob("*.toml"))
 
 
-def said_by(equation: str, recipe: dict[str, Any]) -> Any:
+def error_summary(equation: str, recipe: dict[str, Any]) -> Any:
     """A store that says so."""
     content = {"name": "r", "problem": {}, **recipe}
     held = SimpleNamespace(equation=equation, recipe=SimpleNamespace(**content))
@@ -26,7 +26,7 @@ def said_by(equation: str, recipe: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("problem", [{}, {"equation": "of another machine"}])
 def test_an_equation_without_a_formula_is_text(problem):
-    found = equation(said_by("u <script>alert(1)</script> = 50 %", {"problem": problem}))
+    found = equation(error_summary("u <script>alert(1)</script> = 50 %", {"problem": problem}))
     assert found.startswith(r"\text{u \textless{}script\textgreater{}alert(1)")
     assert "<script" not in convert(found)
 

@@ -178,7 +178,7 @@ def test_an_edited_file_takes_the_place_of_its_earlier_version(own, root, tmp_pa
     for more in ("", "# edited\n"):
         changed(root, tmp_path, "@equation", f"{more}@equation")
         library.load_equation(tmp_path / "my.py")
-    assert registry.source_of(registry.find("heat")).code.count(b"# edited") == 1
+    assert registry.equation_file_of(registry.find("heat")).code.count(b"# edited") == 1
     with pytest.raises(SchemaError, match=r"heat comes from .*my.py: choose another name"):
         library.load_equation(own[1])
 

@@ -18,7 +18,7 @@ from operators.training.fit import Stopped
 from pdegen.equations.base import SampleError
 from pdegen.equations.burgers.problem import Burgers
 from pdegen.generation.recipe_arrays import compute
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.runs.data import Source

@@ -20,7 +20,7 @@ import numpy as np
 from pdegen.equations.airfoil.problem import richardson_error
 from pdegen.equations.airfoil.solver import Airfoil
 from pdegen.equations.airfoil.stream import FreeStream
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from tests.pdegen.test_airfoil import mach_number, pressure_coefficients, shock
 

@@ -97,7 +97,7 @@ class AirfoilFlow(Problem):
     """
 
     algorithm: ClassVar[int] = 3  # 3: the vortex of the lift outside; Richardson's error estimate
-    at_once: ClassVar[int] = 1
+    largest_batch: ClassVar[int] = 1
     compiled: ClassVar[bool] = True
 
     equation: Literal["airfoil"]
@@ -178,7 +178,7 @@ class AirfoilFlow(Problem):
         )
 
     @property
-    def needed(self) -> int:
+    def floats_per_sample(self) -> int:
         """Memory of the factors of a matrix, whose fill grows with the logarithm of the cells."""
         n, m = self.resolution, self.resolution * NORMAL_CELLS // PUBLISHED_CELLS
         return int(300 * n * m * np.log2(n * m))

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.burgers.linearised import LinearisedColeHopf
 from pdegen.equations.burgers.solver import ColeHopf
+from pdegen.inverse.classical import ClassicalMethod, Estimate, InverseProblem, Inversion
 from pdegen.inverse.gaussian import CircleModes, GaussianEstimate, GaussianInversion
-from pdegen.inverse.setting import ClassicalMethod, Estimate, Inversion, Setting
 from pdegen.sampling.gaussian import PeriodicGaussianField
 
 _POINTS, _LEAST = 4, 256  # of the solving grid: so many for each of the data, and at least these
@@ -51,7 +51,7 @@ class InitialValueInversion:
     viscosity: float  # ν
     time: float  # T
     points: int  # number of points x = 0, 1/points, ...; it divides the solving grid
-    seen: Bool[np.ndarray, " points"] | None = None  # those that have data; by default all
+    sensors: Bool[np.ndarray, " points"] | None = None  # those that have data; by default all
 
     @classmethod
     def of_law(
@@ -100,7 +100,7 @@ class InitialValueInversion:
     def _places(self) -> np.ndarray:
         """Of the data on the solving grid."""
         places = self._stride * np.arange(self.points)
-        return places if self.seen is None else places[self.seen]
+        return places if self.sensors is None else places[self.sensors]
 
 
 @dataclass(frozen=True)
@@ -125,14 +125,14 @@ class _FinalValue:
 
 
 def inversions(
-    setting: Setting, field: PeriodicGaussianField, viscosity: float, time: float
+    setting: InverseProblem, field: PeriodicGaussianField, viscosity: float, time: float
 ) -> dict[str, ClassicalMethod]:
     """Those of the initial value that the noise study offers, by their names."""
     points = setting.cells
 
     def largest_density(_: float) -> Inversion:
         method = InitialValueInversion.of_law(field, viscosity, time, points)
-        method = replace(method, seen=setting.seen)
+        method = replace(method, sensors=setting.sensors)
 
         def inversion(data: Values, deviation: Values) -> Estimate:
             found = method(data, deviation)
@@ -144,7 +144,7 @@ def inversions(
     def tikhonov(weight: float) -> Inversion:
         modes = min(field.modes, (points - 1) // 2)
         method = InitialValueInversion.tikhonov(weight, modes, viscosity, time, points)
-        method = replace(method, seen=setting.seen)
+        method = replace(method, sensors=setting.sensors)
 
         def inversion(data: Values, deviation: Values) -> Estimate:
             found = method(data, deviation)

@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.checks.follows import Evolved
+from pdegen.checks.evolution import Evolution
 from pdegen.checks.gaussian import EPSILON, GaussianLaw
-from pdegen.checks.law import LEAST_ERROR, Bound, Distinct, Law, Values, worst_time
+from pdegen.checks.law import SMALLEST_ERROR, Bound, Distinct, Law, Values, worst_time
 from pdegen.checks.modes import periodic_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.etdrk import Symbol
@@ -44,7 +44,7 @@ def burgers_law(
         grid, viscosity, np.array(times), _UNRESOLVED * float(np.linalg.norm(beyond)),
         _UNRESOLVED * float(np.linalg.norm(k * beyond)),
     )  # fmt: skip
-    evolved = Evolved(
+    evolved = Evolution(
         terms=partial(_terms, viscosity),
         degree=2,
         torus=Torus((grid,), degree=1),
@@ -53,7 +53,7 @@ def burgers_law(
         tolerance=tolerance,
         folded=True,
     )
-    least = LEAST_ERROR if times[-1] > 0 else 0.0
+    least = SMALLEST_ERROR if times[-1] > 0 else 0.0
     return Law(
         (
             GaussianLaw(

@@ -15,12 +15,12 @@ from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem
 from pdegen.equations.burgers.law import burgers_law
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
-from pdegen.equations.in_time import TimesFromStart, check_divides, check_steps, of_times
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
-from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
-from pdegen.numerics.device import Array, first
-from pdegen.numerics.failure import SolveError
+from pdegen.equations.times import TimesFromStart, check_divides, check_steps, squeeze_single_time
+from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
+from pdegen.numerics.device import Array, first_true
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.spectral import interpolated
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.schema import Coefficient, Count, InverseLength, Positive, SchemaError, Size, Strict
@@ -103,8 +103,8 @@ class Burgers(Problem):
         solver: How samples are solved.
     """
 
-    takes_device: ClassVar[bool] = True
-    at_once: ClassVar[int] = 16
+    supports_device: ClassVar[bool] = True
+    largest_batch: ClassVar[int] = 16
 
     equation: Literal["burgers"]
     viscosity: Coefficient
@@ -165,7 +165,7 @@ class Burgers(Problem):
             drawing={"a": Drawing("a"), "u": Drawing("u")},
         )
 
-    def inversions(self, setting: Setting) -> dict[str, ClassicalMethod]:
+    def inversions(self, setting: InverseProblem) -> dict[str, ClassicalMethod]:
         from pdegen.equations.burgers.inversion import inversions
 
         if len(self.times) != 1 or not self.times[0] > 0:
@@ -181,7 +181,7 @@ class Burgers(Problem):
         return final_value(self.viscosity, times[0], len(x)) if len(times) == 1 else None
 
     @property
-    def needed(self) -> int:
+    def floats_per_sample(self) -> int:
         return (_ARRAYS + _ARRAYS_A_TIME * len(self.times)) * self.solver.resolution
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
@@ -192,12 +192,12 @@ class Burgers(Problem):
         u0 = field(solver.grid, seed, samples, device)
         solution = solver.solve(u0, list(self.times))
         xp = array_namespace(u0)
-        row = first(~xp.isfinite(xp.sum(u0, axis=1) + xp.sum(solution.u, axis=(1, 2))))
+        row = first_true(~xp.isfinite(xp.sum(u0, axis=1) + xp.sum(solution.u, axis=(1, 2))))
         if row is not None:
             raise SolveError(row, "the solution is not finite")
         return {
             "a": xp.astype(u0[:, ::stride], xp.float32),
-            "u": of_times(xp.astype(solution.u[:, :, ::stride], xp.float32)),
+            "u": squeeze_single_time(xp.astype(solution.u[:, :, ::stride], xp.float32)),
             "error": solution.error,
         }
 
@@ -209,10 +209,10 @@ class Burgers(Problem):
     def input_modes(self) -> int:
         return self.initial.modes
 
-    def of_interpolant(self, a: np.ndarray) -> np.ndarray:
+    def target_of_interpolant(self, a: np.ndarray) -> np.ndarray:
         _, solver = _built(self)  # pyright: ignore[reportArgumentType]: frozen
         u = solver.solve(interpolated(a, self.solver.resolution), list(self.times)).u
-        return of_times(u[:, :, :: solver.grid.stride_to(PeriodicGrid(self.resolution))])
+        return squeeze_single_time(u[:, :, :: solver.grid.stride_to(PeriodicGrid(self.resolution))])
 
     def law(self) -> Law:
         solver, grid = self.solver.build(self.viscosity), PeriodicGrid(self.resolution)

@@ -18,10 +18,10 @@ from array_api_compat import (
 from jaxtyping import Complex, Float
 
 from pdegen.domains import PeriodicGrid
-from pdegen.equations.in_time import checked_times
-from pdegen.numerics.device import Array, blocks, constant, first, scaled
+from pdegen.equations.times import checked_times
+from pdegen.numerics.device import Array, blocks, constant, first_true, scaled
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.etdrk import Step
-from pdegen.numerics.failure import SolveError
 from pdegen.numerics.spectral import (
     antiderivative_symbol,
     dealiased,
@@ -143,7 +143,7 @@ class ColeHopf(BurgersSolver):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
                 span = self._integrate_block(u0[block], times, u[block], error[block])
             carried = (span < _LARGEST_EXPONENT) & xp.all(error[block] <= self.tolerance, axis=1)
-            row = first(~carried)
+            row = first_true(~carried)
             if row is not None:
                 raise self._lost(block.start + row, float(span[row]))
         return u, error
@@ -260,7 +260,7 @@ class ETDRK4(BurgersSolver):
                             v = step(v, nonlinear)
                     now = t
                     u[block, i] = u0[block] if t == 0 else xp.fft.irfft(v, n=n)
-        row = first(~xp.all(xp.isfinite(u), axis=(1, 2)))
+        row = first_true(~xp.all(xp.isfinite(u), axis=(1, 2)))
         if row is not None:
             raise SolveError(row, f"ETDRK4 with dt {dt:g} is unstable: use a smaller dt")
         return u
@@ -277,7 +277,7 @@ class ETDRK4(BurgersSolver):
         estimate = in_time + in_space
         begun = constant(np.array(times) > 0, u)
         error = xp.max(xp.where(begun, estimate, xp.zeros_like(estimate)), axis=1)
-        row = first(~(error <= self.tolerance))
+        row = first_true(~(error <= self.tolerance))
         if row is not None:
             raise SolveError(
                 row,

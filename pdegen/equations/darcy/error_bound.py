@@ -16,8 +16,8 @@ from pdegen.equations.darcy.operator import Diffusion, outflow
 from pdegen.equations.darcy.poisson import Poisson
 from pdegen.equations.darcy.reconstruction import Biquadratic
 from pdegen.equations.guarantee import Guarantee
-from pdegen.numerics.device import first
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.device import first_true
+from pdegen.numerics.errors import SolveError
 
 _FRIEDRICHS = 1 / (np.sqrt(2) * np.pi)  # of the unit square: ‖e‖ <= C ‖∇e‖ for e in H¹₀
 _ROUNDS = 2  # corrections of a flux: the first leaves the rounding of the flux before it
@@ -128,7 +128,7 @@ class ErrorBound:
                 f"expected a and p of shape (batch, {n}, {n}), got {a.shape} and {p.shape}"
             )
         check_positive(a)
-        row = first(~np.isfinite(p).all(axis=(1, 2)))
+        row = first_true(~np.isfinite(p).all(axis=(1, 2)))
         if row is not None:
             raise SolveError(row, "the prediction is not finite")
         fine, source = self._on_finer(a), f if np.ndim(f) == 0 else self._on_finer(np.asarray(f))

@@ -18,8 +18,8 @@ from pdegen.equations.darcy.interface import InterfaceSolver
 from pdegen.equations.darcy.operator import Diffusion, Faces
 from pdegen.equations.darcy.poisson import Poisson
 from pdegen.numerics.conjugate_gradients import conjugate_gradients
-from pdegen.numerics.device import Array, constant, first
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.device import Array, constant, first_true
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.sines import by_fft, by_products
 
 Inverse = Callable[[np.ndarray], tuple[np.ndarray, float, int]]  # u, residual, iterations
@@ -147,7 +147,7 @@ class FiniteVolume:
 
     def _solved(self, solution: Solution) -> Solution:
         """The same, or the error of the first sample above `rtol`."""
-        row = first(~(solution.residual <= self.rtol))
+        row = first_true(~(solution.residual <= self.rtol))
         if row is not None:
             raise SolveError(
                 row,
@@ -242,7 +242,7 @@ def check_positive(a: Array) -> None:
     xp = array_namespace(a)
     if not a.shape[0]:
         return
-    row = first(~((xp.min(a, axis=(1, 2)) > 0) & (xp.max(a, axis=(1, 2)) < float("inf"))))
+    row = first_true(~((xp.min(a, axis=(1, 2)) > 0) & (xp.max(a, axis=(1, 2)) < float("inf"))))
     if row is not None:
         low, high = float(xp.min(a[row])), float(xp.max(a[row]))
         raise SolveError(

@@ -11,19 +11,19 @@ from jaxtyping import Float
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.phase_flow import PhaseFlow
 from pdegen.equations.darcy.total_variation import Tikhonov, TotalVariation
+from pdegen.inverse.classical import ClassicalMethod, Estimate, InverseProblem, Inversion
 from pdegen.inverse.covariance import ModelError
 from pdegen.inverse.level_set import LevelSet
 from pdegen.inverse.observation import (
-    After,
+    Composition,
     Observation,
     Sensors,
     Separable,
     averages,
     interpolation,
 )
-from pdegen.inverse.phases import Level, PhaseEstimate, PhaseInversion
+from pdegen.inverse.phases import GridModel, PhaseEstimate, PhaseInversion
 from pdegen.inverse.prior import Prior
-from pdegen.inverse.setting import ClassicalMethod, Estimate, Inversion, Setting
 from pdegen.sampling.gaussian import SquareGaussianField
 
 # Widths of the steps, chosen by trials on 43 x 43 and 85 x 85 points; coarse cells cost little
@@ -38,61 +38,61 @@ _COMPARED = 160  # training samples for the error of each model
 
 
 def inversions(
-    setting: Setting, field: SquareGaussianField, phases: tuple[float, float], source: float
+    setting: InverseProblem, field: SquareGaussianField, phases: tuple[float, float], source: float
 ) -> dict[str, ClassicalMethod]:
-    """The inversion methods of two-phase Darcy, by name. Arguments are those of `phase_levels`."""
+    """The inversion methods of two-phase Darcy, by name. Arguments are those of `grid_models`."""
     of = _TwoPhases(setting, field, phases, source)
     offered = {
         "total variation": ClassicalMethod(
             "the usual baseline, which knows the two values of the coefficient, not its law",
             (0.03, 0.3, 3.0),
             partial(of.penalised, TotalVariation),
-            missed=of.missed,
+            model_error=of.model_error,
         ),
         "Tikhonov": ClassicalMethod(
             "the plainest baseline, and the usual one for coefficients without jumps",
             (0.003, 0.03, 0.3),
             partial(of.penalised, Tikhonov),
-            missed=of.missed,
+            model_error=of.model_error,
         ),
         "level set": ClassicalMethod(
             "the best one if the law of the coefficient is not known",
             (0.1, 0.2),
             of.moved,
-            missed=of.missed,
+            model_error=of.model_error,
         ),
         "maximum a posteriori": ClassicalMethod(
             "the best one under noise if level and law are known; states its uncertainty",
             (1.0, 0.3),
             of.largest_density,
             of.corrected,
-            of.missed,
+            of.model_error,
         ),
         "maximum a posteriori, level estimated": ClassicalMethod(
             "the same if the noise level is not known, which the data then tell",
             (1.0, 0.3),
             of.level_estimated,
-            missed=of.missed,
+            model_error=of.model_error,
             takes_level=False,
         ),
     }
-    if setting.seen is not None:  # differences of neighbours estimate the level
+    if setting.sensors is not None:  # differences of neighbours estimate the level
         del offered["maximum a posteriori, level estimated"]
     return offered
 
 
 @dataclass(frozen=True)
 class _TwoPhases:
-    """Inversions of one setting by a weight. Arguments are those of `phase_levels`."""
+    """Inversions of one setting by a weight. Arguments are those of `grid_models`."""
 
-    setting: Setting
+    setting: InverseProblem
     field: SquareGaussianField
     phases: tuple[float, float]
     source: float
 
     @cached_property
-    def levels(self) -> tuple[Level, ...]:
-        return phase_levels(self.setting, self.field, self.phases, self.source)
+    def models(self) -> tuple[GridModel, ...]:
+        return grid_models(self.setting, self.field, self.phases, self.source)
 
     def penalised(self, by: type[TotalVariation], weight: float) -> Inversion:
         setting = self.setting
@@ -102,14 +102,14 @@ class _TwoPhases:
             self.phases,
             weight,
             source=self.source,
-            seen=setting.seen,
+            sensors=setting.sensors,
         )
         # of clean data, and next to walls
         floor = _FLOOR * float(np.linalg.norm(np.std(setting.u, axis=0))) / len(setting.x)
         return lambda data, deviation: method.estimate(data, deviation + floor)
 
     def moved(self, smoothing: float) -> Inversion:
-        method = LevelSet(self.levels, smoothing)
+        method = LevelSet(self.models, smoothing)
 
         def inverted(data: np.ndarray, deviation: np.ndarray) -> Estimate:
             found = method(data, deviation)
@@ -118,7 +118,7 @@ class _TwoPhases:
         return inverted
 
     def largest_density(self, weight: float) -> Inversion:
-        method = PhaseInversion(self.levels, weight)
+        method = PhaseInversion(self.models, weight)
         return lambda data, deviation: self.stated(method(data, deviation))
 
     def level_estimated(self, weight: float) -> Inversion:
@@ -126,12 +126,12 @@ class _TwoPhases:
         return lambda data, _: method(data, noise_level(data, spread) * spread)
 
     def corrected(self, data: np.ndarray, deviation: np.ndarray, a: np.ndarray) -> Estimate:
-        method, (low, high) = PhaseInversion(self.levels), self.phases
+        method, (low, high) = PhaseInversion(self.models), self.phases
         return self.stated(method(data, deviation, method.start((a - low) / (high - low))))
 
-    def missed(self) -> float:
+    def model_error(self) -> float:
         """Root mean square of the error of the model, over the deviation of the data."""
-        error = self.levels[-1].error
+        error = self.models[-1].error
         variance: np.ndarray = np.sum(error.directions**2, axis=0)
         squares = error.mean**2 + variance + error.rest**2
         spread: np.ndarray = self.setting.u.std(axis=0)
@@ -148,15 +148,15 @@ class _TwoPhases:
         return Estimate(self.coefficient(p), solves, (high - low) * np.sqrt(p * (1 - p)))
 
 
-def phase_levels(
-    setting: Setting, field: SquareGaussianField, phases: tuple[float, float], source: float
-) -> tuple[Level, ...]:
+def grid_models(
+    setting: InverseProblem, field: SquareGaussianField, phases: tuple[float, float], source: float
+) -> tuple[GridModel, ...]:
     """For `PhaseInversion`: finite volumes on cells from coarse to the setting's, whose samples
     give the error of each model; the field is the law whose sign is the phase, α < β, and f."""
     n = setting.cells
     upper = (setting.a - phases[0]) / (phases[1] - phases[0])
     known, u = upper[:_COMPARED], setting.u[:_COMPARED]
-    levels = list[Level]()
+    models = list[GridModel]()
     sizes = _sizes(n)
     for cells in sizes:
         coarse = _FIRST if cells == sizes[0] else _SECOND if cells < _MANY else _THIRD
@@ -166,13 +166,15 @@ def phase_levels(
         p = mean @ known @ mean.T
         found, matrix = u, interpolation(flow.grid, setting.x)
         observation: Observation = Separable(matrix, matrix)
-        if setting.seen is not None:
-            observation = After(observation, Sensors(setting.seen))
-            found = found[:, setting.seen]
-        error = ModelError.of(found - np.stack([observation(flow(one)) for one in p]))
-        more = _MORE if cells == n else 0
-        levels.append(Level(Prior(field, flow.grid), flow, observation, error, widths, more))
-    return tuple(levels)
+        if setting.sensors is not None:
+            observation = Composition(observation, Sensors(setting.sensors))
+            found = found[:, setting.sensors]
+        error = ModelError.from_samples(found - np.stack([observation(flow(one)) for one in p]))
+        extra_steps = _MORE if cells == n else 0
+        models.append(
+            GridModel(Prior(field, flow.grid), flow, observation, error, widths, extra_steps)
+        )
+    return tuple(models)
 
 
 def _sizes(n: int) -> list[int]:
@@ -206,8 +208,8 @@ def noise_level(
     """
     found = _along_both(data, _DIFFERENCE)
     expected = np.sqrt(_along_both(deviation**2, _DIFFERENCE**2))
-    seen = expected > 0
-    return float(np.median(np.abs(found[seen]) / expected[seen]) / _MEDIAN)
+    sensors = expected > 0
+    return float(np.median(np.abs(found[sensors]) / expected[sensors]) / _MEDIAN)
 
 
 def _along_both(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

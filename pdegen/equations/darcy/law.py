@@ -20,7 +20,7 @@ Samples = Float[np.ndarray, " batch"]
 
 
 @dataclass(frozen=True)
-class Solved:
+class DarcyClaims:
     """What the solver claims of u."""
 
     residual: float  # largest relative residual
@@ -39,7 +39,7 @@ def darcy_law(
     grid: CellGrid,
     coefficient: TwoPhase | LogNormal,
     source: float,
-    solved: Solved,
+    solved: DarcyClaims,
 ) -> Law:
     """a follows its law, the residuals are as declared, and u belongs to a.
 
@@ -82,7 +82,7 @@ def _of_coefficient(
             yield Distinct("a")
 
 
-def _of_solution(source: float, solved: Solved) -> Iterator[Check]:
+def _of_solution(source: float, solved: DarcyClaims) -> Iterator[Check]:
     if source == 0:
         yield Bound("u", "the largest |u|, without a source,",
                     lambda v: (abs(v["u"]).max(axis=(1, 2)), 0.0))  # fmt: skip

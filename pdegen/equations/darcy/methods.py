@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.law import Solved
+from pdegen.equations.darcy.law import DarcyClaims
 from pdegen.schema import Count, Positive, Strict, Tolerance
 
 if TYPE_CHECKING:  # solvers are imported where they are built: their compiler takes a while
@@ -53,13 +53,13 @@ class FiniteVolumeMethod(Strict):
 
         return FiniteVolume(CellGrid(n), self.faces, self.rtol, self.limit)
 
-    def claims(self, n: int) -> Solved:
+    def claims(self, n: int) -> DarcyClaims:
         """Without refinement the discrete equations conserve power, up to their residual; on finer
         cells arithmetic faces are another coefficient."""
         harmonic, balance = self.faces == "harmonic", 2 * self.rtol
         if self.refinement > 1:
             balance = balance + _REFINED / n if harmonic else None
-        return Solved(self.rtol, True, balance, harmonic)
+        return DarcyClaims(self.rtol, True, balance, harmonic)
 
 
 class FiniteElementMethod(Strict):
@@ -92,9 +92,9 @@ class FiniteElementMethod(Strict):
         settings = self.model_dump(exclude={"method", "refinement"})
         return FiniteElement(CellGrid(n), **settings)
 
-    def claims(self, n: int) -> Solved:
+    def claims(self, n: int) -> DarcyClaims:
         """In corners all nodes of a triangle may lie on walls."""
-        return Solved(self.rtol, False, 2 * self.rtol + _REFINED / n)
+        return DarcyClaims(self.rtol, False, 2 * self.rtol + _REFINED / n)
 
 
 class PublishedMethod(Strict):
@@ -109,7 +109,7 @@ class PublishedMethod(Strict):
 
         return PublishedScheme(CellGrid(n))
 
-    def claims(self, n: int) -> Solved:
+    def claims(self, n: int) -> DarcyClaims:
         """Only that the matrix was solved: of 400 samples on 43 x 43 cells, u has the wrong sign
         somewhere in a tenth, and power is out of balance by up to a third."""
-        return Solved(_DIRECT, None, None)
+        return DarcyClaims(_DIRECT, None, None)

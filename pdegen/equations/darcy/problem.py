@@ -19,10 +19,10 @@ from pdegen.equations.darcy.law import darcy_law
 from pdegen.equations.darcy.methods import FiniteElementMethod, FiniteVolumeMethod, PublishedMethod
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
+from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
 from pdegen.inverse.observation import Separable, averages, interpolation
-from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
-from pdegen.numerics.device import Array, first
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.device import Array, first_true
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import SquareGaussianField
 from pdegen.schema import Count, InverseLength, Positive, SchemaError, Strict
@@ -139,9 +139,9 @@ class Darcy(Problem):
     """
 
     algorithm: ClassVar[int] = 2  # sums sines by FFT where that is faster
-    takes_device: ClassVar[bool] = True
-    compared: ClassVar[int] = 4
-    at_once: ClassVar[int] = 4
+    supports_device: ClassVar[bool] = True
+    compared_samples: ClassVar[int] = 4
+    largest_batch: ClassVar[int] = 4
 
     equation: Literal["darcy"]
     source: Annotated[float, Field(allow_inf_nan=False)] = 1.0
@@ -190,7 +190,7 @@ class Darcy(Problem):
             drawing={"a": Drawing("a", "phases", log=True), "u": Drawing("u")},
         )
 
-    def inversions(self, setting: Setting) -> dict[str, ClassicalMethod]:
+    def inversions(self, setting: InverseProblem) -> dict[str, ClassicalMethod]:
         from pdegen.equations.darcy.inversion import inversions
 
         phases = self.coefficient.phases
@@ -229,7 +229,7 @@ class Darcy(Problem):
         return PressureGuarantee(self.grid, self.source)
 
     @property
-    def needed(self) -> int:
+    def floats_per_sample(self) -> int:
         solving = _ARRAYS * (self.solver.refinement * self.resolution) ** 2
         return max(solving, _SAMPLING * self.field.modes**2)
 
@@ -240,7 +240,7 @@ class Darcy(Problem):
         a = xp.astype(sampled, xp.float32)  # what is stored is what is solved
         solution = _refined(solver, self.solver.refinement, a, self.source)
         u = xp.astype(solution.u, xp.float32)
-        row = first(~xp.isfinite(xp.sum(u, axis=(1, 2))))
+        row = first_true(~xp.isfinite(xp.sum(u, axis=(1, 2))))
         if row is not None:
             raise SolveError(row, "u is not finite")
         return {"a": a, "u": u, "residual": solution.residual}

@@ -13,8 +13,15 @@ from jaxtyping import Bool, Float
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.inverse.observation import After, Misfit, Observation, Sensors, Separable, interpolation
-from pdegen.inverse.setting import Estimate
+from pdegen.inverse.classical import Estimate
+from pdegen.inverse.observation import (
+    Composition,
+    Misfit,
+    Observation,
+    Sensors,
+    Separable,
+    interpolation,
+)
 
 Field = Float[np.ndarray, "n n"]
 
@@ -94,14 +101,16 @@ class TotalVariation:
     iterations: int = 150  # largest number of steps
     source: float = 1.0  # f
     # points that have data; None where all have. Data are then given at these alone
-    seen: Bool[np.ndarray, "m m"] | None = None
+    sensors: Bool[np.ndarray, "m m"] | None = None
     _penalty: ClassVar[Penalty] = staticmethod(total_variation)
 
     @cached_property
     def _observation(self) -> Observation:
         matrix = interpolation(self.grid, self.x)
         everywhere = Separable(matrix, matrix)
-        return everywhere if self.seen is None else After(everywhere, Sensors(self.seen))
+        return (
+            everywhere if self.sensors is None else Composition(everywhere, Sensors(self.sensors))
+        )
 
     @cached_property
     def _solver(self) -> FiniteVolume:

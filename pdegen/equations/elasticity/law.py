@@ -6,13 +6,13 @@ import numpy as np
 from jaxtyping import Float
 
 from pdegen.checks.gaussian import EPSILON, GaussianLaw
-from pdegen.checks.law import LEAST_ERROR, Bound, Distinct, Law, Quantity, Values, in_blocks
+from pdegen.checks.law import SMALLEST_ERROR, Bound, Distinct, Law, Quantity, Values, in_blocks
 from pdegen.checks.modes import Modes
 from pdegen.equations.elasticity.element import GAUSS, shapes
 from pdegen.equations.elasticity.material import von_mises
 from pdegen.equations.elasticity.solver import Body, Sheet
 from pdegen.equations.elasticity.void import RandomVoid
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.errors import SolveError
 
 _RESIDUAL = 1e-8  # largest residual that the solver accepts
 _ROUNDING = 8  # safety factor on the effect of float32 displacements on jumps, slopes and forces
@@ -41,7 +41,7 @@ def elasticity_law(
         ("x", "the distance of the points from those of theta", physics.points),
         ("weight", "the relative distance from the areas of theta", physics.weight),
         ("error", "the solver's error", lambda v: (v["error"], error)),
-        ("error", "minus the solver's error", lambda v: (-v["error"], -LEAST_ERROR)),
+        ("error", "minus the solver's error", lambda v: (-v["error"], -SMALLEST_ERROR)),
         ("residual", "the residual", lambda v: (abs(v["residual"]), _RESIDUAL)),
         ("iterations", "minus the number of linear systems", lambda v: (-v["iterations"], -1.0)),
         ("status", "the status", lambda v: (abs(v["status"]), 0.0)),

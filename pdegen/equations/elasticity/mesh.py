@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from pdegen.equations.elasticity.element import GAUSS, local_derivatives, shapes
-from pdegen.numerics.parabolas import halved
+from pdegen.numerics.quadratic import with_midpoints
 
 _SIDES = 4
 _EDGE = 1e-9  # distance, over an element, at which a point belongs to both neighbours
@@ -82,7 +82,7 @@ class Rings:
     def halved(self, values: Values) -> Float[np.ndarray, "batch 2*lines 2*places-1 k"]:
         """The same parabolas at the nodes of the mesh with twice as many elements on each axis."""
         closed = np.concatenate([values, values[:, :1]], axis=1)
-        return halved(halved(closed, 1)[:, :-1], 2)
+        return with_midpoints(with_midpoints(closed, 1)[:, :-1], 2)
 
     @cached_property
     def cells(self) -> Int[np.ndarray, "cells 4"]:

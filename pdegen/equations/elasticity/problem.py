@@ -162,7 +162,7 @@ class Elasticity(Problem):
         material: Material of the sheet.
     """
 
-    at_once: ClassVar[int] = 4
+    largest_batch: ClassVar[int] = 4
 
     equation: Literal["elasticity"]
     traction: _Size
@@ -223,11 +223,11 @@ class Elasticity(Problem):
         )
 
     @property
-    def needed(self) -> int:
+    def floats_per_sample(self) -> int:
         """Memory of the matrices of elements and columns of the reference mesh."""
         times = 2 * self.refinement
         around, across = times * self.rings.around, times * self.rings.across
-        return self.at_once * around * (3000 * across + 4 * (3 * (4 * across + 2)) ** 2)
+        return self.largest_batch * around * (3000 * across + 4 * (3 * (4 * across + 2)) ** 2)
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
         return self.labels(self.void.build().theta(seed, samples))

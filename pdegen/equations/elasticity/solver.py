@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float, Int
 from pdegen.equations.elasticity.element import GAUSS, Elements, shapes
 from pdegen.equations.elasticity.material import Material
 from pdegen.equations.elasticity.mesh import Rings
-from pdegen.numerics.failure import SolveError
-from pdegen.numerics.ring import solve_ring
+from pdegen.numerics.cyclic_tridiagonal import solve_cyclic_tridiagonal
+from pdegen.numerics.errors import SolveError
 
 _MOST_STEPS = 25  # largest number of Newton steps at a load
 _ROUGH = 1e-2  # relative residual to reach at part of the load
@@ -209,7 +209,7 @@ class Sheet:
         reduction = from_middle @ inner
         outer_matrix = matrix[:, :, ends][:, :, :, :, ends].reshape(batch, n, 2 * b, 2 * b)
         outer = f[:, :, 0] - reduction[:, :, :b, -1] - np.roll(reduction[:, :, b:, -1], 1, axis=1)
-        line = solve_ring(outer_matrix - reduction[..., :-1], outer)
+        line = solve_cyclic_tridiagonal(outer_matrix - reduction[..., :-1], outer)
         pair = np.concatenate([line, np.roll(line, -1, axis=1)], axis=-1)
         middle = inner[..., -1] - (inner[..., :-1] @ pair[..., None])[..., 0]
         return np.stack([line, middle], axis=2).reshape(batch, 2 * n, nodes, 2)

@@ -10,9 +10,9 @@ from pydantic import Field, field_validator, model_validator
 from pdegen.checks.law import Law
 from pdegen.domains import Box, CellGrid, PeriodicGrid
 from pdegen.equations.base import Problem
-from pdegen.equations.in_time import Times, of_times
 from pdegen.equations.inviscid_burgers.law import inviscid_burgers_law
 from pdegen.equations.registry import equation
+from pdegen.equations.times import Times, squeeze_single_time
 from pdegen.sampling.squared_exponential import SquaredExponentialField, averages
 from pdegen.schema import Coefficient, Count, Positive, Size, Strict, near
 from pdegen.store.format import Drawing, Physics
@@ -79,7 +79,7 @@ class InviscidBurgers(Problem):
         solver: Options of the solver.
     """
 
-    at_once: ClassVar[int] = 16
+    largest_batch: ClassVar[int] = 16
     compiled: ClassVar[bool] = True
 
     equation: Literal["inviscid-burgers"]
@@ -149,7 +149,7 @@ class InviscidBurgers(Problem):
         )
 
     @property
-    def needed(self) -> int:
+    def floats_per_sample(self) -> int:
         return 6 * len(self.times) * self.resolution + 10 * self.solver.candidates
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
@@ -160,7 +160,7 @@ class InviscidBurgers(Problem):
         u, error = solver.solve(u0, self.times)
         return {
             "a": averages(u0, n).astype(np.float32),
-            "u": of_times(u.astype(np.float32)),
+            "u": squeeze_single_time(u.astype(np.float32)),
             "theta": theta,
             "error": error,
         }

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Complex, Float
 
-from pdegen.equations.in_time import checked_times
 from pdegen.equations.inviscid_burgers.kernels import minima
-from pdegen.numerics.failure import SolveError
+from pdegen.equations.times import checked_times
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.squared_exponential import antiderivative, averages
 
 Boundary = Literal["periodic", "outflow"]

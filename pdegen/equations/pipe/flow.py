@@ -8,7 +8,7 @@ from array_api_compat import array_namespace
 from jaxtyping import Float
 
 from pdegen.numerics.device import Array
-from pdegen.numerics.parabolas import halved
+from pdegen.numerics.quadratic import with_midpoints
 
 
 class PipeFlow(NamedTuple):
@@ -22,7 +22,7 @@ class PipeFlow(NamedTuple):
         """The same flow on a mesh twice as fine along these axes: 1 along the pipe, 2 across."""
         velocity, pressure = self
         for axis in axes:
-            velocity, pressure = halved(velocity, axis + 1), _with_midpoints(pressure, axis)
+            velocity, pressure = with_midpoints(velocity, axis + 1), _with_midpoints(pressure, axis)
         return PipeFlow(velocity, pressure)
 
     @property

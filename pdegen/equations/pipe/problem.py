@@ -80,9 +80,9 @@ class BentPipe(Problem):
         centre: Distribution of the centre lines.
     """
 
-    takes_device: ClassVar[bool] = True
+    supports_device: ClassVar[bool] = True
     algorithm: ClassVar[int] = 2  # 2: error_p leaves out the corners of the inlet
-    at_once: ClassVar[int] = 1
+    largest_batch: ClassVar[int] = 1
 
     equation: Literal["pipe"]
     viscosity: Annotated[float, Field(ge=1e-12, le=1e6)]
@@ -156,7 +156,7 @@ class BentPipe(Problem):
         )
 
     @property
-    def needed(self) -> int:
+    def floats_per_sample(self) -> int:
         """Memory of the eliminated columns and of the element matrices of the mesh that gives the
         error."""
         n = self.elements

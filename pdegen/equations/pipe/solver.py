@@ -13,9 +13,9 @@ from jaxtyping import Float, Int
 
 from pdegen.equations.pipe.elements import TaylorHood
 from pdegen.equations.pipe.flow import PipeFlow
-from pdegen.numerics.chain import solve_chain
-from pdegen.numerics.device import Array, constant, first, singular, zeros
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.block_tridiagonal import solve_block_tridiagonal
+from pdegen.numerics.device import Array, constant, first_true, singular_matrix_error, zeros
+from pdegen.numerics.errors import SolveError
 
 FLOW_RATE = 1 / 6  # flow through a section
 _MOST_STEPS = 20  # largest number of Newton steps
@@ -87,7 +87,7 @@ class Pipe:
                 momentum += _inside(xp.asarray(force[active], copy=True))
             norm = xp.sqrt(xp.sum(momentum**2, axis=(1, 2, 3)) + xp.sum(mass**2, axis=(1, 2)))
             norm /= self._scale
-            diverged = first(~(norm < _DIVERGED))
+            diverged = first_true(~(norm < _DIVERGED))
             if diverged is not None:
                 raise SolveError(
                     int(active[diverged]), "Newton's method diverges: the pipe bends too far"
@@ -248,8 +248,10 @@ class Pipe:
         free = xp.reshape(xp.permute_dims(momentum[..., 1:-1], (0, 2, 1, 3)), (batch, lines, -1))
         ends = xp.concat([free[:, ::2], mass], axis=2)
         try:
-            line, middle = solve_chain(self._matrices(flow, gradients), ends, free[:, 1::2])
-        except singular(momentum) as error:
+            line, middle = solve_block_tridiagonal(
+                self._matrices(flow, gradients), ends, free[:, 1::2]
+            )
+        except singular_matrix_error(momentum) as error:
             for row in range(batch) if batch > 1 else ():  # find the sample that fails alone
                 rows = slice(row, row + 1)
                 sample = PipeFlow(flow.velocity[rows], flow.pressure[rows])

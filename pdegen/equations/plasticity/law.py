@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from pdegen.checks.gaussian import EPSILON
-from pdegen.checks.law import LEAST_ERROR, Bound, Distinct, Law, Quantity, Values
+from pdegen.checks.law import SMALLEST_ERROR, Bound, Distinct, Law, Quantity, Values
 from pdegen.checks.uniform import UniformLaw
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.solver import Forging
@@ -65,7 +65,9 @@ def plasticity_law(
             Bound("error", "the solver's error", lambda v: (v["error"], MOST_ERROR)),
             *(
                 Bound(
-                    name, "minus the solver's error", lambda v, name=name: (-v[name], -LEAST_ERROR)
+                    name,
+                    "minus the solver's error",
+                    lambda v, name=name: (-v[name], -SMALLEST_ERROR),
                 )
                 for name in ("error", "error_at_rest")
             ),

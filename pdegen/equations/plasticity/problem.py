@@ -15,7 +15,7 @@ from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.law import MOST_ERROR, plasticity_law
 from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
 from pdegen.equations.registry import equation
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.uniform import Range, uniforms
 from pdegen.schema import Count, NonNegative, Strict, Tolerance
 from pdegen.store.format import Drawing, Physics
@@ -137,7 +137,7 @@ class Plasticity(Problem):
     """
 
     algorithm: ClassVar[int] = 2  # 2: steps stable for sheared elements; the error factor
-    at_once: ClassVar[int] = 1
+    largest_batch: ClassVar[int] = 1
     compiled: ClassVar[bool] = True
 
     equation: Literal["plasticity"]
@@ -271,7 +271,7 @@ class Plasticity(Problem):
         )
 
     @property
-    def needed(self) -> int:
+    def floats_per_sample(self) -> int:
         points = self._block.weights.size
         return (4 * self.frames + 40) * points
 

@@ -11,11 +11,11 @@ from pydantic import AfterValidator, Field, model_validator
 from pdegen.checks.law import Law
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem
-from pdegen.equations.in_time import Times, of_times
 from pdegen.equations.latex import with_value
 from pdegen.equations.pulses.law import pulses_law
 from pdegen.equations.pulses.solver import Pulse, Transport
 from pdegen.equations.registry import equation
+from pdegen.equations.times import Times, squeeze_single_time
 from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
@@ -128,7 +128,7 @@ class Pulses(Problem):
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
         z = uniforms(seed, samples, 3)
         pulse, transport = self.initial.build(z), Transport(self.resolution, self.speed)
-        u = of_times(np.stack([transport(pulse, t) for t in self.times], axis=1))
+        u = squeeze_single_time(np.stack([transport(pulse, t) for t in self.times], axis=1))
         a = pulse.averages(self.resolution)
         return {"a": a.astype(np.float32), "u": u.astype(np.float32), "z": z}
 

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.polynomial import Polynomial
 
-from pdegen.checks.follows import Evolved
+from pdegen.checks.evolution import Evolution
 from pdegen.checks.gaussian import EPSILON
-from pdegen.checks.law import LEAST_ERROR, Bound, Check, Distinct, Values
+from pdegen.checks.law import SMALLEST_ERROR, Bound, Check, Distinct, Values
 from pdegen.equations.semilinear.solver import Numbers, Terms
 from pdegen.numerics.torus import Torus
 
@@ -28,7 +28,7 @@ _TRUST = 4.0  # an error is at most this times its estimate: less is seen of 95 
 
 def solved_checks(dt: float | None, tolerance: float, evolved: bool) -> tuple[Check, ...]:
     """Inputs differ, errors and steps are what the solver accepts; dt is None without steps."""
-    rounding = LEAST_ERROR if evolved else 0.0
+    rounding = SMALLEST_ERROR if evolved else 0.0
     checks = [
         Distinct("a"),
         Bound("error", "the solver's error", lambda v: (v["error"], tolerance)),
@@ -77,7 +77,7 @@ class _Seen:
 
 
 @dataclass(frozen=True)
-class Evolution:
+class SemilinearClaims:
     """What follows for u from the terms of the equation: quantities with their limits.
 
     - Linear terms alone: u(t) = e^(Lt) a, computed from the stored a.
@@ -135,7 +135,7 @@ class Evolution:
         for name, components, quantity in claims:
             if components:
                 yield self._bound(name, components, quantity)
-        evolved = Evolved(
+        evolved = Evolution(
             terms=lambda torus: (terms.linear(torus), terms.nonlinear(torus)),
             degree=terms.degree,
             torus=self.seen,

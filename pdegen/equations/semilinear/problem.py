@@ -15,9 +15,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from pdegen.checks.law import Law
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem
-from pdegen.equations.in_time import TimesFromStart, check_divides, check_steps
 from pdegen.equations.latex import number as latex_number
 from pdegen.equations.registry import equation
+from pdegen.equations.semilinear.formulas import latex, plain
 from pdegen.equations.semilinear.initial import (
     Bounded,
     Each,
@@ -27,9 +27,9 @@ from pdegen.equations.semilinear.initial import (
     number,
     spread,
 )
-from pdegen.equations.semilinear.law import Evolution, solved_checks
+from pdegen.equations.semilinear.law import SemilinearClaims, solved_checks
 from pdegen.equations.semilinear.solver import Numbers, Terms
-from pdegen.equations.semilinear.written import latex, plain
+from pdegen.equations.times import TimesFromStart, check_divides, check_steps
 from pdegen.numerics.device import Array
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
@@ -131,7 +131,7 @@ class SemilinearProblem(Problem):
         solver: How samples are solved.
     """
 
-    takes_device: ClassVar[bool] = True
+    supports_device: ClassVar[bool] = True
     algorithm: ClassVar[int] = 2  # the error in space is that of a finer grid
 
     equation: Literal["semilinear"]
@@ -333,7 +333,7 @@ class SemilinearProblem(Problem):
         )
 
     @property
-    def needed(self) -> int:
+    def floats_per_sample(self) -> int:
         points = len(self.components) * self.solver.resolution**self.dimension
         return (_ARRAYS + _ARRAYS_A_TIME * len(self.times)) * points
 
@@ -360,8 +360,8 @@ class SemilinearProblem(Problem):
         return store if self.terms.diagonal else store | {"step": found.step}
 
     @property
-    def at_once(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return max(1, _VALUES // self.needed)
+    def largest_batch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return max(1, _VALUES // self.floats_per_sample)
 
     @property
     def compiled(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -369,7 +369,7 @@ class SemilinearProblem(Problem):
 
     def law(self) -> Law:
         grids, count = self._grids(self.resolution), len(self.components)
-        evolution = Evolution(
+        evolution = SemilinearClaims(
             terms=self.terms,
             bounds=self.initial.bounds(count),
             solving=self.torus,

@@ -11,11 +11,11 @@ from pydantic import Field, model_validator
 from pdegen.checks.law import Law
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem
-from pdegen.equations.in_time import Times, of_times
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.equations.shock_tube.law import shock_tube_law
 from pdegen.equations.shock_tube.solver import Gas, ShockTube, State
+from pdegen.equations.times import Times, squeeze_single_time
 from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
@@ -93,7 +93,7 @@ class ShockTubes(Problem):
         initial: Distribution of the initial states.
     """
 
-    at_once: ClassVar[int] = 16
+    largest_batch: ClassVar[int] = 16
 
     equation: Literal["shock-tube"]
     gamma: Annotated[float, Field(gt=1, le=1000)] = 1.4
@@ -191,7 +191,7 @@ class ShockTubes(Problem):
         )
 
     @property
-    def needed(self) -> int:
+    def floats_per_sample(self) -> int:
         return (60 + 10 * len(self.times)) * self.resolution
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
@@ -202,7 +202,7 @@ class ShockTubes(Problem):
         fields = fields.astype(np.float32)
         return {
             "a": fields[:, 0],
-            "u": of_times(fields[:, 1:]),
+            "u": squeeze_single_time(fields[:, 1:]),
             "z": z,
             "residual": star.residual,
             "iterations": star.iterations,

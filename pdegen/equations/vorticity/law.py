@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.checks.follows import Evolved
+from pdegen.checks.evolution import Evolution
 from pdegen.checks.gaussian import EPSILON, GaussianLaw
-from pdegen.checks.law import LEAST_ERROR, Bound, Distinct, Law, Values, worst_time
+from pdegen.checks.law import SMALLEST_ERROR, Bound, Distinct, Law, Values, worst_time
 from pdegen.checks.modes import torus_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.torus import Torus
@@ -17,7 +17,7 @@ from pdegen.sampling.torus import TorusGaussianField
 
 
 @dataclass(frozen=True)
-class Certified:
+class VorticityClaims:
     """What the solver claims."""
 
     tolerance: float  # largest error where the flow is predictable
@@ -27,7 +27,7 @@ class Certified:
 
 
 def vorticity_law(
-    field: TorusGaussianField | None, n: int, solved: Certified, evolved: Evolved
+    field: TorusGaussianField | None, n: int, solved: VorticityClaims, evolved: Evolution
 ) -> Law:
     """a follows its Gaussian law, and u(t) the equation and what the flow conserves.
 
@@ -61,7 +61,7 @@ def vorticity_law(
 class _Stored:
     """Quantities of each sample that are bounded, with their limits."""
 
-    def __init__(self, n: int, solved: Certified) -> None:
+    def __init__(self, n: int, solved: VorticityClaims) -> None:
         self._torus, self._solved = Torus((PeriodicGrid(n),) * 2, degree=1), solved
         # of the energy: in modes that the output grid does not hold, or that it folds
         self._hidden = 1 / n if solved.folded else max(1e-3, n**-2)
@@ -71,7 +71,7 @@ class _Stored:
         return certified.max(axis=1, initial=0.0), self._solved.tolerance
 
     def least_error(self, values: Values) -> tuple[np.ndarray, float]:
-        return -_rows(values["error"]).min(axis=1), -LEAST_ERROR
+        return -_rows(values["error"]).min(axis=1), -SMALLEST_ERROR
 
     def mean(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
         w = _frames(values)

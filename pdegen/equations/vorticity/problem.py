@@ -10,17 +10,17 @@ import numpy as np
 from array_api_compat import array_namespace
 from pydantic import Field, model_validator
 
-from pdegen.checks.follows import Evolved
+from pdegen.checks.evolution import Evolution
 from pdegen.checks.law import Law
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem
-from pdegen.equations.in_time import Times, check_steps, of_times
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
-from pdegen.equations.vorticity.law import Certified, vorticity_law
+from pdegen.equations.times import Times, check_steps, squeeze_single_time
+from pdegen.equations.vorticity.law import VorticityClaims, vorticity_law
 from pdegen.equations.vorticity.solver import Flow
-from pdegen.numerics.device import Array, empty, first
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.device import Array, empty, first_true
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.spectral import interpolated
 from pdegen.numerics.torus import Torus
@@ -105,9 +105,9 @@ class Vorticity(Problem):
         solver: How samples are solved.
     """
 
-    takes_device: ClassVar[bool] = True
+    supports_device: ClassVar[bool] = True
     algorithm: ClassVar[int] = 2  # the error in space is that of a finer grid
-    at_once: ClassVar[int] = 8
+    largest_batch: ClassVar[int] = 8
     compiled: ClassVar[bool] = True
 
     equation: Literal["vorticity"]
@@ -226,7 +226,7 @@ class Vorticity(Problem):
         )
 
     @property
-    def needed(self) -> int:
+    def floats_per_sample(self) -> int:
         return (64 + 4 * len(self.times)) * self.solver.resolution**2
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
@@ -235,7 +235,7 @@ class Vorticity(Problem):
         w0 = field.coefficients(flow.torus, seed, samples, device)
         found = solver.solve(w0[:, None], self.times, self.certified)
         violation = _violation(flow, w0[:, None, None], found.v, found.integrals)
-        row = first(~(violation <= _BUDGET))
+        row = first_true(~(violation <= _BUDGET))
         if row is not None:
             raise SolveError(
                 row,
@@ -244,9 +244,9 @@ class Vorticity(Problem):
             )
         return {
             "a": self._restricted(flow.torus, w0),
-            "u": of_times(self._restricted(flow.torus, found.v[:, :, 0])),
-            "error": of_times(found.error),
-            "work": of_times(found.integrals[:, :, 0]),
+            "u": squeeze_single_time(self._restricted(flow.torus, found.v[:, :, 0])),
+            "error": squeeze_single_time(found.error),
+            "work": squeeze_single_time(found.integrals[:, :, 0]),
             "budget": violation,
             "step": found.step,
         }
@@ -264,22 +264,22 @@ class Vorticity(Problem):
     def input_modes(self) -> int:
         return self.initial.modes
 
-    def of_interpolant(self, a: np.ndarray) -> np.ndarray:
+    def target_of_interpolant(self, a: np.ndarray) -> np.ndarray:
         _, flow, solver = _built(self, None)  # pyright: ignore[reportArgumentType]: frozen
         w0 = flow.torus.to_modes(interpolated(a, self.solver.resolution, 2))
         found = solver.solve(w0[:, None], self.times, self.certified)
-        return of_times(self._restricted(flow.torus, found.v[:, :, 0]))
+        return squeeze_single_time(self._restricted(flow.torus, found.v[:, :, 0]))
 
     def law(self) -> Law:
         stride, n = self.restriction == "stride", self.resolution
         folded = stride and self.initial.modes >= n / 2
-        solved = Certified(
+        solved = VorticityClaims(
             tolerance=self.solver.tolerance,
             certified=np.array(self.certified),
             budget=_BUDGET,
             folded=stride and self.flow.torus.highest[0] >= n / 2,
         )
-        evolved = Evolved(
+        evolved = Evolution(
             terms=lambda torus: self.flow.on(torus, np.empty(0)),
             degree=2,
             torus=Torus((PeriodicGrid(n),) * 2, degree=1),

@@ -11,7 +11,7 @@ from pdegen.domains import CellGrid
 from pdegen.equations.darcy.phase_flow import PhaseFlow
 from pdegen.inverse.covariance import ModelError
 from pdegen.inverse.observation import Separable, averages
-from pdegen.inverse.phases import Level
+from pdegen.inverse.phases import GridModel
 from pdegen.inverse.prior import Prior
 from pdegen.sampling.gaussian import SquareGaussianField
 
@@ -94,7 +94,7 @@ def level():
     flow = PhaseFlow(CellGrid(6), (3.0, 12.0))
     observed = Separable(averages(6, 3), averages(6, 3))
     error = ModelError(0.02 * np.ones((3, 3)), np.zeros((0, 3, 3)), 0.0)
-    return Level(prior, OfFractions(flow, averages(18, 6)), observed, error, (1.0,))
+    return GridModel(prior, OfFractions(flow, averages(18, 6)), observed, error, (1.0,))
 
 
 def test_fractions_have_their_derivatives(level):

@@ -11,7 +11,7 @@ from pdegen.domains import CellGrid
 from pdegen.equations.darcy.phase_flow import PhaseFlow
 from pdegen.inverse.covariance import ModelError
 from pdegen.inverse.observation import Separable, averages
-from pdegen.inverse.phases import Level
+from pdegen.inverse.phases import GridModel
 from pdegen.inverse.prior import Prior
 from pdegen.sampling.gaussian import SquareGaussianField
 
@@ -25,7 +25,7 @@ def potential(cells, observation=None):
     observation = observation or Separable(averages(cells, 2), averages(cells, 3))
     error = ModelError(0.01 * np.ones((2, 3)), 0.004 * RNG.standard_normal((2, 2, 3)), 0.002)
     fractions = OfFractions(model, averages(12, cells))
-    level = Level(Prior(FIELD, CellGrid(12)), fractions, observation, error, (1.0,))
+    level = GridModel(Prior(FIELD, CellGrid(12)), fractions, observation, error, (1.0,))
     return PhasePotential(level, DATA + 0.05, 0.01 * np.ones((2, 3)))
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pdegen.equations.registry import parsed
+from pdegen.equations.registry import problem_from_table
 
 SEED, SAMPLES = 3, range(5, 7)  # neither begins at 0
 
@@ -104,7 +104,7 @@ def replaced(content: Content, changes: Mapping[str, Any]) -> Content:
 
 def whole(content: Content) -> Content:
     """With the defaults."""
-    return parsed(content).model_dump()
+    return problem_from_table(content).model_dump()
 
 
 def stored(content: Content) -> dict[str, np.ndarray]:
@@ -114,7 +114,7 @@ def stored(content: Content) -> dict[str, np.ndarray]:
 
 @cache
 def _stored(text: str) -> dict[str, np.ndarray]:
-    return parsed(json.loads(text)).compute(SEED, SAMPLES)
+    return problem_from_table(json.loads(text)).compute(SEED, SAMPLES)
 
 
 # numbers of the streams, from NumPy's generator and the formulas of the documentation

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pdegen.equations.registry import loaded, parsed, word_of
+from pdegen.equations.registry import equation_name_of, problem_from_table, registered_problems
 from tests.pdegen.recomputed import (
     burgers,
     darcy,
@@ -33,7 +33,7 @@ BASES = [(word, base) for word, case in CASES.items() for base in case.bases]
 def check(case, content):
     expected = case.recompute(whole(content), SEED, SAMPLES)
     found = stored(content)
-    assert set(expected) == set(found) == {v.name for v in parsed(content).variables()}
+    assert set(expected) == set(found) == {v.name for v in problem_from_table(content).variables()}
     off = {name: one.off(found[name]) for name, one in expected.items()}
     assert {name: x for name, x in off.items() if not x <= 1} == {}
     return expected
@@ -61,9 +61,9 @@ def test_a_key_changes_a_sample_by_the_amount_that_is_computed_anew(word, key):
 def test_samples_of_later_blocks_are_those_that_are_computed_alone(word, monkeypatch):
     """All that is stored of them: also errors, steps and numbers of iterations."""
     for content in CASES[word].bases.values():
-        problem = parsed(content)
+        problem = problem_from_table(content)
         with monkeypatch.context() as patch:
-            patch.setattr(type(problem), "at_once", 2)
+            patch.setattr(type(problem), "largest_batch", 2)
             found = problem.compute(SEED, range(5, 10))
         for row, sample in enumerate(range(5, 10)):
             alone = problem.compute(SEED, range(sample, sample + 1))
@@ -72,6 +72,6 @@ def test_samples_of_later_blocks_are_those_that_are_computed_alone(word, monkeyp
 
 
 def test_each_key_of_an_equation_has_a_row():
-    keys = {word_of(problem): set(problem.keys()) for problem in loaded()}
+    keys = {equation_name_of(problem): set(problem.keys()) for problem in registered_problems()}
     for word, case in CASES.items():
         assert keys[word] == {*case.rows, *case.others}

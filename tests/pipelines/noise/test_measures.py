@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pdegen.inverse.setting import Estimate
+from pdegen.inverse.classical import Estimate
 from pipelines.studies.noise_measures import MEASURES, Reconstructed, measured
 
 TRUTH = np.array([[[3.0, 12.0], [12.0, 12.0]]])

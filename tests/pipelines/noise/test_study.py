@@ -208,7 +208,7 @@ def test_every_kind_of_noise_is_inverted(experiment, store, tmp_path, kind):
     study = a_study(experiment.with_overrides(overrides), store, tmp_path / "s", (level,), (level,))
     data, constant = study.data(Cell(MAP, at=level)), study.truth.mean()
     clean = study.source.samples("test", noise=None).resident().a[:2, ..., 0].double().numpy()
-    seen = study.inversions.setting.seen
+    seen = study.inversions.setting.sensors
     assert (seen is not None) == (kind == "sensors")
     if seen is not None:
         assert data.values.shape == (2, seen.sum()) == (2, round(0.5 * 169))
@@ -233,7 +233,7 @@ def test_a_store_of_finite_elements_is_inverted_by_finite_volumes(experiment, tm
     own = experiment.with_overrides({"data.recipe": "darcy-fem"})
     study = a_study(own, url, tmp_path / "s", (0.1,), (0.1,))
     method = study.inversions.methods[MAP]
-    assert 1e-4 < method.missed() < 0.3  # 13 x 13 cells
+    assert 1e-4 < method.model_error() < 0.3  # 13 x 13 cells
     fields = study.inversions.invert(MAP, 1.0, study.data(Cell(MAP, at=0.1))).fields(5)
     truth = study.truth[:2]
     assert np.linalg.norm(fields - truth) < 0.5 * np.linalg.norm(truth - truth.mean())

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pdegen.numerics.ring import solve_ring
+from pdegen.numerics.cyclic_tridiagonal import solve_cyclic_tridiagonal
 
 
 def of_ring(n, size, batch=3, seed=0):
@@ -26,12 +26,12 @@ def of_ring(n, size, batch=3, seed=0):
 def test_a_ring_is_solved_as_a_dense_matrix(n, size):
     parts, whole, load = of_ring(n, size)
     expected = np.linalg.solve(whole, load.reshape(3, -1, 1)).reshape(load.shape)
-    np.testing.assert_allclose(solve_ring(parts, load), expected, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(solve_cyclic_tridiagonal(parts, load), expected, rtol=0, atol=1e-10)
 
 
 def test_its_arguments_stay_as_they_are():
     parts, _, load = of_ring(5, 2)
     copies = parts.copy(), load.copy()
-    solve_ring(parts, load)
+    solve_cyclic_tridiagonal(parts, load)
     assert np.array_equal(parts, copies[0])
     assert np.array_equal(load, copies[1])

@@ -7,7 +7,7 @@ from array_api_compat import array_namespace
 from pdegen.numerics.device import Array
 
 
-def halved(values: Array, axis: int) -> Array:
+def with_midpoints(values: Array, axis: int) -> Array:
     """Parabolas through three nodes each, at five places, along an axis.
 
     >>> import numpy as np

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 
-def solve_ring(
+def solve_cyclic_tridiagonal(
     matrices: Float[np.ndarray, "batch segments 2*size 2*size"],
     loads: Float[np.ndarray, "batch segments size"],
 ) -> Float[np.ndarray, "batch segments size"]:
@@ -49,7 +49,7 @@ def solve_ring(
     if n % 2:
         joined = np.concatenate([joined, matrices[:, -1:]], axis=1)
     u = np.empty(loads.shape)
-    u[:, ::2] = outer = solve_ring(joined, kept)
+    u[:, ::2] = outer = solve_cyclic_tridiagonal(joined, kept)
     ends = np.concatenate([outer[:, :half], np.roll(outer, -1, axis=1)[:, :half]], axis=-1)
     u[:, 1 : 2 * half : 2] = inner[..., -1] - (inner[..., :-1] @ ends[..., None])[..., 0]
     return u

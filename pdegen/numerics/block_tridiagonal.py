@@ -10,7 +10,7 @@ from jaxtyping import Float
 from pdegen.numerics.device import Array
 
 
-def solve_chain(
+def solve_block_tridiagonal(
     matrices: Iterable[Float[Array, "batch size size"]],
     ends: Float[Array, "batch segments+1 outer"],
     inner: Float[Array, "batch segments inner"],

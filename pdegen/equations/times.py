@@ -35,7 +35,7 @@ def checked_times(t: float | Sequence[float]) -> list[float]:
     return times
 
 
-def of_times(u: Array) -> Array:
+def squeeze_single_time(u: Array) -> Array:
     """Values (batch, times, ...) as a store has them: a single time has no axis."""
     return u[:, 0] if u.shape[1] == 1 else u
 

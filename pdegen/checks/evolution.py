@@ -32,7 +32,7 @@ _SAMPLES = 2  # of which all frames are compared
 
 
 @dataclass(frozen=True)
-class Evolved:
+class Evolution:
     """v' = L v + N(v), and frames of its solutions."""
 
     terms: Terms  # L and N on a torus, for NumPy
@@ -48,11 +48,11 @@ class Evolved:
         none where the frames show too little."""
         axes, seen = len(self.torus.grids), min(self.torus.highest)
         if seen >= _FEWEST:
-            yield Follows(self, min(seen, _ALL[axes]), None)
-            yield Follows(self, min(seen, _FEW[axes]), _SAMPLES)
+            yield EvolutionCheck(self, min(seen, _ALL[axes]), None)
+            yield EvolutionCheck(self, min(seen, _FEW[axes]), _SAMPLES)
 
 
-class Follows(Check):
+class EvolutionCheck(Check):
     """v(t₁) is what the equation makes of v(t₀), for frames t₀ < t₁ beside each other.
 
     The modes |k_j| <= K of the frame t₀ are advanced to t₁, in as many steps as that takes, and
@@ -68,7 +68,7 @@ class Follows(Check):
 
     variable = "u"
 
-    def __init__(self, evolved: Evolved, highest: int, first: int | None) -> None:
+    def __init__(self, evolved: Evolution, highest: int, first: int | None) -> None:
         self._evolved, self._highest, self._first = evolved, highest, first
         # equal but for rounding: the same steps
         self._intervals = [float(f"{t:.12g}") for t in np.diff(evolved.times)]
@@ -193,7 +193,7 @@ class _March:
     steps: dict[float, Step] = field(default_factory=dict[float, Step])
 
     @classmethod
-    def of(cls, evolved: Evolved, highest: int) -> _March:
+    def of(cls, evolved: Evolution, highest: int) -> _March:
         """With the modes |k_j| <= K."""
         n = (evolved.degree + 1) * highest + 2
         grids = tuple(replace(grid, n=n + n % 2) for grid in evolved.torus.grids)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pdegen.checks.follows import Evolved, Follows
+from pdegen.checks.evolution import Evolution, EvolutionCheck
 from pdegen.checks.law import Law
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.torus import Torus
@@ -21,7 +21,7 @@ def evolved(times, tolerance=0.0, n=N):
     def terms(torus):
         return np.zeros((1, *torus.shape)), lambda v: GROWTH * v
 
-    return Evolved(terms, 2, Torus((PeriodicGrid(n),), 1), 1, (0.0, *times), tolerance, False)
+    return Evolution(terms, 2, Torus((PeriodicGrid(n),), 1), 1, (0.0, *times), tolerance, False)
 
 
 def grown(times, samples=3):
@@ -56,7 +56,7 @@ def test_a_pair_is_allowed_the_error_of_its_later_frame(error, count):
 def test_what_runs_differ_by_is_allowed_four_times():
     """e^(1/2) in steps of which twice as many change it by a known number."""
     (check, _) = evolved([1.0]).checks()
-    assert isinstance(check, Follows)
+    assert isinstance(check, EvolutionCheck)
     values = grown([1.0], 1)
     v = evolved([1.0]).torus.to_modes(values["a"].astype(float))[:, None]
     low, off, _ = check._advanced(v, 1.0)
@@ -73,7 +73,7 @@ def test_later_frames_are_compared_in_the_first_samples_and_one_in_each():
         values["u"][sample, frame] *= 1.01
         found = findings(law(evolved(times)), values)
         assert {one.sample for one in found} == ({sample} if said else set())
-        assert said is None or any(said in one.what for one in found)
+        assert said is None or any(said in one.message for one in found)
 
 
 @pytest.mark.parametrize("name", ["kdv", "kuramoto-sivashinsky", "swift-hohenberg"])
@@ -81,7 +81,7 @@ def test_noise_allows_itself_no_aliases(name):
     values = dict(stored(name))
     noise = np.random.default_rng(0).standard_normal(values["u"].shape)
     values["u"] = values["u"] + np.float32(0.2 * values["u"].std()) * noise.astype(np.float32)
-    assert any("of the one before" in one.what for one in findings(problem(name).law(), values))
+    assert any("of the one before" in one.message for one in findings(problem(name).law(), values))
 
 
 def test_a_frame_at_the_start_is_the_input():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pdegen.numerics.chain import solve_chain
+from pdegen.numerics.block_tridiagonal import solve_block_tridiagonal
 
 
 def a_chain(segments=5, outer=3, inner=4, batch=2):
@@ -35,13 +35,15 @@ def dense(matrices, ends, inner):
 @pytest.mark.parametrize(("segments", "outer", "inner"), [(5, 3, 4), (1, 2, 1), (2, 1, 6)])
 def test_a_chain_is_solved_as_one_system(segments, outer, inner):
     chain = a_chain(segments, outer, inner)
-    pairs = zip(solve_chain(chain[0].copy(), *chain[1:]), dense(*chain), strict=True)
+    pairs = zip(solve_block_tridiagonal(chain[0].copy(), *chain[1:]), dense(*chain), strict=True)
     for found, expected in pairs:
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
 
 
 def test_a_device_finds_the_same():
     matrices, ends, inner = a_chain()
-    found = solve_chain(map(torch.tensor, matrices), torch.tensor(ends), torch.tensor(inner))
+    found = solve_block_tridiagonal(
+        map(torch.tensor, matrices), torch.tensor(ends), torch.tensor(inner)
+    )
     for one, expected in zip(found, dense(matrices, ends, inner), strict=True):
         np.testing.assert_allclose(one.numpy(), expected, rtol=0, atol=1e-11)

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 
 @dataclass(frozen=True)
-class Setting:
+class InverseProblem:
     """An inverse problem: u at some points, a wanted on cells, or at the points of an interval.
 
     Args:
@@ -29,7 +29,7 @@ class Setting:
     u: Float[np.ndarray, " samples *points"]  # their solutions at the points, without noise
     # points that have a sensor; None where all have. An inversion takes the data, and their
     # deviation, at these points alone, in C order
-    seen: Bool[np.ndarray, " *points"] | None = None
+    sensors: Bool[np.ndarray, " *points"] | None = None
 
     @property
     def cells(self) -> int:
@@ -65,12 +65,12 @@ Forward = Callable[[np.ndarray], np.ndarray]
 class ClassicalMethod:
     """A way from data to the coefficient, with a weight to be chosen on validation samples."""
 
-    why: str  # why somebody would take this method, as the end of a sentence
+    reason: str  # why somebody would take this method, as the end of a sentence
     weights: tuple[float, ...]  # to choose from
     with_weight: Callable[[float], Inversion]  # the inversion that has a weight
     # the same from the answer of an operator, if it can start there
     correction: Correction | None = None
     # how far its model is from known data, over their deviation, if that is known
-    missed: Callable[[], float] | None = None
+    model_error: Callable[[], float] | None = None
     # the answer depends on the deviation of the noise; else the method estimates it
     takes_level: bool = True
