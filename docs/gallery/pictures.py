@@ -74,8 +74,8 @@ def small(name: str) -> bool:
 def panels(name: str) -> tuple[Panel, ...]:
     """The panels in the thumbnail of a recipe."""
     problem = load_recipe(name).problem
-    if problem.word in PANELS:
-        return PANELS[problem.word]
+    if problem.equation_name in PANELS:
+        return PANELS[problem.equation_name]
     drawn = "line" if problem.domain.dim == 1 else "plane"
     return PANELS["waves" if name in WAVES else drawn]
 

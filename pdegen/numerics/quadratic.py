@@ -11,7 +11,7 @@ def with_midpoints(values: Array, axis: int) -> Array:
     """Parabolas through three nodes each, at five places, along an axis.
 
     >>> import numpy as np
-    >>> halved(np.array([0.0, 1.0, 4.0]), 0).tolist()
+    >>> with_midpoints(np.array([0.0, 1.0, 4.0]), 0).tolist()
     [0.0, 0.25, 1.0, 2.25, 4.0]
     """
     xp = array_namespace(values)
