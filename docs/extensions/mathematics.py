@@ -12,10 +12,19 @@ from sphinx.writers.html5 import HTML5Translator
 
 OPENING = r"<mo[^>]*>(?:\(|\[|&#x00028;|&#x0003D;|&#x0002C;)</mo>"  # ( [ = ,
 
+# Bars that open or close: the converter writes both alike, and browsers space them as relations.
+BARS = {r"\lvert": "⟦", r"\rvert": "⟧", r"\lVert": "⟪", r"\rVert": "⟫"}
+FENCES = {"⟦": "prefix|", "⟧": "postfix|", "⟪": "prefix‖", "⟫": "postfix‖"}
+
 
 def mathml(formula: str, display: str = "inline") -> str:
     """A formula as MathML, with the spaces of TeX around signs, dots, slashes and functions."""
+    for name, mark in BARS.items():
+        formula = formula.replace(name, f"{mark} ")
     text = convert(formula, display=display)
+    for mark, fence in FENCES.items():
+        bar = f'<mo form="{fence[:-1]}" stretchy="false" lspace="0em" rspace="0em">{fence[-1]}</mo>'
+        text = re.sub(f"<m([io])>(?:{mark}|&#x0{ord(mark):04X};)</m\\1>", bar, text)
     text = re.sub(
         f"({OPENING}|<mrow>)<mo>&#x02212;</mo>",
         r'\1<mo form="prefix" lspace="0em" rspace="0em">&#x02212;</mo>',
