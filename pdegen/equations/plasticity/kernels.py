@@ -14,6 +14,8 @@ die: Polynomials of equal pieces of [-half, half], shape (pieces, 4): coefficien
     on, in the distance from the left end of a piece.
 scratch: Six numbers for each element, (6, ex, ey): xx, xy, yx, yy of the velocity gradient times
     the step, σxx + σyy before the step, and λ of the plastic flow.
+force: Forces on the nodes, shape (2, nx, ny).
+energy: Work, to which steps add; its entries are DIE, PLASTIC, HOURGLASS and VISCOUS.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import math
 import numba
 import numpy as np
 
+# sums may be reordered, so even the order of assignments can change the last bits
 _jit = numba.njit(
     nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "arcp"}
 )
@@ -154,12 +157,12 @@ def element_forces(
     nodes: np.ndarray, dt: float, elements: np.ndarray, material: np.ndarray, scratch: np.ndarray,
     force: np.ndarray, energy: np.ndarray,
 ) -> None:  # fmt: skip
-    """Updates the elements after a step dt to these positions and velocities, and writes the forces
-    (2, nx, ny) of the elements on their nodes. Dissipated work is added to `energy`."""
+    """Updates elements after a step dt to these nodes, and writes their forces on the nodes."""
     update_stresses(nodes, dt, elements, material, scratch)
     x, y, u, v, fx, fy = nodes[0], nodes[1], nodes[2], nodes[3], force[0], force[1]
-    poisson, limit, hourglass, viscosity = material[1], material[2], material[5], material[6]
-    compliance, impedance, rate = 1 / material[0], material[3] * material[4], 1 / dt
+    hourglass, viscosity = material[5], material[6]
+    poisson, limit, compliance = material[1], material[2], 1 / material[0]
+    impedance, rate = material[3] * material[4], 1 / dt
     force[:] = 0.0
     plastic_work, hourglass_work, viscous_work = 0.0, 0.0, 0.0
     for i in range(x.shape[0] - 1):
