@@ -158,7 +158,7 @@ NEVER = {  # a recipe; what replaces keys of its problem, and words of the refus
         ({"gamma": 1.0}, "gamma: must be greater than 1, got 1.0"),
         ({"gamma": 1 + 1e-9}, "gamma must be at least"),
         ({"gamma": 1e4}, "gamma: must be at most"),
-        ({"interval": [1.0, 1.0]}, r"interval must have a length, got \[1.0, 1.0\]"),
+        ({"interval": [1.0, 1.0]}, r"interval must end after its start, got \[1.0, 1.0\]"),
     ],
 }  # fmt: skip
 

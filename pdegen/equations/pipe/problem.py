@@ -95,8 +95,9 @@ class BentPipe(Problem):
     def _fits(self) -> Self:
         if self.resolution % _STEP != 1:
             raise ValueError(
-                f"resolution must be one more than a multiple of {_STEP}, two intervals for each "
-                f"element and elements for each of the four cubics, got {self.resolution}"
+                f"resolution must be one more than a multiple of {_STEP} (two intervals for each "
+                "element, as many elements for each of the four cubics), got "
+                f"{self.resolution}"
             )
         return self
 

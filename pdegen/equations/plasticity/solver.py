@@ -191,7 +191,7 @@ class Forging:
                 event = (
                     "an element is folded" if outcome == kernels.FOLDED else "an element is crushed"
                 )
-                raise SolveError(0, f"{event} by the die at {force:.3g} ms: use a flatter one")
+                raise SolveError(0, f"{event} by the die at {force:.3g} ms: use a flatter die")
             u[frame] = nodes[:2] - block.nodes
             work, plastic, *viscous = energy
             kinetic = (mass * nodes[2:] ** 2).sum() / 2

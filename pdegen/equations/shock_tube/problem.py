@@ -106,7 +106,7 @@ class ShockTubes(Problem):
     def _fits(self) -> Self:
         (start, end), (first, last) = self.interval, self.initial.x0
         if not start < end:
-            raise ValueError(f"interval must have a length, got {list(self.interval)}")
+            raise ValueError(f"interval must end after its start, got {list(self.interval)}")
         if not start <= first <= last <= end:
             raise ValueError(
                 f"initial.x0 must lie in the interval {list(self.interval)}, got {[first, last]}"
