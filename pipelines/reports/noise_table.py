@@ -31,10 +31,10 @@ def results(study: NoiseStudy, rows: Rows, how: Execution) -> Table:
 
 def meanings(rows: Rows) -> list[str]:
     """A paragraph for each column of a measure, and one for the measures without a column."""
-    known = [of for name, of in MEASURES.items() if _is_measured(rows, name)]
-    others = " ".join(f"{of.title}: {of.meaning}" for of in known if not of.column)
+    measures = [of for name, of in MEASURES.items() if _is_measured(rows, name)]
+    others = " ".join(f"{of.title}: {of.meaning}" for of in measures if not of.column)
     return [
-        *(f"{of.column}: {of.title}. {of.meaning}" for of in known if of.column),
+        *(f"{of.column}: {of.title}. {of.meaning}" for of in measures if of.column),
         f"measures.csv has these and further measures, with deviations over the seeds. {others}",
     ]
 

@@ -251,10 +251,10 @@ class BenchmarkRun(Study[Seeded]):
         pairs = source.samples("test", noise=None)
         measure = self.benchmark.datasets[case.dataset].measure
         first = pairs.first()
-        known = ["l2", *measures_of(first.u, first, pairs, source.task)]
-        if measure not in known:
+        measures = ["l2", *measures_of(first.u, first, pairs, source.task)]
+        if measure not in measures:
             raise SchemaError(
-                f"unknown measure {measure}; measures of these data: {', '.join(known)}"
+                f"unknown measure {measure}; measures of these data: {', '.join(measures)}"
             )
 
     def _searched(self, case: Case, how: Execution) -> dict[str, Any]:

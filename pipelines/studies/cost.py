@@ -165,12 +165,12 @@ def random_pairs(experiment: Experiment, device: torch.device) -> Samples:
         ))  # fmt: skip
     shape = (count, *domain.shape)
     moves = {"x": torch.rand(*shape, domain.dim), "weight": torch.ones(shape)}
-    own = moves if domain.moves else {}
+    moving = moves if domain.moves else {}
     return Samples.of(
-        x=None if own else torch.tensor(domain.points, dtype=torch.float32), y=None,
+        x=None if moving else torch.tensor(domain.points, dtype=torch.float32), y=None,
         samples=np.arange(count), domain=domain, source={"url": "random functions"},
         a=torch.rand(*shape, channels[data.input]) + 1,
-        u=torch.randn(*shape, channels[data.target]), own=own,
+        u=torch.randn(*shape, channels[data.target]), own=moving,
         weight=quadrature(domain),
     ).to(device)  # fmt: skip
 

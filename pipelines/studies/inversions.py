@@ -82,9 +82,9 @@ class Inversions:
     def setting(self) -> InverseProblem:
         """The points of the data, and training samples that methods may use."""
         count = min(KNOWN, len(self.source.stored("train")))
-        known = self._on_cells({"data.samples": count}).samples("train", noise=None).resident()
-        x = known.points.flatten(1, -2)[:, 0, 0] if known.dim > 1 else known.points[:, 0]
-        a, u = (values[..., 0].double().numpy() for values in (known.u, known.a))
+        training = self._on_cells({"data.samples": count}).samples("train", noise=None).resident()
+        x = training.points.flatten(1, -2)[:, 0, 0] if training.dim > 1 else training.points[:, 0]
+        a, u = (values[..., 0].double().numpy() for values in (training.u, training.a))
         return InverseProblem(x.double().numpy(), a, u, self._seen(u.shape[1:]))
 
     def _seen(self, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."] | None:

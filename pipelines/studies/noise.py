@@ -306,8 +306,8 @@ class NoiseStudy(Study[Cell]):
         noise = self.noise(part.at)
         validation = self.source.samples("validation", noise=noise).resident()
         data = self.inversions.data(validation, noise, part.assumed_level, TUNED_ON)
-        known = validation.u[:TUNED_ON, ..., 0].double().numpy()
-        return self.inversions.weight(part.method, data, known)
+        targets = validation.u[:TUNED_ON, ..., 0].double().numpy()
+        return self.inversions.weight(part.method, data, targets)
 
     def model_answers(self, part: Cell, device: torch.device) -> np.ndarray:
         """Predictions of a model for the samples that a classical method corrects."""

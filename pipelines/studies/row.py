@@ -112,10 +112,10 @@ def interval(errors: Sequence[float]) -> float:
     >>> round(interval([1.0, 3.0] * 50), 3)
     0.197
     """
-    kept = defined(errors)
-    if not all(map(isfinite, kept)):
+    values = defined(errors)
+    if not all(map(isfinite, values)):
         return inf
-    return 1.96 * stdev(kept) / len(kept) ** 0.5 if len(kept) > 1 else 0.0
+    return 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
 
 
 def by_case(rows: Iterable[Row]) -> dict[tuple[str, str, str], list[Row]]:

@@ -276,11 +276,11 @@ class Study(ABC, Generic[Part]):
     ) -> Iterator[tuple[Part, Row]]:
         """All rows of a stage, kept ones first."""
         rows = {part: self.kept(part) for part in stage}
-        kept = {
+        usable = {
             part: row for part, row in rows.items() if row is not None and not row.lacked_memory
         }
-        missing = [part for part in stage if part not in kept]
-        yield from kept.items()
+        missing = [part for part in stage if part not in usable]
+        yield from usable.items()
         for wait in (False, True):  # at last wait for the rows that other processes make
             calls = [(part, wait) for part in missing]
             made = processes(calls) if processes.parallel else self._each(calls, how)
