@@ -1,4 +1,4 @@
-"""Bodies in the plane: values along those that a mesh goes around, and blocks under a die."""
+"""Values along bodies inside a mesh, and deformed blocks under a die."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,17 +13,17 @@ from pipelines.reports.figures import WIDE, legend, styled
 from pipelines.reports.palette import MODEL, QUIET, TRUTH
 from pipelines.reports.sheets import BODY, Curves, Functions, few, sheet
 
-_COLUMNS = 4  # times that are drawn
-_LINES = 6  # of a mesh along its shorter side
+_COLUMNS = 4  # times in a picture
+_LINES = 6  # mesh lines across the shorter side
 
 
 def curves_along(
     truth: Functions, numbers: Sequence[int], predicted: np.ndarray | None = None
 ) -> list[Curves]:
-    """A panel for each sample with the values of its first channel along its bodies."""
-    how = truth.look.along
-    assert how is not None
-    found = []
+    """Values of the first channel along the bodies of each sample, a panel for each sample."""
+    scaling = truth.look.along
+    assert scaling is not None
+    panels = []
     for i in numbers:
         domain, lines = truth.place(i), []
         for loop in bodies(domain):
@@ -34,28 +34,28 @@ def curves_along(
                 drawn.append((predicted, MODEL, "--", "prediction"))
             for values, ink, dashes, name in drawn:
                 v = replace(truth, values=values).of(i, 0).reshape(-1)[loop]
-                lines.append((x, (v - how.offset) / how.scale, ink, dashes, name))
-        found.append(Curves(lines, label="" if found else how.symbol))
-    return found
+                lines.append((x, (v - scaling.offset) / scaling.scale, ink, dashes, name))
+        panels.append(Curves(lines, label="" if panels else scaling.symbol))
+    return panels
 
 
 def along(truth: Functions, predicted: np.ndarray, titles: Mapping[str, int]) -> Figure:
-    """Truth and prediction along the bodies of some samples, whose places follow their titles."""
-    found = curves_along(truth, list(titles.values()), predicted)
-    panels = [replace(one, title=title) for one, title in zip(found, titles, strict=True)]
+    """Truth and prediction along the bodies of several samples, given as title and position."""
+    curves = curves_along(truth, list(titles.values()), predicted)
+    panels = [replace(panel, title=title) for panel, title in zip(curves, titles, strict=True)]
     return sheet([[replace(panels[0], named=True), *panels[1:]]])
 
 
 @styled
 def deformed(truth: Functions, predicted: np.ndarray, samples: Mapping[str, int]) -> Figure:
-    """Blocks at a few times, as truth and prediction move them, under the body above."""
+    """Deformed blocks under the rigid body at a few times, in truth and prediction."""
     assert isinstance(truth.domain, Box)
     assert truth.above is not None
     times = few(truth.times, _COLUMNS + 1)[-_COLUMNS:]
-    found = replace(truth, values=predicted)
+    prediction = replace(truth, values=predicted)
     last = next(iter(truth.components.values()))[times[-1]]
-    x = np.concatenate([one.moved(i, last).points.reshape(-1, 2)
-                        for one in (truth, found) for i in samples.values()])  # fmt: skip
+    x = np.concatenate([blocks.moved(i, last).points.reshape(-1, 2)
+                        for blocks in (truth, prediction) for i in samples.values()])  # fmt: skip
     (low, bottom), (high, top) = x.min(axis=0), [x[:, 0].max(), truth.above.heights.max()]
     height = WIDE / len(times) * (top - bottom) / (high - low) + 0.35
     figure = Figure(figsize=(WIDE, 0.6 + height * len(samples)))
@@ -69,7 +69,7 @@ def deformed(truth: Functions, predicted: np.ndarray, samples: Mapping[str, int]
             cell.fill(*truth.above.at(i, time).T, facecolor=QUIET, edgecolor="none")
             x = truth.moved(i, channel).points
             cell.fill(*_around(x).T, facecolor=BODY, edgecolor=TRUTH, lw=0.8)
-            _lines(cell, found.moved(i, channel).points)
+            _lines(cell, prediction.moved(i, channel).points)
             cell.set(xlim=(low, high), ylim=(bottom, top), aspect="equal", xticks=[], yticks=[])
             cell.grid(False)
             cell.spines[:].set_visible(False)
@@ -86,7 +86,7 @@ def _around(x: np.ndarray) -> np.ndarray:
 
 
 def _lines(axes: Axes, x: np.ndarray) -> None:
-    """Lines of a grid of points, the outer ones among them."""
+    """Draw lines of a grid of points, including the outer ones."""
     n, m = x.shape[:2]
     for k in few(range(m), _LINES):
         axes.plot(*x[:, k].T, color=MODEL, lw=0.7)

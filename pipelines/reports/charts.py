@@ -1,4 +1,4 @@
-"""Charts of trained operators: how one learned, and how errors are spread."""
+"""Charts of trained operators: learning curves and distributions of errors."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -13,13 +13,15 @@ from pipelines.reports.figures import HALF, WIDE, legend, logarithmic, styled
 from pipelines.reports.palette import DASHES, ERROR, INKS, MARKERS, MODEL, QUIET, SHADE, TRUTH
 from pipelines.reports.wording import scientific
 
-_COUNTED = 20  # samples, from which on bins count them
+_BINNED = 20  # samples from which a histogram is drawn
+_HEIGHT = 2.6  # inches
+_FLOOR = 1e-16  # of errors on a logarithmic axis
 
 
 @styled
 def learning_curve(history: Sequence[Epoch], loss: str, watched: str) -> Figure:
-    """Training loss, score of the watched samples and learning rate against the epoch."""
-    figure = Figure(figsize=(WIDE, 3.4))
+    """Training loss, relative L² error of the watched samples and learning rate by epoch."""
+    figure = Figure(figsize=(WIDE, _HEIGHT))
     axes = figure.subplots()
     epoch, losses, score, lr = (
         np.array([getattr(e, key) for e in history]) for key in ("epoch", "loss", "score", "lr")
@@ -33,8 +35,8 @@ def learning_curve(history: Sequence[Epoch], loss: str, watched: str) -> Figure:
     rate.tick_params(axis="y", colors=QUIET)
     rate.yaxis.label.set_color(QUIET)
     square = marker and "s"
-    said = f"training loss ({loss})"
-    axes.plot(epoch, losses, color=TRUTH, lw=1.0, ls="--", marker=square, ms=3, label=said)
+    label = f"training loss ({loss})"
+    axes.plot(epoch, losses, color=TRUTH, lw=1.0, ls="--", marker=square, ms=3, label=label)
     axes.plot(epoch, score, color=MODEL, marker=marker, ms=3, label=f"relative L² error, {watched}")
     best = int(np.argmin(score))
     note = f"best: {scientific(score[best])}, epoch {epoch[best]}"
@@ -42,7 +44,7 @@ def learning_curve(history: Sequence[Epoch], loss: str, watched: str) -> Figure:
     axes.set(xlabel="epoch", ylabel="loss, error")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     logarithmic(axes, "y", np.concatenate([losses, score]))
-    axes.set_zorder(rate.get_zorder() + 1)  # the curves lie above the thin learning rate
+    axes.set_zorder(rate.get_zorder() + 1)  # the curves are drawn over the learning rate
     axes.patch.set_visible(False)
     legend(figure, axes, rate)
     return figure
@@ -55,19 +57,19 @@ def error_by_time(
     beside: Mapping[str, np.ndarray],
     seen: float | None,
 ) -> Figure:
-    """Mean relative L² error at each time, and the range of nine in ten samples.
+    """Mean relative L² error at each time, with the range of 90 % of the samples.
 
     Args:
-        errors: By component, shape (samples, times).
+        errors: Errors of each component, shape (samples, times).
         beside: Mean errors of trivial predictors, shape (times).
-        seen: The last time that training sees, to be marked where there is one.
+        seen: Last time used in training, marked by a line; None for no line.
     """
-    figure = Figure(figsize=(HALF, 3.5))
+    figure = Figure(figsize=(HALF, _HEIGHT))
     axes = figure.subplots()
     for number, (name, error) in enumerate(errors.items()):
         ink, dashes = (MODEL, ERROR, TRUTH, QUIET)[number % 4], DASHES[number % 4]
         low, high = (
-            by_column(lambda of, share=share: float(np.quantile(of, share)), error)
+            by_column(lambda values, share=share: float(np.quantile(values, share)), error)
             for share in (0.05, 0.95)
         )
         axes.fill_between(times, low, high, color=ink, alpha=0.15, lw=0)
@@ -83,74 +85,98 @@ def error_by_time(
     for (name, error), dashes in zip(beside.items(), (":", "-."), strict=False):
         axes.plot(times, error, color=TRUTH, ls=dashes, lw=1.0, label=name)
     if seen is not None:
-        axes.axvline(seen, color=QUIET, lw=0.8, ls="--", label=f"training sees t <= {seen:g}")
+        axes.axvline(seen, color=QUIET, lw=0.8, ls="--", label=f"trained to t = {seen:g}")
     axes.set(xlabel="time t", ylabel="relative L² error")
-    every = [np.ravel(e) for e in (*errors.values(), *beside.values())]
-    logarithmic(axes, "y", np.maximum(np.concatenate(every), 1e-16))
+    drawn = [np.ravel(error) for error in (*errors.values(), *beside.values())]
+    logarithmic(axes, "y", np.maximum(np.concatenate(drawn), _FLOOR))
     legend(figure, axes)
     return figure
 
 
 @styled
-def error_by_grid(errors: Mapping[int, np.ndarray], trained: int) -> Figure:
-    """Relative L² errors on each grid: of every sample a dot, and the means."""
-    figure = Figure(figsize=(HALF, 3.5))
+def error_by_grid(errors: Mapping[int, np.ndarray], trained: int, points: str) -> Figure:
+    """Relative L² errors of all samples on each grid, and their means.
+
+    Args:
+        errors: Errors of the samples, by resolution.
+        trained: Resolution of training.
+        points: Label of the axis of resolutions.
+    """
+    figure = Figure(figsize=(HALF, _HEIGHT))
     axes, grids = figure.subplots(), sorted(errors)
     for n in grids:
-        own = np.maximum(defined(errors[n]), 1e-16)
+        measured = np.maximum(defined(errors[n]), _FLOOR)
         label = "each sample" if n == grids[0] else None
-        axes.plot(np.full(len(own), n), own, "_", color=SHADE, ms=14, mew=1.0, label=label)
+        axes.plot(
+            np.full(len(measured), n), measured, "_", color=SHADE, ms=12, mew=0.8, label=label
+        )
     means = [over_defined(fmean, errors[n]) for n in grids]
-    axes.plot(grids, means, color=MODEL, marker="D", ms=5, label="mean")
-    axes.axvline(trained, color=QUIET, lw=0.9, ls=":", label="grid of training")
-    axes.set(xlabel="points of each axis", ylabel="relative L² error", xscale="log")
+    axes.plot(grids, means, color=MODEL, marker="D", ms=4, label="mean")
+    axes.axvline(trained, color=QUIET, lw=0.9, ls=":", label="training grid")
+    axes.set(xlabel=points, ylabel="relative L² error", xscale="log")
     axes.set_xlim(grids[0] / 1.3, grids[-1] * 1.3)
     axes.set_xticks(grids, [str(n) for n in grids])
     axes.set_xticks([], minor=True)
-    logarithmic(axes, "y", np.maximum(np.concatenate([errors[n] for n in grids]), 1e-16))
+    logarithmic(axes, "y", np.maximum(np.concatenate([errors[n] for n in grids]), _FLOOR))
     legend(figure, axes)
     return figure
 
 
 @styled
 def error_spectrum(target: np.ndarray, prediction: np.ndarray, modes: int | None) -> Figure:
-    """Mean |û(k)| of the target and of the error against the mode k >= 1, û = DFT(u)/n.
+    """Mean |û(k)| of the target and of the error for the modes k >= 1, with û = DFT(u)/n.
+
+    Each curve ends at its last value above the rounding errors of single precision.
 
     Args:
-        modes: Modes 0 ... modes - 1 that the operator keeps, to be marked where it keeps some.
+        modes: Number of modes 0 ... modes - 1 that the operator keeps, marked by a line; None
+            where it keeps all.
     """
     spectra = [
         np.abs(np.fft.rfft(values, axis=1, norm="forward")).mean(axis=(0, 2))[1:]
         for values in (target, prediction - target)
     ]
-    k = np.arange(1, len(spectra[0]) + 1)
-    figure = Figure(figsize=(HALF, 3.5))
+    spectra = [above_rounding(spectrum, spectra[0].max()) for spectrum in spectra]
+    figure = Figure(figsize=(HALF, _HEIGHT))
     axes = figure.subplots()
-    axes.plot(k, spectra[0], color=TRUTH, label="target u")
-    axes.plot(k, spectra[1], color=ERROR, ls="--", label="error p − u")
+    for spectrum, ink, dashes, label in zip(
+        spectra, (TRUTH, ERROR), DASHES, ("target u", "error p − u"), strict=False
+    ):
+        axes.plot(range(1, len(spectrum) + 1), spectrum, color=ink, ls=dashes, label=label)
     if modes is not None:
         axes.axvline(modes, color=MODEL, lw=1.0, ls=":", label=f"decoder keeps k < {modes}")
     axes.set(xlabel="mode k", ylabel="mean |û(k)|")
-    logarithmic(axes, "x", k)
+    logarithmic(axes, "x", np.arange(1, max(map(len, spectra)) + 1))
     logarithmic(axes, "y", np.concatenate(spectra))
     legend(figure, axes)
     return figure
 
 
+def above_rounding(spectrum: np.ndarray, largest: float) -> np.ndarray:
+    """A spectrum up to its last value above the rounding errors of single precision.
+
+    Args:
+        largest: Value that the rounding errors are relative to.
+
+    >>> above_rounding(np.array([1.0, 1e-3, 1e-9, 2e-9]), 1.0)
+    array([1.   , 0.001])
+    """
+    above = np.flatnonzero(spectrum > float(np.finfo(np.float32).eps) * largest)
+    return spectrum[: above[-1] + 1] if len(above) else spectrum
+
+
 @styled
 def error_histogram(errors: np.ndarray) -> Figure:
-    """How many samples have which relative L² error, with mean, median and worst; of few samples
-    each one."""
-    errors = np.maximum(
-        defined(errors), 1e-16
-    )  # an exact prediction has a place on a logarithmic axis
+    """Histogram of relative L² errors with their mean, median and largest value; of fewer than 20
+    samples, the sorted errors."""
+    errors = np.maximum(defined(errors), _FLOOR)
     low, high = errors.min() / 1.05, errors.max() * 1.05
-    figure = Figure(figsize=(HALF, 3.5))
+    figure = Figure(figsize=(HALF, _HEIGHT))
     axes = figure.subplots()
     axes.set_xscale("log")
-    if len(errors) < _COUNTED:
-        place = range(1, len(errors) + 1)
-        axes.plot(np.sort(errors), place, "o", color=MODEL, ms=5, ls="", label="each sample")
+    if len(errors) < _BINNED:
+        ranks = range(1, len(errors) + 1)
+        axes.plot(np.sort(errors), ranks, "o", color=MODEL, ms=4, ls="", label="each sample")
     else:
         bins = np.geomspace(low, high, 2 + max(5, int(2 * len(errors) ** 0.5)))
         axes.hist(errors, bins=bins.tolist(), color=SHADE, edgecolor="white", lw=0.5)
@@ -160,8 +186,8 @@ def error_histogram(errors: np.ndarray) -> Figure:
         ("worst", errors.max(), ERROR, ":"),
     ):
         axes.axvline(value, color=ink, ls=dashes, label=f"{name} {scientific(value)}")
-    counted = "samples, by rising error" if len(errors) < _COUNTED else "samples"
-    axes.set(xlabel="relative L² error", ylabel=counted)
+    label = "rank of the sample" if len(errors) < _BINNED else "samples"
+    axes.set(xlabel="relative L² error", ylabel=label)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(False, axis="x")
     logarithmic(axes, "x", np.array([low, high]))
@@ -171,26 +197,26 @@ def error_histogram(errors: np.ndarray) -> Figure:
 
 @styled
 def distributions(errors: Mapping[str, np.ndarray]) -> Figure:
-    """The share of samples whose error is at most e, against e, a step curve for each run."""
-    figure = Figure(figsize=(HALF, 3.5))
+    """Share of samples with an error of at most e, as a function of e: a step curve per run."""
+    figure = Figure(figsize=(HALF, _HEIGHT))
     axes = figure.subplots()
     for k, (name, values) in enumerate(errors.items()):
-        known = defined(values)
-        shares = np.arange(1, len(known) + 1) / len(known)
+        measured = defined(values)
+        shares = np.arange(1, len(measured) + 1) / len(measured)
         axes.step(
-            np.sort(np.maximum(known, 1e-16)), shares, where="post", color=INKS[k % len(INKS)],
+            np.sort(np.maximum(measured, _FLOOR)), shares, where="post", color=INKS[k % len(INKS)],
             ls=DASHES[k % len(DASHES)], label=name,
         )  # fmt: skip
-    axes.set(xlabel="relative L² error e", ylabel="share of samples with error ≤ e", ylim=(0, 1.02))
-    logarithmic(axes, "x", np.maximum(np.concatenate(list(errors.values())), 1e-16))
+    axes.set(xlabel="relative L² error e", ylabel="share with errors ≤ e", ylim=(0, 1.02))
+    logarithmic(axes, "x", np.maximum(np.concatenate(list(errors.values())), _FLOOR))
     legend(figure, axes)
     return figure
 
 
 @styled
 def sample_by_sample(reference: tuple[str, np.ndarray], errors: Mapping[str, np.ndarray]) -> Figure:
-    """The error of each sample by a run, against its error by the reference, a marker a run."""
-    figure = Figure(figsize=(HALF, 3.5))
+    """Error of each sample against its error by the reference run; a kind of marker per run."""
+    figure = Figure(figsize=(HALF, _HEIGHT))
     axes = figure.subplots()
     name, r = reference
     for k, (other, values) in enumerate(errors.items(), start=1):
@@ -198,11 +224,11 @@ def sample_by_sample(reference: tuple[str, np.ndarray], errors: Mapping[str, np.
             r, values, ls="", marker=MARKERS[k % len(MARKERS)], ms=4, mew=0.8, mfc="none",
             color=INKS[k % len(INKS)], label=other,
         )  # fmt: skip
-    every = np.maximum(np.concatenate([r, *errors.values()]), 1e-16)
-    ends = [every.min() / 1.1, every.max() * 1.1]
+    drawn = np.maximum(np.concatenate([r, *errors.values()]), _FLOOR)
+    ends = [drawn.min() / 1.1, drawn.max() * 1.1]
     axes.plot(ends, ends, color=QUIET, lw=0.8, ls="--", label="equal errors")
-    axes.set(xlabel=f"error by {name}", ylabel="error of the same sample by the other")
-    logarithmic(axes, "x", every)
-    logarithmic(axes, "y", every)
+    axes.set(xlabel=f"error by {name}", ylabel="error by the other run")
+    logarithmic(axes, "x", drawn)
+    logarithmic(axes, "y", drawn)
     legend(figure, axes)
     return figure

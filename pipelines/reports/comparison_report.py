@@ -271,7 +271,8 @@ def _prediction_sections(comparison: Comparison) -> list[Section]:
     left = len(comparison.comparable) - len(variants)
     caption = (
         f"Best, median and worst sample of {comparison.reference.name}: truth {u} and the "
-        f"prediction p of each run on one scale, below them the errors p − {u} on one scale."
+        f"prediction p of each run on one scale, below them the errors p − {u}, with one scale for "
+        "each sample."
         f"{f' {left} more runs are not drawn.' if left else ''}"
     )
     channel = every[0].truth.chosen(1)[0]

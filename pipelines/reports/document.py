@@ -1,4 +1,4 @@
-"""A report's content, and its forms: one HTML page, Markdown, pictures and tables for papers."""
+"""The content of a report, written as HTML, Markdown, and pictures and tables for papers."""
 
 import csv
 import hashlib
@@ -21,17 +21,19 @@ from pipelines.config.shipped import slug
 from pipelines.reports import latex, palette
 from pipelines.reports.wording import Number
 
-# what a report writes beside its page; those of an earlier report are removed
+# folders beside the page and their file suffixes; files of an earlier report are removed
 _BESIDE = {"pictures": (".svg", ".pdf"), "tables": (".csv", ".tex")}
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of words; with a header the columns after the first are numbers, unless `words`.
+    """A table of text and numbers.
 
     Args:
-        rows, header: The words; a `Number` among them is written in full to CSV.
-        words: No column has numbers.
+        rows: Cells; a `Number` is written to CSV with all digits.
+        header: Names of the columns; with a header, columns after the first are numbers.
+        words: Whether all columns are text although there is a header.
+        name: Part of the caption and of the file names.
     """
 
     rows: list[tuple[str, ...]]
@@ -46,7 +48,7 @@ class Table:
 
     @property
     def csv(self) -> str:
-        """Its lines as comma-separated values, with the digits that numbers have."""
+        """The table as comma-separated values, with all digits of numbers."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         lines = [self.header, *self.rows] if self.header else self.rows
@@ -56,8 +58,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart as <svg> and PDF: the name of its file, its caption, and what a script of the page
-    moves."""
+    """A figure of a report.
+
+    Args:
+        name: Name of its files.
+        half: Whether it takes half the width of the page.
+        live: HTML of slides that the script of the page shows.
+    """
 
     name: str
     caption: str
@@ -69,21 +76,21 @@ class Picture:
 
 @dataclass(frozen=True)
 class Formula:
-    """What it defines, and LaTeX."""
+    """LaTeX of a formula and what it defines."""
 
     what: str
     latex: str
 
     @property
     def mathml(self) -> str:
-        """What browsers set themselves, without a script or a font."""
+        """The formula as MathML, which browsers show without a script or a font."""
         return convert(self.latex, display="block")
 
 
 @dataclass(frozen=True)
 class Section:
-    """Paragraphs, formulas, tables, pictures, commands and named listings, in this order, under a
-    title."""
+    """A section of a report: title, paragraphs, formulas, tables, pictures, commands and named
+    listings, in this order."""
 
     title: str
     text: tuple[str, ...] = ()
@@ -96,7 +103,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Placed:
-    """A section in its report, with the numbers that tables and pictures have there."""
+    """A section with the numbers of its tables and pictures in the report."""
 
     anchor: str
     section: Section
@@ -106,7 +113,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Report:
-    """The content. All but the pictures and formulas is plain text, escaped where it is written."""
+    """The content of a report. Text is plain and is escaped when written to HTML or Markdown."""
 
     title: str
     summary: str
@@ -116,7 +123,7 @@ class Report:
 
     @cached_property
     def placed(self) -> list[Placed]:
-        """The sections, their tables and pictures numbered."""
+        """The sections with numbered tables and pictures."""
         anchors = _unique([slug(section.title) for section in self.sections])
         named = [(s.title, table) for s in self.sections for table in s.tables]
         files = _unique([slug(f"{title} {table.name}") for title, table in named])
@@ -133,17 +140,17 @@ class Report:
 
     @property
     def live(self) -> bool:
-        """Whether there is anything for a script to do."""
+        """Whether a picture has slides, which need the script."""
         return any(picture.live for section in self.sections for picture in section.pictures)
 
     def write(self, folder: Path) -> Path:
-        """Write report.html, report.md, pictures and tables, and return the path of report.html;
-        files of an earlier report that are not of this one are removed."""
+        """Write report.html, report.md, pictures and tables, and return the path of report.html.
+        Pictures and tables of an earlier report are removed."""
         files = self._beside()
         for name, endings in _BESIDE.items():
             for path in sorted((folder / name).glob("*")):
-                place = f"{name}/{path.name}"
-                if path.suffix in endings and place not in files and is_ours(folder, place):
+                relative = f"{name}/{path.name}"
+                if path.suffix in endings and relative not in files and is_ours(folder, relative):
                     path.unlink()
         for name, content in files.items():
             write(folder / name, content)
@@ -153,7 +160,7 @@ class Report:
         return path
 
     def _beside(self) -> dict[str, bytes]:
-        """Files of the pictures and tables, by their place in the folder."""
+        """Contents of the files of pictures and tables, by relative path."""
         files = dict[str, bytes]()
         for placed in self.placed:
             for _, picture in placed.pictures:
@@ -169,17 +176,17 @@ class Report:
 
 
 def _unique(names: list[str]) -> list[str]:
-    """Names, each with its number where an earlier one is the same.
+    """Names made unique by numbers appended to repeated ones.
 
     >>> _unique(["scores", "cost", "scores"])
     ['scores', 'cost', 'scores-2']
     """
     seen = Counter[str]()
-    found = list[str]()
+    unique = list[str]()
     for name in names:
         seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
-    return found
+        unique.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return unique
 
 
 def html(report: Report) -> str:
@@ -194,14 +201,14 @@ def html(report: Report) -> str:
 
 
 def markdown(report: Report) -> str:
-    """Markdown that shows the files in pictures/."""
+    """A report as Markdown; figures are files in pictures/."""
     parts = [f"# {escaped(report.title)}", escaped(report.summary)]
     parts += [f"> **{escaped(report.notice)}**"] if report.notice else []
     parts += ["\n".join(f"* {escaped(what)}: **{value}**" for what, value in report.headline)]
     for placed in report.placed:
         section = placed.section
         parts += [f"## {escaped(section.title)}", *map(escaped, section.text)]
-        parts += [f"{escaped(one.what)}: ${one.latex}$" for one in section.formulas]
+        parts += [f"{escaped(formula.what)}: ${formula.latex}$" for formula in section.formulas]
         for number, caption, _, table in placed.tables:
             parts += [f"*Table {number}. {escaped(caption)}*", _table(table)]
         for number, picture in placed.pictures:
@@ -214,12 +221,12 @@ def markdown(report: Report) -> str:
 
 
 def _indented(code: str) -> str:
-    """A block of code that no text in it can end."""
+    """A code block by indentation, which no text in it can end."""
     return "\n".join(f"    {line}" for line in _shown(code).splitlines())
 
 
 def _shown(code: str) -> str:
-    """Lines of code without characters that a reader does not see."""
+    """Code with invisible characters made visible."""
     return "\n".join(map(visible, code.split("\n")))
 
 

@@ -1,4 +1,4 @@
-"""What a run was made from, in words: equation, data, what is learned, model, training."""
+"""Facts of a run for its report: equation, data, learned map, model and training."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,8 +30,8 @@ PROTOCOLS = {
 
 
 def facts(run: FinishedRun) -> list[tuple[str, ...]]:
-    experiment, held = run.experiment, run.store.metadata
-    problem, recipe = held.recipe.problem, run.store.raw_attributes["recipe"]
+    experiment, metadata = run.experiment, run.store.metadata
+    problem, recipe = metadata.recipe.problem, run.store.raw_attributes["recipe"]
     training, model = (
         part.model_dump(mode="json", exclude_none=True)
         for part in (experiment.training, experiment.model)
@@ -40,16 +40,16 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
     decay = training.pop("average")  # 0 averages nothing
     training |= {"weights averaged with decay": decay} if decay else {}
     momentum = "cycled" if experiment.training.optimizer.cycle_momentum else "constant"
-    splits = {k: f"{stop - start:,}" for k, (start, stop) in held.splits.items()}
+    splits = {k: f"{stop - start:,}" for k, (start, stop) in metadata.splits.items()}
     seed = f"; seed {recipe['seed']}" if "seed" in recipe else ""
-    said = physics_of(run.store).sentences
+    sentences = physics_of(run.store).sentences
     parts = {key: value for key, value in problem.items() if isinstance(value, dict)}
     constants = {k: v for k, v in problem.items() if k not in parts and k not in TAGS}
     return [
-        ("Equation", held.equation),
-        ("Data", f"{held.recipe.name}: {held.title}"),
+        ("Equation", metadata.equation),
+        ("Data", f"{metadata.recipe.name}: {metadata.title}"),
         *([("Constants", settings(constants))] if constants else []),
-        *((key.capitalize(), said.get(key) or _part(part)) for key, part in parts.items()),
+        *((key.capitalize(), sentences.get(key) or _part(part)) for key, part in parts.items()),
         ("Samples", f"{run.store.samples:,}; {settings(splits)}{seed}"),
         *_stream(run),
         *quality(run.store),
@@ -70,18 +70,18 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
 
 
 def _part(part: Mapping[str, Any]) -> str:
-    """A part of a recipe that its equation has no sentence for."""
+    """Text for a part of a recipe for which its equation has no sentence."""
     return in_words(part) if any(tag in part for tag in TAGS) else settings(part)
 
 
 def _trained_on(run: FinishedRun) -> str:
-    """Which samples, where they are stored ones; those of a stream have a row of their own."""
+    """Training samples of a store, as text; a stream has its own row."""
     data, (start, stop) = run.experiment.data, run.store.metadata.splits["train"]
     return "samples " if data.stream else f"{part_of(data.samples, stop - start)}, "
 
 
 def distinct(run: FinishedRun) -> int:
-    """How many samples there were to train on, counted once."""
+    """Number of distinct training samples."""
     data, (start, stop) = run.experiment.data, run.store.metadata.splits["train"]
     if data.stream is None:
         return data.samples or stop - start
@@ -94,23 +94,23 @@ def _stream(run: FinishedRun) -> list[tuple[str, ...]]:
     if stream is None:
         return []
     changed = f" ({settings(stream.overrides)})" if stream.overrides else ""
-    text = f"of {stream.recipe}{changed}, {distinct(run):,} solved while training, none used twice"
+    text = f"of {stream.recipe}{changed}, {distinct(run):,} solved during training, each used once"
     return [("Training samples", text)]
 
 
 def quality(store: Store) -> list[tuple[str, ...]]:
-    """What the solver says of its samples, and the error of the labels where it was measured."""
-    rows, there = [], np.setdiff1d(np.arange(store.samples), store.skipped)
+    """Rows about the accuracy of the data: measures of the solver and the error of the labels."""
+    rows, solved = [], np.setdiff1d(np.arange(store.samples), store.skipped)
     for name in store.variables:
-        said = store.arrays[name].metadata
-        if said.role == "quality":
-            values = store.values(name)[there]
+        metadata = store.arrays[name].metadata
+        if metadata.role == "quality":
+            values = store.values(name)[solved]
             of_error = name == "error"
             most = "worst" if of_error else "largest"
             text = (
                 f"median {scientific(float(np.median(values)))}, {most} {scientific(values.max())}"
             )
-            meaning = said.long_name or name
+            meaning = metadata.long_name or name
             rows.append(
                 ("Error of the data", f"{text} (the solver's own estimate)")
                 if of_error else ("Quality of the data", f"{text} ({meaning})")
@@ -128,7 +128,7 @@ def quality(store: Store) -> list[tuple[str, ...]]:
 
 
 def _learned(run: FinishedRun) -> str:
-    """The map: a on 43 x 43 points → u on 43 x 43 points; or the task on them."""
+    """The learned map, such as a on 43 x 43 points → u on the same points, or the task in time."""
     data, task = run.experiment.data, run.experiment.learned
     grid = points(data.resolution, run.pairs.domain)
     if isinstance(task, InTime):
@@ -144,17 +144,16 @@ def _learned(run: FinishedRun) -> str:
 
 
 def _called(symbols: Mapping[str, str]) -> str:
-    """By which names the store has what the equation calls otherwise."""
-    others = [
+    """Text with the store's names of variables that have another symbol in the equation."""
+    return "".join(
         f"; {letter} is the variable {name} of the store"
         for name, letter in symbols.items()
         if letter != name
-    ]
-    return "".join(others)
+    )
 
 
 def _in_time(task: InTime, input: str, target: str) -> str:
-    """A rollout, a block of frames, or a state at a time, and how it is trained."""
+    """Text for a task in time (rollout, block of frames, state at a time) and its training."""
     frames = f"the first {task.history} frames of {target}" if task.history else input
     seen = "" if task.frames is None else f"; trained on the first {task.frames} frames"
     if isinstance(task, Block):
@@ -162,12 +161,12 @@ def _in_time(task: InTime, input: str, target: str) -> str:
     if not isinstance(task, Rollout):
         return f"{frames} and a time t → {target} at t{seen}"
     static = f" beside {input}" if task.static else ""
-    how = "of true frames" if task.teacher_forcing or task.steps == 1 else "through its own frames"
+    kind = "of true frames" if task.teacher_forcing or task.steps == 1 else "through its own frames"
     steps = "1 step" if task.steps == 1 else f"{task.steps} steps"
     noise = f", noise {task.noise:g}" if task.noise else ""
     return (
         f"the last {task.history} frames of {target}{static} → the next one, rolled out from the "
-        f"first ones; trained {steps} {how}{noise}{seen}"
+        f"first ones; trained {steps} {kind}{noise}{seen}"
     )
 
 
@@ -178,6 +177,6 @@ def _noise(run: FinishedRun) -> list[tuple[str, ...]]:
     declared = noise.model_dump(mode="json", exclude_none=True)
     fresh, kind = declared.pop("fresh"), declared.pop("kind")
     drawn = "drawn anew in every epoch of training" if fresh else "drawn once for training"
-    known = "; each sample has a level of the range, which the model is told" * bool(noise.levels)
-    text = f"{kind}, {settings(declared)}{known}; {drawn}; frozen in validation and test"
+    levels = "; each sample has its own level, which the model is given" * bool(noise.levels)
+    text = f"{kind}, {settings(declared)}{levels}; {drawn}; frozen in validation and test"
     return [(f"Noise on {run.experiment.data.input}", text)]

@@ -1,4 +1,4 @@
-"""A function on any domain -> a picture: curves, images, meshes and clouds, on sheets of panels."""
+"""Pictures of functions on all domains: curves, images, meshes and point clouds."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from pdegen.domains import Box, Cloud, Curvilinear, Domain
 from pdegen.store.format import Along
 from pipelines.reports.figures import TIMES
 
-# Light sand to dark blue: two phases are told apart in print and by colour-blind readers.
+# Light sand to dark blue: the phases differ in print and for colour-blind readers.
 MEDIUM: Colormap = LinearSegmentedColormap.from_list("medium", ["#F3E7CB", "#8FB3B0", "#173F5F"])
 _MAPS: dict[str, Colormap] = {
     "phases": MEDIUM,
@@ -26,11 +26,11 @@ _MAPS: dict[str, Colormap] = {
     "diverging": colormaps["RdBu_r"],
     "error": colormaps["magma_r"],
 }
-_MOST = 160  # points of an axis that are drawn: bounds the size of a picture
-RIM = 0.03  # of a frame around a mesh, in shares of its longest side
-_LEVELS = 16  # lines of equal values
+_MOST = 160  # points drawn along an axis: bounds the size of a picture
+RIM = 0.03  # margin around a mesh, as a fraction of its longest side
+_LEVELS = 16  # contour lines
 Ends = tuple[np.ndarray, np.ndarray]  # lower and upper, of the first two axes of space
-_LONG = 4.0  # sides of a domain whose quotient is larger are not drawn to one scale
+_LONG = 4.0  # domains of a larger aspect ratio are not drawn with equal axes
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,14 @@ class Look:
     """How a variable is drawn.
 
     Args:
-        log: Its scale is logarithmic where positive values span many magnitudes.
-        moves: Its components displace the points, and it is drawn where they are.
-        falls: Speed of a body whose lower side it is, at t = 0; None where it is none.
+        name: Symbol or name.
+        log: Whether positive values over more than a factor of 30 have a logarithmic scale.
+        phases: The two values of a two-phase medium; None for other variables.
+        moves: Whether the components are displacements, drawn at the displaced points.
+        contours: Whether contour lines are drawn.
+        along: Scaling of values drawn along the boundaries of bodies; None to omit them.
+        falls: Downward speed of the body whose lower side at t = 0 this variable is; None for
+            other variables.
     """
 
     name: str
@@ -57,7 +62,7 @@ class Look:
         return _MAPS[self.colours]
 
     def scale(self, field: np.ndarray, *others: np.ndarray) -> Normalize:
-        """One scale of colours for all; whether it is logarithmic depends on the first."""
+        """The colour scale of several arrays; only `field` decides whether it is logarithmic."""
         low, high = float(field.min()), float(field.max())
         if self.log and 0 < 30 * low < high:
             return LogNorm(low, high)
@@ -70,8 +75,8 @@ class Look:
 
 
 def line(domain: Domain, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Points (n,) of a line in rising order, and the values (n, ...) there; at the end of a circle
-    the first point is again."""
+    """Points (n,) of a one-dimensional domain in ascending order, and the values (n, ...) there. On
+    a circle the first point is repeated at the end."""
     x = domain.points[..., 0]
     if isinstance(domain, Box):
         if domain.grid == "periodic":
@@ -86,9 +91,9 @@ def show(
 ) -> ScalarMappable:
     """Draw values (*grid,) on a domain of two or three dimensions.
 
-    Each point of a box is a rectangle, and nothing is smoothed; of more than 160 points of an axis
-    every r-th is drawn. Between the nodes of a mesh colours are interpolated. Of a box in three
-    dimensions the middle layer is drawn, and a cloud is seen along z.
+    Each point of a box is a rectangle, without smoothing; beyond 160 points along an axis only
+    every r-th is drawn. Colours are interpolated between the nodes of a mesh. A box in three
+    dimensions is drawn by its middle layer, a cloud as seen along z.
     """
     axes.grid(False)
     axes.spines[:].set_visible(False)
@@ -107,8 +112,12 @@ def show(
 
 
 def framed(axes: Axes, ends: Sequence[Ends], rim: float) -> Ends:
-    """Give axes the limits that hold domains of these ends, which are returned without a rim for
-    marks, a share of the longest side."""
+    """Set the limits of axes to contain all domains; return these limits without the margin.
+
+    Args:
+        ends: Lower and upper ends of each domain.
+        rim: Margin, as a fraction of the longest side.
+    """
     low = np.min([low for low, _ in ends], axis=0)
     high = np.max([high for _, high in ends], axis=0)
     rim *= (high - low).max()
@@ -152,7 +161,7 @@ def _show_cloud(
 
 
 def contours(axes: Axes, domain: Domain, values: np.ndarray, scale: Normalize) -> None:
-    """Lines of equal values (*grid,) on a box or mesh in the plane, or on a cloud with cells."""
+    """Draw contour lines of values (*grid,) on a plane box or mesh, or on a cloud with cells."""
     low, high = float(scale.vmin or 0.0), float(scale.vmax or 1.0)
     levels = MaxNLocator(_LEVELS).tick_values(low, high)[1:-1]
     if domain.dim != 2 or not values.min() < values.max():
@@ -171,7 +180,7 @@ def contours(axes: Axes, domain: Domain, values: np.ndarray, scale: Normalize) -
 
 
 def layer(domain: Domain, values: np.ndarray) -> tuple[np.ndarray, str]:
-    """What is drawn of a function, and in words where that is not all of it."""
+    """The part of a function that is drawn, and its description; empty where all is drawn."""
     if domain.dim < 3:
         return values, ""
     if not isinstance(domain, Box):
@@ -182,7 +191,7 @@ def layer(domain: Domain, values: np.ndarray) -> tuple[np.ndarray, str]:
 
 
 def _closed(values: np.ndarray, domain: Curvilinear) -> np.ndarray:
-    """Values on a mesh, with the first ones again where it closes."""
+    """Values on a mesh, with the first ones repeated along closed axes."""
     for axis, closed in enumerate(domain.closed):
         if closed:
             values = np.concatenate([values, values.take([0], axis=axis)], axis=axis)
@@ -190,7 +199,7 @@ def _closed(values: np.ndarray, domain: Curvilinear) -> np.ndarray:
 
 
 def ends_of(domain: Domain) -> Ends:
-    """The lower and the upper ends of the first two axes of space."""
+    """Lower and upper ends of a domain along the first two axes of space."""
     if isinstance(domain, Box):
         start = np.array([grid.start for grid in domain.grids[:2]])
         return start, start + [grid.length for grid in domain.grids[:2]]
@@ -199,42 +208,42 @@ def ends_of(domain: Domain) -> Ends:
 
 
 def sides(low: np.ndarray, high: np.ndarray) -> tuple[float, bool]:
-    """Height over width of a picture, and whether that is the quotient in space."""
+    """Height over width of a picture, and whether it is that of the domain."""
     width, height = (high - low).tolist()
     ratio = height / width if width > 0 else 1.0
     return (ratio, True) if 1 / _LONG <= ratio <= _LONG else (1.0, False)
 
 
 def bar(image: ScalarMappable, axes: Axes, look: Look, label: str = "") -> None:
-    """The colour bar of an image, at its right and as high; it may be that of others as well."""
-    place = axes.inset_axes((1.04, 0.0, 0.055, 1.0))
+    """Draw the colour bar of an image at its right, as high as the image."""
+    inset = axes.inset_axes((1.04, 0.0, 0.055, 1.0))
     figure = axes.get_figure(root=True)
     assert figure is not None
-    drawn = figure.colorbar(image, cax=place)
-    drawn.set_label(label, labelpad=1)
+    drawn = figure.colorbar(image, cax=inset)
+    drawn.set_label(label, labelpad=4)
     scale = image.norm
     if look.phases is not None:
         drawn.set_ticks(list(look.phases), labels=[f"{value:.4g}" for value in look.phases])
-    elif isinstance(scale, LogNorm):  # three numbers, whatever the range
+    elif isinstance(scale, LogNorm):  # three ticks for any range
         low, high = float(scale.vmin or 1), float(scale.vmax or 1)
         drawn.set_ticks([low, (low * high) ** 0.5, high])
-        place.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2g}"))
-        place.yaxis.set_minor_formatter(NullFormatter())
+        inset.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2g}"))
+        inset.yaxis.set_minor_formatter(NullFormatter())
     else:
-        place.yaxis.set_major_locator(MaxNLocator(4))
+        inset.yaxis.set_major_locator(MaxNLocator(4))
     drawn.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-    place.tick_params(labelsize=7.5, length=2)
-    place.yaxis.get_offset_text().set(size=7.5, horizontalalignment="left")
+    inset.tick_params(labelsize=7, length=2)
+    inset.yaxis.get_offset_text().set(size=7, horizontalalignment="left")
 
 
-Loop = Int[np.ndarray, " n"]  # numbers of points, the first of which follows the last
+Loop = Int[np.ndarray, " n"]  # numbers of points of a closed curve, in order
 
 
 def bodies(domain: Domain) -> list[Loop]:
-    """The loops around what a mesh leaves out: all of its boundary but the longest one outside.
+    """Boundaries of the holes of a mesh: all its boundary loops except the outer one.
 
-    Points at one place are one point, so that a cut, as in a C-grid behind its section, is no
-    boundary. Where loops touch there is no order in them, and none is found.
+    Points at the same position count as one, so that a cut, as in a C-grid behind its aerofoil, is
+    no boundary. Loops that touch cannot be ordered: then the result is empty.
 
     >>> around = 2 * np.pi * np.arange(8) / 8
     >>> circle = np.stack([np.cos(around), np.sin(around)], axis=-1)
@@ -253,7 +262,7 @@ def bodies(domain: Domain) -> list[Loop]:
 
 
 def _cells(domain: Domain) -> Int[np.ndarray, "cells corners"] | None:
-    """Numbers of the corners of each cell in the plane, in order around it."""
+    """Numbers of the corners of each cell in the plane, in order around the cell."""
     if isinstance(domain, Curvilinear) and domain.dim == 2:
         number = np.arange(np.prod(domain.shape)).reshape(domain.shape)
         for axis, closed in enumerate(domain.closed):
@@ -267,22 +276,22 @@ def _cells(domain: Domain) -> Int[np.ndarray, "cells corners"] | None:
 
 
 def _loops(cells: Int[np.ndarray, "cells corners"]) -> list[Loop]:
-    """The edges of one cell alone, one after another."""
+    """Closed curves of the edges that belong to one cell only."""
     edges = np.sort(np.stack([cells, np.roll(cells, -1, axis=1)], axis=-1).reshape(-1, 2), axis=1)
-    found, times = np.unique(edges[edges[:, 0] < edges[:, 1]], axis=0, return_counts=True)
+    unique, counts = np.unique(edges[edges[:, 0] < edges[:, 1]], axis=0, return_counts=True)
     beside = defaultdict[int, list[int]](list)
-    for a, b in found[times == 1].tolist():
+    for a, b in unique[counts == 1].tolist():
         beside[a].append(b)
         beside[b].append(a)
     if any(len(ends) != 2 for ends in beside.values()):
         return []
     loops = list[Loop]()
     while beside:
-        loop, there = list[int](), next(iter(beside))
-        while there in beside:
-            loop.append(there)
-            one, other = beside.pop(there)
-            there = one if one in beside else other
+        loop, point = list[int](), next(iter(beside))
+        while point in beside:
+            loop.append(point)
+            before, after = beside.pop(point)
+            point = before if before in beside else after
         loops.append(np.array(loop))
     return loops
 

@@ -1,4 +1,4 @@
-"""How figures look and are saved: style, logarithmic axes, legends. Nothing global is changed."""
+"""Style of figures, logarithmic axes, legends and files. Matplotlib's global settings stay."""
 
 import io
 import re
@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib import colormaps, style
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap, ListedColormap, Normalize
 from matplotlib.figure import Figure
@@ -20,12 +21,12 @@ from operators.training.files import write
 from pipelines.reports.document import Picture
 
 TIMES: Colormap = ListedColormap(colormaps["viridis"](np.linspace(0.0, 0.88, 256)))
-WIDE, HALF = 9.4, 4.6  # inches: across the report's page, and half of it
+WIDE, HALF = 6.8, 3.3  # inches: two columns of a paper and one; also the page and half of it
 _STYLE: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],  # letters of about one width
-    "font.size": 9,
-    "axes.titlesize": 9.5,
+    "font.size": 8,
+    "axes.titlesize": 8.5,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -34,22 +35,24 @@ _STYLE: dict[str, Any] = {
     "axes.formatter.limits": (-2, 4),
     "grid.color": "#E4E4E4",
     "grid.linewidth": 0.6,
-    "lines.linewidth": 1.4,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "lines.linewidth": 1.2,
     "legend.frameon": False,
-    "legend.fontsize": 8.5,
+    "legend.fontsize": 7.5,
     "figure.constrained_layout.use": True,
-    "savefig.dpi": 150,
-    "svg.fonttype": "none",  # letters stay letters: small, and found by a search
-    "pdf.fonttype": 42,  # letters are found by a search, and journals take them
-    "svg.hashsalt": "pdegen",  # the same picture is the same file
-    "text.parse_math": False,  # a dollar in a name is a dollar
+    "savefig.dpi": 200,
+    "svg.fonttype": "none",  # text stays text: small files that can be searched
+    "pdf.fonttype": 42,  # TrueType: text can be searched, and journals accept it
+    "svg.hashsalt": "pdegen",  # the same figure gives the same bytes
+    "text.parse_math": False,  # a dollar sign in a name is printed
 }
 styled = style.context(["default", _STYLE])
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def panels(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of so many axes, in rows of an equal height."""
+    """A figure with `count` axes in rows of `height` inches."""
     rows = -(-count // columns)
     figure = Figure(figsize=(WIDE, height * rows + 0.3))
     axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
@@ -59,18 +62,26 @@ def panels(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]
 
 
 def time_bar(figure: Figure, axes: np.ndarray, colour: Normalize) -> None:
-    """The scale of the colours of curves at several times."""
+    """Add the colour bar of curves that are coloured by time."""
     figure.colorbar(
         ScalarMappable(colour, TIMES), ax=axes.ravel().tolist(), label="time t", aspect=30, pad=0.02
     )
 
 
 def legend(figure: Figure, *axes: Axes, below: bool = False) -> None:
-    """One legend of all labelled curves, in a row above or below the axes."""
+    """Add one legend of all labelled curves above or below the axes, in as many columns as fit."""
     curves = [pair for a in axes for pair in zip(*a.get_legend_handles_labels(), strict=True)]
     handles, labels = zip(*curves, strict=True)
-    place = "outside lower left" if below else "outside upper left"
-    figure.legend(handles, labels, loc=place, ncols=4)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    for columns in range(min(4, len(labels)), 0, -1):
+        added = figure.legend(
+            handles, labels, loc="outside lower left" if below else "outside upper left",
+            ncols=columns, columnspacing=1.2, handlelength=1.8,
+        )  # fmt: skip
+        # a tenth is left for wider fonts of browsers
+        if columns == 1 or added.get_window_extent(renderer).width <= 0.9 * figure.bbox.width:
+            return
+        added.remove()
 
 
 def _power_of_ten(value: float, position: int | None = None) -> str:
@@ -82,56 +93,63 @@ def _power_of_ten(value: float, position: int | None = None) -> str:
 
 
 def _decimal(value: float, position: int | None = None) -> str:
-    """0.02 or 50 where that is short, else with a power of ten."""
+    """A label such as 0.02 or 50; powers of ten below 0.001 and from 10,000 on."""
     if value <= 0:  # a tick beyond the end of the axis, which is not drawn
         return ""
     return f"{value:.4g}" if 1e-3 <= value < 1e4 else _power_of_ten(value)
 
 
 def logarithmic(axes: Axes, direction: str, values: np.ndarray) -> None:
-    """A logarithmic axis with labels at every power, at 1, 2, 5, or between, as the range asks."""
+    """Make an axis logarithmic, with as many labels of its positive values as it has room for."""
     positive = values[(values > 0) & np.isfinite(values)]
     if not positive.size:
         return
     axis: Axis = getattr(axes, f"{direction}axis")
     scale: Callable[..., Any] = getattr(axes, f"set_{direction}scale")
     scale("log")
-    decades = np.log10(positive.max() / positive.min())
-    if decades > 3:
-        axis.set_major_locator(LogLocator())
+    low, high = np.log10(positive.min()), np.log10(positive.max())
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    width, height = axes.bbox.size / figure.dpi
+    room = int(width / 0.5) if direction == "x" else int(height / 0.25)
+    if high - low > 3:
+        axis.set_major_locator(LogLocator(numticks=max(3, room)))
         axis.set_major_formatter(FuncFormatter(_power_of_ten))
     else:
-        near = MaxNLocator(5, steps=[1, 2, 5, 10])
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if decades > 0.9 else near)
+        factors = (1.0, 2.0, 5.0) if 3 * (high - low) < room else (1.0, 3.0)
+        wide = high - low > 0.7
+        axis.set_major_locator(
+            LogLocator(subs=factors) if wide else MaxNLocator(min(5, room), steps=[1, 2, 5, 10])
+        )
         axis.set_major_formatter(FuncFormatter(_decimal))
     axis.set_minor_formatter(NullFormatter())
 
 
 def save(figure: Figure, out: Path) -> None:
     """Write a figure to a *.png, *.svg or *.pdf file."""
-    write(out, _drawn(figure, out.suffix[1:].lower()))
+    write(out, _file(figure, out.suffix[1:].lower()))
 
 
 @styled
-def _drawn(figure: Figure, kind: str) -> bytes:
-    """A figure as a file of a kind; the same figure is the same bytes."""
-    drawn = io.BytesIO()
+def _file(figure: Figure, suffix: str) -> bytes:
+    """Bytes of a figure in a format: svg, pdf or png."""
+    content = io.BytesIO()
     dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    figure.savefig(drawn, format=kind, metadata=dates.get(kind, {}))
-    return drawn.getvalue()
+    figure.savefig(content, format=suffix, metadata=dates.get(suffix, {}))
+    return content.getvalue()
 
 
 def picture(figure: Figure, name: str, caption: str, half: bool = False) -> Picture:
-    """A figure as a part of a report; `half` as wide as the page."""
+    """A figure of a report, as <svg> and PDF; `half` where it takes half the width of the page."""
     element = svg(figure, name, caption)
-    figure.set_layout_engine("none")  # it is laid out, and both kinds have 72 points an inch
-    return Picture(name, caption, element, half, _drawn(figure, "pdf"))
+    figure.set_layout_engine("none")  # the layout of the SVG holds: PDF has 72 points an inch too
+    return Picture(name, caption, element, half, _file(figure, "pdf"))
 
 
 def svg(figure: Figure, name: str, label: str) -> str:
-    """A figure as an <svg> element that can stand in a page beside others, or in a file."""
-    body = _drawn(figure, "svg").decode()
+    """A figure as an <svg> element whose ids, prefixed by `name`, are unique in a page."""
+    body = _file(figure, "svg").decode()
     body = re.sub(r"<metadata>.*?</metadata>", "", body[body.index("<svg") :], flags=re.DOTALL)
-    body = re.sub(r' id="image[0-9a-f]+"', "", body)  # one for images that are alike, used nowhere
+    body = re.sub(r' id="image[0-9a-f]+"', "", body)  # equal images share it
     body = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", body)
     return body.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1).strip()

@@ -1,4 +1,4 @@
-"""Formulas of a run as LaTeX: its equation, its map, its loss and its error."""
+"""LaTeX of the equation, the learned map, the loss and the error of a run."""
 
 import re
 import unicodedata
@@ -17,7 +17,7 @@ _INDEXED = re.compile(r"(?P<letter>\w)(?P<index>[₀-₉]*)")
 
 
 def of_run(run: FinishedRun) -> tuple[Formula, ...]:
-    """The equation, what is learned, the loss of training and the error that is reported."""
+    """The equation, the learned map, the training loss and the reported error."""
     experiment = run.experiment
     given, u = experiment.variables[0], symbol(run.store, experiment.data.target)
     inputs = [symbol(run.store, name) for name in ([given] if isinstance(given, str) else given)]
@@ -30,13 +30,13 @@ def of_run(run: FinishedRun) -> tuple[Formula, ...]:
 
 
 def symbol(store: Store, name: str) -> str:
-    """What the equation of a store calls a variable; its name where the equation does not say."""
+    """Symbol of a variable in the equation of a store; its name where none is declared."""
     drawing = physics_of(store).drawing.get(name)
     return (drawing.symbol if drawing else "") or name
 
 
 def learned(task: Task, inputs: list[str], u: str) -> str:
-    r"""What is predicted, p, from what; frames of a trajectory are numbered from 1.
+    r"""The learned map to the prediction p; frames of a trajectory are numbered from 1.
 
     >>> learned(Rollout(history=2), ["a"], "w")
     '(w_{k-1},\\,w_{k}) \\mapsto p \\approx w_{k+1}'
@@ -58,14 +58,14 @@ def learned(task: Task, inputs: list[str], u: str) -> str:
 
 
 def _frames(u: str, last: str, count: int) -> list[str]:
-    """So many frames, the first ones, or those up to the one with the number `last`."""
+    """Symbols of `count` frames: up to the number `last`, or the first ones if it is empty."""
     numbers = range(1 - count, 1) if last else range(1, count + 1)
     frames = [f"{u}_{{{last}{number or '' if last else number}}}" for number in numbers]
     return frames if count < 4 else [frames[0], r"\dots", frames[-1]]
 
 
 def equation(store: Store) -> str:
-    """The equation of a store as LaTeX; in words where it states none, or is not known here."""
+    """The equation of a store as LaTeX; as text where it has none, or its recipe is unknown."""
     words = rf"\text{{{latex.text(store.metadata.equation)}}}"
     if not store.metadata.recipe.problem:
         return words
@@ -76,7 +76,7 @@ def equation(store: Store) -> str:
 
 
 def loss(of: LossSpec, u: str) -> str:
-    """A loss of training: the mean of it over a batch is minimised."""
+    """A training loss of one sample; training minimises its mean over a batch."""
     if isinstance(of, L1Loss):
         return _quotient(u, 1)
     if not isinstance(of, H1Loss | WeightedH1Loss):
@@ -92,7 +92,7 @@ def _quotient(u: str, order: int) -> str:
 
 
 def _letters(names: str) -> str:
-    r"""Names of variables: one letter, with an index or without, is a symbol, more are upright.
+    r"""Names of variables as LaTeX: letters, with or without an index, are italic, words upright.
 
     >>> _letters("u₀, die")
     'u_{0},\\,\\mathrm{die}'

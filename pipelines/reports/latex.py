@@ -1,4 +1,4 @@
-"""Text and tables as LaTeX that pdflatex sets with booktabs and amsmath, whatever their letters."""
+"""Text and tables as LaTeX for pdflatex with booktabs and amsmath; all Unicode is accepted."""
 
 import re
 import unicodedata
@@ -36,30 +36,30 @@ _ACCENTS = {
 }  # fmt: skip
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ", "0123456789+-=()ni")
 _LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", "0123456789+-=()aehijklmnoprstuvx")
-_DIGEST, _BREAK = re.compile(r"[0-9a-f]{40,}"), 16  # may be broken after so many
-_ROOM, _COLUMNS = 60, 40  # letters of a line, and of all columns but the first
-_MANY = 10  # columns, from which on letters are smaller still
+_DIGEST, _BREAK = re.compile(r"[0-9a-f]{40,}"), 16  # characters between permitted breaks
+_ROOM, _COLUMNS = 60, 40  # characters in a line, and in all columns after the first
+_MANY = 10  # columns from which the font is smaller still
 _PIECES = re.compile(
     f"(?P<up>[{''.join(map(chr, _RAISED))}]+)|(?P<down>[{''.join(map(chr, _LOWERED))}]+)"
-    r"|(?<![\w.])(?P<digits>[0-9]+(?:\.[0-9]+)?)e(?P<power>[-+]?[0-9]+)(?!\w)|(?P<one>.)",
+    r"|(?<![\w.])(?P<digits>[0-9]+(?:\.[0-9]+)?)e(?P<power>[-+]?[0-9]+)(?!\w)|(?P<other>.)",
     re.DOTALL,
 )
 
 
 def text(words: str) -> str:
-    r"""Words as LaTeX text; a letter that pdflatex does not know becomes its number.
+    r"""Words as LaTeX text; unsupported characters become their code points.
 
     >>> text("‖u‖² < 5 % of n_x")
     '$\\|$u$\\|$$^{2}$ \\textless{} 5 \\% of n\\_x'
     >>> text("1.03e-3, 雪")
     '$1.03 \\cdot 10^{-3}$, \\texttt{U+96EA}'
     """
-    words = _DIGEST.sub(lambda found: "\u200b".join(wrap(found[0], _BREAK)), words)
+    words = _DIGEST.sub(lambda match: "\u200b".join(wrap(match[0], _BREAK)), words)
     return "".join(map(_piece, _PIECES.finditer(unicodedata.normalize("NFC", words))))
 
 
 def symbols(words: str) -> str:
-    """Letters and signs within a formula."""
+    """Letters and signs as LaTeX within a formula."""
     return "".join(_symbol(letter) for letter in words)
 
 
@@ -71,17 +71,17 @@ def _symbol(letter: str) -> str:
     return letter
 
 
-def _piece(found: re.Match[str]) -> str:
-    if found["up"]:
-        return f"$^{{{found['up'].translate(_RAISED)}}}$"
-    if found["down"]:
-        return f"$_{{{found['down'].translate(_LOWERED)}}}$"
-    if found["digits"]:
-        power = int(found["power"])
-        return rf"${found['digits']} \cdot 10^{{{power}}}$" if power else found["digits"]
-    letter = found["one"]
-    if found.string[found.start() : found.start() + 2] == "--":
-        return "-{}"  # no dash
+def _piece(match: re.Match[str]) -> str:
+    if match["up"]:
+        return f"$^{{{match['up'].translate(_RAISED)}}}$"
+    if match["down"]:
+        return f"$_{{{match['down'].translate(_LOWERED)}}}$"
+    if match["digits"]:
+        power = int(match["power"])
+        return rf"${match['digits']} \cdot 10^{{{power}}}$" if power else match["digits"]
+    letter = match["other"]
+    if match.string[match.start() : match.start() + 2] == "--":
+        return "-{}"  # LaTeX would set -- as a dash
     if letter in _TEXT:
         return _TEXT[letter]
     if letter in _SYMBOLS:
@@ -102,8 +102,8 @@ def tabular(
     r"""A floating table, for \input into a document.
 
     Args:
-        numbers: Columns after the first are flush right, and lines of the first are broken where
-            the table is wide; otherwise all are lines of words.
+        numbers: Whether columns after the first are numbers, flush right; otherwise all columns
+            are text with line breaks. In wide tables the first column always has line breaks.
     """
     count = max(map(len, [header, *rows]))
     ragged, kind, width, size = r">{\raggedright\arraybackslash}", "tabular", "", []
@@ -114,7 +114,7 @@ def tabular(
         columns = "".join(rf"{ragged}p{{{share:.2f}\linewidth}}" for share in shares)
     elif sum(letters) + 3 * count > _ROOM:
         kind, width, columns = "tabularx", r"{\linewidth}", f"{ragged}X" + "r" * (count - 1)
-        if sum(letters[1:]) > _COLUMNS:  # headers are broken too
+        if sum(letters[1:]) > _COLUMNS:  # headers have line breaks too
             font = r"\footnotesize" if count < _MANY else r"\scriptsize"
             size = [font, r"\setlength{\tabcolsep}{3pt}"]
             columns = f"{ragged}X" + r">{\raggedleft\arraybackslash}X" * (count - 1)

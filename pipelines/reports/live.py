@@ -1,5 +1,5 @@
-"""Slides of samples or times beside the static charts of a page: `report.js` shows one of them;
-without a script, and on paper, the chart stands alone."""
+"""Slides of samples or times below a static picture, shown one at a time by `report.js`; without
+a script and on paper only the picture is shown."""
 
 import io
 from base64 import b64encode
@@ -18,14 +18,14 @@ from pipelines.reports.document import Picture
 from pipelines.reports.figures import styled
 from pipelines.reports.wording import scientific
 
-MOST = 24  # slides of one picture
-BYTES = 1_500_000  # of its images in the page; fewer slides where they would have more
-_DPI = 90
+MOST = 24  # slides per picture
+BYTES = 1_500_000  # of the slides of a picture; larger slides are fewer
+_DPI = 115
 
 
 @dataclass(frozen=True)
 class Slide:
-    """One image, what it is in few words, and what it shows for readers who do not see it."""
+    """An image with a short label and an alternative text."""
 
     image: Image.Image
     label: str
@@ -35,21 +35,22 @@ class Slide:
 def with_slides(
     picture: Picture, slides: Sequence[Slide], word: str, start: int = 0, moving: int = 0
 ) -> Picture:
-    """A picture with slides beneath it, as many of them as `BYTES` allow, evenly chosen.
+    """A picture with slides below it: as many, evenly spaced, as `BYTES` allows.
 
     Args:
-        start: Place of the one that is seen first.
-        moving: Milliseconds of each where they play; 0 where they do not.
+        word: Unit that the slider counts: sample or time.
+        start: Position of the slide shown first.
+        moving: Milliseconds per slide of an animation; 0 for no animation.
     """
-    files = [_webp(one.image) for one in slides]
+    files = [_webp(slide.image) for slide in slides]
     every = 1
     while sum(map(len, files[::every])) > BYTES:
         every += 1
     images = "".join(
-        f'<img src="data:image/webp;base64,{b64encode(file).decode()}" width="{one.image.width}" '
-        f'height="{one.image.height}" alt="{escape(one.alt)}" data-label="{escape(one.label)}" '
-        "hidden>"
-        for one, file in list(zip(slides, files, strict=True))[::every]
+        f'<img src="data:image/webp;base64,{b64encode(file).decode()}" width="{slide.image.width}" '
+        f'height="{slide.image.height}" alt="{escape(slide.alt)}" '
+        f'data-label="{escape(slide.label)}" hidden>'
+        for slide, file in list(zip(slides, files, strict=True))[::every]
     )
     plays = f' data-moving="{moving * every}"' if moving else ""
     return replace(picture, live=(
@@ -59,8 +60,8 @@ def with_slides(
 
 
 def by_error(errors: np.ndarray, most: int = MOST) -> list[int]:
-    """Places of samples from the smallest to the largest error; of many some, evenly chosen, with
-    the first, the median (of two the better) and the last.
+    """Positions of at most `most` samples by rising error, evenly spaced in rank. The smallest, the
+    median (the better of two) and the largest error are included.
 
     >>> by_error(np.array([0.3, 0.1, 0.2, 0.5, 0.4]), 3)
     [1, 0, 3]
@@ -76,17 +77,17 @@ def by_error(errors: np.ndarray, most: int = MOST) -> list[int]:
 
 @styled
 def rendered(figures: Iterable[Figure]) -> list[Image.Image]:
-    """Figures of the same axes as images; where the axes lie is found for the first one alone."""
+    """Figures with the same axes as images; the layout of the first one is used for all."""
     images, first = list[Image.Image](), list[Axes]()
     for figure in figures:
         if first:
             figure.set_layout_engine("none")
             for axes, like in zip(figure.axes, first, strict=True):
                 axes.set_position(like.get_position(original=True))
-        else:  # numbers at the scales of later ones may have more digits
+        else:  # room for longer tick labels of later figures
             figure.set_layout_engine("constrained", rect=(0.01, 0, 0.96, 1))
         figure.set_dpi(_DPI)
-        canvas = FigureCanvasAgg(figure)  # saving would draw twice
+        canvas = FigureCanvasAgg(figure)  # saving would draw the figure twice
         canvas.draw()
         first = first or figure.axes
         images.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB"))
@@ -94,16 +95,21 @@ def rendered(figures: Iterable[Figure]) -> list[Image.Image]:
 
 
 def _webp(image: Image.Image) -> bytes:
-    """An image as the smallest file that keeps every pixel."""
+    """An image as a lossless WebP file."""
     data = io.BytesIO()
     image.convert("RGB").save(data, "WEBP", lossless=True, quality=50, method=3)
     return data.getvalue()
 
 
 def sample_slides(
-    errors: np.ndarray, numbers: Sequence[int], draw: Callable[[int], Figure], said: str
+    errors: np.ndarray, numbers: Sequence[int], draw: Callable[[int], Figure], shown: str
 ) -> tuple[list[Slide], int]:
-    """A slide for each of some samples by the rank of their errors, and the place of the median."""
+    """Slides of samples by the rank of their errors, and the position of the median among them.
+
+    Args:
+        numbers: Numbers of the samples in their store.
+        shown: Description of the panels, for the alternative text.
+    """
     order = rising(errors)
     slides, places = [], by_error(errors)
     for i, image in zip(places, rendered(map(draw, places)), strict=True):
@@ -111,5 +117,5 @@ def sample_slides(
             f"number {numbers[i]} in the store, error {scientific(float(errors[i]))}, "
             f"rank {order.index(i) + 1} of {len(order)} from the smallest error"
         )
-        slides.append(Slide(image, label, f"{said}: {label}"))
+        slides.append(Slide(image, label, f"{shown}: {label}"))
     return slides, places.index(order[(len(order) - 1) // 2])

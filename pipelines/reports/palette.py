@@ -1,6 +1,6 @@
-"""The colours of figures, of the pages of reports and of the site: one place for all."""
+"""Colours of figures, reports and the site."""
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; line styles and markers differ too
+# Okabe and Ito's colours: distinct for colour-blind readers; line styles and markers differ too
 TRUTH, MODEL, ERROR, INPUT = "#000000", "#0072B2", "#D55E00", "#009E73"
 QUIET = "#7F7F7F"
 INKS = (MODEL, ERROR, INPUT, "#CC79A7", "#E69F00", "#56B4E9", QUIET, TRUTH)  # of several runs

@@ -1,4 +1,4 @@
-"""What a report shows of the predictions of a run and their errors."""
+"""The section of a run report about predictions and their errors."""
 
 from statistics import fmean
 
@@ -9,7 +9,7 @@ from operators.norms import by_column, defined
 from pipelines.reports import bodies, charts, samples, trajectories
 from pipelines.reports.document import Picture, Section
 from pipelines.reports.figures import picture
-from pipelines.reports.live import by_error, sample_slides, with_slides
+from pipelines.reports.live import sample_slides, with_slides
 from pipelines.reports.pictures import functions_of
 from pipelines.reports.sheets import Functions
 from pipelines.reports.wording import points, scientific
@@ -19,7 +19,7 @@ from pipelines.runs.interfaces import at_interface, phases
 
 
 def section(run: FinishedRun) -> Section:
-    """Predictions of the best, the median and the worst sample, and where errors sit."""
+    """Predictions of the best, the median and the worst sample, and how errors are distributed."""
     errors = run.errors(run.prediction)[:, 0]
     numbers = run.pairs.samples
     named = ", ".join(
@@ -29,99 +29,108 @@ def section(run: FinishedRun) -> Section:
     inputs, truth = functions_of(run)
     predicted = run.prediction.numpy()
     noisy = run.experiment.noise is not None
-    # positions, and the body above, are seen in the truth
+    # the truth shows positions of points and the body above them
     role = run.store.arrays[inputs.channels[0].variable].metadata.role
     shape = role == "geometry" or truth.above is not None
-    one = samples.Predicted("", truth, predicted, errors)
-    figure = samples.predictions(None if shape else inputs, one, numbers.tolist(), noisy)
-    u = truth.look.name
-    explained = (
-        f"{'' if shape else 'The input. '}Prediction p over the truth {u}, and beneath them the "
-        f"error p − {u}. Each row has one scale."
+    predictions = samples.Predicted("", truth, predicted, errors)
+    figure = samples.predictions(None if shape else inputs, predictions, numbers.tolist(), noisy)
+    caption = f"{_explained(truth, shape, noisy)} Relative L² error: {named}."
+    first = picture(figure, "predictions", caption)
+    pictures = [_live(run, first, None if shape else inputs, predictions)]
+    pictures += _bodies(run, truth, predicted, samples.ranked(errors))
+    if truth.domain.dim == 1 and run.pairs.grid == "periodic":
+        pictures.append(_spectrum(run))
+    elif truth.domain.dim > 1 and not truth.domain.moves:
+        pictures.append(_where(run, truth, predicted - truth.values))
+    if len(truth.times) > 1:
+        pictures += _in_time(run, truth, predicted)
+    measured = defined(errors)
+    pictures.append(picture(
+        charts.error_histogram(errors), "error-histogram",
+        f"Errors of {len(measured)} test samples: median {scientific(float(np.median(measured)))}, "
+        f"worst {scientific(max(measured))}.", half=True,
+    ))  # fmt: skip
+    if len(truth.times) > 1 and truth.domain.dim > 1:
+        pictures.append(_frames(run, truth, predicted, samples.ranked(errors)["median"]))
+    text = (
+        f"Predictions of the checkpoint “{run.checkpoint}” for the test samples at n = "
+        f"{points(run.experiment.data.resolution, run.pairs.domain)}."
     )
-    if truth.domain.dim > 1:
-        seen = "with the noise that the model sees" if noisy else "as the model sees it"
-        explained = (
-            f"{'Truth' if shape else 'Input, truth'} {u}, prediction p and error p − {u}; "
-            "the errors have one scale, and truth and prediction of a sample have one. x points to "
-            f"the right, y upwards.{'' if shape else f' The input is drawn {seen}.'}"
+    return Section("Predictions and their errors", (text,), pictures=tuple(pictures))
+
+
+def _explained(truth: Functions, shape: bool, noisy: bool) -> str:
+    """Explanation of the picture of predictions.
+
+    Args:
+        shape: Whether the input is the shape of the domain, which has no panels.
+        noisy: Whether inputs have noise.
+    """
+    u = truth.look.name
+    if truth.domain.dim == 1:
+        text = (
+            f"{'' if shape else 'The input. '}Prediction p over the truth {u}, and the error "
+            f"p − {u} with its own scale for each sample."
+        )
+    else:
+        seen = "with the noise that the model sees" if noisy else "as given to the model"
+        text = (
+            f"{'Truth' if shape else 'Input, truth'} {u}, prediction p and error p − {u}. Truth "
+            "and prediction of a sample have the same scale; the error of each sample has its own. "
+            f"x points to the right, y upwards.{'' if shape else f' The input is drawn {seen}.'}"
         )
         if truth.near is not None:
             (left, low), (right, high) = truth.near
-            explained += f" Drawn are x from {left:g} to {right:g}, y from {low:g} to {high:g}."
-    drawn = ", ".join(truth.names[c] for c in truth.chosen(samples.FEW))
-    few = (
-        f" Of {len(truth.names)} channels these are drawn: {drawn}." if len(truth.names) > 1 else ""
-    )
-    found = [picture(
-        figure, "predictions", f"{explained}{few} Relative L² error: {named}."
-    )]  # fmt: skip
-    found[0] = _live(run, found[0], None if shape else inputs, one)
-    found += _bodies(run, truth, predicted, samples.ranked(errors))
-    if truth.domain.dim == 1 and run.pairs.grid == "periodic":
-        found.append(_spectrum(run))
-    elif truth.domain.dim > 1 and not truth.domain.moves:
-        found.append(_where(run, truth, predicted - truth.values))
-    if len(truth.times) > 1:
-        found += _in_time(run, truth, predicted)
-    known = defined(errors)
-    found.append(picture(
-        charts.error_histogram(errors), "error-histogram",
-        f"Errors of {len(known)} test samples: median {scientific(float(np.median(known)))}, "
-        f"worst {scientific(max(known))}.", half=True,
-    ))  # fmt: skip
-    if len(truth.times) > 1 and truth.domain.dim > 1:
-        found.append(_frames(run, truth, predicted, samples.ranked(errors)["median"]))
-    text = (
-        f"The checkpoint “{run.checkpoint}” on the test samples "
-        f"at n = {points(run.experiment.data.resolution, run.pairs.domain)}."
-    )
-    return Section("Predictions and their errors", (text,), pictures=tuple(found))
+            text += (
+                f" The picture shows x from {left:g} to {right:g} and y from {low:g} to {high:g}."
+            )
+    drawn = ", ".join(truth.names[c] for c in truth.chosen(samples.channels_of(truth)))
+    if len(truth.names) > 1:
+        text += f" Drawn of {len(truth.names)} channels: {drawn}."
+    return text
 
 
 def _live(
-    run: FinishedRun, drawn: Picture, inputs: Functions | None, one: samples.Predicted
+    run: FinishedRun, drawn: Picture, inputs: Functions | None, predictions: samples.Predicted
 ) -> Picture:
-    """A picture of predictions whose samples slide; on a line its trajectories play."""
-    noisy, numbers, alike = (
-        run.experiment.noise is not None,
-        run.pairs.samples,
-        by_error(one.errors),
-    )
+    """A picture of predictions with a slider over samples; in one dimension also an animation."""
+    noisy, numbers = run.experiment.noise is not None, run.pairs.samples
+    truth, errors = predictions.truth, predictions.errors
     slides, middle = sample_slides(
-        one.errors, numbers.tolist(),
-        lambda i: samples.drawn(inputs, [one], {"": i}, noisy, 1, alike),
-        f"truth {one.truth.look.name}, prediction and error",
+        errors, numbers.tolist(),
+        lambda i: samples.drawn(inputs, [predictions], {"": i}, noisy, 1),
+        f"truth {truth.look.name}, prediction and error",
     )  # fmt: skip
     drawn = with_slides(drawn, slides, "sample", middle)
-    if one.truth.domain.dim == 1 and len(one.truth.times) > 1:
-        i = samples.ranked(one.errors)["median"]
-        return trajectories.playing(drawn, one.truth, one.values, i)
+    if truth.domain.dim == 1 and len(truth.times) > 1:
+        return trajectories.playing(
+            drawn, truth, predictions.values, samples.ranked(errors)["median"]
+        )
     return drawn
 
 
 def _bodies(
     run: FinishedRun, truth: Functions, predicted: np.ndarray, places: dict[str, int]
 ) -> list[Picture]:
-    """What a body above does to the points, and values along what a mesh goes around."""
-    found = list[Picture]()
+    """Deformations under a rigid body, and values along the boundaries of bodies."""
+    pictures = list[Picture]()
     if truth.above is not None:
-        found.append(picture(
+        pictures.append(picture(
             bodies.deformed(truth, predicted, places), "deformed",
-            f"Where {truth.look.name} takes the points, under the body above: grey in truth, lines "
-            "as predicted.",
+            f"Points displaced by {truth.look.name} under the rigid body: the truth in grey, the "
+            "prediction as lines.",
         ))  # fmt: skip
     if truth.look.along is not None:
         titles = {f"{name}: sample {run.pairs.samples[i]}": i for name, i in places.items()}
-        found.append(picture(
+        pictures.append(picture(
             bodies.along(truth, predicted, titles), "along",
-            f"{truth.look.along.symbol} along what the mesh goes around, against x.",
+            f"{truth.look.along.symbol} along the boundary of the body, against x.",
         ))  # fmt: skip
-    return found
+    return pictures
 
 
 def _in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[Picture]:
-    """Errors at each time and, on a periodic box, the power of each scale."""
+    """Errors by time and, on a periodic box, power spectra."""
     task, last = run.experiment.learned, truth.times[-1]
     beside = {
         name.partition(",")[0]: by_column(fmean, run.errors(values, len(truth.times)))
@@ -130,27 +139,28 @@ def _in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[
     seen = None
     if isinstance(task, InTime) and task.frames is not None:
         seen = truth.times[task.frames - task.first - 1]
-    found = [picture(
+    pictures = [picture(
         charts.error_by_time(truth.times, _by_time(run, truth), beside, seen), "error-by-time",
-        "Relative L² error at each time: the mean over the test samples, and the range of nine "
-        "in ten of them; beside it predictions that do not learn.", half=True,
+        "Relative L² error at each time: mean over the test samples, range of 90 % of them, and "
+        "means of trivial predictions.", half=True,
     )]  # fmt: skip
     if truth.domain.dim > 1 and run.pairs.grid == "periodic" and run.pairs.y is None:
-        found.append(picture(
+        pictures.append(picture(
             trajectories.spectrum(truth, predicted, last), "spectrum",
-            f"Power at t = {last:g} in each shell of wave numbers, Σ |û(k)|² over k − ½ ≤ |k| < "
-            "k + ½: the mean over the test samples.", half=True,
+            f"Power spectrum at t = {last:g}: Σ |û|² over k − ½ ≤ |k| < k + ½, mean over the test "
+            "samples. Values below the rounding errors are not drawn.", half=True,
         ))  # fmt: skip
-    return found
+    return pictures
 
 
 def _frames(run: FinishedRun, truth: Functions, predicted: np.ndarray, i: int) -> Picture:
-    """One sample at a few times, and playing."""
-    what = (
-        f"sample {run.pairs.samples[i]}, the median: truth {truth.look.name}, prediction p and "
-        f"difference p − {truth.look.name}"
+    """One sample at several times, with an animation."""
+    components = list(truth.components)
+    component = f" Component {components[0]}." if len(components) > 1 else ""
+    caption = (
+        f"Frames of sample {run.pairs.samples[i]}, the median: truth {truth.look.name}, prediction "
+        f"p and difference p − {truth.look.name}, with one colour scale.{component}"
     )
-    caption = f"Frames of {what}, on one scale of colours."
     drawn = picture(trajectories.frames(truth, predicted, i), "frames", caption)
     return trajectories.playing(drawn, truth, predicted, i)
 
@@ -166,12 +176,13 @@ def _by_time(run: FinishedRun, truth: Functions) -> dict[str, np.ndarray]:
 
 
 def _spectrum(run: FinishedRun) -> Picture:
-    """On a circle, of the operators that keep some modes with what they keep."""
+    """Spectrum of target and error on a circle; a line marks the modes that the operator keeps."""
     modes = getattr(run.experiment.model, "modes", None)
-    kept = "" if modes is None else f" The decoder keeps the modes below {modes}."
+    modes_text = "" if modes is None else f" The decoder keeps the modes below {modes}."
     return picture(
         charts.error_spectrum(run.pairs.u.numpy(), run.prediction.numpy(), modes), "error-spectrum",
-        f"Spectrum: mean size of the Fourier coefficients of target and error.{kept}", half=True,
+        "Mean modulus of the Fourier coefficients of target and error. Curves end at the rounding "
+        f"errors.{modes_text}", half=True,
     )  # fmt: skip
 
 
@@ -180,14 +191,14 @@ def _where(run: FinishedRun, truth: Functions, error: np.ndarray) -> Picture:
     mean = "" if len(truth.times) < 2 else " and times"
     return picture(
         samples.mean_error(truth, error), "mean-error",
-        f"Where the errors sit: |p − {u}| at each point, the mean over the {len(error)} test "
-        f"samples{mean}. {_at_the_interface(run, np.abs(error[..., 0]))}".strip(),
+        f"Mean |p − {u}| at each point over the {len(error)} test samples"
+        f"{mean}. {_at_the_interface(run, np.abs(error[..., 0]))}".strip(),
         half=len(truth.components) == 1,
     )  # fmt: skip
 
 
 def _at_the_interface(run: FinishedRun, error: np.ndarray) -> str:
-    """Mean error in the cells next to an interface and in the others, in words."""
+    """Sentence with the mean error in cells next to an interface and in other cells; or empty."""
     if run.phases is None:
         return ""
     medium = run.pairs.u if run.target_phases else run.pairs.a
@@ -195,6 +206,6 @@ def _at_the_interface(run: FinishedRun, error: np.ndarray) -> str:
     if near.shape != error.shape or near.all() or not near.any():
         return ""
     return (
-        f"Its mean is {error[near].mean():.3g} in the cells at an interface of the sample, "
-        f"{error[~near].mean():.3g} in the others."
+        f"Its mean is {error[near].mean():.3g} in cells next to an interface and "
+        f"{error[~near].mean():.3g} in the other cells."
     )

@@ -1,26 +1,25 @@
-// Slides of samples or times. Without this script the static pictures stand alone; on paper they
-// stand in its place.
+// Slides of samples or times. Static pictures replace them without this script and on paper.
 function add(parent, name, attributes = {}, text = "") {
-  const one = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) one.setAttribute(key, value);
-  one.textContent = text;
-  return parent.appendChild(one);
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.textContent = text;
+  return parent.appendChild(element);
 }
 
-// Pictures of which one is seen: samples by the rank of their error, or times, which play.
-function slides(place) {
-  const images = [...place.querySelectorAll("img")];
-  const { word, start, moving } = place.dataset;
-  const row = add(place, "p", { class: "controls" });
+// Shows one image at a time: samples by the rank of their error, or times as an animation.
+function slides(box) {
+  const images = [...box.querySelectorAll("img")];
+  const { word, start, moving } = box.dataset;
+  const row = add(box, "p", { class: "controls" });
   const play = moving ? add(row, "button", { type: "button" }, "Play") : null;
   const name = add(row, "label", {}, `${word} `);
   const range = add(name, "input", { type: "range", min: 1, max: images.length, value: start });
-  const said = add(row, "output");
+  const output = add(row, "output");
   const show = () => {
     images.forEach((image, k) => { image.hidden = k !== range.value - 1; });
     const image = images[range.value - 1];
-    said.textContent = `${word} ${range.value} of ${images.length}: ${image.dataset.label}`;
-    range.setAttribute("aria-valuetext", said.textContent);
+    output.textContent = `${word} ${range.value} of ${images.length}: ${image.dataset.label}`;
+    range.setAttribute("aria-valuetext", output.textContent);
   };
   let timer = null;
   const pause = () => {
@@ -30,7 +29,7 @@ function slides(place) {
   };
   range.addEventListener("input", () => { pause(); show(); });
   if (play) {
-    play.addEventListener("click", () => { // nothing moves unless it is asked to
+    play.addEventListener("click", () => { // animations start only on request
       if (timer) { pause(); return; }
       play.textContent = "Pause";
       timer = setInterval(() => {
@@ -42,7 +41,7 @@ function slides(place) {
   show();
 }
 
-for (const place of document.querySelectorAll(".live")) {
-  place.hidden = false;
-  slides(place);
+for (const box of document.querySelectorAll(".live")) {
+  box.hidden = false;
+  slides(box);
 }

@@ -1,4 +1,4 @@
-"""Pictures of test samples: what one or several operators predict of them, and where these err."""
+"""Pictures of test samples: inputs, targets, predictions of one or several operators, errors."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +18,13 @@ from pipelines.reports.palette import DASHES, ERROR, INKS, INPUT, QUIET, TRUTH
 from pipelines.reports.sheets import Functions, Panel, few, sheet, wrapped
 from pipelines.reports.wording import scientific
 
-FEW = 4  # channels of a sample that are drawn, and operators whose predictions are
+FEW = 4  # largest number of channels of a sample, and of operators, in one picture
 _Row = list[Panel | None]
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """Predictions of some test samples, and their errors."""
+    """Predictions of several test samples by one operator, and their relative errors."""
 
     name: str
     truth: Functions
@@ -32,7 +32,7 @@ class Predicted:
     errors: np.ndarray
 
     @property
-    def found(self) -> Functions:
+    def prediction(self) -> Functions:
         return replace(self.truth, values=self.values)
 
     @property
@@ -43,21 +43,34 @@ class Predicted:
 
 
 def ranked(errors: np.ndarray) -> dict[str, int]:
-    """Which samples are the best, the median (of two the better) and the worst, of those that have
-    an error."""
+    """Numbers of the best, the median and the worst of the samples that have an error.
+
+    The median of an even number of samples is the better one of the two in the middle.
+    """
     order = rising(errors)
     return {"best": order[0], "median": order[(len(order) - 1) // 2], "worst": order[-1]}
 
 
 def predictions(
-    inputs: Functions | None, one: Predicted, samples: Sequence[int], noisy: bool = False
+    inputs: Functions | None, predicted: Predicted, samples: Sequence[int], noisy: bool = False
 ) -> Figure:
-    """Input, truth u and prediction p of the best, the median and the worst sample, and p - u."""
+    """Input, truth u, prediction p and error p - u of the best, the median and the worst sample.
+
+    Args:
+        samples: Numbers of the samples in their store.
+        noisy: Whether the inputs have noise.
+    """
     titles = {
-        f"{name}: sample {samples[i]}{{}}error {scientific(float(one.errors[i]))}": i
-        for name, i in ranked(one.errors).items()
+        f"{name}: sample {samples[i]}\nerror {scientific(float(predicted.errors[i]))}": i
+        for name, i in ranked(predicted.errors).items()
     }
-    return drawn(inputs, [one], titles, noisy)
+    return drawn(inputs, [predicted], titles, noisy, channels_of(predicted.truth))
+
+
+def channels_of(truth: Functions) -> int:
+    """Number of channels drawn of each of three samples: one of a trajectory in the plane, to have
+    at most four rows of panels."""
+    return 1 if truth.domain.dim > 1 and len(truth.times) > 1 else FEW
 
 
 def drawn(
@@ -66,18 +79,19 @@ def drawn(
     titles: Mapping[str, int],
     noisy: bool = False,
     most: int = FEW,
-    alike: Sequence[int] = (),
 ) -> Figure:
-    """Input, truth u, predictions p and p - u of samples, whose places follow their titles.
+    """Input, truth u, predictions p and errors p - u of several samples.
 
     Args:
-        every: What operators predict; u is that of the first. Of several, one channel is drawn.
-        alike: Places of samples whose errors have one scale in panels; by default of those drawn.
+        every: Predictions of one or several operators; of several, only one channel is drawn.
+        titles: Positions of the samples by their titles.
+        noisy: Whether the inputs have noise.
+        most: Largest number of channels.
     """
     most = most if len(every) == 1 else 1
     if every[0].truth.domain.dim == 1:
         return _on_a_line(inputs, noisy, every, titles, most)
-    return _in_panels(inputs, noisy, every, titles, most, alike or [*titles.values()])
+    return _in_panels(inputs, noisy, every, titles, most)
 
 
 @styled
@@ -88,49 +102,61 @@ def _on_a_line(
     titles: Mapping[str, int],
     most: int,
 ) -> Figure:
-    """A column for each sample: a row for the input, and two for each component, u and all p, and
-    p - u beneath. A row has one scale."""
+    """A column for each sample, with the input, and u with all p and p - u for each component. A
+    row has one scale, but the error of each sample has its own."""
     truth, alone = every[0].truth, len(every) == 1
     components, times = list(truth.components.items())[:most], truth.times
     several = len(times) > 1 and alone
-    known = [] if inputs is None else inputs.times
-    colour = Normalize(min(known + times), times[-1]) if several else None
+    input_times = [] if inputs is None else inputs.times
+    colour = Normalize(min(input_times + times), times[-1]) if several else None
 
     def ink(time: float | None, otherwise: str) -> Any:
         return TIMES(colour(time)) if colour and time is not None else otherwise
 
     ratios = [*[1.4] * (inputs is not None), *[2.0, 1.0] * len(components)]
-    figure = Figure(figsize=(WIDE, 0.4 + 1.4 * sum(ratios)))
+    figure = Figure(figsize=(WIDE, 0.5 + 1.0 * sum(ratios)))
     grid = figure.subplots(
-        len(ratios), len(titles), squeeze=False, sharex=truth.positions is None, sharey="row",
+        len(ratios), len(titles), squeeze=False, sharex=truth.positions is None,
         height_ratios=ratios,
     )  # fmt: skip
+    errors_from = len(ratios) - 2 * len(components) + 1
+    for row in [*grid[:errors_from], *grid[errors_from + 1 :: 2]]:
+        for cell in row[1:]:
+            cell.sharey(row[0])
+            cell.tick_params(labelleft=False)
     for cell, title in zip(grid[0], titles, strict=True):
-        cell.set_title(title.format(", "))
+        cell.set_title(title)
     if inputs is not None:
-        grid[0, 0].set_ylabel(f"input {inputs.look.name}{' with noise' if noisy else ''}")
+        grid[0, 0].set_ylabel(f"input {inputs.look.name}")
         for cell, i in zip(grid[0], titles.values(), strict=True):
             for channel in inputs.chosen(most):
-                time = inputs.channels[channel].time
-                cell.plot(*line(inputs.place(i), inputs.of(i, channel)), color=ink(time, INPUT))
+                time, dashes = inputs.channels[channel].time, _dashes(inputs, channel)
+                x, a = line(inputs.place(i), inputs.of(i, channel))
+                cell.plot(x, a, color=ink(time, INPUT), ls=dashes)
+        shade = ink(input_times[-1] if input_times else None, INPUT)
+        for component, channels in list(inputs.components.items())[:most]:
+            name = component if len(inputs.components) > 1 else inputs.look.name
+            label = f"input {name}{' with noise' if noisy else ''}"
+            dashes = _dashes(inputs, next(iter(channels.values())))
+            grid[0, 0].plot([], [], color=shade, ls=dashes, label=label)
     axes = grid[len(ratios) - 2 * len(components) :]
     for row, (component, channels) in enumerate(components):
         for column, i in enumerate(titles.values()):
             above, below = axes[2 * row : 2 * row + 2, column]
             for time in few(list(channels), 4 if alone else 1):
-                at, look = channels[time], {"lw": 1.6, "alpha": 0.5 if several else 1.0}
+                at, look = channels[time], {"lw": 1.5, "alpha": 0.5 if several else 1.0}
                 above.plot(*line(truth.place(i), truth.of(i, at)), color=ink(time, TRUTH), **look)
                 for k, one in enumerate(every):
-                    own, dashes = INKS[k % len(INKS)], DASHES[(k + 1) % len(DASHES)]
-                    x, p = line(one.truth.place(i), one.found.of(i, at))
+                    hue, dashes = INKS[k % len(INKS)], DASHES[(k + 1) % len(DASHES)]
+                    x, p = line(one.truth.place(i), one.prediction.of(i, at))
                     e = line(one.truth.place(i), one.error.of(i, at))[1]
-                    above.plot(x, p, color=ink(time, own), ls=dashes, lw=1.3)
-                    look = {"color": ink(time, ERROR)} if alone else {"color": own, "ls": dashes}
-                    below.plot(x, e, lw=1.0, **look)
+                    above.plot(x, p, color=ink(time, hue), ls=dashes, lw=1.2)
+                    look = {"color": ink(time, ERROR)} if alone else {"color": hue, "ls": dashes}
+                    below.plot(x, e, lw=0.9, **look)
                     below.set(xlim=(x[0], x[-1]))
             below.axhline(0, color=QUIET, lw=0.6)
         axes[2 * row, 0].set_ylabel(component)
-        axes[2 * row + 1, 0].set_ylabel(f"error, p − {component}")
+        axes[2 * row + 1, 0].set_ylabel(f"p − {component}")
     for cell in axes[-1]:
         cell.set_xlabel("x")
     if colour:
@@ -139,10 +165,16 @@ def _on_a_line(
     return figure
 
 
+def _dashes(inputs: Functions, channel: int) -> str:
+    """Line style of the component of a channel."""
+    components = [list(times.values()) for times in inputs.components.values()]
+    return DASHES[components.index(inputs.like(channel)) % len(DASHES)]
+
+
 def _explain(
     figure: Figure, first: Axes, every: Sequence[Predicted], ink: Callable[[str], Any]
 ) -> None:
-    """The legend of curves, by what stands for them in the first axes."""
+    """Add the legend of the curves, by empty curves in the first axes."""
     name, alone = every[0].truth.look.name, len(every) == 1
     several = len(every[0].truth.times) > 1 and alone
     first.plot([], [], color=ink(TRUTH), label=f"truth {name}", alpha=0.5 if several else 1)
@@ -160,11 +192,10 @@ def _in_panels(
     every: Sequence[Predicted],
     titles: Mapping[str, int],
     most: int,
-    alike: Sequence[int],
 ) -> Figure:
-    """Input, truth, prediction and error beside each other, a row for each of a few channels; of
-    several operators the errors are beneath their predictions. Truth and predictions of a component
-    of a sample have one scale of colours, errors in all samples have one."""
+    """Input, truth, prediction and error side by side, a row for each of a few channels. The errors
+    of several operators are beneath their predictions. Truth and predictions of a component of a
+    sample have one colour scale, and so have its errors."""
     rows, names, alone = list[_Row](), list[str](), len(every) == 1
     for title, i in titles.items():
         beside = [] if inputs is None else inputs.chosen(most)
@@ -174,8 +205,8 @@ def _in_panels(
                 given = [_given(inputs, noisy, i, a, first=not rows)]
             above, below = [], []
             if u is not None:
-                above, below = _beside(every, i, u, alike, first=not rows)
-            names.append(title.format("\n") if k == 0 else "")
+                above, below = _beside(every, i, u, first=not rows)
+            names.append(title if k == 0 else "")
             if alone:
                 rows.append([*given, *above, *below])
             else:
@@ -188,39 +219,39 @@ def _given(inputs: Functions, noisy: bool, i: int, a: int, first: bool) -> Panel
     several = len(inputs.names) > 1
     name = inputs.names[a] if several else inputs.look.name
     title = f"input {name}{' with noise' if noisy else ''}" if first or several else ""
-    return replace(inputs.panel(i, a, title=title), label=name)
+    label = inputs.channels[a].component or inputs.look.name
+    return replace(inputs.panel(i, a, title=title), label=label)
 
 
-def _beside(
-    every: Sequence[Predicted], i: int, u: int, alike: Sequence[int], first: bool
-) -> tuple[_Row, _Row]:
-    """Truth and predictions of a channel of a sample, the last of which has the bar of all; and
-    the errors, the last of which has theirs."""
+def _beside(every: Sequence[Predicted], i: int, u: int, first: bool) -> tuple[_Row, _Row]:
+    """Panels of truth and predictions of a channel of a sample, and panels of the errors; the last
+    panel of each has the colour bar."""
     truth, alone = every[0].truth, len(every) == 1
     several = len(truth.names) > 1
     name, like = truth.names[u] if several else truth.look.name, truth.like(u)
-    scale = truth.look.scale(truth.of(i, like), *(one.found.of(i, like) for one in every))
-    errors = [one.error.of(j, like).ravel() for one in every for j in alike]
+    scale = truth.look.scale(truth.of(i, like), *(one.prediction.of(i, like) for one in every))
+    errors = [one.error.of(i, like).ravel() for one in every]
     of_error = every[0].error.look.scale(np.concatenate(errors))
     titled = first or several
     above = [truth.panel(i, u, scale, f"truth {name}" if titled else "")]
     below = []
     for one in every:
         word = "prediction p" if alone else one.name
-        above.append(one.found.panel(i, u, scale, word if titled else ""))
+        above.append(one.prediction.panel(i, u, scale, word if titled else ""))
         word = f"error p − {name}" * titled if alone else f"error {scientific(one.errors[i])}"
         below.append(one.error.panel(i, u, of_error, word))
-    return [*_one_bar(above, f"{name}, p" if alone else name)], [*_one_bar(below, f"p − {name}")]
+    symbol = truth.channels[u].component or truth.look.name
+    return [*_one_bar(above, f"{symbol}, p")], [*_one_bar(below, f"p − {symbol}")]
 
 
 def _one_bar(row: Sequence[Panel], label: str) -> Iterator[Panel]:
-    """Panels of one scale, the last of which has the bar."""
+    """Panels with one scale; only the last has a colour bar."""
     for panel in row:
         yield replace(panel, label=label if panel is row[-1] else None)
 
 
 def mean_error(truth: Functions, error: np.ndarray) -> Figure:
-    """Mean of |p - u| over the samples and times at each point, a panel for each component."""
+    """Mean of |p - u| at each point over the samples and times: a panel for each component."""
     mean, panels = np.abs(error).mean(axis=0), []
     for name, channels in list(truth.components.items())[:FEW]:
         values = mean[..., list(channels.values())].mean(axis=-1)
@@ -232,14 +263,14 @@ def mean_error(truth: Functions, error: np.ndarray) -> Figure:
 
 @styled
 def predictions_on_a_line(truth: Functions, predicted: Mapping[str, np.ndarray]) -> Figure:
-    """The truth and p - u of each operator on the first sample, each error on its own scale."""
-    (channel,), place = truth.chosen(1), truth.place(0)
-    x, u = line(place, truth.of(0, channel))
+    """Truth and error p - u of each operator on the first sample, each with its own scale."""
+    (channel,), domain = truth.chosen(1), truth.place(0)
+    x, u = line(domain, truth.of(0, channel))
     figure, axes = panels(len(predicted) + 1, 3, 1.35)
     axes[0].plot(x, u, color=TRUTH)
     axes[0].set_title("truth u", fontsize=8)
     for axis, (name, p) in zip(axes[1:], predicted.items(), strict=True):
-        difference = line(place, p[..., channel])[1] - u
+        difference = line(domain, p[..., channel])[1] - u
         axis.plot(x, difference, color=ERROR, lw=0.9)
         axis.axhline(0, color=QUIET, lw=0.6)
         error = float(np.linalg.norm(difference) / np.linalg.norm(u))
@@ -248,15 +279,16 @@ def predictions_on_a_line(truth: Functions, predicted: Mapping[str, np.ndarray])
 
 
 def predictions_in_panels(truth: Functions, predicted: Mapping[str, np.ndarray]) -> Figure:
-    """The truth, predictions (*grid, channels) and error maps of the first of some samples; all
-    errors have one scale."""
+    """The truth, predictions (*grid, channels) and errors of the first sample; all errors have one
+    scale."""
     (channel,), u = truth.chosen(1), truth.values[:1]
-    found = [replace(truth, values=p[None]) for p in predicted.values()]
-    errors = [replace(one, values=one.values - u, look=Look("p − u", "diverging")) for one in found]
+    predictions = [replace(truth, values=p[None]) for p in predicted.values()]
+    look = Look("p − u", "diverging")
+    errors = [replace(p, values=p.values - u, look=look) for p in predictions]
     scale = truth.scale(channel)
     largest = float(np.quantile([np.abs(e.of(0, channel)).max() for e in errors], 0.75))
-    every: _Row = [truth.panel(0, channel, scale, "truth u"), None]
-    for name, p, error in zip(predicted, found, errors, strict=True):
-        every += [p.panel(0, channel, scale, name)]
-        every += [error.panel(0, channel, Normalize(-largest, largest), "p − u")]
-    return sheet(wrapped(every))
+    panels: _Row = [truth.panel(0, channel, scale, "truth u"), None]
+    for name, p, error in zip(predicted, predictions, errors, strict=True):
+        panels += [p.panel(0, channel, scale, name)]
+        panels += [error.panel(0, channel, Normalize(-largest, largest), "p − u")]
+    return sheet(wrapped(panels))

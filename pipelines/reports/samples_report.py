@@ -1,4 +1,4 @@
-"""What a report says of a study of the number of training samples."""
+"""The report of a study of the number of training samples."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,10 +27,10 @@ _TITLE = "Error against the number of samples"
 def write_samples_report(run: BenchmarkRun, device: torch.device, command: str) -> Path:
     """Write report.html, report.md, table.md and pictures, tables of finished rows."""
     rows = [row for row in run.rows() if not row.failed]
-    part = _Part(run, {dataset: own for (dataset, *_), own in by_case(rows).items()})
+    part = _Part(run, {dataset: group for (dataset, *_), group in by_case(rows).items()})
     missing = sum(map(len, run.stages())) - len(rows)
     declared = toml(run.benchmark.model_dump(mode="json", exclude_none=True))
-    said = "This command runs it again; what it declares is below."
+    text = "This command repeats the study; its declaration is below."
     report = Report(
         title=f"Study {run.benchmark.name}",
         summary=run.benchmark.summary,
@@ -38,7 +38,7 @@ def write_samples_report(run: BenchmarkRun, device: torch.device, command: str) 
         headline=[
             (f"mean relative L² error, {name}", scientific(e)) for name, e in part.errors.items()
         ],
-        sections=[part.what(), part.main(), reproduction(rows, said, command, declared)],
+        sections=[part.what(), part.main(), reproduction(rows, text, command, declared)],
     )
     write_tables(report, run.folder, _TITLE)
     return report.write(run.folder)
@@ -46,85 +46,92 @@ def write_samples_report(run: BenchmarkRun, device: torch.device, command: str) 
 
 @dataclass(frozen=True)
 class _Part:
-    """What a report says of finished rows, by the name of their dataset."""
+    """Sections about the finished rows of each dataset."""
 
     run: BenchmarkRun
-    found: dict[str, list[Row]]
+    rows: dict[str, list[Row]]
 
     @cached_property
-    def any(self) -> Experiment:
-        """What is the same for all is read from one."""
+    def experiment(self) -> Experiment:
+        """Experiment of the first dataset; all others differ only in their samples."""
         return next(iter(self.run.benchmark.datasets.values())).load()
 
     @cached_property
     def numbers(self) -> dict[str, int | None]:
-        """Distinct samples of each; None where there is no limit."""
+        """Number of distinct samples by dataset; None for a stream without limit."""
         datasets = self.run.benchmark.datasets
-        return {name: datasets[name].load().data.samples for name in self.found}
+        return {name: datasets[name].load().data.samples for name in self.rows}
 
     @cached_property
     def errors(self) -> dict[str, float]:
-        return {name: mean_and_spread(own)[0] for name, own in self.found.items()}
+        return {name: mean_and_spread(rows)[0] for name, rows in self.rows.items()}
 
     @property
     def steps(self) -> int:
-        epoch, training = self.any.data.epoch_samples, self.any.training
+        epoch, training = self.experiment.data.epoch_samples, self.experiment.training
         assert epoch is not None
         return training.epochs * (epoch // training.batch)
 
     @property
     def seen(self) -> int:
-        """Samples in all steps, those that are seen again included."""
-        return self.steps * self.any.training.batch
+        """Number of samples in all steps; repeated samples count each time."""
+        return self.steps * self.experiment.training.batch
 
     @property
     def stored(self) -> dict[int, float]:
-        """Errors by rising numbers of stored samples."""
+        """Errors by the number of stored samples, in ascending order."""
         return dict(sorted((n, self.errors[name]) for name, n in self.numbers.items() if n))
 
     @property
     def streamed(self) -> float | None:
-        """The error where no number limits the samples."""
+        """Error of the stream without limit; None where there is no such dataset."""
         return next((self.errors[name] for name, n in self.numbers.items() if n is None), None)
 
     def what(self) -> Section:
         name, store = next(iter(self.run.stores.items()))
-        data, training, model = self.any.data, self.any.training, self.any.model
+        data, training, model = (
+            self.experiment.data,
+            self.experiment.training,
+            self.experiment.model,
+        )
         splits = open_sealed(store).metadata.splits
         validation, test = (splits[key][1] - splits[key][0] for key in ("validation", "test"))
-        own = model.model_dump(mode="json", exclude_defaults=True)
+        changed = model.model_dump(mode="json", exclude_defaults=True)
         grid = points(data.resolution, self.run.source(name).samples("test", noise=None).dim)
-        steps = f"{training.batch} samples a step, evaluated {training.epochs} times"
+        steps = f"{training.batch} samples per step, evaluated {training.epochs} times"
         same = f"{validation:,} validation and {test:,} test samples of one store"
         facts: Facts = [
             *of_data(store, f"{data.input} → {data.target} on {grid} points"),
-            ("Model", settings({"name": model.name, **own})),
+            ("Model", settings({"name": model.name, **changed})),
             ("Steps", f"{self.steps:,} with each number of samples, {steps}"),
             ("Training", settings(training.model_dump(mode="json", exclude={"seed"}))),
             ("The same for all", same),
-            ("Stored samples", "the first of its training split, in random order, pass by pass"),
-            ("Unlimited", "solved while training, with numbers that no store has; each used once"),
+            (
+                "Stored samples",
+                "the first ones of the training split, in a new random order in each pass",
+            ),
+            ("Unlimited", "solved during training, disjoint from the store; each used once"),
             ("Seeds", str(self.run.benchmark.seeds)),
         ]
         return Section("What was studied", tables=(Table(facts),))
 
     def main(self) -> Section:
         table: Facts = []
-        for name, own in self.found.items():
-            n, middle = self.numbers[name], median(e for row in own for e in defined(row.errors))
+        for name, rows in self.rows.items():
+            n, middle = self.numbers[name], median(e for row in rows for e in defined(row.errors))
             which = (f"{n:,}", f"{self.seen / n:.3g}") if n else (f"unlimited ({self.seen:,})", "1")
-            loss = scientific(mean(self.run.history(row)[-1].loss for row in own))
-            seconds = duration(mean(row.training_seconds for row in own))
-            table.append((*which, error(own), scientific(middle), loss, seconds))
-        if self.found:
-            reference = scientific(self.run.trivial(next(iter(self.found)))[MEAN])
+            loss = scientific(mean(self.run.history(row)[-1].loss for row in rows))
+            seconds = duration(mean(row.training_seconds for row in rows))
+            table.append((*which, error(rows), scientific(middle), loss, seconds))
+        if self.rows:
+            reference = scientific(self.run.trivial(next(iter(self.rows)))[MEAN])
             table.append(("mean of the targets", "", reference, "", "", ""))
         header = ("distinct samples", "passes", "mean error", "median", "last training loss")
         seeds = ", mean ± deviation over the seeds" if self.run.benchmark.seeds > 1 else ""
         text = (
             "Relative L² error of the test samples, of the checkpoint that the protocol reports"
-            f"{seeds}. The training loss is {self.any.training.loss.name}, the mean over the last "
-            "epoch."
+            f"{seeds}. The training loss ({self.experiment.training.loss.name}) is the mean over "
+            "the last epoch."
         )
         tables = (Table(table, (*header, "training")),)
         return Section(_TITLE, (text, *self._lessons()), tables, tuple(self._pictures()))
@@ -135,16 +142,16 @@ class _Part:
             return []
         ratios = {n: f"{e / self.streamed:.2f} times with {n:,} samples" for n, e in stored}
         ends = dict.fromkeys((stored[0][0], stored[-1][0]))
-        said = " and ".join(ratios[n] for n in ends)
-        return [f"After as many steps the error is {said} that of the stream."]
+        compared = " and ".join(ratios[n] for n in ends)
+        return [f"After the same number of steps, the error is {compared} that of the stream."]
 
     def _pictures(self) -> list[Picture]:
-        if not self.found:
+        if not self.rows:
             return []
         streamed = None if self.streamed is None else (self.seen, self.streamed)
         numbers, errors = list(self.stored), list(self.stored.values())
         figure = charts.error_by_samples(numbers, errors, streamed)
         caption = "Mean test error against the number of distinct samples, at equal steps."
-        watched = self.any.training.selection_split
-        curves = learning(self.run, self.found, watched, "learning")
+        watched = self.experiment.training.selection_split
+        curves = learning(self.run, self.rows, watched, "learning")
         return [picture(figure, "samples", caption), curves]

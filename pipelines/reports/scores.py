@@ -1,4 +1,4 @@
-"""What a report says of the scores of a run, on its grids and beside trivial predictions."""
+"""The section of a run report about scores, on all grids and beside trivial predictions."""
 
 from collections.abc import Callable
 from statistics import mean, median
@@ -17,15 +17,18 @@ from pipelines.runs.finished import FinishedRun
 from pipelines.runs.measures import MEASURES
 from pipelines.runs.score import Score, deviation, times_in
 
-_BESIDE = "beside predictions that do not learn"
+_BESIDE = "model and trivial predictions"
 
 
 def section(run: FinishedRun) -> Section:
-    """Scores of each checkpoint on each grid, and beside predictions that do not learn."""
-    how = {"last": "last (watched on the test slice)", "best": "best (selected on the test slice)"}
+    """Scores of each checkpoint on each grid, and of trivial predictions."""
+    checkpoints = {
+        "last": "last (watched on the test slice)",
+        "best": "best (selected on the test slice)",
+    }
     rows: list[tuple[str, ...]] = [
         (
-            how[r.checkpoint] if run.published else r.checkpoint,
+            checkpoints[r.checkpoint] if run.published else r.checkpoint,
             str(r.epoch), points(r.resolution, run.pairs.domain), f"{len(r.samples):,}",
             *map(scientific, (r.mean, r.median, r.worst, r.std)),
         )
@@ -53,45 +56,52 @@ def section(run: FinishedRun) -> Section:
 
 
 def _on_grids(run: FinishedRun) -> tuple[Picture, ...]:
-    """Errors against the grid, of the checkpoint that is reported; none of one grid alone."""
+    """Picture of the errors of the reported checkpoint by grid; empty for a single grid."""
     results = [r for r in run.scores.results if r.checkpoint == run.checkpoint]
     if len(results) < 2:
         return ()
     errors = {r.resolution: np.asarray(r.errors) for r in results}
     caption = (
-        "Relative L² error on each grid, of the same weights: every test sample, and the mean. The "
-        "dotted line is the grid of training."
+        "Relative L² error on each grid with the same weights: all test samples, and the mean. The "
+        "dotted line marks the training grid."
     )
-    figure = charts.error_by_grid(errors, run.experiment.data.resolution)
+    figure = charts.error_by_grid(errors, run.experiment.data.resolution, _axis(run.pairs.domain))
     return (picture(figure, "error-by-grid", caption, half=True),)
 
 
+def _axis(domain: Domain) -> str:
+    """Label of an axis of resolutions: points, by axis where the grid has several."""
+    if len(domain.shape) == 1:
+        return "points"
+    return f"points along {'each' if len(set(domain.shape)) == 1 else 'the first'} axis"
+
+
 def _further(run: FinishedRun) -> list[Table]:
-    """Mean and median by the other measures, beside trivial predictors."""
+    """Mean and median of the other measures, for the model and trivial predictions."""
     every = {f"model ({run.checkpoint})": run.main, **run.trivial}
     columns = [
-        (f"{said}, {word}", name, of)
-        for name, said in MEASURES.items()
+        (f"{measure}, {word}", name, of)
+        for name, measure in MEASURES.items()
         if name in run.main.measures
         for word, of in (("mean", mean), ("median", median))
     ]
     rows = [
-        (said, *(_statistic(of, score, name) for score in every.values()))
-        for said, name, of in columns
+        (label, *(_statistic(of, score, name) for score in every.values()))
+        for label, name, of in columns
     ]
     return [Table(rows, ("measure", *every), name="other measures")] if rows else []
 
 
 def _statistic(of: Callable[[list[float]], float], score: Score, name: str) -> str:
-    """Of the errors of a measure; empty where the score has none."""
+    """Statistic of the errors of a measure as text; empty where the score has no such measure."""
     errors = score.measures.get(name)
     return "" if errors is None else scientific(over_defined(of, errors))
 
 
 def _by_part(run: FinishedRun) -> list[Table]:
-    """Mean errors of a few channels, and of all times where there are several."""
+    """Mean errors by channel and by time, where there are several."""
     every = {f"model ({run.checkpoint})": run.main, **run.trivial}
-    found = []
+    tables = []
     for what, key in (("channel", "channels"), ("time", "steps")):
         names = list(getattr(run.main, key))
         timed = key == "steps" or len(times_in(run.pairs.target_channels)) == len(names)
@@ -99,38 +109,39 @@ def _by_part(run: FinishedRun) -> list[Table]:
             (name, *(scientific(getattr(score, key)[name]) for score in every.values()))
             for name in (names if timed else few(names, 12))
         ]
-        found += [Table(rows, (what, *every), name=f"by {what}")] if rows else []
-    return found
+        tables += [Table(rows, (what, *every), name=f"by {what}")] if rows else []
+    return tables
 
 
 def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
-    """The model beside the baselines on its training grid, and what the columns mean."""
+    """Explanation and table of the model and trivial predictions on the training grid."""
     text: tuple[str, ...] = (
-        f"The table “{_BESIDE}” is of the same {len(run.pairs)} samples at n = "
-        f"{points(run.experiment.data.resolution, run.pairs.domain)}.",
+        f"The table “{_BESIDE}” is for the same {len(run.pairs)} samples at n = "
+        f"{points(run.experiment.data.resolution, run.pairs.domain)}. Trivial predictions need no "
+        "training.",
     )
     header: tuple[str, ...] = ("prediction", "mean", "median", "worst", "spread")
     rows = []
-    for name, found in compared(run).items():
-        errors = defined(found.errors)
+    for name, score in compared(run).items():
+        errors = defined(score.errors)
         row = map(scientific, (mean(errors), median(errors), max(errors), deviation(errors)))
         rows.append((name, *row))
-        if found.iou is not None and found.hausdorff is not None:
-            rows[-1] += (f"{found.iou.mean():.3f}", f"{found.hausdorff.mean():.3f}")
+        if score.iou is not None and score.hausdorff is not None:
+            rows[-1] += (f"{score.iou.mean():.3f}", f"{score.hausdorff.mean():.3f}")
     if run.target_phases is not None:
         header += ("IoU", "Hausdorff")
         low, high = run.target_phases
         text += (
-            f"Interface: a value above {(low + high) / 2:g} belongs to the phase {high:g}, in "
-            "prediction and truth. IoU is the intersection over union |P ∩ Q|/|P ∪ Q|, the mean of "
-            "both phases; Hausdorff is the Hausdorff distance of the interfaces, the side of the "
-            "square being 1, and √2 where no interface is predicted. Means over the samples.",
+            f"Values above {(low + high) / 2:g} count as phase {high:g}, in prediction and truth. "
+            "IoU is the intersection over union |P ∩ Q|/|P ∪ Q|, averaged over both phases. "
+            "Hausdorff is the Hausdorff distance of the interfaces in a square of side 1; it is √2 "
+            "where no interface is predicted. Both are means over the samples.",
         )
     return text, Table(rows, header, name=_BESIDE)
 
 
 def grids(trained: int, evaluated: set[int], on: int | Domain = 1) -> str:
-    """On how many points it was trained and evaluated, in words.
+    """Sentence about the grids of training and evaluation.
 
     >>> grids(512, {512})
     'Trained and evaluated on n = 512 points.'
@@ -140,6 +151,6 @@ def grids(trained: int, evaluated: set[int], on: int | Domain = 1) -> str:
     if not others:
         return f"Trained and evaluated on n = {grid} points."
     return (
-        f"Trained on n = {grid} points alone. On n = {others} the same weights are evaluated "
-        "without training again (zero-shot)."
+        f"Trained on n = {grid} points only. On n = {others} points the same weights are evaluated "
+        "without further training (zero-shot)."
     )

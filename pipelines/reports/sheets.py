@@ -1,4 +1,4 @@
-"""Functions of some samples -> panels on sheets, of one scale where they are compared."""
+"""Panels of functions of several samples, arranged in rows and columns of one figure."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ BODY = "#D5D5D5"
 
 @dataclass(frozen=True)
 class Panel:
-    """One function as it is drawn on a sheet.
+    """One function in a figure of several panels.
 
     Args:
-        label: Of its colour bar; None for a panel without a bar.
-        over: Outline of a body beside.
+        label: Label of the colour bar; None for a panel without a bar.
+        near: Lower and upper ends of the part of the plane that is drawn; None for all of it.
+        over: Outline of a rigid body, shape (n, 2).
     """
 
     domain: Domain
@@ -66,7 +67,7 @@ class Panel:
 
     @property
     def rim(self) -> float:
-        """Of the frame, in shares of its longest side."""
+        """Width of the margin around the domain, as a fraction of its longest side."""
         return 0.0 if self.near is not None or isinstance(self.domain, Box) else RIM
 
     def draw(self, axes: Axes) -> None:
@@ -85,7 +86,12 @@ class Panel:
 
 @dataclass(frozen=True)
 class Curves:
-    """Curves on a sheet, in a place of a panel."""
+    """Curves in the place of a panel.
+
+    Args:
+        lines: Points, values, colour, line style and legend entry of each curve.
+        named: Whether there is a legend.
+    """
 
     lines: Sequence[tuple[np.ndarray, np.ndarray, str, str, str]]
     title: str = ""
@@ -98,9 +104,9 @@ class Curves:
         axes.set_xlabel("x")
         axes.set_ylabel(self.label)
         axes.set_title(self.title)
-        axes.tick_params(labelsize=7.5)
+        axes.tick_params(labelsize=7)
         if self.named:
-            axes.legend(fontsize=7.5)
+            axes.legend(fontsize=7)
 
 
 @styled
@@ -110,17 +116,21 @@ def sheet(
     title: str = "",
     width: float = WIDE,
 ) -> Figure:
-    """Panels in rows, all on one part of space, whose ends are written on the outer ones.
+    """A figure of panels that all show the same part of space; its ends are the outer ticks.
 
     Args:
-        rows: The panels, and curves among them; None leaves a place empty.
+        rows: Panels and curves; None leaves a cell empty.
+        names: Name of each row, beside its first panel, or above it where it is longer than that.
+        width: Width of the figure in inches.
     """
     columns = max(map(len, rows))
     panels = [panel for row in rows for panel in row if isinstance(panel, Panel)]
     ends, rim = [panel.ends for panel in panels], max((panel.rim for panel in panels), default=0.0)
     ratio = sides(*framed(Figure().subplots(), ends, rim))[0] if panels else _CURVES
-    height = (width / max(columns, 2) - 0.75) * ratio + (0.35 if len(rows) > 1 else 0.5)
-    height = max(height, 1.45 if any(names) else 1.0)
+    side = (width / max(columns, 2) - 0.65) * ratio
+    letters = max((len(line) for name in names for line in name.splitlines()), default=0)
+    above = 0.065 * letters > side
+    height = max(side + (0.35 if len(rows) > 1 else 0.5) + 0.15 * above, 1.0)
     figure = Figure(figsize=(width, len(rows) * height + 0.4 + 0.25 * title.count("\n")))
     axes = figure.subplots(len(rows), columns, squeeze=False)
     for row, cells in zip(rows, axes, strict=True):
@@ -132,10 +142,10 @@ def sheet(
                 panel.draw(cell)
                 continue
             if panel.label:
-                panel = replace(panel, label=fill(panel.label, max(10, int(14 * height))))
+                panel = replace(panel, label=fill(panel.label, max(10, int(15 * (side + 0.3)))))
             panel.draw(cell)
             low, high = framed(cell, ends, rim)
-            cell.tick_params(labelsize=7.5, length=2)
+            cell.tick_params(labelsize=7, length=2)
             if cell in axes[-1]:
                 cell.set_xticks([low[0], high[0]], _written(low[0], high[0]))
                 cell.set_xlabel("x", labelpad=-6)
@@ -143,29 +153,34 @@ def sheet(
                 cell.set_yticks([low[1], high[1]], _written(low[1], high[1]))
                 cell.set_ylabel("y", rotation=0, labelpad=2)
     for name, cell in zip(names, axes[:, 0], strict=False):
-        if name:
+        if name and above:
+            words = [name.replace("\n", ", "), cell.get_title(loc="left")]
+            cell.set_title("\n".join(word for word in words if word))
+        elif name:
             cell.set_ylabel(name, rotation=90, labelpad=2)
     if title:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10.5)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9)
     return figure
 
 
 def _written(low: float, high: float) -> list[str]:
-    """The ends of an interval, without what is rounding."""
+    """Labels of the ends of an interval, without rounding errors."""
     return [f"{round(end / (high - low), 6) * (high - low):.2g}" for end in (low, high)]
 
 
 def wrapped(panels: Sequence[_T]) -> list[list[_T]]:
-    """Panels in rows of at most four."""
+    """Panels arranged in rows of at most four."""
     return [list(panels[k : k + 4]) for k in range(0, len(panels), 4)]
 
 
 @dataclass(frozen=True)
 class Above:
-    """A rigid body over what moves, in each of some samples; it comes down.
+    """A rigid body that moves down onto a deformable one, in several samples.
 
     Args:
-        heights: Of its lower side there at t = 0, shape (samples, n).
+        x: Abscissas of its lower side, shape (n,).
+        heights: Heights of its lower side at t = 0, shape (samples, n).
+        speed: Downward speed.
     """
 
     x: np.ndarray
@@ -174,14 +189,14 @@ class Above:
 
     @classmethod
     def of(cls, functions: Functions) -> Above | None:
-        """That whose lower side these functions are; None where they are of no body."""
+        """The body whose lower side these functions describe; None if they describe no body."""
         speed, domain = functions.look.falls, functions.domain
         if speed is None or not isinstance(domain, Box) or domain.dim != 2:
             return None
         return cls(domain.points[:, -1, 0], functions.values[:, :, -1, 0], speed)
 
     def at(self, i: int, time: float) -> np.ndarray:
-        """Its outline (n, 2) over a sample; up to a little above its lower side."""
+        """Outline of the part next to its lower side, shape (n + 2, 2), in one sample."""
         low = self.heights[i] - self.speed * time
         top = low.max() + 0.1 * np.ptp(self.x)
         ends = np.array([[self.x[-1], top], [self.x[0], top]])
@@ -190,14 +205,15 @@ class Above:
 
 @dataclass(frozen=True)
 class Functions:
-    """The functions of some samples, and where they live.
+    """Functions of several samples and their domains.
 
     Args:
         values: Shape (samples, *grid, channels).
-        positions: Of each sample, shape (samples, *grid, dim); None where they are the domain's.
-        counts: Points of each sample, the others being padding; None where there is no padding.
-        near: Lower and upper ends of the part of the plane that is drawn; None for all.
-        by: What displaces the points; None for the values themselves.
+        positions: Points of each sample, shape (samples, *grid, dim); None for those of the domain.
+        counts: Number of points of each sample without padding; None where there is no padding.
+        near: Lower and upper ends of the part of the plane that is drawn; None for all of it.
+        above: Rigid body over the domain.
+        by: Displacements of the points, shaped like `values`; None for the values themselves.
     """
 
     look: Look
@@ -216,13 +232,14 @@ class Functions:
 
     @property
     def components(self) -> dict[str, dict[float | None, int]]:
-        """Channels by component and time, which is None where there is one function for all."""
-        found: dict[str, dict[float | None, int]] = {}
-        for number, one in enumerate(self.channels):
-            found.setdefault(one.component or one.variable, {})[one.time] = number
+        """Channels by component and time; the time is None for functions without a time."""
+        numbers: dict[str, dict[float | None, int]] = {}
+        for number, channel in enumerate(self.channels):
+            name = channel.component or channel.variable
+            numbers.setdefault(name, {})[channel.time] = number
         return {
-            component: dict(sorted(times.items(), key=lambda one: one[0] or 0.0))
-            for component, times in found.items()
+            component: dict(sorted(times.items(), key=lambda item: item[0] or 0.0))
+            for component, times in numbers.items()
         }
 
     @property
@@ -230,14 +247,14 @@ class Functions:
         return sorted({t for times in self.components.values() for t in times if t is not None})
 
     def chosen(self, most: int) -> list[int]:
-        """A few channels: of each of the first components as many times, evenly chosen."""
+        """Numbers of at most `most` channels: evenly spaced times of the first components."""
         components = [list(times.values()) for times in self.components.values()][:most]
         each = max(1, most // len(components))
-        late = int(self.look.moves)  # points that have hardly moved are seen in no colour
-        return [channel for one in components for channel in few(one, each + late)[-each:]]
+        late = int(self.look.moves)  # the first displacements are too small to be seen
+        return [channel for times in components for channel in few(times, each + late)[-each:]]
 
     def like(self, channel: int) -> list[int]:
-        """The channels of its component, which have one scale."""
+        """All channels of the component of a channel: they share one scale."""
         return next(
             list(times.values()) for times in self.components.values() if channel in times.values()
         )
@@ -248,7 +265,7 @@ class Functions:
         return values if self.counts is None else values[: self.counts[i]]
 
     def place(self, i: int) -> Domain:
-        """Where one sample lives, without padding."""
+        """Domain of one sample, without padding."""
         domain = self.domain if self.positions is None else self.domain.at(self.positions[i])
         if self.counts is None or not isinstance(domain, Cloud):
             return domain
@@ -269,8 +286,8 @@ class Functions:
         return Panel(place, values, self.look, scale, title, near=self.near, over=over)
 
     def moved(self, i: int, channel: int) -> Domain:
-        """Where the points of one sample are, which its components displace, at a channel's time;
-        where they were if components are missing."""
+        """Domain of one sample with displaced points, at the time of a channel; not displaced where
+        components are missing."""
         place, time = self.place(i), self.channels[channel].time
         channels = [times[time] for times in self.components.values() if time in times]
         if len(channels) != place.dim:
@@ -280,36 +297,37 @@ class Functions:
         return Curvilinear.of(x) if isinstance(place, Box) else place.at(x)
 
     def scale(self, channel: int) -> Normalize:
-        """One scale for a component in all samples, at all times."""
+        """The scale of a component over all samples and times."""
         like = self.like(channel)
         return self.look.scale(np.concatenate([
             self.of(i, like).ravel() for i in range(len(self.values))
         ]))  # fmt: skip
 
 
-def few(of: Sequence[_T], most: int) -> list[_T]:
-    """At most so many, evenly chosen, with both ends; one is the last.
+def few(items: Sequence[_T], most: int) -> list[_T]:
+    """Select at most `most` evenly spaced items with both ends, or the last one if `most` is 1.
 
     >>> few(range(10), 4), few(range(10), 1)
     ([0, 3, 6, 9], [9])
     """
-    places = np.linspace(len(of) - 1, 0, min(most, len(of))).round().astype(int)[::-1]
-    return [of[place] for place in places]
+    places = np.linspace(len(items) - 1, 0, min(most, len(items))).round().astype(int)[::-1]
+    return [items[place] for place in places]
 
 
 def in_columns(functions: Sequence[Functions], most: int, titles: Sequence[str]) -> tuple[
     list[list[Panel]], list[str]
 ]:  # fmt: skip
-    """A row for each of a few channels, a column for each sample; a row has one scale of
-    colours."""
+    """Panels and names of rows: a row for each of a few channels, a column for each sample. Each
+    row has one scale."""
     rows, names = [], []
-    for one in functions:
-        for channel in one.chosen(most):
-            scale = one.scale(channel)
+    for variable in functions:
+        for channel in variable.chosen(most):
+            scale = variable.scale(channel)
             row = [
-                one.panel(i, channel, scale, "" if rows else word) for i, word in enumerate(titles)
+                variable.panel(i, channel, scale, "" if rows else title)
+                for i, title in enumerate(titles)
             ]
-            bars = [*[None] * (len(row) - 1), one.look.name]
-            rows.append([replace(p, label=b) for p, b in zip(row, bars, strict=True)])
-            names.append(one.names[channel] if len(one.names) > 1 else "")
+            labels = [*[None] * (len(row) - 1), variable.look.name]
+            rows.append([replace(p, label=label) for p, label in zip(row, labels, strict=True)])
+            names.append(variable.names[channel] if len(variable.names) > 1 else "")
     return rows, names

@@ -18,7 +18,7 @@ def error(rows: Sequence[Row]) -> str:
     """Mean error over the seeds in words, with its deviation if there are several.
 
     >>> error([Row(errors=[0.1, 0.3]), Row(errors=[0.2])])
-    '2.00e-1 ± 0.00e0'
+    '2.00e-1 ± 0.00'
     """
     mean, spread = mean_and_spread(rows)
     return f"{scientific(mean)} ± {scientific(spread)}" if len(rows) > 1 else scientific(mean)

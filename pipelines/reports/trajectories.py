@@ -1,4 +1,4 @@
-"""Pictures of trajectories: frames, slides that play, and how power is spread over scales."""
+"""Pictures of trajectories: frames, animations and power spectra."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,6 +8,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from pdegen.domains import Box
+from pipelines.reports.charts import above_rounding
 from pipelines.reports.document import Picture
 from pipelines.reports.fields import line
 from pipelines.reports.figures import HALF, WIDE, legend, logarithmic, styled
@@ -17,35 +18,35 @@ from pipelines.reports.samples import FEW
 from pipelines.reports.sheets import Functions, Panel, few, sheet
 
 _ROWS = ("truth {}", "prediction p", "difference p − {}")
-_COLUMNS = 5  # times that are drawn
-_MILLISECONDS = 200  # of a time that plays
+_COLUMNS = 5  # times in a picture
+_MILLISECONDS = 200  # per frame of an animation
 
 
 def frames(truth: Functions, predicted: np.ndarray, i: int) -> Figure:
-    """Truth, prediction and difference of one sample at a few times, on one scale of colours.
+    """Truth, prediction and difference of the first component of a sample at a few times, with one
+    colour scale.
 
     Args:
-        truth: u, at several times, in two dimensions or more.
+        truth: The target u at several times, in two or three dimensions.
+        i: Position of the sample.
     """
-    rows, names, alone = [], [], len(truth.components) == 1
-    for component, channels in truth.components.items():
-        scale, drawn = _together(truth, predicted, i, list(channels.values()))
-        for word, one in zip(_ROWS, drawn, strict=True):
-            row: list[Panel | None] = []
-            for time in few(list(channels), _COLUMNS):
-                title = "" if rows or time is None else f"t = {time:g}"
-                row.append(replace(one.panel(i, channels[time], scale, title), label=None))
-            assert row[-1]
-            row[-1] = replace(row[-1], label="")
-            rows.append(row)
-            names.append(word.format(truth.look.name if alone else component))
-    return sheet(rows, names)
+    component, channels = next(iter(truth.components.items()))
+    symbol = truth.look.name if len(truth.components) == 1 else component
+    scale, functions = _together(truth, predicted, i, list(channels.values()))
+    rows = list[list[Panel]]()
+    for one in functions:
+        row = list[Panel]()
+        for time in few(list(channels), _COLUMNS):
+            title = "" if rows or time is None else f"t = {time:g}"
+            row.append(replace(one.panel(i, channels[time], scale, title), label=None))
+        rows.append([*row[:-1], replace(row[-1], label="")])
+    return sheet(rows, [name.format(symbol) for name in _ROWS])
 
 
 def _together(
     truth: Functions, predicted: np.ndarray, i: int, channels: list[int]
 ) -> tuple[Normalize, tuple[Functions, Functions, Functions]]:
-    """One scale for truth, prediction and difference of channels of a sample, and the three."""
+    """Truth, prediction and difference, and their common scale over channels of a sample."""
     p = replace(truth, values=predicted)
     e = replace(truth, values=predicted - truth.values, by=truth.values)
     others = [one.of(i, channels) for one in (p, e)]
@@ -55,32 +56,35 @@ def _together(
 
 @styled
 def spectrum(truth: Functions, predicted: np.ndarray, time: float) -> Figure:
-    """Power of truth, prediction and error at one time: Σ |û(k)|² over the shell of each |k|."""
-    channels = [own[time] for own in truth.components.values() if time in own]
+    """Power spectra of truth, prediction and error at one time, see `shells`."""
+    channels = [times[time] for times in truth.components.values() if time in times]
     assert isinstance(truth.domain, Box)
     lengths = [grid.length for grid in truth.domain.grids]
-    figure = Figure(figsize=(HALF, 3.5))
-    axes, every = figure.subplots(), []
+    figure = Figure(figsize=(HALF, 2.6))
+    axes, drawn, largest = figure.subplots(), [], 0.0
     for values, name, ink, dashes in (
         (truth.values, f"truth {truth.look.name}", TRUTH, "-"),
         (predicted, "prediction p", MODEL, "--"),
         (predicted - truth.values, f"error p − {truth.look.name}", ERROR, ":"),
     ):
-        k, power = shells(values[..., channels], lengths)
-        axes.plot(k, power, color=ink, ls=dashes, label=name)
-        every.append(power)
+        power = shells(values[..., channels], lengths)[1]
+        amplitude = np.sqrt(power)
+        largest = largest or amplitude.max()
+        power = np.square(above_rounding(amplitude, largest))
+        axes.plot(range(1, len(power) + 1), power, color=ink, ls=dashes, label=name)
+        drawn.append(power)
     axes.set(xlabel="wave number |k|", ylabel="power in the shell")
-    logarithmic(axes, "x", k)
-    logarithmic(axes, "y", np.maximum(np.concatenate(every), 1e-30))
+    logarithmic(axes, "x", np.arange(1, max(map(len, drawn)) + 1))
+    logarithmic(axes, "y", np.maximum(np.concatenate(drawn), 1e-30))
     legend(figure, axes)
     return figure
 
 
 def shells(values: np.ndarray, lengths: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Σ |û(k)|² over the shells k - 1/2 <= |k| < k + 1/2, k = 1, 2, ..., mean over the samples.
+    """Wave numbers k = 1, 2, ... and Σ |û|² over k - 1/2 <= |k| < k + 1/2, mean over the samples.
 
     Args:
-        lengths: Of the domain along each axis; wave numbers are those of the longest.
+        lengths: Lengths of the domain along each axis; wave numbers count waves along the longest.
 
     >>> x = np.arange(16) / 16
     >>> wave = np.cos(2 * np.pi * 3 * x)[None, :, None, None] * np.ones((1, 1, 16, 1))
@@ -94,16 +98,16 @@ def shells(values: np.ndarray, lengths: Sequence[float]) -> tuple[np.ndarray, np
         np.fft.fftfreq(n, 1 / n) * max(lengths) / length
         for n, length in zip(grid, lengths, strict=True)
     ]
-    k = np.sqrt(sum(np.square(one) for one in np.meshgrid(*scaled, indexing="ij")))
+    k = np.sqrt(sum(np.square(k_i) for k_i in np.meshgrid(*scaled, indexing="ij")))
     shell = np.floor(k + 0.5).astype(int)
-    found = np.bincount(shell.ravel(), power.ravel())
+    totals = np.bincount(shell.ravel(), power.ravel())
     last = min(n // 2 for n in grid)
-    return np.arange(1, last + 1), found[1 : last + 1]
+    return np.arange(1, last + 1), totals[1 : last + 1]
 
 
 def _panels_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> Figure:
-    """Truth, prediction and difference of one sample at one time, a row for each component, on the
-    scale of colours of all times; see `frames`."""
+    """Truth, prediction and difference of a sample at one time, with the colour scale of all times:
+    a row for each component."""
     rows, names, alone = [], [], len(truth.components) == 1
     for component, channels in truth.components.items():
         scale, drawn = _together(truth, predicted, i, list(channels.values()))
@@ -116,18 +120,19 @@ def _panels_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> 
 
 @styled
 def _curves_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> Figure:
-    """u and p at one time, on the scale of all times."""
+    """Curves of truth and prediction at one time, with the limits of all times."""
     components = list(truth.components.items())[:FEW]
-    figure = Figure(figsize=(WIDE, 0.4 + 2.4 * len(components)))
+    figure = Figure(figsize=(WIDE, 0.4 + 1.8 * len(components)))
     axes = figure.subplots(len(components), 1, squeeze=False)[:, 0]
-    found = replace(truth, values=predicted)
+    prediction = replace(truth, values=predicted)
     for cell, (name, channels) in zip(axes, components, strict=True):
-        every = [one.of(i, list(channels.values())) for one in (truth, found)]
-        low, high = min(map(np.min, every)), max(map(np.max, every))
+        values = [one.of(i, list(channels.values())) for one in (truth, prediction)]
+        low, high = min(map(np.min, values)), max(map(np.max, values))
         rim = 0.05 * (high - low or 1.0)
         for one, ink, dashes, word in (
-            (truth, TRUTH, "-", f"truth {truth.look.name}"), (found, MODEL, "--", "prediction p"),
-        ):  # fmt: skip
+            (truth, TRUTH, "-", f"truth {truth.look.name}"),
+            (prediction, MODEL, "--", "prediction p"),
+        ):
             x, values = line(one.place(i), one.of(i, channels[time]))
             cell.plot(x, values, color=ink, ls=dashes, label=word)
             cell.set(xlim=(x[0], x[-1]), ylim=(low - rim, high + rim), ylabel=name)
@@ -138,8 +143,7 @@ def _curves_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> 
 
 
 def playing(picture: Picture, truth: Functions, predicted: np.ndarray, i: int) -> Picture:
-    """A picture with the truth, the prediction and the difference of one sample in time, which play
-    when that is asked."""
+    """A picture with an animation of truth, prediction and difference of one sample."""
     shown = f"truth {truth.look.name}, prediction p and difference"
     draw, times = _curves_at if truth.domain.dim == 1 else _panels_at, few(truth.times, MOST)
     images = rendered(draw(truth, predicted, i, time) for time in times)

@@ -1,15 +1,15 @@
-"""Numbers and settings in words, as a report writes them."""
+"""Numbers and settings as reports write them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Self
 
 from pdegen.domains import Domain
 
-TAGS = ("equation", "law", "method", "name")  # keys whose value says what a part is
+TAGS = ("equation", "law", "method", "name")  # keys whose value names the part of a recipe
 
 
 class Number(str):
-    """A number as it is printed, with all its digits in `full`."""
+    """A number as printed; `full` has all its digits."""
 
     full: str
 
@@ -20,7 +20,7 @@ class Number(str):
 
 
 def how_read(reading: str) -> str:
-    """How training samples are read.
+    """Describe how training samples are read.
 
     >>> how_read("resident")
     'all in memory'
@@ -31,7 +31,7 @@ def how_read(reading: str) -> str:
 
 
 def part_of(samples: int | None, split: int) -> str:
-    """How many samples of the training split are trained on.
+    """Describe the part of the training split that is used.
 
     >>> part_of(24, 512), part_of(None, 512)
     ('the first 24 of 512 samples', 'all 512 samples')
@@ -44,17 +44,17 @@ def part_of(samples: int | None, split: int) -> str:
 
 
 def scientific(value: float) -> Number:
-    """Three digits and a power of ten.
+    """Three digits, and a power of ten unless it is 1.
 
-    >>> scientific(0.0010314), scientific(0.0010314).full
-    ('1.03e-3', '0.0010314')
+    >>> scientific(0.0010314), scientific(0.0010314).full, scientific(1.0)
+    ('1.03e-3', '0.0010314', '1.00')
     """
     printed = f"{value:.2e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
-    return Number(printed, value)
+    return Number(printed.removesuffix("e0"), value)
 
 
 def duration(seconds: float) -> str:
-    """Seconds, or minutes, or hours.
+    """A time in seconds, minutes or hours.
 
     >>> duration(754)
     '12 min 34 s'
@@ -67,8 +67,11 @@ def duration(seconds: float) -> str:
 
 
 def points(n: int, on: int | Domain = 1) -> str:
-    """The points of a grid with n of them in each direction of a dimension, or along the first axis
-    of a domain.
+    """Numbers of points of a grid, by axis.
+
+    Args:
+        n: Points along each axis, or along the first axis of a domain.
+        on: Number of axes, or the domain.
 
     >>> from pdegen.domains import Box
     >>> points(8192), points(85, 2), points(8, Box.cell(32, 16))
@@ -80,7 +83,7 @@ def points(n: int, on: int | Domain = 1) -> str:
 
 
 def listed(names: str | Sequence[str]) -> str:
-    """Names of variables, one or several.
+    """Names of one or several variables, separated by commas.
 
     >>> listed("a"), listed(["x", "y"])
     ('a', 'x, y')
@@ -89,7 +92,7 @@ def listed(names: str | Sequence[str]) -> str:
 
 
 def settings(values: Mapping[str, object]) -> str:
-    """Names and values.
+    """Settings as text: names with their values.
 
     >>> settings({"epochs": 8, "loss": {"name": "h1", "gamma": 0.1}})
     'epochs 8, loss h1 (gamma 0.1)'
@@ -98,7 +101,7 @@ def settings(values: Mapping[str, object]) -> str:
 
 
 def in_words(value: object) -> str:
-    """One value of a declaration; a part of it as its tag and its settings."""
+    """A value of a declaration as text; a nested part as its name and settings."""
     if isinstance(value, dict):
         tags = [value[tag] for tag in TAGS if tag in value]
         rest = settings({k: v for k, v in value.items() if k not in TAGS})

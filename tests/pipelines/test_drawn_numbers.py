@@ -52,7 +52,7 @@ def test_errors_in_time_have_means_and_nine_samples_in_ten():
     (axes,) = figure.axes
     np.testing.assert_allclose(drawn(axes, "w"), [[0.5, 1.5], [0.3, 0.9]])
     assert drawn(axes, "last state") == [[0.5, 1.5], [1, 2]]
-    assert drawn(axes, "training sees t <= 0.7")[0] == [0.7, 0.7]
+    assert drawn(axes, "trained to t = 0.7")[0] == [0.7, 0.7]
     ends = band(axes)  # 21 errors: the 2nd and the 20th
     np.testing.assert_allclose([ends[0.5], ends[1.5]], [(0.12, 0.48), (0.36, 1.44)])
 

@@ -129,7 +129,7 @@ def test_predictions_on_any_domain_have_truth_and_prediction_on_one_scale(domain
         a, Predicted("p", u, u.values + 1, np.array([0.3, 0.1, 0.2])), [7, 8, 9]
     )
     panels = [axes for axes in figure.axes if axes.get_title(loc="left")]
-    titles = [axes.get_title(loc="left").split(", at z")[0] for axes in panels]
+    titles = [axes.get_title(loc="left").split("\n")[-1].split(", at z")[0] for axes in panels]
     assert titles[:7] == [
         "input a", "truth u_x", "prediction p", "error p − u_x",
         "truth u_y", "prediction p", "error p − u_y",

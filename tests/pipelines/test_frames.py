@@ -183,7 +183,7 @@ def test_the_report_has_frames_spectrum_times_and_trivial_predictors(made):
     drawn = (run / "pictures/error-by-time.svg").read_text("utf-8")
     assert ">identity<" in drawn
     assert ">mean of the training targets<" in drawn
-    assert "training sees t &lt;= 2.5" in (made / "time/pictures/error-by-time.svg").read_text()
+    assert "trained to t = 2.5" in (made / "time/pictures/error-by-time.svg").read_text()
     times = re.findall(r'data-label="t = ([^"]+)"', html)
     assert [float(time) for time in times] == [float(f"{time:g}") for time in TIMES[2:]]
 

@@ -147,7 +147,7 @@ def test_a_report_shows_deformed_blocks_under_the_die(made):
     text = (made / "run/report.md").read_text("utf-8")
     pictures = {path.stem for path in (made / "run/pictures").iterdir()}
     assert {"deformed", "error-by-time", "frames", "predictions"} <= pictures
-    assert "Where u takes the points, under the body above" in text
+    assert "Points displaced by u under the rigid body" in text
     drawn = (made / "run/pictures/deformed.svg").read_text("utf-8")
     assert all(word in drawn for word in ("best", "worst", "t = 0.3", "truth", "prediction p"))
 

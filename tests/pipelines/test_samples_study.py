@@ -73,7 +73,7 @@ def test_the_report_says_what_each_number_gave(made):
         assert row in table
         assert row in text
     assert "±" in table
-    assert "6 with each number of samples, 4 samples a step, evaluated 2 times" in text
+    assert "6 with each number of samples, 4 samples per step, evaluated 2 times" in text
     assert "4 validation and 4 test samples of one store" in text
     assert len(list((made / "data").iterdir())) == 1
 

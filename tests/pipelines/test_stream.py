@@ -364,5 +364,5 @@ def test_run_streams_from_the_recipe_to_the_report(pdegen, store, tmp_path):
     assert "training samples: solved as they are needed, 16 new ones an epoch" in outcome.err
     text = (tmp_path / "run/report.md").read_text("utf-8")
     assert "* training samples: **32**" in text
-    assert "32 solved while training, none used twice" in text
+    assert "32 solved during training, each used once" in text
     assert "pdegen run burgers-quick --stream burgers-quick --set" in text
