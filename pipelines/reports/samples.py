@@ -119,26 +119,15 @@ def _on_a_line(
         len(ratios), len(titles), squeeze=False, sharex=truth.positions is None,
         height_ratios=ratios,
     )  # fmt: skip
-    errors_from = len(ratios) - 2 * len(components) + 1
-    for row in [*grid[:errors_from], *grid[errors_from + 1 :: 2]]:
+    first_error = len(ratios) - 2 * len(components) + 1
+    for row in [*grid[:first_error], *grid[first_error + 1 :: 2]]:
         for cell in row[1:]:
             cell.sharey(row[0])
             cell.tick_params(labelleft=False)
     for cell, title in zip(grid[0], titles, strict=True):
         cell.set_title(title)
     if inputs is not None:
-        grid[0, 0].set_ylabel(f"input {inputs.look.name}")
-        for cell, i in zip(grid[0], titles.values(), strict=True):
-            for channel in inputs.chosen(most):
-                time, dashes = inputs.channels[channel].time, _dashes(inputs, channel)
-                x, a = line(inputs.place(i), inputs.of(i, channel))
-                cell.plot(x, a, color=ink(time, INPUT), ls=dashes)
-        shade = ink(input_times[-1] if input_times else None, INPUT)
-        for component, channels in list(inputs.components.items())[:most]:
-            name = component if len(inputs.components) > 1 else inputs.look.name
-            label = f"input {name}{' with noise' if noisy else ''}"
-            dashes = _dashes(inputs, next(iter(channels.values())))
-            grid[0, 0].plot([], [], color=shade, ls=dashes, label=label)
+        _inputs_on_a_line(grid[0], inputs, noisy, [*titles.values()], most, ink)
     axes = grid[len(ratios) - 2 * len(components) :]
     for row, (component, channels) in enumerate(components):
         for column, i in enumerate(titles.values()):
@@ -163,6 +152,29 @@ def _on_a_line(
         time_bar(figure, grid, colour)
     _explain(figure, grid[0, 0], every, partial(ink, times[len(times) // 2] if several else None))
     return figure
+
+
+def _inputs_on_a_line(
+    row: Sequence[Axes],
+    inputs: Functions,
+    noisy: bool,
+    samples: Sequence[int],
+    most: int,
+    ink: Callable[[float | None, str], Any],
+) -> None:
+    """Draw the inputs of samples, and their entries in the legend by empty curves."""
+    row[0].set_ylabel(f"input {inputs.look.name}")
+    for cell, i in zip(row, samples, strict=True):
+        for channel in inputs.chosen(most):
+            x, a = line(inputs.place(i), inputs.of(i, channel))
+            shade = ink(inputs.channels[channel].time, INPUT)
+            cell.plot(x, a, color=shade, ls=_dashes(inputs, channel))
+    shade = ink(inputs.times[-1] if inputs.times else None, INPUT)
+    for component, channels in list(inputs.components.items())[:most]:
+        name = component if len(inputs.components) > 1 else inputs.look.name
+        label = f"input {name}{' with noise' if noisy else ''}"
+        dashes = _dashes(inputs, next(iter(channels.values())))
+        row[0].plot([], [], color=shade, ls=dashes, label=label)
 
 
 def _dashes(inputs: Functions, channel: int) -> str:
