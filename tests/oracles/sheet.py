@@ -1,4 +1,4 @@
-"""A stretched sheet with a void by FEniCSx on a mesh of Gmsh; for a Python that has both.
+"""A stretched sheet with a void, by FEniCSx on a mesh of Gmsh; for a Python that has both.
 
 `python sheet.py SIZE` reads one line of JSON: `traction`, `young`, `poisson`, and `boundary`, the
 points around the void. It prints the energy of displacements of degree 2 on triangles of about
@@ -81,12 +81,12 @@ def energy(mesh, traction, young, poisson):
     solver.setType("preonly")
     solver.getPC().setType("lu")
     solver.getPC().setFactorSolverType("mumps")
-    found = fem.Function(space)
-    solver.solve(b, found.vector)
-    return fem.assemble_scalar(fem.form(ufl.inner(stress(found), strain(found)) / 2 * ufl.dx))
+    solution = fem.Function(space)
+    solver.solve(b, solution.vector)
+    return fem.assemble_scalar(fem.form(ufl.inner(stress(solution), strain(solution)) / 2 * ufl.dx))
 
 
-asked = json.loads(sys.stdin.readline())
-mesh = triangles(asked.pop("boundary"), float(sys.argv[1]))
+request = json.loads(sys.stdin.readline())
+mesh = triangles(request.pop("boundary"), float(sys.argv[1]))
 count = mesh.topology.index_map(2).size_global
-print(json.dumps({"energy": energy(mesh, **asked), "triangles": count}))
+print(json.dumps({"energy": energy(mesh, **request), "triangles": count}))

@@ -288,7 +288,7 @@ def test_a_run_is_resumed_without_the_failed_sample(quick, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("cells", [132, 154])
 def test_the_error_estimate_assumes_order_two(cells):
-    """For fields that are off by h², smooth in i and j."""
+    """The errors of the fields are h² times a function that is smooth in i and j."""
 
     def field(n):
         i, j = np.meshgrid(np.linspace(0, 1, n + 1), np.linspace(0, 1, n * 5 // 22 + 1),

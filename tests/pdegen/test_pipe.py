@@ -115,8 +115,8 @@ def behind_a_grid(n, bend):
 @pytest.mark.parametrize("bend", [0.0, 0.2])
 def test_the_orders_are_three_and_two(bend):
     """Orders of velocity and pressure, for Kovasznay's flow between straight and bent walls."""
-    found = np.array([behind_a_grid(n, bend) for n in (8, 16, 32)])
-    orders = np.log2(found[:-1] / found[1:])
+    flow_errors = np.array([behind_a_grid(n, bend) for n in (8, 16, 32)])
+    orders = np.log2(flow_errors[:-1] / flow_errors[1:])
     np.testing.assert_allclose(orders[-1], [3, 2], atol=0.1)
 
 
@@ -232,8 +232,8 @@ def test_labels_lie_on_their_pipes(quick):
 
 
 def test_stated_errors_are_relative_over_the_area(quick):
-    """By the trapezoidal rule, against one step of Newton's method on a mesh with twice as many
-    columns; that of p leaves out the corners of the inlet."""
+    """The area is that of the trapezoidal rule; the reference is one step of Newton's method with
+    twice as many columns. The error of p leaves out the corners of the inlet."""
     problem, labels = quick
     line = problem.centre.build(labels["knots"][7:8])
     flow = Pipe(16, 16, LENGTH, NU).solve(line(33)).flow

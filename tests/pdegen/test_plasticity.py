@@ -46,9 +46,9 @@ def forged(seed=0, across=40):
 
 
 def test_a_flat_die_stretches_the_block_evenly_against_the_yield_stress():
-    """Length and thickness grow alike, so 70 MPa meets 50 mm² times 15 over the height; the work is
-    σ_Y V ln(15/9.3), and what waves take; both free directions stretch by (15/9.3)^(1/2), where
-    inertia of the sides holds up to 1.5 %."""
+    """Length and thickness grow alike, so 70 MPa acts on 50 mm² times 15 over the height. The work
+    is σ_Y V ln(15/9.3), beside that of waves. Both free directions stretch by (15/9.3)^(1/2);
+    inertia holds the sides back by up to 1.5 %."""
     flat = Forging(Billet(across=40, up=12))(FLAT)
     np.testing.assert_allclose(flat.force[1:], 3500 * 15 / (15 - 0.3 * np.arange(1, 20)), rtol=3e-3)
     assert flat.elements[1].mean() == pytest.approx(-70, rel=2e-3)

@@ -1,4 +1,4 @@
-"""Forging of a block by CalculiX, as an oracle: static, with contact of surfaces.
+"""Forging of a block by CalculiX: static, with surface-to-surface contact.
 
 A static block cannot drift: dies are symmetric, and the middle of the bottom is held.
 """
@@ -14,29 +14,29 @@ from jaxtyping import Float
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.solver import Forging
 
-_PENALTY = 1e5  # MPa/mm of the contact
-_HARDENING = 1e-3  # of the yield stress at a strain of 1: a tangent that is not singular
+_PENALTY = 1e5  # stiffness of the contact, MPa/mm
+_HARDENING = 1e-3  # rise of the yield stress at a strain of 1, relative; tangents stay regular
 _DIE = 120  # elements along the die
 
 
 def forged(
     forging: Forging, spline: Spline, die: Float[np.ndarray, "pieces 4"], folder: Path
 ) -> tuple[Float[np.ndarray, "2 nx ny"], float]:
-    """Displacement of the nodes when the die has come down, and the force of the floor.
+    """Displacement of the nodes when the die has come down, and the force on the floor.
 
-    Elements are quadratic with reduced integration, two elements of the block in each direction
-    make one.
+    Elements are quadratic with reduced integration; one replaces two by two elements of the block.
+    Nodes that no element has are NaN.
 
     Raises:
-        subprocess.CalledProcessError: If it does not converge.
+        subprocess.CalledProcessError: If CalculiX does not converge.
     """
     (folder / "block.inp").write_text(_deck(forging, spline, die))
     subprocess.run(["ccx", "block"], cwd=folder, check=True, capture_output=True, timeout=900)
-    found = np.full((forging.block.nodes[0].size, 2), np.nan)
+    displacement = np.full((forging.block.nodes[0].size, 2), np.nan)
     rows = _last_table(folder / "block.dat", "displacements")
-    found[rows[:, 0].astype(int) - 1] = rows[:, 1:3]
+    displacement[rows[:, 0].astype(int) - 1] = rows[:, 1:3]
     force = _last_table(folder / "block.dat", "forces")[:, 2].sum()
-    return found.T.reshape(forging.block.nodes.shape), float(force)
+    return displacement.T.reshape(forging.block.nodes.shape), float(force)
 
 
 def _deck(forging: Forging, spline: Spline, die: np.ndarray) -> str:
@@ -91,7 +91,7 @@ def _deck(forging: Forging, spline: Spline, die: np.ndarray) -> str:
 
 
 def _last_table(path: Path, name: str) -> Float[np.ndarray, "rows 3"]:
-    """The numbers of the last table of this name, in the order of the nodes."""
+    """The last table of this name in a file of results, in the order of the nodes."""
     rows = list[list[float]]()
     reading = False
     for line in path.read_text().splitlines():

@@ -38,7 +38,7 @@ def true_error(
 
 
 def errors(name: str, samples: list[int], times: int, refinement: int = 1) -> np.ndarray:
-    """For each sample: the stated error, the true one, and the true one weighted by area."""
+    """Stated error, true error, and true error weighted by area, of each sample."""
     problem = load_recipe(name).with_overrides({"refinement": refinement}).problem
     assert isinstance(problem, Elasticity)
     rows = []

@@ -111,7 +111,7 @@ class Forging:
     - Small viscosities damp hourglass modes and waves, and do not act on plastic flow. Hourglass
       damping is equally strong in elements of any shape.
     - Central differences with lumped masses at the true density. The time step is a fraction of the
-      one that is stable for the narrowest element. The energy balance checks them.
+      one that is stable for the narrowest element. The energy balance checks the steps.
     - The die is y = height + surface(x) - speed t. At equal distances along each edge of the sides
       and of the top, points inside the die are pushed out along its normal, with a force in
       proportion to the depth. The bottom stays on the floor and slides along it.
