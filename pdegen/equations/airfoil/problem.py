@@ -179,7 +179,7 @@ class AirfoilFlow(Problem):
 
     @property
     def floats_per_sample(self) -> int:
-        """Memory of the factors of a matrix, whose fill grows with the logarithm of the cells."""
+        """Floats in the factors of a matrix, whose fill grows with the logarithm of the cells."""
         n, m = self.resolution, self.resolution * NORMAL_CELLS // PUBLISHED_CELLS
         return int(300 * n * m * np.log2(n * m))
 

@@ -224,7 +224,7 @@ class Elasticity(Problem):
 
     @property
     def floats_per_sample(self) -> int:
-        """Memory of the matrices of elements and columns of the reference mesh."""
+        """Floats in the matrices of elements and columns of the reference mesh."""
         times = 2 * self.refinement
         around, across = times * self.rings.around, times * self.rings.across
         return self.largest_batch * around * (3000 * across + 4 * (3 * (4 * across + 2)) ** 2)

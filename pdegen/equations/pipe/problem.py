@@ -158,7 +158,7 @@ class BentPipe(Problem):
 
     @property
     def floats_per_sample(self) -> int:
-        """Memory of the eliminated columns and of the element matrices of the mesh that gives the
+        """Floats in the eliminated columns and the element matrices of the mesh that gives the
         error."""
         n = self.elements
         return 2 * n * 45 * n**2 + 2000 * n**2

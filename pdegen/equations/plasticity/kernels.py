@@ -281,9 +281,9 @@ def advance(
         nodes: Positions at the first time, and velocities half a step before it.
         mass: Masses of the nodes, (nx, ny).
         elements, material, die: Described at the top of this module.
-        parameters: Half the length of the block, its height, the speed of the die downwards, the
-            fraction of the stable step that is taken, the stiffness of the contact over mass and
-            step⁻², and the smallest step.
+        parameters: Half the length of the block, its height, the speed of the die downwards.
+            Then the fraction of the stable step that is taken, the stiffness of the contact over
+            mass and step⁻², and the smallest step.
         span: The two times.
         last: Length of the previous step; 0 at the start.
         energy: Work of the die and dissipated work, to which the steps add.
