@@ -1,4 +1,4 @@
-"""What the package does, as functions: read pairs, load a trained model, predict."""
+"""The public functions of the package: read pairs, load a trained model, predict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
     "register",
 ]
 
-_POINTS = 2**18  # predicted at a time: bounds the memory on fine grids
+_POINTS = 2**18  # points predicted at a time, which bounds the memory on fine grids
 _Values = TypeVar("_Values", Tensor, np.ndarray)
 
 
@@ -46,28 +46,29 @@ class TrainedModel:
 
     @property
     def device(self) -> torch.device:
+        """Device of the weights."""
         return next(self.predictor.parameters()).device
 
     def to(self, device: torch.device | str) -> TrainedModel:
-        """The same on a device."""
+        """The model on a device."""
         return replace(self, predictor=self.predictor.to(device))
 
     def predict(
         self, a: _Values, x: Any, y: Any = None, mask: Any = None, weight: Any = None
     ) -> _Values:
-        """u = G(a) for input functions on any points that the operator takes, in float32.
+        """Predictions u = G(a) in float32, for functions on any points that the operator takes.
 
         Args:
             a: Values of the inputs, shape (batch, *grid, c_in); a tensor or a NumPy array.
-            x: Positions of the points, shape (*grid, dim), or (batch, *grid, dim) where they differ
-                by sample.
-            y: Positions where u is asked for, in the same way; by default x.
-            mask: Which points each sample has, shape (batch, *grid); by default all.
-            weight: Quadrature weights of the points, shape (*grid) or (batch, *grid), of which
-                operators with `quadrature` make use; by default all points count alike.
+            x: Positions of the points, shape (*grid, dim), or (batch, *grid, dim) if they differ by
+                sample.
+            y: Positions of the output points, with shapes like x; by default x.
+            mask: Mask of the points that are not padding, shape (batch, *grid); by default all.
+            weight: Quadrature weights of the points, shape (*grid) or (batch, *grid), for operators
+                with `quadrature`; by default equal weights.
 
         Returns:
-            Values of u, shape (batch, *target_grid, c_out), of the kind of `a`.
+            Values of u, shape (batch, *target_grid, c_out), as a tensor or array like `a`.
 
         Raises:
             ValueError: If the shapes do not fit the operator.
@@ -76,8 +77,8 @@ class TrainedModel:
             >>> import torch
             >>> from operators.models.fno import FNO
             >>> from operators.transforms import Normalizer
-            >>> one = Normalizer.identity(1)
-            >>> model = TrainedModel(Predictor(FNO(modes=4), one, one).eval(), {})
+            >>> identity = Normalizer.identity(1)
+            >>> model = TrainedModel(Predictor(FNO(modes=4), identity, identity).eval(), {})
             >>> x = torch.arange(16)[:, None] / 16
             >>> model.predict(np.ones((3, 16, 1)), x).shape
             (3, 16, 1)
@@ -91,26 +92,31 @@ class TrainedModel:
         size = min(50, max(1, _POINTS // max(1, math.prod(values.shape[1:-1]))))
         parts = []
         for rows in (slice(k, k + size) for k in range(0, len(values), size)):
-            here, there = (v[rows] if by_sample and v is not None else v for v in (points, targets))
-            kept = () if masks is None else (masks[rows],)
-            own = weights is not None and weights.ndim == values.ndim - 1
-            count = weights[rows] if own and weights is not None else weights
+            part_x, part_y = (
+                v[rows] if by_sample and v is not None else v for v in (points, targets)
+            )
+            part_mask = () if masks is None else (masks[rows],)
+            part_weight = weights
+            if weights is not None and weights.ndim == values.ndim - 1:  # weights by sample
+                part_weight = weights[rows]
             with torch.no_grad(), AS_WRITTEN.products():
                 part = values[rows].to(self.device, torch.float32)
-                parts.append(self.predictor(part, here, there, *kept, weight=count))
-        found: Any = torch.cat(parts)
-        return found.cpu().numpy() if isinstance(a, np.ndarray) else found.to(values.device)
+                parts.append(self.predictor(part, part_x, part_y, *part_mask, weight=part_weight))
+        u: Any = torch.cat(parts)
+        return u.cpu().numpy() if isinstance(a, np.ndarray) else u.to(values.device)
 
 
 def load_model(checkpoint: str | PathLike[str], device: torch.device | str = "cpu") -> TrainedModel:
-    """A trained model from its checkpoint, a *.safetensors file of a run, or from the folder that
-    `pdegen export RUN --format model` writes. Loading never executes code.
+    """Load a trained model. Loading never executes code.
 
     Args:
-        checkpoint: The file, or the folder.
+        checkpoint: A *.safetensors file of a run, or the folder that `pdegen export RUN --format
+            model` writes.
+        device: Device of the model.
 
     Raises:
-        CheckpointError: If it is absent, damaged, no checkpoint, or does not fit its description.
+        CheckpointError: If the file is absent, damaged, no checkpoint, or does not fit its
+            description.
 
     Example:
         `u = load_model("runs/first/best.safetensors").predict(a, x)`

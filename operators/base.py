@@ -1,4 +1,4 @@
-"""The contract that every operator obeys."""
+"""The contract of all operators: a map between functions on a domain."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -12,8 +12,8 @@ from pdegen.domains import Box, Domain
 
 Function = Float[Tensor, "batch *grid c"]
 Points = Float[Tensor, "*grid dim"] | Float[Tensor, "batch *grid dim"]
-Targets = Float[Tensor, "... dim"]  # their own grid, after the axis of samples where x has one
-Blocks = Iterable[Float[Tensor, "_ *grid c"]]  # of functions, as many in each as it likes
+Targets = Float[Tensor, "... dim"]  # output points, with an axis of samples if x has one
+Blocks = Iterable[Float[Tensor, "_ *grid c"]]  # blocks of functions, of any sizes
 Mask = Bool[Tensor, "batch *grid"]
 Weight = Float[Tensor, " *grid"] | Float[Tensor, " batch *grid"]
 
@@ -28,8 +28,10 @@ class Preset:
 
     Args:
         settings: Arguments of the constructor that differ from its defaults.
-        parameters: Trainable real numbers that it has with `channels`; a test counts them.
-        channels, dim: Input and output channels and dimension of the domain of that count.
+        parameters: Number of trainable real numbers with `channels` and `dim`; a test counts them.
+        source: The publication of the configuration.
+        channels: Input and output channels for that count.
+        dim: Dimension of the domain for that count.
     """
 
     settings: Mapping[str, object]
@@ -42,49 +44,48 @@ class Preset:
 class Operator(nn.Module, ABC):
     """A map between functions on a domain, a -> u.
 
-    Batch first, channels last, the grid between them; a cloud is a grid of one axis. An operator
-    holds no grid: the same weights act on every resolution, `x` says where the values of `a` lie,
-    and `y` where those of `u` are asked for.
+    Tensors have the shape (batch, *grid, channels); a cloud is a grid with one axis. An operator
+    stores no grid: the same weights act at every resolution. The points x are those of the values
+    of a, the points y those of the values of u.
 
-    A class says what its operators take with suitable settings; where settings exclude some of it,
-    the operator itself has a smaller attribute.
+    Class attributes state what operators of the class support with suitable settings. If settings
+    exclude some of it, the attribute of the instance is smaller.
 
     Args:
-        in_channels, out_channels, dim: See the attributes; what is absent, the class has.
-        width: Features of a point.
+        in_channels, out_channels, dim: See the attributes; the class sets those that are absent.
+        width: Number of features at each point.
         depth: Number of layers or blocks.
-        heads: Heads of each attention; must divide the width.
-        feedforward: Hidden features of the MLP in each block.
-        head_width: Hidden features of the network at the end.
+        heads: Number of heads of each attention; must divide the width.
+        feedforward: Number of hidden features of the MLP in each block.
+        head_width: Number of hidden features of the last network.
         activation: "tanh", "relu", "gelu" or "silu".
-        coordinates: Beside a at each point: "raw", x itself; "periodic", cos 2πx and sin 2πx, which
-            have no jump at the ends; "lattice", the distances to a lattice of reference points in
-            [0, 1]^dim; "none", nothing.
-        lattice: Reference points along each axis, the ends included.
-        indices: The places of points in the grid, evenly spaced along each axis, stand for their
-            positions x: where the points of a mesh lie, a has to say. Predictions are at x only.
+        coordinates: Coordinates that are appended to a at each point. "raw" is x itself;
+            "periodic" is cos 2πx and sin 2πx, without a jump at the ends; "lattice" is the
+            distances to a lattice of reference points in [0, 1]^dim; "none" appends nothing.
+        lattice: Number of reference points along each axis, including the ends.
+        indices: Whether grid indices, evenly spaced along each axis, replace the positions x. The
+            input a then has to contain the positions of mesh points. Predictions are at x only.
 
     Attributes:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of space.
-        dims: Dimensions that there are operators for.
-        domains: Kinds of domains that they take: words of `EVERYWHERE`.
+        in_channels, out_channels: Number of channels of a and of u.
+        dim: Number of space dimensions.
+        dims: Numbers of space dimensions that the class supports.
+        domains: Kinds of domains that are supported, words of `EVERYWHERE`.
         points_by_sample: Whether the points may differ from sample to sample.
-        masks: Whether some of the points may be padding.
-        other_points: Whether u can be asked for at other points than those of a.
-        weights: Whether `forward` has an argument `weight`: the quadrature weights of the points,
-            shape (*grid) or (batch, *grid); None where all points count alike.
+        masks: Whether some points may be padding.
+        other_points: Whether u can be evaluated at points y other than x.
+        weights: Whether `forward` has an argument `weight`, the quadrature weights of the points,
+            shape (*grid) or (batch, *grid); None stands for equal weights.
         presets: Published configurations by name.
-        package: A package beyond the dependencies of this one that it needs, as it is imported;
-            empty for none.
-        released_names: What parts of names of published weights are called here, in this order.
-        by_channels: Beginnings of names whose tensors depend on the channels: where published
-            weights have other channels, these start anew.
+        package: Import name of an extra package that the operator needs; empty for none.
+        released_names: Pairs (name in published weights, name here), replaced in this order.
+        by_channels: Prefixes of tensors that depend on the channels. They keep their initial values
+            if published weights have other channels.
 
     Raises:
-        ValueError: On impossible settings or a dimension that is not among `dims`; when called, on
-            input of another shape than declared, on grids too coarse for the settings, and on
-            points y where there are no other points.
+        ValueError: For impossible settings or a dimension that is not among `dims`. When called,
+            for input of another shape, for grids too coarse for the settings, and for points y
+            that are not supported.
 
     >>> class Identity(Operator):
     ...     def forward(self, a, x, y=None, mask=None):
@@ -126,7 +127,7 @@ class Operator(nn.Module, ABC):
 
     @classmethod
     def dims_with(cls, settings: Mapping[str, object]) -> tuple[int, ...]:
-        """Those of `dims` that operators with these settings are for."""
+        """Numbers of space dimensions that are supported with these settings."""
         return cls.dims
 
     @abstractmethod
@@ -137,31 +138,31 @@ class Operator(nn.Module, ABC):
 
         Args:
             a: Input function values a(x), shape (batch, *grid, in_channels).
-            x: Coordinates of the points, shape (*grid, dim) where the samples share them, or
+            x: Coordinates of the points, shape (*grid, dim) if the samples share them, otherwise
                 (batch, *grid, dim).
-            y: Coordinates of the points of the output, shape (*target_grid, dim), or, where the
-                samples do not share x, (batch, *target_grid, dim). None, the points x.
-            mask: False at points that are padding, shape (batch, *grid). The values and positions
-                there have no influence, and the output there has no meaning. None, no padding.
+            y: Coordinates of the output points, shape (*target_grid, dim) if the samples share x,
+                otherwise (batch, *target_grid, dim). None stands for x.
+            mask: False at padding, shape (batch, *grid). Values and positions of padding have no
+                influence; the output there is meaningless. None stands for no padding.
 
         Returns:
             Output function values u(y), shape (batch, *target_grid, out_channels).
         """
 
     def adapt(self, u: Blocks, y: Points) -> None:
-        """Take what the operator needs of training targets, once, before training.
+        """Compute what the operator needs from the training targets, once, before training.
 
-        Most operators need nothing. What is taken belongs into buffers, which checkpoints save.
-        Where each sample has points of its own, nothing is given.
+        Most operators need nothing. Results belong in buffers, which checkpoints store. The method
+        is not called if each sample has its own points.
 
         Args:
-            u: All targets of the training samples as the operator is to give them, in blocks,
-                which may be overwritten by those after them.
-            y: Their points, shape (*target_grid, dim).
+            u: All normalised training targets in blocks; a block may be overwritten by the next
+                one.
+            y: Points of the targets, shape (*target_grid, dim).
         """
 
     def check_samples(self, count: int) -> None:
-        """Raise ValueError unless `adapt` can do with so many training samples."""
+        """Raise ValueError if `adapt` needs more than `count` training samples."""
 
     @property
     def parameter_count(self) -> int:
@@ -170,7 +171,7 @@ class Operator(nn.Module, ABC):
 
 
 def at_least(least: int, **numbers: int) -> None:
-    """Raise ValueError where one of the numbers is smaller.
+    """Raise ValueError if one of the numbers is smaller than `least`.
 
     >>> at_least(1, width=8, depth=0)
     Traceback (most recent call last):
@@ -182,29 +183,30 @@ def at_least(least: int, **numbers: int) -> None:
 
 
 def check_domain(model: Operator, domain: Domain, padded: bool = False) -> None:
-    """Raise ValueError where functions on a domain are not what an operator takes."""
+    """Raise ValueError if an operator does not support functions on a domain."""
     kinds = {g.kind for g in domain.grids} if isinstance(domain, Box) else {domain.kind}
-    if other := sorted(kinds - model.domains):
-        known = ", ".join(sorted(model.domains))
-        raise ValueError(f"{_these(model)} takes {known} domains, not {other[0]} ones")
+    if unsupported := sorted(kinds - model.domains):
+        supported = ", ".join(sorted(model.domains))
+        raise ValueError(f"{_name(model)} takes {supported} domains, not {unsupported[0]} ones")
     _check_points(model, domain.moves, padded)
 
 
 def _check_points(model: Operator, by_sample: bool, padded: bool) -> None:
+    """Raise ValueError for points by sample, or padding, that an operator does not support."""
     if by_sample and not model.points_by_sample:
-        raise ValueError(f"{_these(model)} needs points that all samples share")
+        raise ValueError(f"{_name(model)} needs points that all samples share")
     if padded and not model.masks:
-        raise ValueError(f"{_these(model)} needs the same number of points in all samples")
+        raise ValueError(f"{_name(model)} needs the same number of points in all samples")
 
 
-def _these(model: Operator) -> str:
+def _name(model: Operator) -> str:
     return f"{type(model).__name__} with these settings"
 
 
 def check_input(
     model: Operator, a: Tensor, x: Tensor, y: Tensor | None = None, mask: Tensor | None = None
 ) -> None:
-    """Raise ValueError where `a`, `x`, `y` or `mask` is not of a shape that `model` takes."""
+    """Raise ValueError if `a`, `x`, `y` or `mask` has a shape that `model` does not take."""
     dim, batch, by_sample = model.dim, a.shape[0], x.ndim == a.ndim
     axes = {dim, 1} if "cloud" in model.domains else {dim}
     if a.ndim - 2 not in axes or a.shape[-1] != model.in_channels:
@@ -228,7 +230,7 @@ def check_input(
 
 
 def _shapes(letter: str, axes: set[int], before: tuple[object, ...], last: int) -> str:
-    """The shapes of functions on as many axes as one of `axes`."""
+    """Possible shapes, in words, of functions with as many grid axes as one of `axes`."""
     grids = [
         [letter] if n == 1 < max(axes) else [f"{letter}{i + 1}" for i in range(n)]
         for n in sorted(axes, reverse=True)

@@ -1,7 +1,7 @@
-"""Norms of functions, one value for each sample, and losses (prediction, target, input, weight).
+"""Norms of functions, one value per sample, and losses of (prediction, target, input, weight).
 
-A weight is that of the quadrature at each point, shape (*grid) or (batch, *grid): 0 at padding.
-Without one all points count alike.
+The weight is the quadrature weight of each point, shape (*grid) or (batch, *grid), 0 at padding.
+None stands for equal weights.
 """
 
 import math
@@ -38,11 +38,11 @@ def relative_error(
     order: int = 2,
     parts: int = 1,
 ) -> Float[Tensor, "batch parts"]:
-    """‖p - u‖ / ‖u‖ in L¹ or L² of each of `parts` equal runs of channels.
+    """‖p - u‖ / ‖u‖ in L¹ or L² of each of `parts` equal groups of consecutive channels.
 
-    With `parts` 1 that is the error of all channels as a block; with as many parts as channels,
-    that of each channel; with the number of times, that of each step, as channels go by time first.
-    Nothing is relative to a run that is 0: nan.
+    One part is the error of all channels together. As many parts as channels give the error of each
+    channel. As many parts as times give the error at each time: channels are ordered by time.
+    The error of a group whose target is 0 is nan.
 
     >>> u = torch.tensor([[[3.0, 0.0, 1.0, 1.0], [0.0, 4.0, 1.0, 1.0]]])  # two points, 4 channels
     >>> relative_error(u + torch.tensor([1.0, 0, 0, 0]), u, parts=2)
@@ -57,15 +57,15 @@ def relative_error(
     def norm(v: Tensor) -> Tensor:
         if weight is not None:
             v = v * (weight if order == 1 else weight.sqrt())[..., None]
-        runs = v.reshape(len(v), -1, parts, v.shape[-1] // parts)
-        return torch.linalg.vector_norm(runs, ord=order, dim=(1, 3))
+        groups = v.reshape(len(v), -1, parts, v.shape[-1] // parts)
+        return torch.linalg.vector_norm(groups, ord=order, dim=(1, 3))
 
     size = norm(target)
     return norm(prediction - target) / size.where(size > 0, math.nan)
 
 
 def central_difference(u: Function, spacing: float) -> Function:
-    """(u_{j+1} - u_{j-1}) / 2h on a periodic grid, along the axis next to the channels."""
+    """(u_{j+1} - u_{j-1}) / 2h on a periodic grid, along axis 1."""
     return (u.roll(-1, dims=1) - u.roll(1, dims=1)) / (2 * spacing)
 
 
@@ -92,12 +92,11 @@ class RelativeH1:
     The unsquared form of the published code (Cao 2021 prints the squared one, equations 1 and 2).
 
     Args:
-        gamma: Weight γ of the derivative term; it is scaled by the spacing h = 1/n.
-        periodic: True takes differences across the ends, as is right for periodic data.
-            False counts, as published, the derivative error at interior points only and the
-            reference derivative at all of them. In the published code Du comes from the 8192
-            points of its data, at the two ends from the neighbours that a repeated end point would
-            have; here it is the periodic difference of the target's own grid.
+        gamma: Weight γ of the derivative term, which is scaled by the spacing h = 1/n.
+        periodic: True wraps differences around the ends, as is right for periodic data. False is
+            the published form: the derivative error at interior points only, relative to Du at all
+            points. Here Du is the periodic difference on the grid of the target. The published
+            code computes it from the 8192 points of its data, with a repeated end point.
     """
 
     def __init__(self, gamma: float = 0.1, periodic: bool = True) -> None:
@@ -107,7 +106,7 @@ class RelativeH1:
         self.periodic = periodic
 
     def check(self, domain: Domain) -> None:
-        """Raise ValueError on a domain that has no central differences along one axis."""
+        """Raise ValueError unless the domain is a box with one axis."""
         _check_box("h1", domain, 1)
 
     def __call__(self, prediction: Function, target: Function, a: Tensor) -> Tensor:
@@ -126,18 +125,18 @@ class RelativeH1:
 class WeightedH1:
     """Mean over the batch of ‖p - u‖/‖u‖ + √(γh) ‖a^½ (Dp - Du)‖/‖a^½ Du‖ on the square.
 
-    D is the central difference at the inner points, for target and prediction alike, so that the
-    term can vanish; a is the coefficient, so that its norm is the energy of -div(a grad u) = f.
+    D is the central difference at the inner points, the same for target and prediction, so that the
+    term can vanish. The coefficient a makes the norm the energy of -div(a grad u) = f.
 
     Args:
-        gamma: Weight γ of the derivative term, scaled by h = 1/n, n the points of the first axis.
-            That is the spacing up to the ends' (3/421 for every third of 421 cells, n = 141),
-            which the quotient itself does not depend on.
-        published: Use instead the term of the published code, √(γh N/(2M + 10^-10)) with
-            N = mean |a (Dp - Du)|² over the inner points, M = mean a |Du|² over all points and both
-            components, u continued by 0. (a² in N, but a in M; the factor 2 in M alone.) There
-            Du is the difference of the finest grid, with which the term cannot vanish; here it
-            is that of the target's own grid.
+        gamma: Weight γ of the derivative term, which is scaled by h = 1/n with n points along the
+            first axis. The spacing differs slightly: it is 3/421 for every third of 421 cells,
+            where n = 141. The quotient does not depend on it.
+        published: Use the derivative term of the published code, √(γh N/(2M + 10^-10)) with
+            N = mean |a (Dp - Du)|² over the inner points and M = mean a |Du|² over all points and
+            both components, u extended by 0. The code has a² in N, a in M, and a factor 2 only in
+            M. It computes Du on the finest grid, so that the term cannot vanish. Here Du is
+            computed on the grid of the target.
 
     References: Cao 2021, section 5.2.
     """
@@ -148,7 +147,7 @@ class WeightedH1:
         self.gamma, self.published = gamma, published
 
     def check(self, domain: Domain) -> None:
-        """Raise ValueError on a domain that has no central differences in the plane."""
+        """Raise ValueError unless the domain is a box in the plane."""
         _check_box("weighted-h1", domain, 2)
 
     def __call__(
@@ -157,14 +156,14 @@ class WeightedH1:
         target: Float[Tensor, "batch n1 n2 1"],
         a: Float[Tensor, "batch n1 n2 c_in"],
     ) -> Tensor:
-        n, a = target.shape[1], a[..., :1]  # after the coefficient come numbers of the sample
+        n, a = target.shape[1], a[..., :1]  # later channels are parameters of the sample
         error, slope = gradient(prediction - target), gradient(target)
         inner = a[:, 1:-1, 1:-1]
         if self.published:
-            everywhere = nn.functional.pad(target, (0, 0, 1, 1, 1, 1))
+            extended = nn.functional.pad(target, (0, 0, 1, 1, 1, 1))
             weighted = (inner * error).flatten(1)
-            lower = (a * gradient(everywhere).square()).flatten(1).mean(1) * n**2
-            # a norm and no square root of N, whose derivative at 0 is not finite
+            lower = (a * gradient(extended).square()).flatten(1).mean(1) * n**2
+            # a norm instead of the square root of N, whose derivative at 0 is infinite
             upper = torch.linalg.vector_norm(weighted, dim=1) * n / math.sqrt(weighted.shape[1])
             ratio = upper / (2 * lower + 1e-10).sqrt()
         else:
@@ -176,13 +175,14 @@ class WeightedH1:
 
 
 def gradient(u: Float[Tensor, "batch n1 n2 1"]) -> Float[Tensor, "batch m1 m2 2"]:
-    """h ∂u/∂x and h ∂u/∂y at the inner points, by central differences."""
+    """h ∂u/∂x and h ∂u/∂y at the inner points, by central differences; components last."""
     x = u[:, 2:, 1:-1] - u[:, :-2, 1:-1]
     y = u[:, 1:-1, 2:] - u[:, 1:-1, :-2]
     return torch.cat([x, y], dim=-1) / 2
 
 
 def _check_box(loss: str, domain: Domain, dim: int) -> None:
+    """Raise ValueError unless the domain is a box of dimension `dim`."""
     if domain.dim != dim:
         plural = "dimension" if dim == 1 else "dimensions"
         raise ValueError(f"the loss {loss} needs {dim} {plural}, the data have {domain.dim}")
@@ -191,7 +191,7 @@ def _check_box(loss: str, domain: Domain, dim: int) -> None:
 
 
 def defined(errors: Iterable[float]) -> list[float]:
-    """The errors that exist.
+    """The errors that are not nan.
 
     >>> defined([0.1, float("nan"), float("inf")])
     [0.1, inf]
@@ -200,29 +200,29 @@ def defined(errors: Iterable[float]) -> list[float]:
 
 
 def over_defined(statistic: Callable[[list[float]], float], errors: Iterable[float]) -> float:
-    """A statistic of the errors that exist; nan where none does.
+    """A statistic of the errors that are not nan; nan if all are nan.
 
     >>> over_defined(max, [0.1, float("nan"), 0.3]), over_defined(max, [float("nan")])
     (0.3, nan)
     """
-    kept = defined(errors)
-    return float(statistic(kept)) if kept else math.nan
+    values = defined(errors)
+    return float(statistic(values)) if values else math.nan
 
 
 def by_column(
     statistic: Callable[[list[float]], float], errors: Float[np.ndarray, "samples columns"]
 ) -> Float[np.ndarray, " columns"]:
-    """`over_defined` of each column, such as that of a time."""
+    """`over_defined` of each column, for instance of each time."""
     return np.array([over_defined(statistic, column) for column in errors.T])
 
 
 def mean_defined(errors: Float[Tensor, " samples"]) -> float:
-    """Mean of the errors that exist; nan where none does."""
+    """Mean of the errors that are not nan; nan if all are nan."""
     return float(errors[~errors.isnan()].mean())
 
 
 def undefined(samples: Sequence[int], errors: Sequence[float]) -> list[int]:
-    """The numbers of the samples whose error does not exist.
+    """Numbers of the samples whose error is nan.
 
     >>> undefined([20, 21, 22], [0.1, float("nan"), 0.3])
     [21]
@@ -231,7 +231,7 @@ def undefined(samples: Sequence[int], errors: Sequence[float]) -> list[int]:
 
 
 def rising(errors: Iterable[float]) -> list[int]:
-    """Places of the errors that exist, from the smallest to the largest.
+    """Indices of the errors that are not nan, from the smallest error to the largest.
 
     >>> rising([0.3, float("nan"), 0.1])
     [2, 0]
@@ -242,19 +242,22 @@ def rising(errors: Iterable[float]) -> list[int]:
 
 
 def left_out(samples: Sequence[int]) -> str:
-    """A sentence on samples that have no relative error; empty where there are none.
+    """A sentence about samples without a relative error; empty if there are none.
 
     >>> left_out([21])
-    'Sample 21 has no relative error, as its target is 0; means leave it out.'
+    'Sample 21 has no relative error, because its target is 0. Means leave it out.'
     >>> left_out(range(8))
-    '8 samples have no relative error, as their targets are 0; means leave them out: 0, 1, 2, ...'
+    '8 samples have no relative error, because their target is 0. Means leave out 0, 1, 2, ...'
     """
     if not samples:
         return ""
     if len(samples) == 1:
-        return f"Sample {samples[0]} has no relative error, as its target is 0; means leave it out."
+        (sample,) = samples
+        return (
+            f"Sample {sample} has no relative error, because its target is 0. Means leave it out."
+        )
     few = ", ".join(map(str, samples[:3])) + (", ..." if len(samples) > 3 else "")
     return (
-        f"{len(samples)} samples have no relative error, as their targets are 0; means leave them "
-        f"out: {few}"
+        f"{len(samples)} samples have no relative error, because their target is 0. "
+        f"Means leave out {few}"
     )

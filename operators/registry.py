@@ -1,4 +1,4 @@
-"""Names and words -> operators: what a checkpoint says of its operator is built again."""
+"""Registry of operators by name, and their construction from the description in a checkpoint."""
 
 import inspect
 import math
@@ -57,12 +57,12 @@ ATTENTIONS: dict[str, AttentionKind | None] = {
     "nystrom-32": through(32),
     "none": None,
 }
-DEEPEST, LARGEST = 1000, 2**24  # layers, and any other number among the settings
+DEEPEST, LARGEST = 1000, 2**24  # largest depth, and largest value of other settings
 
 
 @dataclass(frozen=True)
 class Registered:
-    """An operator with a name."""
+    """A registered operator class, and the words for arguments that are objects."""
 
     operator: type[Operator]
     words: Words
@@ -70,30 +70,31 @@ class Registered:
     def build(
         self, settings: Mapping[str, Any], in_channels: int, out_channels: int, dim: int | None
     ) -> Operator:
-        """The operator with these settings, for functions with so many channels.
+        """An operator with these settings and numbers of channels.
 
         Args:
-            settings: Arguments of the constructor, words in place of objects.
-            dim: Dimension of the domain; None where a checkpoint of an early version does not say.
+            settings: Arguments of the constructor, with words in place of objects.
+            dim: Number of space dimensions; None if the checkpoint does not state it.
 
         Raises:
-            ValueError, TypeError: If the settings are impossible, or not for that dimension.
+            ValueError, TypeError: If the settings are impossible, or do not support `dim`.
         """
-        known = inspect.signature(self.operator).parameters
-        if unknown := settings.keys() - known.keys():
+        parameters = inspect.signature(self.operator).parameters
+        if unknown := settings.keys() - parameters.keys():
             raise ValueError(f"{self.operator.__name__} has no argument {min(unknown)}")
         arguments = {name: self._argument(name, value) for name, value in settings.items()}
-        if dim is not None and "dim" in known:
+        if dim is not None and "dim" in parameters:
             arguments["dim"] = dim
-        made = self.operator(in_channels=in_channels, out_channels=out_channels, **arguments)
-        if dim not in (None, made.dim):
+        operator = self.operator(in_channels=in_channels, out_channels=out_channels, **arguments)
+        if dim not in (None, operator.dim):
             raise ValueError(
-                f"{self.operator.__name__} is for domains of dimension {made.dim}, the data have "
-                f"{dim}"
+                f"{self.operator.__name__} supports domains of dimension {operator.dim}, the data "
+                f"have dimension {dim}"
             )
-        return made
+        return operator
 
     def _argument(self, name: str, value: Any) -> Any:
+        """The argument of a setting. Raises ValueError for an unknown word or impossible number."""
         if name in self.words:
             if value not in self.words[name]:
                 raise ValueError(f"unknown {name} {value!r}: known: {', '.join(self.words[name])}")
@@ -103,7 +104,7 @@ class Registered:
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise ValueError where a setting is a number that no operator has.
+    """Raise ValueError for a number that no setting may have.
 
     >>> check_number("depth", 10**6)
     Traceback (most recent call last):
@@ -120,20 +121,22 @@ OPERATORS: dict[str, Registered] = {}
 
 
 def register(name: str, operator: type[Operator], words: Words | None = None) -> None:
-    """Make an operator known by a name, before experiments or checkpoints are read.
+    """Register an operator, before experiments or checkpoints that use it are read.
 
     Args:
-        words: For arguments that are objects, the words that stand for them.
+        name: Name in experiments and checkpoints.
+        operator: The class.
+        words: For arguments that are objects, the words that stand for them in files.
 
     Raises:
         ValueError: If the name is taken.
 
     >>> register("fno", FNO)
     Traceback (most recent call last):
-    ValueError: there is an operator named 'fno' already
+    ValueError: an operator named 'fno' is already registered
     """
     if name in OPERATORS:
-        raise ValueError(f"there is an operator named {name!r} already")
+        raise ValueError(f"an operator named {name!r} is already registered")
     OPERATORS[name] = Registered(operator, words or {})
 
 
@@ -173,10 +176,10 @@ register("neuraloperator", NeuralOperatorModel)
 
 
 def build_operator(description: Mapping[str, Any]) -> Operator:
-    """The operator that a checkpoint describes by its name, settings, channels and dimension.
+    """The operator of a description: name, settings, channels and dimension.
 
     Raises:
-        KeyError, ValueError, TypeError: If it describes none.
+        KeyError, ValueError, TypeError: If the description is incomplete or impossible.
 
     >>> model = {"name": "fno", "width": 8, "modes": 4}
     >>> described = {"model": model, "in_channels": 1, "out_channels": 2, "dim": 1}

@@ -1,4 +1,4 @@
-"""Random symmetries of solution maps, to augment batches by."""
+"""Random symmetries of solution maps, for data augmentation."""
 
 import torch
 from jaxtyping import Float
@@ -9,11 +9,11 @@ from pdegen.domains import Box, Domain
 
 
 class CircleSymmetries:
-    """A random symmetry of an equation on the circle, for each sample of a batch.
+    """Random symmetries of equations on the circle, drawn for each sample of a batch.
 
     Shifts by grid points, u(x, t) -> u(x - s, t), and the odd reflection u(x, t) -> -u(-x, t) map
-    solutions to solutions, of Burgers' equation among others, and leave the law of a homogeneous
-    symmetric random field unchanged. The same one acts on input and target.
+    solutions of Burgers' equation, among others, to solutions. They leave the law of a homogeneous
+    symmetric random field unchanged. Input and target are transformed alike.
     """
 
     def __init__(self, shift: bool = True, reflection: bool = True) -> None:
@@ -21,12 +21,12 @@ class CircleSymmetries:
 
     @property
     def names(self) -> set[str]:
-        """As a store names them (`pdegen.store.format.Physics`)."""
+        """Names of the symmetries as in a store (`pdegen.store.format.Physics`)."""
         drawn = {"shift": self.shift, "odd-reflection": self.reflection}
-        return {name for name, asked in drawn.items() if asked}
+        return {name for name, is_drawn in drawn.items() if is_drawn}
 
     def check(self, domain: Domain) -> None:
-        """Raise ValueError where functions do not live on a circle."""
+        """Raise ValueError if the domain is no circle."""
         if not isinstance(domain, Box) or domain.kinds != ("periodic",):
             raise ValueError(
                 f"shift and reflection need one periodic axis, the data have {domain.kind} axes "
@@ -50,31 +50,31 @@ class CircleSymmetries:
 
 
 class SquareSymmetries:
-    """A random one of the 8 symmetries of the square, for each sample of a batch.
+    """A random one of the 8 symmetries of the square, drawn for each sample of a batch.
 
     Reflections and rotations map solutions of -div(a grad u) = 1 with u = 0 on the boundary to
-    solutions, and leave the law of the Gaussian fields on the square unchanged. The same one acts
-    on input and target, which may lie on different grids, if these are symmetric.
+    solutions. They leave the law of the Gaussian fields on the square unchanged. Input and target
+    are transformed alike; they may have different grids if these are symmetric.
     """
 
     names = frozenset({"square"})
 
     def check(self, x: Float[Tensor, "n1 n2 2"]) -> None:
-        """Raise ValueError where a grid does not have the symmetries of the square."""
+        """Raise ValueError if a grid lacks the symmetries of the square."""
         first, second = axes_of(x)
         if first.shape != second.shape or not torch.equal(first, second):
             raise ValueError("symmetries of the square need the same points along both axes")
         if not torch.allclose(first, 1 - first.flip(0), atol=1e-6):
-            raise ValueError("symmetries of the square need points that lie symmetric in (0, 1)")
+            raise ValueError("symmetries of the square need points symmetric in (0, 1)")
 
     def __call__(
         self, a: Float[Tensor, "batch n n c_in"], u: Float[Tensor, "batch m m c_out"]
     ) -> tuple[Float[Tensor, "batch n n c_in"], Float[Tensor, "batch m m c_out"]]:
-        chosen = torch.rand(3, len(a), 1, 1, 1, device=a.device) < 0.5
+        drawn = torch.rand(3, len(a), 1, 1, 1, device=a.device) < 0.5
 
-        def moved(v: Tensor) -> Tensor:
-            v = torch.where(chosen[0], v.flip(1), v)
-            v = torch.where(chosen[1], v.flip(2), v)
-            return torch.where(chosen[2], v.transpose(1, 2), v)
+        def transformed(v: Tensor) -> Tensor:
+            v = torch.where(drawn[0], v.flip(1), v)
+            v = torch.where(drawn[1], v.flip(2), v)
+            return torch.where(drawn[2], v.transpose(1, 2), v)
 
-        return moved(a), moved(u)
+        return transformed(a), transformed(u)

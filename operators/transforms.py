@@ -1,4 +1,4 @@
-"""What happens to functions before and after the operator: normalisation, augmentation."""
+"""Normalisation of inputs and targets, and the predictor: an operator between normalisers."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from operators.data import Map, Samples, Task
 from pdegen.domains import Box, Domain
 
 Function = Float[Tensor, "batch *grid c"]
-Places = tuple[Tensor | None, ...]  # x, y and the mask where there is one
+Positions = tuple[Tensor | None, ...]  # x, y, and the mask if there is one
 MAP = Map()
-_PART = 2**20  # numbers of a block that are copied to float64 at a time
+_PART = 2**20  # numbers that are copied to float64 at a time
 
 
 class Normalizer(nn.Module):
-    """v -> (v - mean)/std, and back. Its numbers are saved with the model.
+    """The map v -> (v - mean)/std and its inverse. Mean and std are saved with the model.
 
-    One value for each channel, or for each point and channel. The latter have the coordinates of
-    their points with them: on another box they are interpolated linearly, and other points of a
-    mesh or a cloud are refused. Where each sample has a mesh of its own with the same nodes, they
-    are those of the nodes, by their numbers. Meshes of other sizes are then refused: nodes between
-    these have positions that no interpolation of the means knows to within their deviations.
+    Mean and std have one value per channel, or one per point and channel. Pointwise values come
+    with the coordinates of their points: on another grid of a box they are interpolated linearly;
+    other points of a mesh or a cloud are refused. If each sample has its own mesh with the same
+    nodes, the values belong to the node numbers. Meshes of other sizes are then refused, because no
+    interpolation gives the means at other nodes to within the deviations.
 
     Args:
         mean, std: Shape (c,) or (*grid, c); std > 0.
-        axes: Coordinates along each axis of a box; none for one value for each channel.
+        axes: Coordinates along each axis of a box; empty for one value per channel.
         points: Positions of the points of a mesh or a cloud, in place of `axes`.
-        nodes: Whether the points are nodes of meshes that differ by sample, in place of both.
+        nodes: Whether the points are nodes of meshes that differ by sample.
 
     Raises:
-        ValueError: If a deviation is not positive, or they are not of one kind.
+        ValueError: If a deviation is not positive, or shapes or types do not agree.
     """
 
     mean: Tensor
@@ -57,7 +57,7 @@ class Normalizer(nn.Module):
         grid = self.nodes or (map(len, axes) if points is None else points.shape[:-1])
         if kinds != {(torch.float32, (*grid, *mean.shape[-1:]))}:
             raise ValueError(
-                f"a normaliser is of float32, on its axes {[len(axis) for axis in axes]}, got "
+                f"a normaliser needs float32 on its axes {[len(axis) for axis in axes]}, got "
                 f"{', '.join(f'{dtype} {shape}' for dtype, shape in sorted(kinds, key=str))}"
             )
         if not bool((std > 0).all()):
@@ -71,11 +71,13 @@ class Normalizer(nn.Module):
 
     @classmethod
     def identity(cls, channels: int) -> Normalizer:
+        """The normaliser with mean 0 and deviation 1."""
         return cls(torch.zeros(channels), torch.ones(channels))
 
     @classmethod
     def of(cls, values: Function | Blocks) -> Normalizer:
-        """Mean and deviation of each channel over samples and points, in float64."""
+        """Normaliser by mean and deviation of each channel over samples and points, summed in
+        float64."""
         if isinstance(values, Tensor):
             flat = values.flatten(0, -2).double()
             return cls(flat.mean(0).float(), flat.std(0, correction=0).float())
@@ -90,37 +92,39 @@ class Normalizer(nn.Module):
         eps: float | None = None,
         box: bool = True,
     ) -> Normalizer:
-        """Mean and deviation over the samples at each point, in float64.
+        """Normaliser by mean and deviation over the samples at each point, summed in float64.
 
         Args:
-            eps: Added to the deviations, which may be 0 at some points. By default, for each
-                channel, a thousandth of their root mean square, so that no unit of measurement
-                matters; the published code has 1e-5, which for the pressure of Darcy flow is a
-                third of the deviation next to a wall.
+            values: Functions, or blocks of them.
+            x: Points that the samples share; None for nodes of meshes that differ by sample.
+            eps: Added to the deviations, which may be 0 at some points. By default a thousandth of
+                their root mean square for each channel, so that units do not matter. The published
+                code has 1e-5, a third of the deviation of Darcy pressures next to a wall.
+            box: Whether the points are a grid of a box.
         """
-        found = _moments(values) if isinstance(values, Tensor) else _running_moments(values)
-        mean, std = found if x is None else (v.to(x.device) for v in found)
+        moments = _moments(values) if isinstance(values, Tensor) else _running_moments(values)
+        mean, std = moments if x is None else (v.to(x.device) for v in moments)
         added = 1e-3 * std.flatten(0, -2).square().mean(0).sqrt() if eps is None else eps
         axes, points = (axes_of(x), None) if box and x is not None else ((), x)
         return cls(mean.float(), (std + added).float(), axes, points, nodes=x is None)
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor], name: str) -> Normalizer:
-        """The normaliser whose tensors `name.mean`, ... a state dictionary holds."""
+        """The normaliser from the tensors `name.mean`, ... of a state dictionary."""
         axes = [state[key] for key in sorted(state) if key.startswith(f"{name}.axis")]
         mean, points = state[f"{name}.mean"], state.get(f"{name}.points")
         nodes = mean.ndim > 1 and points is None and not axes
         return cls(mean, state[f"{name}.std"], axes, points, nodes)
 
     def at(self, x: Float[Tensor, "*grid dim"] | None) -> tuple[Tensor, Tensor]:
-        """Mean and deviation at the points x, or of each channel, or of each node."""
+        """Mean and deviation at the points x, or by channel, or by node."""
         return self._at(self.mean, x), self._at(self.std, x)
 
     def check(self, grid: tuple[int, ...]) -> None:
-        """Raise ValueError where functions on this grid are not on the nodes that are known."""
+        """Raise ValueError if values belong to nodes and the grid has another shape."""
         if self.nodes and grid != self.nodes:
             raise ValueError(
-                f"pointwise normalisation by node is of meshes of {_by(self.nodes)} nodes, "
+                f"pointwise normalisation by node needs meshes of {_by(self.nodes)} nodes, "
                 f"got {_by(grid)}"
             )
 
@@ -135,21 +139,22 @@ class Normalizer(nn.Module):
         return v * std + mean
 
     def _at(self, values: Tensor, x: Tensor | None) -> Tensor:
+        """Mean or deviation at the points x. Raises ValueError for points it is not known at."""
         if values.ndim == 1 or self.nodes:
             return values
         if x is None:
             raise ValueError("pointwise normalisation needs points that all samples share")
-        own_points: Tensor | None = getattr(self, "points", None)
-        if own_points is not None:
-            if x.shape != own_points.shape or not torch.equal(x, own_points):
+        points: Tensor | None = getattr(self, "points", None)
+        if points is not None:
+            if x.shape != points.shape or not torch.equal(x, points):
                 raise ValueError(
-                    "pointwise normalisation of a mesh or a cloud is of its points only"
+                    "pointwise normalisation of a mesh or a cloud needs the points of the training"
                 )
             return values
         for number, axis in enumerate(axes_of(x)):
-            own: Tensor = getattr(self, f"axis{number}")
-            if axis.shape != own.shape or not torch.equal(axis, own):
-                weights = _linear_interpolation(own, axis)
+            known_axis: Tensor = getattr(self, f"axis{number}")
+            if axis.shape != known_axis.shape or not torch.equal(axis, known_axis):
+                weights = _linear_interpolation(known_axis, axis)
                 values = (values.movedim(number, -1) @ weights.T).movedim(-1, number)
         return values
 
@@ -159,22 +164,22 @@ def _by(grid: tuple[int, ...]) -> str:
 
 
 def _moments(values: Function) -> tuple[Tensor, Tensor]:
-    """Mean and deviation over samples in float64, without a copy of all samples in float64."""
+    """Mean and deviation over samples, summed in float64 part by part."""
     mean = torch.stack([part.double().sum(0) for part in values.split(64)]).sum(0) / len(values)
     squares = [(part.double() - mean).square().sum(0) for part in values.split(64)]
     return mean, (torch.stack(squares).sum(0) / len(values)).sqrt()
 
 
 def _running_moments(blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and deviation over the first axis of all blocks in one pass, in float64."""
+    """Mean and deviation over the first axis of all blocks in one pass, summed in float64."""
     count, mean, squares = 0, *torch.zeros(2, dtype=torch.float64)
     for block in blocks:
         for part in block.split(max(1, _PART // block[0].numel())):
             values = part.double()
-            own = values.mean(0)
-            change, total = own - mean, count + len(values)
+            part_mean = values.mean(0)
+            change, total = part_mean - mean, count + len(values)
             mean = mean + change * (len(values) / total)
-            squares = squares + (values - own).square().sum(0) + (
+            squares = squares + (values - part_mean).square().sum(0) + (
                 change.square() * (count * len(values) / total)
             )  # fmt: skip
             count = total
@@ -182,26 +187,24 @@ def _running_moments(blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def axes_of(x: Float[Tensor, "*grid dim"]) -> list[Tensor]:
-    """The coordinates along each axis of a product grid."""
+    """Coordinates along each axis of a product grid."""
     dim = x.shape[-1]
     lines = (x[tuple(slice(None) if i == d else 0 for i in range(dim))] for d in range(dim))
     return [line[:, d].contiguous() for d, line in enumerate(lines)]
 
 
-def _linear_interpolation(
-    own: Float[Tensor, " n"], other: Float[Tensor, " m"]
-) -> Float[Tensor, "m n"]:
-    """Weights from the points `own` to `other`; beyond the ends, the values there."""
-    right = torch.searchsorted(own, other).clamp(1, len(own) - 1)
-    share = ((other - own[right - 1]) / (own[right] - own[right - 1])).clamp(0, 1)
-    weights = torch.zeros(len(other), len(own), dtype=own.dtype, device=own.device)
-    weights.scatter_(1, (right - 1)[:, None], (1 - share)[:, None])
-    return weights.scatter_add_(1, right[:, None], share[:, None])
+def _linear_interpolation(x: Float[Tensor, " n"], y: Float[Tensor, " m"]) -> Float[Tensor, "m n"]:
+    """Weights of linear interpolation from the points x to y, constant beyond the ends."""
+    right = torch.searchsorted(x, y).clamp(1, len(x) - 1)
+    t = ((y - x[right - 1]) / (x[right] - x[right - 1])).clamp(0, 1)
+    weights = torch.zeros(len(y), len(x), dtype=x.dtype, device=x.device)
+    weights.scatter_(1, (right - 1)[:, None], (1 - t)[:, None])
+    return weights.scatter_add_(1, right[:, None], t[:, None])
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The box that a domain fills: operators are given points in parts of it, within [0, 1].
+    """The box of a domain, x -> (x - start)/length: operators see points in [0, 1].
 
     >>> Extent((-5.0,), (10.0,))(torch.tensor([[-5.0], [0.0]])).flatten()
     tensor([0.0000, 0.5000])
@@ -212,28 +215,32 @@ class Extent:
 
     @classmethod
     def of(cls, domain: Domain) -> Extent | None:
-        """That of a box; None for the unit box, and for meshes and clouds, whose points stay."""
+        """The extent of a box; None for the unit box, and for meshes and clouds, whose points are
+        not rescaled."""
         if not isinstance(domain, Box):
             return None
-        found = cls(*zip(*[(grid.start, grid.length) for grid in domain.grids], strict=True))
-        unit = all(s == 0 and n == 1 for s, n in zip(found.start, found.length, strict=True))
-        return None if unit else found
+        extent = cls(*zip(*[(grid.start, grid.length) for grid in domain.grids], strict=True))
+        is_unit = all(s == 0 and n == 1 for s, n in zip(extent.start, extent.length, strict=True))
+        return None if is_unit else extent
 
     def description(self) -> list[list[float]]:
+        """Start and length as JSON, for a checkpoint."""
         return [list(self.start), list(self.length)]
 
     def __call__(self, x: Float[Tensor, "*points dim"]) -> Float[Tensor, "*points dim"]:
         axes = zip(x.unbind(dim=-1), self.start, self.length, strict=True)
-        return torch.stack([(own - start) / length for own, start, length in axes], dim=-1)
+        return torch.stack([(along - start) / length for along, start, length in axes], dim=-1)
 
 
 class Predictor(nn.Module):
     """An operator between its normalisers: physical values in, physical values out.
 
     Args:
-        boundary: Values of u that are known there, where u is asked for at the points of a.
-        task: How the operator is applied again and again to reach the targets.
-        extent: In parts of what the operator is given points; None gives them as they are.
+        operator: The operator.
+        input, target: Normalisers of inputs and targets.
+        boundary: Known boundary values of u, which are imposed at the points of a.
+        task: The learning task, which may apply the operator repeatedly.
+        extent: The box by which points are rescaled; None leaves them unchanged.
     """
 
     def __init__(
@@ -258,66 +265,63 @@ class Predictor(nn.Module):
         steps: int = 1,
         weight: Tensor | None = None,
     ) -> Float[Tensor, "batch *target_grid c"]:
-        """u(y).
+        """Predictions u(y).
 
         Args:
-            steps: Applications of the operator, whose outputs are side by side.
+            steps: Number of applications of the operator, whose outputs become channels.
         """
-        each = [(None, v) if v is not None and v.ndim == a.ndim else (v, None) for v in (x, y)]
-        shared, own = zip(*each, strict=True)
-        return self.on(*shared)(a, *own, mask, steps, weight=weight)
+        pairs = [(None, v) if v is not None and v.ndim == a.ndim else (v, None) for v in (x, y)]
+        shared, by_sample = zip(*pairs, strict=True)
+        return self.on(*shared)(a, *by_sample, mask, steps, weight=weight)
 
     def adapt(self, pairs: Samples) -> None:
-        """Let the operator take what it needs of training samples: see `Operator.adapt`."""
-        one = pairs.one_step
-        y = one.x if one.y is None else one.y
-        if y is not None:  # else each sample has points of its own
-            u = [one.targets] if isinstance(one.targets, Tensor) else one.targets
+        """Fit the operator to the training samples (`Operator.adapt`)."""
+        step = pairs.one_step
+        y = step.x if step.y is None else step.y
+        if y is not None:  # otherwise each sample has its own points
+            u = [step.targets] if isinstance(step.targets, Tensor) else step.targets
             placed = y if self.extent is None else self.extent(y)
             self.operator.adapt((self.target(block.to(y.device), y) for block in u), placed)
 
     def on(self, x: Tensor | None, y: Tensor | None = None) -> Callable[..., Tensor]:
-        """(a, x, y, mask, ..., weight) -> u for inputs at the points x; what depends on the points
-        alone is found once."""
+        """The function (a, x, y, mask, ..., weight) -> u for inputs at the points x. What depends
+        only on the points is computed once."""
         mean, std = self.input.at(x)
         target_mean, target_std = self.target.at(x if y is None else y)
         fixed = None
         if self.boundary is not None and x is not None and y is None:
             fixed = self.boundary.on(tuple(x.shape[:-1]), x)
-        shared_x, shared_y = self._placed(x), self._placed(y)
+        shared_x, shared_y = self._rescaled(x), self._rescaled(y)
 
-        def applied(operator: Callable[..., Tensor], places: Places, a: Tensor) -> Tensor:
+        def applied(operator: Callable[..., Tensor], positions: Positions, a: Tensor) -> Tensor:
             self.input.check(tuple(a.shape[1:-1]))
-            if self.target.nodes and places[1] is not None:
-                raise ValueError(
-                    "pointwise normalisation by node is of the nodes: no other points y may be "
-                    "asked for"
-                )
+            if self.target.nodes and positions[1] is not None:
+                raise ValueError("pointwise normalisation by node allows no other points y")
             self.target.check(tuple(a.shape[1:-1]))
-            u = operator((a - mean) / std, *places)
+            u = operator((a - mean) / std, *positions)
             u = u * target_std + target_mean
-            if self.boundary is None or places[1] is not None:
+            if self.boundary is None or positions[1] is not None:
                 return u
-            kept, added = fixed or self.boundary.on(tuple(a.shape[1:-1]), u)
-            return u * kept if added is None else u * kept + added
+            factor, added = fixed or self.boundary.on(tuple(a.shape[1:-1]), u)
+            return u * factor if added is None else u * factor + added
 
         def predicted(
             a: Tensor,
-            own_x: Tensor | None = None,
-            own_y: Tensor | None = None,
+            sample_x: Tensor | None = None,
+            sample_y: Tensor | None = None,
             mask: Tensor | None = None,
             steps: int = 1,
             truth: Tensor | None = None,
             weight: Tensor | None = None,
         ) -> Tensor:
-            positions = shared_x if own_x is None else self._placed(own_x)
-            asked = shared_y if own_y is None else self._placed(own_y)
-            places = (positions, asked) if mask is None else (positions, asked, mask)
+            x = shared_x if sample_x is None else self._rescaled(sample_x)
+            y = shared_y if sample_y is None else self._rescaled(sample_y)
+            positions = (x, y) if mask is None else (x, y, mask)
             weighted = self.operator.weights and weight is not None
             operator = partial(self.operator, weight=weight) if weighted else self.operator
-            return self.task.march(partial(applied, operator, places), a, steps, truth)
+            return self.task.march(partial(applied, operator, positions), a, steps, truth)
 
         return predicted
 
-    def _placed(self, x: Tensor | None) -> Tensor | None:
+    def _rescaled(self, x: Tensor | None) -> Tensor | None:
         return x if x is None or self.extent is None else self.extent(x)

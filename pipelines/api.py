@@ -1,4 +1,4 @@
-"""What the package does, as functions: train and run experiments."""
+"""Train and run experiments from Python."""
 
 from collections.abc import Mapping
 from os import PathLike, fspath
@@ -16,76 +16,80 @@ from pipelines.runs import training as runs
 from pipelines.runs.checks import check_device
 from pipelines.runs.evaluation import evaluate_run
 
-Place = str | PathLike[str]
+PathOrUrl = str | PathLike[str]
 
 
 def train(
-    experiment: Place | Experiment | None = None,
+    experiment: PathOrUrl | Experiment | None = None,
     *,
-    data: Place | None = None,
+    data: PathOrUrl | None = None,
     model: str | None = None,
-    out: Place | None = None,
+    out: PathOrUrl | None = None,
     overrides: Mapping[str, object] | None = None,
     device: str = "cpu",
     **options: Any,
 ) -> Path:
-    """Train an experiment, or a model on a store; returns the checkpoint that its report is of.
+    """Train an experiment, or an operator on a store. Returns the path of the checkpoint.
 
     Args:
-        experiment: Its name, a TOML file, or an `Experiment`.
-        data: Store to train on; by default that of the experiment's recipe, made if absent.
-        model: Name of an operator, in place of an experiment: it is trained on `data`.
+        experiment: Name of an experiment, a TOML file, or an `Experiment`.
+        data: Store to train on. By default the store of the experiment's recipe, which is
+            generated if absent.
+        model: Name of an operator to train on `data`, in place of an experiment.
         out: Folder of the run; by default runs/NAME.
-        overrides: Other values at dotted keys of the experiment, such as {"training.epochs": 2}.
+        overrides: Values of the experiment's keys, such as {"training.epochs": 2}.
         device: "cpu" or "cuda".
-        options: Of `pipelines.runs.training.train`, such as resume, overwrite or acceleration.
+        options: Further arguments of `pipelines.runs.training.train`, such as resume, overwrite
+            or acceleration.
 
     Raises:
         SchemaError, RunError, DataError, ...: See `pipelines.runs.training.train`.
     """
-    declared, store, folder = _asked(experiment, data, model, out, overrides)
+    declared, store, folder = _resolved(experiment, data, model, out, overrides)
     runs.train(declared, store, folder, check_device(device), **options)
     return folder / f"{declared.training.reported[0]}.safetensors"
 
 
 def run(
-    experiment: Place | Experiment,
+    experiment: PathOrUrl | Experiment,
     *,
-    data: Place | None = None,
-    out: Place | None = None,
+    data: PathOrUrl | None = None,
+    out: PathOrUrl | None = None,
     overrides: Mapping[str, object] | None = None,
     device: str = "cpu",
     **options: Any,
 ) -> Path:
-    """Generate the dataset if it is absent, verify it, train, evaluate and report; returns the
-    report.
+    """Generate the dataset if absent, verify it, train, evaluate and write the report.
+
+    Returns the path of the report. Arguments are those of `train`.
 
     Raises:
         StoreError: If the store has a fault.
-        SchemaError, RunError, DataError, ...: As `train`.
+        SchemaError, RunError, DataError, ...: As for `train`.
     """
-    declared, store, folder = _asked(experiment, data, None, out, overrides)
+    declared, store, folder = _resolved(experiment, data, None, out, overrides)
     if faults := verify(store).faults:
         raise StoreError(f"{store}: {faults[0]}")
-    place = check_device(device)
-    runs.train(declared, store, folder, place, **options)
-    evaluate_run(declared, store, folder, place)
-    return write_report(folder, store, place)
+    torch_device = check_device(device)
+    runs.train(declared, store, folder, torch_device, **options)
+    evaluate_run(declared, store, folder, torch_device)
+    return write_report(folder, store, torch_device)
 
 
-def _asked(
-    experiment: Place | Experiment | None, data: Place | None, model: str | None,
-    out: Place | None, overrides: Mapping[str, object] | None,
+def _resolved(
+    experiment: PathOrUrl | Experiment | None, data: PathOrUrl | None, model: str | None,
+    out: PathOrUrl | None, overrides: Mapping[str, object] | None,
 ) -> tuple[Experiment, str, Path]:  # fmt: skip
-    asked = fspath(experiment) if isinstance(experiment, PathLike) else experiment
-    declared = asked_for(asked, model, None if data is None else fspath(data))
+    """The experiment with its overrides, the URL of its store, and the folder of the run."""
+    name = fspath(experiment) if isinstance(experiment, PathLike) else experiment
+    declared = asked_for(name, model, None if data is None else fspath(data))
     declared = declared.on(None if data is None else fspath(data), overrides or {})
-    store = _made(declared) if data is None else fspath(data)
+    store = _generated(declared) if data is None else fspath(data)
     return declared, store, Path("runs") / declared.name if out is None else Path(out)
 
 
-def _made(experiment: Experiment) -> str:
-    """The default store of an experiment: made, or finished, where it is not there yet."""
+def _generated(experiment: Experiment) -> str:
+    """URL of the default store of an experiment, which is generated or completed if necessary."""
     recipe = experiment.data.load_recipe()
     url = default_store(recipe)
     return generate(recipe, url, resume=Objects(url).exists()).url

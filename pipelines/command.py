@@ -1,4 +1,4 @@
-"""The entry of the console script: Ctrl-C is answered in one line from the first import on."""
+"""Entry point of the console script. Ctrl-C ends in one line from the first import on."""
 
 import atexit
 import os
@@ -7,7 +7,7 @@ import sys
 import threading
 
 _INTERRUPTED = 130
-_PATIENCE = 1.0  # seconds for what is registered with atexit
+_PATIENCE = 1.0  # seconds for the functions that are registered with atexit
 
 
 def main() -> None:
@@ -27,8 +27,7 @@ def main() -> None:
 
 
 def _leave() -> None:
-    """End this process at once: Python would wait for threads whose results nobody writes any
-    more."""
+    """End this process at once. Python would wait for threads whose results are discarded."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end = threading.Timer(_PATIENCE, os._exit, [_INTERRUPTED])
     end.daemon = True
@@ -43,7 +42,8 @@ def _leave() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Give 0, 1 and 2 to the null device where they are closed (`>&-`): files would get them."""
+    """Open the null device for closed standard streams (`>&-`), because a file that is opened later
+    would get their descriptors."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)

@@ -1,8 +1,8 @@
-"""The console script `pdegen`: commands in, results out. No other package prints."""
+"""The command line `pdegen`. No other package prints."""
 
 import os
 
-# Threads that wait by spinning slow each other down many times over on a machine that is shared.
+# Waiting threads sleep: on a shared machine, spinning ones slow each other down many times over.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # PyTorch's profiler reports its own start and stop on stderr
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
@@ -25,18 +25,20 @@ from pipelines.cli.common import Interrupted, LastingInterrupt, app
 from pipelines.cli.terminal import note
 
 INTERRUPTED = 130
-_NO_PLACE = {
+_WRONG_PATH = {  # errors of paths that a request names: exit status 2
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
     errno.EISDIR, errno.ENOENT, errno.EEXIST, errno.ENAMETOOLONG, errno.ENOTEMPTY,
 }  # fmt: skip
 
 
 def main() -> None:
-    """Run the command line. Exit status: 0 success, 1 job failed, 2 wrong request, 130
-    interrupted."""
+    """Run the command line.
+
+    Exit status: 0 success, 1 failed job, 2 wrong request, 130 interrupted.
+    """
     debug = "--debug" in sys.argv
     arguments = [word for word in sys.argv[1:] if word != "--debug"] or ["--help"]
-    LastingInterrupt.asked = False
+    LastingInterrupt.requested = False
     try:
         with LastingInterrupt():
             status = app(args=arguments, prog_name="pdegen", standalone_mode=False)
@@ -47,12 +49,12 @@ def main() -> None:
         note(f"pdegen: interrupted: {interrupted}")
         sys.exit(INTERRUPTED)
     except Exception as error:
-        if LastingInterrupt.asked:
+        if LastingInterrupt.requested:
             note("pdegen: interrupted")
             sys.exit(INTERRUPTED)
         status, line = _status(error), _explained(error)
-        if status is None and (own := _blamed(error)) is not None:
-            status, line = 2, f"{own} (--debug shows the traceback)"
+        if status is None and (culprit := _blamed(error)) is not None:
+            status, line = 2, f"{culprit} (--debug shows the traceback)"
         if debug or status is None:
             for line in traceback.format_exc().splitlines():
                 note(line)
@@ -65,17 +67,19 @@ def main() -> None:
 
 
 def _explained(error: Exception) -> str:
+    """An error as one line."""
     if isinstance(error, MemoryError):
-        return f"there is not enough memory: {reason(error)}"
+        return f"out of memory: {reason(error)}"
     if isinstance(error, OSError):
         return reason(error)
-    line = " ".join(getattr(error, "format_message", error.__str__)().split())  # of a UsageError
+    # a UsageError of Typer has `format_message`
+    line = " ".join(getattr(error, "format_message", error.__str__)().split())
     given = _given(getattr(error, "param", None))
     return line if given is None or given in line else f"{line}, got {given}"
 
 
 def _given(option: object) -> str | None:
-    """The word of the command line that an option was given; None where there is none."""
+    """The value of an option on the command line; None if the option is not there."""
     names: list[str] = getattr(option, "opts", [])
     for word, following in zip(sys.argv, [*sys.argv[1:], None], strict=True):
         name, equals, value = word.partition("=")
@@ -85,28 +89,27 @@ def _given(option: object) -> str | None:
 
 
 def _blamed(error: Exception) -> str | None:
-    """Where the file of a user's equation or operator raised an error, in one line."""
+    """The line of a user's equation or operator that raised an error; None for other errors."""
     from pdegen.equations.registry import error_in_equation_file
 
-    operators = sys.modules.get("pipelines.config.models")  # else no operator was built
-    return error_in_equation_file(error) or (
-        operators.error_in_equation_file(error) if operators else None
-    )
+    operators = sys.modules.get("pipelines.config.models")  # absent if no operator was built
+    in_equation = error_in_equation_file(error)
+    return in_equation or (operators.error_in_operator_file(error) if operators else None)
 
 
 def _rank() -> str:
-    """A prefix that names the process of torchrun; empty for the first process."""
+    """The process of torchrun, for messages; empty for the first process."""
     rank = os.environ.get("RANK", "0")
     return "" if rank == "0" else f" [process {rank}]"
 
 
 def _status(error: Exception) -> int | None:
-    """Exit status of an error that one line explains, by its `exit_status` or Typer's `exit_code`;
+    """Exit status of an error that a user can mend, from its `exit_status` or Typer's `exit_code`;
     None for a bug."""
     for name in ("exit_status", "exit_code"):
         if (status := getattr(error, name, None)) is not None:
             return status
-    if isinstance(error, OSError) and error.errno in _NO_PLACE:
+    if isinstance(error, OSError) and error.errno in _WRONG_PATH:
         return 2
     if isinstance(error, MemoryError):
         return 1

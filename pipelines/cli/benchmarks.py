@@ -1,4 +1,4 @@
-"""Commands of tables: benchmarks, profiles, break-even points."""
+"""Commands that write tables of operators: benchmark, break-even."""
 
 import shlex
 import sys
@@ -44,20 +44,22 @@ Data = Annotated[
     list[str] | None,
     typer.Option(
         metavar="DATASET=STORE",
-        help="Store of a dataset; default: generated if absent; repeatable.",
+        help="Store of a dataset; by default it is generated if absent; repeatable.",
     ),
 ]
 Seed = Annotated[
     int | None,
     typer.Option(
-        min=0, help="Make the rows of this seed alone, beside other processes and without a report."
+        min=0,
+        help="Compute only the rows of this seed, without a report; other processes may do others.",
     ),
 ]
 Scheduler = Annotated[
-    str, typer.Option(help="Where trainings run: processes, slurm, or the address of a scheduler.")
+    str,
+    typer.Option(help="Where trainings run: processes, slurm, or the address of a Dask scheduler."),
 ]
 Cells = Annotated[
-    bool, typer.Option("--cells", help="Make the stores, and print a command for each training.")
+    bool, typer.Option("--cells", help="Generate the stores and print one command per training.")
 ]
 
 
@@ -86,72 +88,73 @@ def benchmark_command(
     scheduler: Scheduler = "processes",
     cells: Cells = False,
 ) -> None:
-    """Train operators on datasets at one protocol or two, and write one table of the results."""
+    """Train operators on datasets and write one table of the results."""
     from pipelines.config.benchmark import load_benchmark
     from pipelines.config.entries import Profile
     from pipelines.reports.benchmark_report import write_benchmark_report
 
-    how = Launch(workers, device, resume, overwrite, scheduler)
+    launch = Launch(workers, device, resume, overwrite, scheduler)
     benchmark = load_benchmark(name, sound=False)
     if isinstance(benchmark, Profile):
         if only or on or seeds or data or set_ or workers > 1 or seed is not None or cells:
             raise SchemaError(
                 f"{name} is a profile: it takes --quick, --out, --device, --resume and --overwrite"
             )
-        _profile(benchmark, quick, out, how)
+        _profile(benchmark, quick, out, launch)
         return
     benchmark = chosen(benchmark, quick, only, on, set_, data)
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
     if overwrite and (seed is not None or cells):
-        raise SchemaError("--seed and --cells go on with the folder: leave --overwrite out")
+        raise SchemaError("--seed and --cells continue a folder and exclude --overwrite")
     if seed is not None and seed >= benchmark.seeds:
         raise SchemaError(
             f"benchmark {benchmark.name} has seeds 0 to {benchmark.seeds - 1}, got --seed {seed}"
         )
     folder, stores = out or Path("runs") / f"benchmark-{benchmark.name}", data or []
     if seed is not None or cells:
-        how = replace(how, resume=True)
-    run = how.prepared(benchmark, folder, benchmark.stores(stores), only or [], seed)
+        launch = replace(launch, resume=True)
+    run = launch.prepared(benchmark, folder, benchmark.stores(stores), only or [], seed)
     if cells:
         for words in _cells(run, out):
             say(shlex.join(words))
         return
-    how.benchmark(run, write_benchmark_report)
+    launch.benchmark(run, write_benchmark_report)
 
 
 @command("break-even", "pdegen break-even runs/benchmark-standard")
 def break_even_command(
     folder: Annotated[Path, typer.Argument(help="Folder of a finished benchmark.")],
 ) -> None:
-    """Compute again, from the logs of a benchmark's runs, after how many solves operators pay."""
+    """Recompute the break-even points of a finished benchmark from the logs of its runs."""
     from pipelines.reports.benchmark_table import solves
     from pipelines.studies.break_even import break_evens
 
-    off = list[str]()
+    deviating = list[str]()
     for name, (logged, stated) in break_evens(folder).items():
         say(f"{name}: {solves(logged)} (table: {solves(stated)})")
         if logged != stated and not abs(logged - stated) <= 0.1 * stated:
-            off.append(name)
-    if off:
-        raise Failed(f"more than 10 % from the table: {'; '.join(off)}")
+            deviating.append(name)
+    if deviating:
+        raise Failed(f"more than 10 % from the table: {'; '.join(deviating)}")
 
 
 def chosen(
     benchmark: "Benchmark", quick: bool, only: Words, on: Words, set_: Words, data: Words = None
 ) -> "Benchmark":
+    """The part of a benchmark that --quick, --only and --on select, with overrides."""
     small = benchmark.quickly() if quick else benchmark
     absent = {} if only else small.not_installed()
     for label, package in absent.items():
         note(f"{label} is left out: the package {package} is not installed")
     present = [label for label in small.operators if label not in absent] if absent else only
     chosen = small.only(present or [], on or [])
-    chosen.check()  # what is not chosen need not be
+    chosen.check()  # the rest of the file is not checked
     return chosen.with_overrides(parsed(set_), chosen.stores(data or []))
 
 
 def _cells(run: "BenchmarkRun", out: Path | None) -> Iterator[list[str]]:
-    """The command of each training that is not there yet."""
+    """The command of each training whose row is missing."""
     words = sys.argv[1:]
     for flag in ("--cells", "--resume"):
         words = [word for word in words if word != flag]
@@ -166,23 +169,24 @@ def _cells(run: "BenchmarkRun", out: Path | None) -> Iterator[list[str]]:
 
 
 def _without(words: list[str], *options: str) -> list[str]:
-    """The words of a command without some options and their values."""
-    left = list[str]()
+    """Words of a command without these options and their values."""
+    remaining = list[str]()
     skip = False
     for word in words:
         if not skip and word not in options and word.partition("=")[0] not in options:
-            left.append(word)
+            remaining.append(word)
         skip = not skip and word in options
-    return left
+    return remaining
 
 
-def _profile(profile: "Profile", quick: bool, out: Path | None, how: Launch) -> None:
+def _profile(profile: "Profile", quick: bool, out: Path | None, launch: Launch) -> None:
+    """Measure the cost of training steps and write the report of a profile."""
     from pipelines.config.benchmark import load_quick_profile
     from pipelines.reports.studies import write_profile_report
     from pipelines.studies.profile import HOLDING, ProfileRun
 
     profile = load_quick_profile(profile) if quick else profile
     run = ProfileRun(profile, out or Path("runs") / profile.name)
-    HOLDING.check(run.folder, how.resume, how.overwrite)
-    how.study(run, f"profile {profile.name}")
+    HOLDING.check(run.folder, launch.resume, launch.overwrite)
+    launch.study(run, f"profile {profile.name}")
     say(write_profile_report(run, command_line()))

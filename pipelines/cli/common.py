@@ -1,5 +1,8 @@
-"""What the commands share: options, progress, interruptions. They do without `annotations` of
-`__future__`, for Typer would compile the text of each option twice."""
+"""Options, progress lines and interrupts that the commands share.
+
+Modules of commands do not import `annotations` from `__future__`: Typer would then compile each
+annotation from its text.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-EXAMPLES: dict[str, tuple[str, ...]] = {}  # by the words of a command
+EXAMPLES: dict[str, tuple[str, ...]] = {}  # examples by command, such as "study noise"
 Function = TypeVar("Function", bound=Callable[..., None])
 
 
 def command(words: str, *examples: str, of: typer.Typer = app) -> Callable[[Function], Function]:
-    """Registers a command with examples, which its help ends with; lists show its first
-    paragraph."""
+    """Register a command. Its help ends with the examples; lists of commands show the first
+    paragraph of its docstring."""
     EXAMPLES[words] = examples
     lines = ["\b", "Examples:", *(f"  {example}" for example in examples)]
 
@@ -44,8 +47,8 @@ def command(words: str, *examples: str, of: typer.Typer = app) -> Callable[[Func
     return register
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         say(f"pdegen {__version__}")
         raise typer.Exit
 
@@ -58,17 +61,17 @@ def options(
     debug: Annotated[
         bool,
         typer.Option(
-            "--debug", help="Show the traceback of an error; after a command's name, too."
+            "--debug", help="Show the traceback of an error; also allowed after a command."
         ),
     ] = False,
 ) -> None:
-    """The options that stand before a command."""
+    """Options before the name of a command."""
 
 
 Set = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a key, see `pdegen keys`; repeatable."
+        "--set", metavar="KEY=VALUE", help="Override a key (`pdegen keys` lists them); repeatable."
     ),
 ]
 
@@ -87,7 +90,7 @@ Equation = Annotated[
         "--equation",
         metavar="FILE.py",
         callback=_run_files,
-        help="Run a Python file that registers an equation of your own; repeatable.",
+        help="Python file to execute, which registers your own equation; repeatable.",
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted job.")]
@@ -96,7 +99,7 @@ Stream = Annotated[
     str | None,
     typer.Option(
         metavar="RECIPE",
-        help="Train on samples of this recipe, solved during training.",
+        help="Train on samples of this recipe that are solved during training.",
         autocompletion=completion.recipes,
     ),
 ]
@@ -104,7 +107,7 @@ Track = Annotated[
     list[str] | None,
     typer.Option(
         metavar="TRACKER",
-        help="Write the epochs to tensorboard or mlflow[:URI], beside history.csv; repeatable.",
+        help="Log epochs to tensorboard or mlflow[:URI] as well as history.csv; repeatable.",
     ),
 ]
 Only = Annotated[
@@ -115,8 +118,8 @@ Only = Annotated[
         autocompletion=completion.operators_of_benchmark,
     ),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Run the small version, for two cores.")]
-Trainings = Annotated[int, typer.Option("--workers", min=1, help="Trainings that run at once.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Run a small version that suits two cores.")]
+Trainings = Annotated[int, typer.Option("--workers", min=1, help="Number of trainings at a time.")]
 On = Annotated[
     list[str] | None,
     typer.Option(
@@ -126,7 +129,7 @@ On = Annotated[
     ),
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Tasks that run at once; default: one a core.")
+    int | None, typer.Option(min=1, help="Number of tasks at a time; default: one per core.")
 ]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Precision = Annotated[
@@ -151,31 +154,31 @@ SkipFailed = Annotated[
 
 
 class Failed(Exception):
-    """A job that ran and failed; the exit status is 1."""
+    """The job ran and failed: exit status 1."""
 
     exit_status = 1
 
 
 class Interrupted(Exception):
-    """Ctrl-C in a job that keeps what it has done, as the message says; the exit status is 130."""
+    """Ctrl-C in a job whose finished parts are kept (the message says where): exit status 130."""
 
 
 def parsed(texts: list[str] | None) -> dict[str, Any]:
-    """{"a.b": value, ...} from ["a.b=value", ...]. Raises SchemaError if a text is not
-    KEY=VALUE."""
+    """Overrides {"a.b": value, ...} of the texts ["a.b=value", ...]. Raises SchemaError if a text
+    is not KEY=VALUE."""
     return dict(parse_override(text) for text in texts or [])
 
 
-FEW = 16  # samples: the mean of their errors depends on single ones
+FEW = 16  # below this number of samples, single ones dominate the mean error
 
 
 def warn_of_few(splits: Mapping[str, int]) -> None:
-    """Say where splits are so small that their errors are those of single samples."""
+    """Warn of evaluation splits with too few samples for a meaningful mean error."""
     few = [f"{size} {name}" for name, size in splits.items() if name != "train" and size < FEW]
     if few:
         note(
-            f"pdegen: {' and '.join(few)} samples: errors of single samples, not of the law; "
-            f"take {FEW} or more to compare"
+            f"pdegen: warning: {' and '.join(few)} samples: mean errors depend on single "
+            f"samples; use {FEW} or more to compare operators"
         )
 
 
@@ -189,10 +192,11 @@ def number(value: float) -> str:
 
 
 class Reporter:
-    """Progress: one line redrawn on a terminal, otherwise a plain line every `every` seconds."""
+    """Progress lines: on a terminal one line that is redrawn, otherwise a line every `every`
+    seconds."""
 
-    def __init__(self, what: str, every: float = 10.0) -> None:
-        self.what, self.every = what, every
+    def __init__(self, title: str, every: float = 10.0) -> None:
+        self.title, self.every = title, every
         self._terminal = sys.stderr.isatty()
         self._printed = time.monotonic()
 
@@ -204,7 +208,7 @@ class Reporter:
         self._printed = now
         rate = done / seconds if seconds > 0 else float("inf")
         left = (total - done) / rate if rate > 0 else float("inf")
-        text = f"{self.what}: {done}/{total}, {_rate(rate)}, {left:.0f} s left{more}"
+        text = f"{self.title}: {done}/{total}, {_rate(rate)}, {left:.0f} s left{more}"
         if self._terminal:
             redraw(text, last=last)
         else:
@@ -216,10 +220,10 @@ def _rate(rate: float) -> str:
 
 
 class LastingInterrupt:
-    """Ctrl-C that is not lost where Python ignores exceptions, as in a destructor: the next `check`
-    raises it again."""
+    """Remember Ctrl-C, which Python drops in places such as destructors: the next `check` raises it
+    again."""
 
-    asked: ClassVar[bool] = False
+    requested: ClassVar[bool] = False
 
     def __enter__(self) -> Self:
         self._old = signal.signal(signal.SIGINT, self._note)
@@ -232,23 +236,23 @@ class LastingInterrupt:
         logging.disable(logging.NOTSET)
 
     def _note(self, number: int, frame: object) -> None:
-        LastingInterrupt.asked = True
-        logging.disable()  # what Dask says of workers that end is no news
-        sys.unraisablehook = lambda unraisable: None  # nor where Python ignores the interrupt
+        LastingInterrupt.requested = True
+        logging.disable()  # Dask logs the end of its workers
+        sys.unraisablehook = lambda unraisable: None  # ignored exceptions are not printed
         raise KeyboardInterrupt
 
     @classmethod
     def check(cls) -> None:
-        """Raise KeyboardInterrupt if it was asked for."""
-        if cls.asked:
+        """Raise KeyboardInterrupt if Ctrl-C was pressed."""
+        if cls.requested:
             raise KeyboardInterrupt
 
 
 class Interrupts:
-    """Ctrl-C and SIGTERM as a flag that a loop reads; a second Ctrl-C interrupts at once."""
+    """A flag that Ctrl-C or SIGTERM sets and a loop reads; a second signal interrupts at once."""
 
     def __enter__(self) -> Interrupts:
-        self._asked = False
+        self._requested = False
         self._old = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
         return self
 
@@ -257,9 +261,9 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: object) -> None:
-        if self._asked:
+        if self._requested:
             raise KeyboardInterrupt
-        self._asked = True
+        self._requested = True
 
-    def asked(self) -> bool:
-        return self._asked
+    def requested(self) -> bool:
+        return self._requested

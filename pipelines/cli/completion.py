@@ -1,6 +1,6 @@
-"""What the tab key offers: names, read from files without importing what they declare.
+"""Completion of names by the tab key. Names are read from files without importing operators.
 
-Of these Typer shows the ones that begin with the word that stands there.
+Typer shows those that begin with the typed text.
 """
 
 import re
@@ -31,14 +31,16 @@ def declarations() -> list[str]:
 
 
 def finished_runs(incomplete: str) -> list[str]:
-    """Folders with scores, beside what is typed and one below it."""
-    there = Path(incomplete).parent if incomplete and not incomplete.endswith("/") else incomplete
-    found = [one.parent for way in ("*", "*/*") for one in Path(there).glob(f"{way}/scores.json")]
-    return sorted(name for name in map(str, found) if name.startswith(incomplete))
+    """Folders of finished runs in the typed folder and one level below it."""
+    is_folder = not incomplete or incomplete.endswith("/")
+    folder = Path(incomplete) if is_folder else Path(incomplete).parent
+    scores = [path for depth in ("*", "*/*") for path in folder.glob(f"{depth}/scores.json")]
+    names = [str(path.parent) for path in scores]
+    return sorted(name for name in names if name.startswith(incomplete))
 
 
 def operators() -> list[str]:
-    """Names of operators, from the text of their registry: importing it takes a second."""
+    """Names of operators, read from the text of the registry, whose import takes a second."""
     registry = Path(__file__).parents[2] / "operators" / "registry.py"
     return re.findall(r'^register\("([^"]+)"', registry.read_text(), re.M)
 
@@ -52,13 +54,13 @@ def datasets_of_benchmark(ctx: typer.Context) -> list[str]:
 
 
 def _table(ctx: typer.Context, name: str) -> list[str]:
-    """The names in a table of the benchmark that stands in the command."""
-    # where an option still lacks its value, words are left over
-    defaults = [one.default for one in ctx.command.params if one.name == "name"]
+    """Names in a table of the benchmark that the command names."""
+    # while the value of an option is typed, the other words are in `ctx.args`
+    defaults = [option.default for option in ctx.command.params if option.name == "name"]
     words = [ctx.params.get("name"), *ctx.args, *defaults]
     benchmark = next((word for word in words if isinstance(word, str)), None)
     try:
         table: Any = {} if benchmark is None else read_toml(file_of("benchmark", benchmark))
-    except SchemaError:  # not written to its end yet
+    except SchemaError:  # its name is still incomplete
         return []
     return list(table.get(name, ()))

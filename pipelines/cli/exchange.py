@@ -1,4 +1,4 @@
-"""Commands between stores and files of other formats: import and export."""
+"""Commands that convert between stores and other formats: import and export."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,11 +21,11 @@ def import_command(
     out: Annotated[
         str | None, typer.Option(help="Path or URL of the store; default: data/FILE.zarr.")
     ] = None,
-    input: Annotated[str | None, typer.Option(help="Array of the inputs.")] = None,
-    target: Annotated[str | None, typer.Option(help="Array of the targets.")] = None,
+    input: Annotated[str | None, typer.Option(help="Name of the input array.")] = None,
+    target: Annotated[str | None, typer.Option(help="Name of the target array.")] = None,
     grid: Annotated[
         str | None,
-        typer.Option(help="Grid: periodic, cell or nodal; or one for each axis: cell,nodal."),
+        typer.Option(help="Grid: periodic, cell or nodal, or one per axis: cell,nodal."),
     ] = None,
     split: Annotated[
         list[str] | None, typer.Option(metavar="NAME=SIZE", help="Size of a split; repeatable.")
@@ -49,7 +49,7 @@ def import_command(
     take_over: TakeOver = False,
     skip_failed: SkipFailed = False,
 ) -> None:
-    """Convert published or other files to a store."""
+    """Convert files of other formats to a store. Published datasets are recognised."""
     from pdegen.domains import GRIDS
     from pdegen.formats.declaration import Declaration
     from pdegen.formats.importing import import_files
@@ -58,10 +58,10 @@ def import_command(
     shown = shown_shards(f"importing {files[0].name}, shards")
     options = Options(workers, "threads", resume, overwrite, take_over, skip_failed, shown)
     check_options(options)
-    declared = Declaration(
+    declaration = Declaration(
         input=input,
         target=target,
-        grid=grid and ",".join(_word("grid", one, tuple(GRIDS)) for one in grid.split(",")),
+        grid=grid and ",".join(_word("grid", word, tuple(GRIDS)) for word in grid.split(",")),
         splits=_sizes(split),
         samples=_word("samples", samples, ("first", "last")),
         times=_word("times", times, ("first", "last")),
@@ -71,26 +71,28 @@ def import_command(
     )
     url = f"data/{files[0].stem}.zarr" if out is None else out
     with kept(url, f"{SKIP}, or correct the file"):
-        say(import_files(files, url, declared, **vars(options)).url)
+        say(import_files(files, url, declaration, **vars(options)).url)
 
 
-def _word(what: str, word: str | None, known: tuple[str, ...]) -> Any:
-    if word is not None and word not in known:
-        raise SchemaError(f"unknown {what} {word!r}: known: {', '.join(known)}")
+def _word(option: str, word: str | None, allowed: tuple[str, ...]) -> Any:
+    """The word, if it is allowed for the option. Raises SchemaError otherwise."""
+    if word is not None and word not in allowed:
+        raise SchemaError(f"unknown {option} {word!r}: known: {', '.join(allowed)}")
     return word
 
 
 def _sizes(texts: list[str] | None) -> dict[str, int] | None:
+    """Sizes of splits from texts NAME=SIZE; None if there are none."""
     if not texts:
         return None
     pairs = [parse_override(text) for text in texts]
     sizes = dict(pairs)
     if len(sizes) < len(pairs):
-        raise SchemaError(f"--split gives each split once, got {', '.join(texts)}")
+        raise SchemaError(f"--split must name each split once, got {', '.join(texts)}")
     for name, size in sizes.items():
         _word("split", name, ("train", "validation", "test"))
         if type(size) is not int or size < 1:
-            raise SchemaError(f"split {name}: its size is a whole number >= 1, got {size!r}")
+            raise SchemaError(f"split {name}: the size must be a whole number >= 1, got {size!r}")
     return sizes
 
 
@@ -102,22 +104,25 @@ def _sizes(texts: list[str] | None) -> dict[str, int] | None:
 )
 def export_command(
     store: Annotated[
-        str, typer.Argument(help="Path or URL of a sealed store; of a run for --format model.")
+        str,
+        typer.Argument(help="Path or URL of a sealed store; for --format model, folder of a run."),
     ],
     format: Annotated[
-        str, typer.Option(help="mat, npy, hdf5, pt or huggingface; of a run: model.")
+        str, typer.Option(help="mat, npy, hdf5, pt or huggingface; for a run: model.")
     ],
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File or folder (npy, huggingface, model) to write; default: STORE.FORMAT, here."
+            help="File or folder (npy, huggingface, model) to write; default: STORE.FORMAT."
         ),
     ] = None,
     overwrite: Overwrite = False,
     equation: Equation = None,
 ) -> None:
-    """Convert a store to a file of another format or a folder for the Hugging Face Hub; a finished
-    run to a folder of its model, which `operators.load_model` reads."""
+    """Convert a store to another format, or a finished run to a folder of its model.
+
+    The folder of a model is what `operators.load_model` reads.
+    """
     from pdegen.formats.exporting import export
 
     path = Path(f"{Path(stem(store)).name}.{format}") if out is None else out
@@ -126,11 +131,11 @@ def export_command(
 
         say(export_model(Path(store), path, overwrite=overwrite))
         return
-    recipe_text = None
+    text = None
     if format == "huggingface":
         from pdegen.store.reading import open_sealed
         from pipelines.runs.recipe_text import recipe_text
 
-        recipe_text = recipe_text(open_sealed(store).raw_attributes["recipe"])
-    shown = shown_shards("exporting, rows" if recipe_text else "exporting, shards")
-    say(export(store, format, path, overwrite=overwrite, recipe_text=recipe_text, progress=shown))
+        text = recipe_text(open_sealed(store).raw_attributes["recipe"])
+    shown = shown_shards("exporting, rows" if text else "exporting, shards")
+    say(export(store, format, path, overwrite=overwrite, recipe_text=text, progress=shown))

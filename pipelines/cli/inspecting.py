@@ -1,4 +1,4 @@
-"""Commands that show what there is: info, plot and compare."""
+"""Commands that show stores and finished runs: info, plot, compare."""
 
 import json
 from pathlib import Path
@@ -20,16 +20,16 @@ from pipelines.cli.common import Device, Equation, Overwrite
 def info_command(
     store: Annotated[str, typer.Argument(help="Path or URL of a store.")], as_json: AsJson = False
 ) -> None:
-    """Print what a store holds."""
+    """Print the contents of a store: variables, splits, recipe, provenance."""
     from pdegen.generation.log import runs
     from pdegen.store.reading import Store
 
     opened = Store(store)
     if as_json:
-        print_json({**_held(opened), "runs": runs(opened.objects)})
+        print_json({**_contents(opened), "runs": runs(opened.objects)})
         return
     held, attributes = opened.metadata, opened.raw_attributes
-    unfinished = f"not sealed (pdegen {opened.command} ... --resume finishes it)"
+    unfinished = f"not sealed (complete it by pdegen {opened.command} ... --resume)"
     state = "sealed" if opened.sealed else unfinished
     say(f"{store}: {held.title}")
     say(f"{state}, fingerprint {held.fingerprint}")
@@ -57,7 +57,8 @@ def info_command(
     warn_of_few({name: stop - start for name, (start, stop) in held.splits.items()})
 
 
-def _held(store: "Store") -> dict[str, object]:
+def _contents(store: "Store") -> dict[str, object]:
+    """The contents of a store for `info --json`."""
     held, attributes = store.metadata, store.raw_attributes
     arrays = {name: store.arrays[name] for name in store.variables}
     return {
@@ -93,12 +94,14 @@ def _held(store: "Store") -> dict[str, object]:
 @command("plot", "pdegen plot data/burgers.zarr --out burgers.png")
 def plot_command(
     store: Annotated[str, typer.Argument(help="Path or URL of a store.")],
-    sample: Annotated[int | None, typer.Option(help="Number of the sample.")] = None,
-    out: Annotated[Path, typer.Option(help="Picture to write: .png, .svg or .pdf.")] = Path(
+    sample: Annotated[
+        int | None, typer.Option(help="Number of the sample; default: several samples.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Image to write: .png, .svg or .pdf.")] = Path(
         "samples.png"
     ),
 ) -> None:
-    """Draw samples of a store."""
+    """Plot samples of a store."""
     from pipelines.reports.pictures import plot_store
 
     say(plot_store(store, sample, out))
@@ -120,20 +123,21 @@ def compare_command(
     ],
     out: Annotated[Path, typer.Option(help="Folder of the comparison.")] = Path("runs/compared"),
     data: Annotated[
-        str | None, typer.Option(help="Store of all runs; default: where each was in training.")
+        str | None, typer.Option(help="Store of all runs; default: the path of each in training.")
     ] = None,
     device: Device = "cpu",
     overwrite: Overwrite = False,
     equation: Equation = None,
 ) -> None:
-    """Write a report of several finished runs: what differs, scores, learning curves, predictions.
+    """Compare finished runs in a report: settings, scores, learning curves, predictions.
 
-    Differences are to the first run, sample by sample, with intervals. Runs that differ by their
-    seed alone are one row. Runs that were evaluated on other samples are compared by scores alone.
+    Scores are compared with those of the first run, sample by sample, with intervals. Runs that
+    differ only by their seed share a row. Runs on other test samples are compared by their mean
+    scores only.
     """
     from pipelines.reports.comparison_report import write_comparison
     from pipelines.runs.checks import check_device
     from pipelines.runs.comparison import read_comparison
 
-    found = read_comparison(runs, out, check_device(device), data, overwrite)
-    say(write_comparison(found, out, overwrite))
+    comparison = read_comparison(runs, out, check_device(device), data, overwrite)
+    say(write_comparison(comparison, out, overwrite))

@@ -1,4 +1,4 @@
-"""Commands that say what there is."""
+"""Commands that list recipes, experiments, benchmarks, operators, kinds of noise, and keys."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # each command imports its own modules when it runs, so comma
 
 @command("recipes", "pdegen recipes", "pdegen recipes --json")
 def recipes_command(as_json: AsJson = False) -> None:
-    """List the recipes of datasets, with the sizes of their stores."""
+    """List the recipes of datasets with the sizes of their stores."""
     from pdegen.generation.recipe_arrays import layout
     from pdegen.recipe import load_recipe
     from pdegen.shipped import recipe_names
@@ -103,7 +103,7 @@ def operators_command(as_json: AsJson = False) -> None:
 
 @command("noise-kinds", "pdegen noise-kinds", "pdegen noise-kinds --json")
 def noise_kinds_command(as_json: AsJson = False) -> None:
-    """List the kinds of noise that stores and the inputs of experiments may have."""
+    """List the kinds of noise for stores and for the inputs of experiments."""
     from pdegen.sampling.noise_kinds import KEYS_OF_KIND, KINDS
     from pipelines.config.keys import opening
 
@@ -116,8 +116,8 @@ def noise_kinds_command(as_json: AsJson = False) -> None:
         return
     say("Kinds of noise (pdegen noise STORE --kind KIND, or noise.kind of an experiment)")
     for row in rows:
-        own = "".join(f"  (--set {key}={value})" for key, value in row["keys"].items())
-        say(f"  {row['kind']:16} {row['summary']}{own}")
+        further = "".join(f"  (--set {key}={value})" for key, value in row["keys"].items())
+        say(f"  {row['kind']:16} {row['summary']}{further}")
 
 
 @command(
@@ -135,52 +135,52 @@ def keys_command(
         ),
     ],
     every: Annotated[
-        bool, typer.Option("--all", help="Show keys of kinds that the file does not choose, too.")
+        bool, typer.Option("--all", help="Also show keys of kinds that the file does not choose.")
     ] = False,
     as_json: AsJson = False,
     equation: Equation = None,
 ) -> None:
-    """List what --set takes: keys with values, defaults, units and meanings."""
-    from pipelines.config.overridable import settable
+    """List the keys that --set takes: values, defaults, units and meanings."""
+    from pipelines.config.overridable import overridable
 
-    found = settable(name)
+    files = overridable(name)
     if as_json:
-        print_json([one.said() for one in found])
+        print_json([file.as_dict() for file in files])
         return
-    told = set[tuple[str, str, str]]()  # keys of a recipe that are printed already
-    for number, one in enumerate(found):
+    printed = set[tuple[str, str, str]]()  # keys of a recipe that are printed already
+    for number, file in enumerate(files):
         if number:
             say("")
-        say(f"{one.what} {one.name}: {one.command}")
-        keys = [key for key in one.keys if _below_overrides(key) not in told]
+        say(f"{file.what} {file.name}: {file.command}")
+        keys = [key for key in file.keys if _below_overrides(key) not in printed]
         for key in keys:
             if every or not key.when:
                 for line in _lines(key):
                     say(line)
-                if key.name == _OVERRIDES and len(keys) < len(one.keys):
+                if key.name == _OVERRIDES and len(keys) < len(file.keys):
                     say(f"      takes the keys of the recipe above, as {_OVERRIDES}.KEY")
         if not every and (hidden := sum(bool(key.when) for key in keys)):
             say(f"{hidden} keys of other kinds are shown by --all")
-        if one.what == "recipe":
-            told = {(key.name, key.when, _written(key.value)) for key in one.keys}
+        if file.what == "recipe":
+            printed = {(key.name, key.when, _written(key.value)) for key in file.keys}
 
 
 _OVERRIDES = "data.overrides"
 
 
 def _below_overrides(key: "Key") -> tuple[str, str, str]:
-    """A key of the recipe below `data.overrides`, as the recipe has it."""
+    """A key below `data.overrides` as (name, condition, value) of the recipe itself."""
     name, when = (text.removeprefix(f"{_OVERRIDES}.") for text in (key.name, key.when))
     return (name, when, _written(key.value)) if name != key.name else ("", "", "")
 
 
 def _lines(key: "Key") -> Iterator[str]:
-    """A key for people: value and unit, what is allowed, meaning, choices."""
+    """The lines of a key: value and unit, allowed values, meaning, choices."""
     value = "not set" if key.value is None else f"= {_written(key.value)}"
     yield f"  {key.name} {value}{f'  [{key.unit}]' if key.unit else ''}"
     default = "required" if key.required else f"default {_written(key.default)}"
-    said = [key.type, key.allowed, "" if key.default is None and not key.required else default]
-    yield f"      {', '.join(filter(None, said))}"
+    facts = [key.type, key.allowed, "" if key.default is None and not key.required else default]
+    yield f"      {', '.join(filter(None, facts))}"
     if key.meaning:
         yield f"      {key.meaning}"
     if key.when:

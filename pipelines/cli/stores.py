@@ -1,4 +1,4 @@
-"""Commands that write stores and check them: generate, noise and verify."""
+"""Commands that write and verify stores: generate, noise, verify."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,7 +55,9 @@ def generate_command(
         typer.Option(help="Path or URL of the store; default: data/RECIPE-FINGERPRINT.zarr."),
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Number of samples.")] = None,
-    resolution: Annotated[int | None, typer.Option(help="Points of the output grid.")] = None,
+    resolution: Annotated[
+        int | None, typer.Option(help="Points of the output grid along each axis.")
+    ] = None,
     set_: Set = None,
     workers: Workers = None,
     scheduler: Scheduler = "threads",
@@ -73,7 +75,7 @@ def generate_command(
     ] = False,
     equation: Equation = None,
 ) -> None:
-    """Make a dataset from a recipe."""
+    """Generate a dataset from a recipe."""
     from pdegen.generation.generate import Options
     from pdegen.recipe import load_recipe
 
@@ -86,28 +88,28 @@ def generate_command(
         overrides["samples"] = samples
     if resolution is not None:
         overrides["problem.resolution"] = resolution
-    declared = load_recipe(recipe).with_overrides(overrides)
+    chosen = load_recipe(recipe).with_overrides(overrides)
     options = Options(
         workers, scheduler, resume, overwrite, take_over, skip_failed,
-        shown_shards(f"generating {declared.name}, shards"),
+        shown_shards(f"generating {chosen.name}, shards"),
     )  # fmt: skip
     if device not in ("cpu", "cuda"):
         raise SchemaError(f"unknown device {device!r}: known: cpu, cuda")
     if dry_run:
-        _dry_run(declared, out, options)
+        _dry_run(chosen, out, options)
         return
-    made = _generate(declared, out, options, device)
-    warn_of_few(declared.splits.model_dump())
-    say(made.url)
+    store = _generate(chosen, out, options, device)
+    warn_of_few(chosen.splits.model_dump())
+    say(store.url)
 
 
-def shown_shards(what: str) -> "Callable[[Progress], None]":
-    """Reports progress, retries and skipped samples."""
-    report = Reporter(what)
+def shown_shards(title: str) -> "Callable[[Progress], None]":
+    """A callback that prints progress, retries and skipped samples."""
+    report = Reporter(title)
 
     def progress(p: "Progress") -> None:
-        for said in p.notes:
-            note(f"pdegen: {said}")
+        for line in p.notes:
+            note(f"pdegen: {line}")
         report(p.done, p.total, p.seconds)
         LastingInterrupt.check()
 
@@ -123,13 +125,13 @@ def _generate(
     check_options(options)
     url = default_store(recipe) if out is None else out
     finer = getattr(getattr(recipe.problem, "solver", None), "resolution", None)
-    other = "; --set solver.resolution=... makes another dataset, with a finer solver"
+    other = "; --set solver.resolution=... solves on a finer grid, which is another dataset"
     with kept(url, SKIP + (other if finer else "")):
         return generate(recipe, url, None if device == "cpu" else device, **vars(options))
 
 
 def generated(recipe: "Recipe") -> str:
-    """The default store of a recipe, generated or finished first if it is absent or unfinished."""
+    """URL of the default store of a recipe, which is generated or completed first if necessary."""
     from pdegen.generation.generate import Options
     from pdegen.recipe import default_store
     from pdegen.store.objects import Objects
@@ -147,7 +149,7 @@ def check_options(options: "Options") -> None:
 
 
 def _dry_run(recipe: "Recipe", out: str | None, options: "Options") -> None:
-    """Print the plan of `generate`; nothing is written and no job is submitted."""
+    """Print the plan of `generate`. Nothing is written and no job is submitted."""
     from pdegen.generation.engines import check
     from pdegen.generation.recipe_arrays import layout
     from pdegen.generation.slurm import slurm_script
@@ -169,15 +171,19 @@ def _dry_run(recipe: "Recipe", out: str | None, options: "Options") -> None:
             say(line)
 
 
-SKIP = "--resume --skip-failed leaves it out"
+SKIP = "--resume --skip-failed leaves the sample out"
 
 
 @contextmanager
 def kept(url: str, help: str = SKIP) -> Iterator[None]:
-    """Report the shards that an interruption leaves; `help` says what to do about a failing
-    sample."""
+    """Say after an interrupt or failure that finished shards are kept in the store.
+
+    `help` says what to do about a sample that fails.
+    """
     if url.startswith("memory://"):
-        raise SchemaError(f"{url}: what is in memory ends with this command: choose another --out")
+        raise SchemaError(
+            f"{url}: a store in memory is lost when this command ends: choose another --out"
+        )
     from pdegen.equations.base import SampleError
     from pdegen.numerics.errors import WorkerError
 
@@ -185,7 +191,7 @@ def kept(url: str, help: str = SKIP) -> Iterator[None]:
     try:
         yield
     except SampleError as error:
-        note(f"finished shards are kept in {url}; the sample fails at each --resume: {help}")
+        note(f"finished shards are kept in {url}; the sample will fail again: {help}")
         raise error
     except KeyboardInterrupt as interrupt:
         raise Interrupted(kept) from interrupt
@@ -193,9 +199,9 @@ def kept(url: str, help: str = SKIP) -> Iterator[None]:
         note(kept)
         raise error
     except OSError as error:
-        what = reason(error)
+        message = reason(error)
         kind = NoRoomError if isinstance(error, NoRoomError) else OSError
-        raise kind(error.errno, what if url in what else f"{url}: {what}") from error
+        raise kind(error.errno, message if url in message else f"{url}: {message}") from error
 
 
 @command(
@@ -205,14 +211,14 @@ def kept(url: str, help: str = SKIP) -> Iterator[None]:
 )
 def noise_command(
     store: Annotated[str, typer.Argument(help="Path or URL of a sealed store.")],
-    variable: Annotated[str, typer.Option(help="Variable that the noise is added to.")],
+    variable: Annotated[str, typer.Option(help="Variable to which noise is added.")],
     out: Annotated[
         str | None,
-        typer.Option(help="Path or URL of the store with noise; default: STORE-noisy.zarr."),
+        typer.Option(help="Path or URL of the new store; default: STORE-noisy.zarr."),
     ] = None,
     level: Annotated[list[float] | None, typer.Option(help="Noise level; repeatable.")] = None,
     levels: Annotated[
-        str | None, typer.Option(help="Noise levels separated by commas: 0,0.01,0.1.")
+        str | None, typer.Option(help="Noise levels, separated by commas: 0,0.01,0.1.")
     ] = None,
     kind: Annotated[
         str,
@@ -228,7 +234,7 @@ def noise_command(
     overwrite: Overwrite = False,
     take_over: TakeOver = False,
 ) -> None:
-    """Add noise at several levels to a variable of a store; the result is a new store."""
+    """Write a new store with noise of several levels added to a variable."""
     from pdegen.generation.derived import add_noise, at_levels
     from pdegen.generation.generate import Options
 
@@ -236,30 +242,30 @@ def noise_command(
     shown = shown_shards(f"adding noise to {variable}, shards")
     options = Options(workers, scheduler, resume, overwrite, take_over, progress=shown)
     check_options(options)
-    given = list(level or [])
+    all_levels = list(level or [])
     if levels is not None:
         from pipelines.studies.noise_cells import parse_levels
 
-        given += parse_levels(levels)
-    noises = at_levels({"kind": kind, "seed": seed, **parsed(set_)}, given)
+        all_levels += parse_levels(levels)
+    noises = at_levels({"kind": kind, "seed": seed, **parsed(set_)}, all_levels)
     with kept(url, "use --overwrite with lower levels"):
-        made = add_noise(store, variable, noises, url, **vars(options))
-    say(made.url)
+        noisy = add_noise(store, variable, noises, url, **vars(options))
+    say(noisy.url)
 
 
 def stem(store: str) -> str:
-    """The path or URL of a store without its ending."""
+    """Path or URL of a store without the suffix .zarr."""
     return store.rstrip("/").removesuffix(".zarr")
 
 
 def in_no_split(splits: Mapping[str, Sequence[int]], samples: int) -> list[tuple[int, int]]:
-    """First and last sample of each range that is in no split."""
-    found, end = [], 0
+    """First and last sample of each range that no split contains."""
+    ranges, end = [], 0
     for start, stop in sorted([*map(tuple, splits.values()), (samples, samples)]):
         if start > end:
-            found.append((end, start - 1))
+            ranges.append((end, start - 1))
         end = max(end, stop)
-    return found
+    return ranges
 
 
 @command(
@@ -268,17 +274,20 @@ def in_no_split(splits: Mapping[str, Sequence[int]], samples: int) -> list[tuple
 def verify_command(
     store: Annotated[str, typer.Argument(help="Path or URL of a store.")],
     deep: Annotated[
-        bool, typer.Option("--deep", help="Compute some samples again and compare every bit.")
+        bool,
+        typer.Option("--deep", help="Compute some samples again and compare them bit for bit."),
     ] = False,
-    samples: Annotated[int, typer.Option(min=1, help="How many samples --deep compares.")] = 16,
+    samples: Annotated[
+        int, typer.Option(min=1, help="Number of samples that --deep compares.")
+    ] = 16,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Restore damaged objects; change no others.")
+        bool, typer.Option("--repair", help="Restore damaged objects and change no others.")
     ] = False,
     as_json: AsJson = False,
     take_over: TakeOver = False,
     equation: Equation = None,
 ) -> None:
-    """Check a store: every byte, finite values, statistics, and the law of its recipe."""
+    """Verify a store: every byte, finite values, and statistics against the law of its recipe."""
     result = verified(store, deep=samples if deep else 0, repair=repair, take_over=take_over)
     if as_json:
         print_json(result.summary())
@@ -293,7 +302,8 @@ def verify_command(
 def verified(
     store: str, *, deep: int = 0, repair: bool = False, take_over: bool = False
 ) -> "Verification":
-    from pdegen.generation.repair import repair as mended
+    """Verify a store, or repair it, with a progress line."""
+    from pdegen.generation.repair import repair as repair_store
     from pdegen.generation.verify import verify
 
     report, started = Reporter(f"verifying {store}, shards"), time.monotonic()
@@ -304,12 +314,12 @@ def verified(
             report(done, total, time.monotonic() - started)
 
     if repair:
-        return mended(store, deep=deep, take_over=take_over, progress=progress)
+        return repair_store(store, deep=deep, take_over=take_over, progress=progress)
     return verify(store, deep=deep, progress=progress)
 
 
 def check_verified(result: "Verification") -> None:
-    """Print all faults; raises Failed if there is a fault."""
+    """Print all faults. Raises Failed if there are any."""
     for fault in result.faults:
         note(f"{result.url}: {fault}")
     if result.faults:

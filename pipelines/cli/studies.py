@@ -1,4 +1,4 @@
-"""Commands of studies: many trainings, one report."""
+"""Commands `pdegen study ...`: many trainings, one report."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,30 +28,33 @@ from pipelines.cli.terminal import note, say
 from pipelines.cli.trainings import Launch
 
 Out = Annotated[
-    Path | None, typer.Option(help="Folder of the study; default: one in runs/, of its name.")
+    Path | None, typer.Option(help="Folder of the study; default: a folder in runs/ with its name.")
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds: trainings of each case.")]
-Store = Annotated[str | None, typer.Option(help="Store; default: generated if absent.")]
+Store = Annotated[str | None, typer.Option(help="Store; by default it is generated if absent.")]
 TrainLevels = Annotated[
-    str, typer.Option(help="Noise levels to train at; all is one training that is told them.")
+    str,
+    typer.Option(help="Noise levels of the trainings; `all` is one training on a range of levels."),
 ]
-TestLevels = Annotated[str, typer.Option(help="Noise levels to test at.")]
+TestLevels = Annotated[str, typer.Option(help="Noise levels of the test samples.")]
 InversionSamples = Annotated[
-    int, typer.Option(min=1, help="Test samples of the classical methods.")
+    int, typer.Option(min=1, help="Number of test samples for the classical methods.")
 ]
 AssumedLevel = Annotated[
-    str, typer.Option(help="What methods that know the level are told, as multiples of it.")
+    str, typer.Option(help="Levels that methods assume, as multiples of the true level: 1,3.")
 ]
 Methods = Annotated[
-    list[str] | None, typer.Option(help="A classical method to test; default: all; repeatable.")
+    list[str] | None, typer.Option(help="Classical method to test; default: all; repeatable.")
 ]
 TestKind = Annotated[
     str | None,
-    typer.Option(help="Kind of the noise of the test samples, of which no method is told."),
+    typer.Option(
+        help="Kind of noise of the test samples, unknown to all methods; default: as trained."
+    ),
 ]
 Cells = Annotated[
     int | None,
-    typer.Option(help="Cells of an axis, of classical methods; default: points of the data."),
+    typer.Option(help="Cells per axis of the classical methods; default: points of the data."),
 ]
 
 study_app = typer.Typer(help="Studies: many trainings, one report.", rich_markup_mode=None)
@@ -75,15 +78,15 @@ def study_resolution_command(
     overwrite: Overwrite = False,
     equation: Equation = None,
 ) -> None:
-    """Train operators on one grid, and evaluate them on other grids without training again."""
+    """Train operators on one grid and evaluate them on other grids without retraining."""
     from pipelines.config.benchmark import Benchmark, load_benchmark
 
     benchmark = load_benchmark(name)
-    several = "dataset of several grids (resolutions)"
+    several = "dataset with several resolutions"
     if not isinstance(benchmark, Benchmark) or not benchmark.grids:
         raise SchemaError(f"{name} has no {several}")
     if not chosen(benchmark, quick, only, on, set_).grids:
-        raise SchemaError(f"{name} has no {several} with what --quick, --on and --set leave of it")
+        raise SchemaError(f"{name} has no {several} after --quick, --on and --set")
     benchmark_command(
         name, out, only, on, None, quick, None, set_, workers, device, resume, overwrite
     )
@@ -103,7 +106,7 @@ def study_samples_command(
     ] = None,
     seeds: Seeds = 1,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Run an experiment with numbers for two cores.")
+        bool, typer.Option("--quick", help="Run a small experiment that suits two cores.")
     ] = False,
     out: Out = None,
     data: Store = None,
@@ -114,19 +117,19 @@ def study_samples_command(
     overwrite: Overwrite = False,
     equation: Equation = None,
 ) -> None:
-    """Train on growing numbers of distinct samples, up to a stream, with equal steps."""
+    """Train on more and more distinct samples, up to an unlimited stream, with equal steps."""
     from pipelines.reports.samples_report import write_samples_report
     from pipelines.studies.samples import parse_numbers, samples_study
 
     if quick and experiment is not None:
-        raise SchemaError("--quick has an experiment of its own: name none")
+        raise SchemaError("--quick chooses the experiment: do not name one")
     name = experiment or ("burgers-stream-quick" if quick else "burgers-gt-512")
     numbers = samples or ("64,256,1024,unlimited" if quick else "1024,8192,unlimited")
     study = samples_study(name, parse_numbers(numbers), seeds, parsed(set_), data)
     folder = out or Path("runs") / f"{study.name}-study"
-    given = {} if data is None else dict.fromkeys(study.datasets, data)
-    how = Launch(workers, device, resume, overwrite)
-    how.benchmark(how.prepared(study, folder, given), write_samples_report)
+    stores = {} if data is None else dict.fromkeys(study.datasets, data)
+    launch = Launch(workers, device, resume, overwrite)
+    launch.benchmark(launch.prepared(study, folder, stores), write_samples_report)
 
 
 @command(
@@ -158,7 +161,8 @@ def study_noise_command(
     overwrite: Overwrite = False,
     equation: Equation = None,
 ) -> None:
-    """Train an inverse problem at some noise levels, test it at others, compare with baselines."""
+    """Study an inverse problem: train and test at several noise levels, compare with classical
+    methods."""
     from pipelines.config.experiment import load_experiment
     from pipelines.reports.noise_report import write_noise_report
     from pipelines.runs.folder import check_folder
@@ -166,8 +170,8 @@ def study_noise_command(
     from pipelines.studies.noise_cells import parse_levels, parse_trained
 
     declared = load_experiment(experiment, data).on(data, parsed(set_))
-    how = Launch(workers, device, resume, overwrite)
-    place, folder = how.torch_device, out or Path("runs") / f"{declared.name}-noise-study"
+    launch = Launch(workers, device, resume, overwrite)
+    torch_device, folder = launch.torch_device, out or Path("runs") / f"{declared.name}-noise-study"
     check_folder(folder)
     tested = parse_levels(test_levels)
     trained, multiples = parse_trained(train_levels, tested), parse_levels(assumed_level)
@@ -185,7 +189,8 @@ def study_noise_command(
         test_kind,
         cells,
     )
-    # what it refuses it has refused before a store is made
+    # a wrong request has been refused before the store is generated
     study = replace(study, store=data or generated(declared.data.load_recipe()))
-    how.study(study, f"studying {declared.name}, steps", lambda: note(declared.mapped(study.store)))
-    say(write_noise_report(study, place))
+    title = f"studying {declared.name}, steps"
+    launch.study(study, title, lambda: note(declared.mapped(study.store)))
+    say(write_noise_report(study, torch_device))

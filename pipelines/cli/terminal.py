@@ -1,4 +1,4 @@
-"""All output of the commands: control characters of titles, names and paths are escaped, for a
+"""Output of the commands. Control characters in titles, names and paths are escaped, because a
 terminal would obey them."""
 
 import os
@@ -7,11 +7,11 @@ from typing import TextIO
 
 from pdegen.markdown import visible
 
-_redrawn = False  # whether stderr ends in a line that may be redrawn
+_redrawn = False  # whether the last line of stderr may be redrawn
 
 
 def shown(text: str) -> str:
-    """One line; control characters, and characters that reorder or hide text, are escaped.
+    """Text with control characters, and characters that reorder or hide text, escaped.
 
     >>> shown("\\x1b[2Jverified")
     '\\\\x1b[2Jverified'
@@ -20,19 +20,19 @@ def shown(text: str) -> str:
 
 
 def say(line: object) -> None:
-    """Write a line of the result to stdout."""
+    """Print a line of the result on stdout."""
     _end_line()
     _write(sys.stdout, f"{shown(str(line))}\n")
 
 
 def note(line: object) -> None:
-    """Write a line beside the result to stderr."""
+    """Print a message on stderr."""
     _end_line()
     _write(sys.stderr, f"{shown(str(line))}\n")
 
 
 def redraw(line: object, *, last: bool = False) -> None:
-    """Replace the last line of stderr, a terminal; what is written next has a line of its own."""
+    """Replace the last line of a terminal on stderr; the next output starts a new line."""
     global _redrawn
     _redrawn = not last
     end = "\n" if last else ""
@@ -40,7 +40,7 @@ def redraw(line: object, *, last: bool = False) -> None:
 
 
 def _end_line() -> None:
-    """End the line that was redrawn last."""
+    """End a line that was redrawn."""
     global _redrawn
     if _redrawn:
         _redrawn = False
@@ -48,11 +48,11 @@ def _end_line() -> None:
 
 
 def _write(stream: TextIO | None, text: str) -> None:
-    if stream is None:  # it was closed when the command began: `>&-`
+    if stream is None:  # closed when the command began: `>&-`
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
-    except BrokenPipeError:  # the reader has closed the pipe; the job finishes all the same
+    except BrokenPipeError:  # the reader has closed the pipe; the job finishes anyway
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -37,14 +37,17 @@ if TYPE_CHECKING:  # each command imports its own modules when it runs, so comma
     from pipelines.tracking.tracker import Tracker
 
 Checkpoint = Annotated[Path, typer.Argument(help="A *.safetensors file of a run.")]
-Resolution = Annotated[int | None, typer.Option(help="Points of each axis; default: all.")]
+Resolution = Annotated[int | None, typer.Option(help="Points along each axis; default: all.")]
 Split = Annotated[str, typer.Option(help="Split of the store.")]
 AssumedLevel = Annotated[
     float | None,
-    typer.Option(help="Noise level that a checkpoint which takes it is told; default: the truth."),
+    typer.Option(
+        help="Noise level that an operator with this input assumes; default: the true one."
+    ),
 ]
 Level = Annotated[
-    float | None, typer.Option("--noise", help="Noise level of the inputs; default: as trained.")
+    float | None,
+    typer.Option("--noise", help="Noise level of the inputs; default: as in training."),
 ]
 Out = Annotated[
     Path | None, typer.Option(help="Folder of the run; default: runs/NAME of the experiment.")
@@ -67,7 +70,7 @@ def train_command(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Model to train on --data, in place of an experiment.",
+            help="Operator to train on --data, in place of an experiment.",
             autocompletion=completion.operators,
         ),
     ] = None,
@@ -82,7 +85,7 @@ def train_command(
     track: Track = None,
     equation: Equation = None,
 ) -> None:
-    """Train an experiment, or a model on a store; --stream solves the samples during training."""
+    """Train an experiment, or an operator on a store."""
     from pipelines.config.shipped import check_asked
 
     check_asked(experiment, model, data)  # before PyTorch is imported, which takes seconds
@@ -90,22 +93,24 @@ def train_command(
     from pipelines.config.experiment import asked_for
     from pipelines.tracking.following import trackers
 
-    declared = _changed(asked_for(experiment, model, data), data, stream, set_)
+    declared = _with_overrides(asked_for(experiment, model, data), data, stream, set_)
     folder = out or Path("runs") / declared.name
     following = trackers(track or [])
     if _train(declared, data, folder, device, precision, compiled, resume, overwrite, following):
         say(folder / f"{declared.training.reported[0]}.safetensors")
 
 
-def _changed(
+def _with_overrides(
     experiment: "Experiment", data: str | None, stream: str | None, set_: list[str] | None
 ) -> "Experiment":
-    given = {} if stream is None else {"data.stream.recipe": stream}
-    return experiment.on(data, {**given, **parsed(set_)})
+    """The experiment on a store, with the values of --stream and --set."""
+    streamed = {} if stream is None else {"data.stream.recipe": stream}
+    return experiment.on(data, {**streamed, **parsed(set_)})
 
 
-def _made(experiment: "Experiment", device: str) -> str:
-    """The default store of an experiment, generated if absent; the experiment is checked first."""
+def _generated(experiment: "Experiment", device: str) -> str:
+    """URL of the default store of an experiment. The experiment is checked before the store is
+    generated."""
     from pipelines.runs.checks import check_device
     from pipelines.runs.stream import check_data
 
@@ -117,50 +122,50 @@ def _train(
     experiment: "Experiment", data: str | None, folder: Path, device: str, precision: str,
     compiled: str, resume: bool, overwrite: bool, track: "list[Tracker]", check: bool = False,
 ) -> str | None:  # fmt: skip
-    """Train in all processes of torchrun; returns the store in the first process, None in
-    others."""
+    """Train in all processes of torchrun. Returns the URL of the store in the first process, None
+    in the others."""
     from operators.training.fit import Stopped
     from operators.training.ranks import torchrun
     from operators.training.step import Acceleration
     from pdegen.recipe import default_store
     from pipelines.runs.checks import check_device, check_memory
-    from pipelines.runs.run_folder import check_place
+    from pipelines.runs.run_folder import check_run_folder
     from pipelines.runs.training import train
 
-    place = check_device(device)
-    acceleration = Acceleration.chosen(place, precision, compiled)
-    with Interrupts() as interrupts, torchrun(place) as ranks:
+    torch_device = check_device(device)
+    acceleration = Acceleration.chosen(torch_device, precision, compiled)
+    with Interrupts() as interrupts, torchrun(torch_device) as ranks:
         store = data or default_store(experiment.data.load_recipe())
-        said: dict[str, Any] = {}  # arguments of `train` for the process that reports
+        reporting: dict[str, Any] = {}  # arguments of `train` in the process that reports
         if ranks.first:
-            check_place(folder, resume, overwrite)
-            check_memory(experiment, place)
+            check_run_folder(folder, resume, overwrite)
+            check_memory(experiment, torch_device)
             if data is None:
-                _made(experiment, device)
+                _generated(experiment, device)
             if check:
                 check_verified(verified(store))
-            said = {**_shown(experiment, store), "track": track}
+            reporting = {**_callbacks(experiment, store), "track": track}
         ranks.wait()
         try:
             train(
-                experiment, store, folder, place, resume=resume,
+                experiment, store, folder, torch_device, resume=resume,
                 overwrite=overwrite, acceleration=acceleration, ranks=ranks,
-                stop=interrupts.asked, **said,
+                stop=interrupts.requested, **reporting,
             )  # fmt: skip
         except Stopped as stopped:
             if not ranks.first:
-                sys.exit(130)  # the first one says it
+                sys.exit(130)  # the first process prints the message
             raise Interrupted(f"{stopped}: continue with --resume") from None
         return store if ranks.first else None
 
 
-def _shown(experiment: "Experiment", store: str) -> dict[str, Callable[[Any], None]]:
-    """Callbacks of `train` that report its reading, its steps and its epochs on the terminal."""
+def _callbacks(experiment: "Experiment", store: str) -> dict[str, Callable[[Any], None]]:
+    """Callbacks of `train` that print how data are read, how steps run, and each epoch."""
     from pipelines.reports.wording import how_read
 
     report = Reporter(f"training {experiment.name}, epochs")
     total, started = experiment.training.epochs, time.monotonic()
-    epochs = 0  # of this process; a resumed training has done others before
+    epochs = 0  # run by this process; a resumed training has run others before
 
     def on_reading(how: str) -> None:
         note(experiment.mapped(store))
@@ -194,10 +199,10 @@ def evaluate_command(
     assumed_level: AssumedLevel = None,
     device: Device = "cpu",
     out: Annotated[
-        Path | None, typer.Option(help="JSON file to write the scores to; default: none.")
+        Path | None, typer.Option(help="JSON file for the scores; default: none.")
     ] = None,
 ) -> None:
-    """Print the relative L2 error of a checkpoint over the samples of a split."""
+    """Print the relative L2 errors of a checkpoint on a split."""
     from operators.training.files import write
     from pipelines.runs.checks import check_device
     from pipelines.runs.evaluation import evaluate
@@ -209,8 +214,8 @@ def evaluate_command(
         checkpoint, data, check_device(device), split=split, resolution=resolution, level=noise,
         assumed_level=assumed_level,
     )  # fmt: skip
-    asked = {"noise": noise, "assumed_level": assumed_level}
-    summary = score.summary() | {key: level for key, level in asked.items() if level is not None}
+    levels = {"noise": noise, "assumed_level": assumed_level}
+    summary = score.summary() | {key: level for key, level in levels.items() if level is not None}
     if out is not None:
         write(out, json.dumps(summary, indent=1).encode())
     _print_score(summary)
@@ -227,7 +232,7 @@ def predict_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Zarr group to write, a folder; default: CHECKPOINT-predictions.zarr beside it."
+            help="Folder of the Zarr group to write; default: CHECKPOINT-predictions.zarr."
         ),
     ] = None,
     resolution: Resolution = None,
@@ -236,20 +241,20 @@ def predict_command(
     assumed_level: AssumedLevel = None,
     device: Device = "cpu",
     bound: Annotated[
-        bool, typer.Option("--bound", help="Write a guaranteed bound of each error beside it.")
+        bool, typer.Option("--bound", help="Add a guaranteed bound of each error.")
     ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write the predictions of a checkpoint on a split, as a Zarr group that xarray opens."""
+    """Write the predictions of a checkpoint on a split to a Zarr group, which xarray opens."""
     from pipelines.runs.checks import check_device
     from pipelines.runs.predict import predict
 
-    place = checkpoint.with_name(f"{checkpoint.stem}-predictions.zarr") if out is None else out
-    found = predict(
-        checkpoint, data, place, check_device(device), split=split, resolution=resolution,
+    folder = checkpoint.with_name(f"{checkpoint.stem}-predictions.zarr") if out is None else out
+    predictions = predict(
+        checkpoint, data, folder, check_device(device), split=split, resolution=resolution,
         level=noise, assumed_level=assumed_level, bound=bound, overwrite=overwrite,
     )  # fmt: skip
-    for line in (found.out, *found.said):
+    for line in (predictions.out, *predictions.lines):
         say(line)
 
 
@@ -257,7 +262,7 @@ def _print_score(summary: dict[str, Any]) -> None:
     warn_of_few({summary["split"]: summary["samples"]})
     say(
         f"{summary['checkpoint']} (epoch {summary['epoch']}) on {summary['split']} at "
-        f"n={summary['resolution']}, {summary['samples']} samples: relative L2 mean "
+        f"n={summary['resolution']}, {summary['samples']} samples: relative L2 error: mean "
         f"{number(summary['mean'])}, median {number(summary['median'])}, worst "
         f"{number(summary['worst'])}, std {number(summary['std'])}"
     )
@@ -278,7 +283,9 @@ def run_command(
         typer.Argument(help="Experiment, or a TOML file.", autocompletion=completion.experiments),
     ],
     out: Out = None,
-    data: Annotated[str | None, typer.Option(help="Store; default: generated if absent.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Store; by default it is generated if absent.")
+    ] = None,
     stream: Stream = None,
     set_: Set = None,
     device: Device = "cpu",
@@ -289,7 +296,7 @@ def run_command(
     track: Track = None,
     equation: Equation = None,
 ) -> None:
-    """Generate (if absent), verify, train, evaluate and report an experiment."""
+    """Run an experiment: generate data if absent, verify, train, evaluate, write the report."""
     from pipelines.config.shipped import check_asked
 
     check_asked(experiment, None, data)  # before PyTorch is imported, which takes seconds
@@ -301,7 +308,7 @@ def run_command(
     from pipelines.runs.run_tracking import track_results
     from pipelines.tracking.following import trackers
 
-    declared = _changed(load_experiment(experiment, data), data, stream, set_)
+    declared = _with_overrides(load_experiment(experiment, data), data, stream, set_)
     folder = out or Path("runs") / declared.name
     following = trackers(track or [])
     store = _train(
@@ -310,11 +317,11 @@ def run_command(
     )  # fmt: skip
     if store is None:
         return
-    place = check_device(device)
-    scores = evaluate_run(declared, store, folder, place)
+    torch_device = check_device(device)
+    scores = evaluate_run(declared, store, folder, torch_device)
     for summary in scores["results"]:
         _print_score(summary)
-    say(write_report(folder, store, place))
+    say(write_report(folder, store, torch_device))
     track_results(following, folder, store, scores["results"], scores["provenance"])
 
 
@@ -322,7 +329,7 @@ def run_command(
 def report_command(
     folder: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     data: Annotated[
-        str | None, typer.Option(help="Store of the run; default: where it was in training.")
+        str | None, typer.Option(help="Store of the run; default: the path in training.")
     ] = None,
     device: Device = "cpu",
     equation: Equation = None,

@@ -1,4 +1,4 @@
-"""How commands run many trainings: where, beside each other, and from where they go on."""
+"""Launching of studies and benchmarks from the command line."""
 
 import os
 import shlex
@@ -24,14 +24,14 @@ if TYPE_CHECKING:  # each command imports its own modules when it runs, so comma
 
 
 def command_line() -> str:
-    """The command line that runs this study from its start."""
+    """The command line that repeats this study from its start."""
     words = [word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")]
     return shlex.join(["pdegen", *words])
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a study is run, and whether an earlier one is continued or replaced."""
+    """How a study is run: workers, device, scheduler, and whether to resume or to overwrite."""
 
     workers: int
     device: str
@@ -45,7 +45,7 @@ class Launch:
         check(self.scheduler)
         if self.scheduler in ("threads", "mpi"):
             raise SchemaError(
-                f"--scheduler {self.scheduler} is of pdegen generate: trainings are for processes, "
+                f"--scheduler {self.scheduler} is for pdegen generate: trainings run on processes, "
                 "slurm, or the address of a Dask scheduler"
             )
         if self.resume and self.overwrite:
@@ -58,26 +58,30 @@ class Launch:
         return check_device(self.device)
 
     def study(
-        self, study: "Study[Any]", what: str, begun: Callable[[], None] = lambda: None
+        self, study: "Study[Any]", title: str, begun: Callable[[], None] = lambda: None
     ) -> None:
-        """Run a study to its end; `begun` is called once nothing was refused."""
+        """Run a study to its end. `begun` is called after all checks have passed."""
         from operators.training.fit import Stopped
 
-        report, started = Reporter(what, every=0), time.monotonic()
+        report, started = Reporter(title, every=0), time.monotonic()
 
         def on_epoch(epoch: "Epoch") -> None:
             if sys.stderr.isatty():
                 redraw(f"epoch {epoch.epoch}: {epoch.score:.3e}")
 
-        def progress(said: str, done: int, total: int) -> None:
-            report(done, total, time.monotonic() - started, f", {said}")
+        def progress(line: str, done: int, total: int) -> None:
+            report(done, total, time.monotonic() - started, f", {line}")
 
         with Interrupts() as interrupts:
             try:
-                way = {"resume": self.resume, "overwrite": self.overwrite}
-                way |= {"workers": self.workers, "scheduler": self.scheduler}
-                heard = {"progress": progress, "on_epoch": on_epoch, "stop": interrupts.asked}
-                study.run(self.torch_device, **way, **heard, begun=begun)
+                options = {"resume": self.resume, "overwrite": self.overwrite}
+                options |= {"workers": self.workers, "scheduler": self.scheduler}
+                callbacks = {
+                    "progress": progress,
+                    "on_epoch": on_epoch,
+                    "stop": interrupts.requested,
+                }
+                study.run(self.torch_device, **options, **callbacks, begun=begun)
             except Stopped as stopped:
                 raise Interrupted(
                     f"{stopped}; finished rows are kept: continue with --resume"
@@ -91,8 +95,13 @@ class Launch:
         wanted: Collection[str] = (),
         seed: int | None = None,
     ) -> "BenchmarkRun":
-        """A benchmark on given stores or those of its recipes, which are made; `wanted` are
-        operators that `--only` names, and `seed` the only one to train with."""
+        """A benchmark on given stores; absent stores are generated from the recipes.
+
+        Args:
+            given: URLs of stores, by dataset.
+            wanted: Operators that `--only` names.
+            seed: The only seed to train with; None for all.
+        """
         from pipelines.runs.data import Source
         from pipelines.runs.stream import check_data
         from pipelines.studies.benchmark import BenchmarkRun, check_place
@@ -103,25 +112,27 @@ class Launch:
         experiments = {name: dataset.load() for name, dataset in benchmark.datasets.items()}
         absent = [name for name in experiments if name not in given]
         dims = {
-            name: check_data(one, device)
+            name: check_data(experiment, device)
             if name in absent
-            else Source(given[name], one).stored("test").dim
-            for name, one in experiments.items()
+            else Source(given[name], experiment).stored("test").dim
+            for name, experiment in experiments.items()
         }
         check_cases(benchmark, dims, wanted)
         recipes = {name: experiments[name].data.load_recipe() for name in absent}
         distinct = {recipe.fingerprint: recipe for recipe in recipes.values()}
-        made = {fingerprint: generated(recipe) for fingerprint, recipe in distinct.items()}
-        stores = {**given, **{name: made[recipe.fingerprint] for name, recipe in recipes.items()}}
-        if self.scheduler != "processes":  # whose workers may be in other folders
+        urls = {fingerprint: generated(recipe) for fingerprint, recipe in distinct.items()}
+        stores = {**given, **{name: urls[recipe.fingerprint] for name, recipe in recipes.items()}}
+        if self.scheduler != "processes":  # workers elsewhere may have another current folder
             folder = folder.absolute()
-            stores = {k: v if "://" in v else os.path.abspath(v) for k, v in stores.items()}
+            stores = {
+                name: url if "://" in url else os.path.abspath(url) for name, url in stores.items()
+            }
         return BenchmarkRun(benchmark, stores, folder, seed)
 
     def benchmark(
         self, run: "BenchmarkRun", write: "Callable[[BenchmarkRun, torch.device, str], Path]"
     ) -> None:
-        """Train, evaluate and report; of one seed, print the rows in place of a report."""
+        """Train, evaluate and write the report; for a single seed, print its rows instead."""
         from pipelines.studies.runner import Execution
 
         def begun() -> None:

@@ -1,4 +1,4 @@
-"""What a benchmark declares: operators x datasets x seeds at one protocol."""
+"""A benchmark file: operators x datasets x seeds at one protocol or several."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ from pipelines.config.entries import Dataset, Entry, Profile, Protocols, Quick
 from pipelines.config.experiment import Experiment
 from pipelines.config.shipped import check_slugs, file_of, slug
 
-WIDTHS = ("width", "channels")  # what operators call it; the first that one has
+WIDTHS = ("width", "channels")  # names of the width; an operator uses the first that it has
 _Values = Annotated[list[Any], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One operator on one dataset; at one protocol, where the table has several."""
+    """One operator on one dataset, and the protocol if the table has several."""
 
     dataset: str
     operator: str
     protocol: str = ""
 
     def __str__(self) -> str:
-        at = f" (protocol {self.protocol})" if self.protocol else ""
-        return f"{self.operator} on {self.dataset}{at}"
+        suffix = f" (protocol {self.protocol})" if self.protocol else ""
+        return f"{self.operator} on {self.dataset}{suffix}"
 
 
 class Benchmark(Strict):
-    """A table.
+    """A benchmark: a table of operators on datasets.
 
     Args:
-        name, summary: For people.
-        differs: What differs from everything that is published beside it.
-        seeds: Trainings of each operator on each dataset, with seeds 0, 1, ...
-        protocols: By which each operator is trained, side by side; without any, by that of the
-            experiment.
-        search: Keys of the experiments -> values to try with seed 0, each with each; every operator
-            gets, on every dataset, those with the smallest validation error. The protocol
-            "published" has no validation error, and keeps the settings that are declared.
-        widths: The same of the width that each operator declares, as factors of it. [1]
-        datasets, operators: By the names that the table shows.
-        quick: The small version, where there is one.
+        name: Name of the benchmark.
+        summary: Description in one line.
+        differs: Differences from all published figures in the table, in words.
+        seeds: Number of trainings of each operator on each dataset, with seeds 0, 1, ...
+        protocols: Protocols by which each operator is trained; by default that of the experiment.
+        search: Keys of the experiments and the values to try, in all combinations, with seed 0.
+            Every operator gets, on every dataset, the values with the smallest validation error.
+            The protocol "published" has no validation error and keeps the declared values.
+        widths: Factors of the width of each operator to try in the same search. [1]
+        datasets: The datasets, by their labels in the table.
+        operators: The operators, by their labels in the table.
+        quick: The quick version; by default none.
     """
 
     name: Name
@@ -78,34 +79,36 @@ class Benchmark(Strict):
         return self
 
     def check(self) -> None:
-        """Raise SchemaError where a dataset, or what an operator overrides of it, cannot be."""
+        """Raise SchemaError if a dataset, an override of an operator, or a search is impossible."""
         search = f"benchmark {self.name}: a search"
         for name, dataset in self.datasets.items():
             experiment = dataset.load()
             for overrides in dataset.coarser:
                 experiment.data.load_recipe().with_overrides(overrides)
-            own = [case for case in self.cases() if case.dataset == name]
-            changed = {case.operator: self.operators[case.operator].overrides for case in own}
-            for what, keys in [*changed.items(), (search, self.search)]:
+            cases = [case for case in self.cases() if case.dataset == name]
+            changed = {case.operator: self.operators[case.operator].overrides for case in cases}
+            for owner, keys in [*changed.items(), (search, self.search)]:
                 for key in keys:
                     full = key if ".overrides." in key else experiment.full_key(key)
                     if full.startswith(("data.recipe", "data.overrides")):
                         raise SchemaError(
-                            f"{what}: {key} is said by the dataset, for all operators"
+                            f"{owner}: {key} belongs to the dataset, for all operators"
                         )
-                    if what == search and (full.startswith("model.") or full == "training.seed"):
-                        raise SchemaError(f"{what} is over settings of the training, got {key}")
+                    if owner == search and (full.startswith("model.") or full == "training.seed"):
+                        raise SchemaError(
+                            f"{owner} may only try settings of the training, got {key}"
+                        )
                     if full.startswith("model."):
-                        raise SchemaError(f"{what}: {key} is said in its model, not overridden")
+                        raise SchemaError(f"{owner}: {key} is set in its model, not in overrides")
             searches = bool(self.search or self.widths)
             if searches and (self.protocols or (experiment.training.protocol,)) == ("published",):
                 raise SchemaError(
-                    f"{search} is by the validation error, the protocol published has none"
+                    f"{search} needs a validation error, which the protocol published does not have"
                 )
             searched = [{key: value} for key, values in self.search.items() for value in values]
             for overrides in filter(None, [*changed.values(), *searched]):
                 experiment.with_overrides(overrides)
-            for case in own:
+            for case in cases:
                 self.model(case).check_installed()
                 if not is_name(self._name_of(case)):
                     raise SchemaError(f"benchmark {self.name}: the name of {case} is too long")
@@ -113,7 +116,7 @@ class Benchmark(Strict):
                     self.model(case, chosen)
 
     def searched(self, case: Case) -> list[dict[str, Any]]:
-        """What a search tries: settings of the training, and of the model (`model.width`)."""
+        """The combinations that a search tries: settings of the training and `model.width`."""
         if case.protocol == "published" or not (self.search or self.widths):
             return []
         keys = {key: list(values) for key, values in self.search.items()}
@@ -121,14 +124,14 @@ class Benchmark(Strict):
         named = [key for key in WIDTHS if isinstance(getattr(model, key, None), int)]
         if self.widths and named:
             width, heads = getattr(model, named[0]), getattr(model, "heads", 1)
-            first = heads if isinstance(heads, int) else heads[0]  # of several levels
+            first = heads if isinstance(heads, int) else heads[0]  # heads may differ by level
             unit = 1 if width % first else first  # heads that divide it
             widths = [unit * max(1, round(width * factor / unit)) for factor in self.widths]
             keys[f"model.{named[0]}"] = list(dict.fromkeys(widths))
         return [dict(zip(keys, values, strict=True)) for values in product(*keys.values())]
 
     def cases(self) -> list[Case]:
-        """Datasets with the operators that are declared for them, at each protocol."""
+        """All cases: datasets x operators declared for them x protocols."""
         return [
             Case(dataset, label, protocol)
             for dataset in self.datasets
@@ -139,11 +142,11 @@ class Benchmark(Strict):
 
     @property
     def grids(self) -> bool:
-        """Whether something is evaluated on other grids than that of training."""
+        """Whether a dataset is evaluated on several grids."""
         return any(len(dataset.load().resolutions) > 1 for dataset in self.datasets.values())
 
     def model(self, case: Case, chosen: Mapping[str, Any] = MappingProxyType({})) -> Any:
-        """The declared operator of a case, with what a search found."""
+        """The operator of a case, with the settings that a search has chosen."""
         entry = self.operators[case.operator]
         model: Any = entry.model or entry.models[case.dataset]
         changed = {k.removeprefix("model."): v for k, v in chosen.items() if k.startswith("model.")}
@@ -153,10 +156,11 @@ class Benchmark(Strict):
         return type(model).parse({**model.model_dump(mode="json"), **changed}, where)
 
     def experiment(self, case: Case, seed: int, chosen: Mapping[str, object]) -> Experiment:
-        """What is trained. Raises SchemaError on an unknown key or an impossible value."""
+        """The experiment of a case and a seed, with the settings that a search has chosen. Raises
+        SchemaError for an unknown key or an impossible value."""
         experiment, model = self.datasets[case.dataset].load(), self.model(case, chosen)
-        own = {key: value for key, value in chosen.items() if not key.startswith("model.")}
-        overrides = {**self.operators[case.operator].overrides, **own}
+        settings = {key: value for key, value in chosen.items() if not key.startswith("model.")}
+        overrides = {**self.operators[case.operator].overrides, **settings}
         if case.protocol:
             overrides["training.protocol"] = case.protocol
         if overrides:
@@ -171,30 +175,30 @@ class Benchmark(Strict):
         )
 
     def _name_of(self, case: Case) -> str:
-        """The name of a training; labels are free to have any signs."""
+        """Name of a training: labels may have any characters, names may not."""
         dataset = case.dataset if is_name(f"{self.name}-{case.dataset}") else slug(case.dataset)
         return f"{self.name}-{dataset}-{slug(case.operator)}"
 
     def not_installed(self) -> dict[str, str]:
-        """Operators that need a package which is not installed, and that package."""
+        """The missing package of each operator that needs one, by label."""
         return {label: entry.lacks for label, entry in self.operators.items() if entry.lacks}
 
     def installed(self) -> Benchmark:
-        """Without the operators whose package is not installed; with all if none is left."""
+        """This benchmark without operators whose package is missing; with all if none is left."""
         absent = self.not_installed()
         return self.only([label for label in self.operators if label not in absent], [])
 
     def only(self, operators: list[str], datasets: list[str]) -> Benchmark:
-        """With some of the operators and datasets; an empty list stands for all. Raises SchemaError
-        if one is unknown, or a chosen operator is on no chosen dataset."""
+        """This benchmark with some of its operators and datasets; an empty list stands for all.
+        Raises SchemaError for an unknown label, or an operator without a chosen dataset."""
         known: dict[str, list[str]] = {
             "operator": list(self.operators),
             "dataset": list(self.datasets),
         }
-        for (what, there), wanted in zip(known.items(), (operators, datasets), strict=True):
-            for label in (label for label in wanted if label not in there):
+        for (kind, labels), wanted in zip(known.items(), (operators, datasets), strict=True):
+            for label in (label for label in wanted if label not in labels):
                 raise SchemaError(
-                    f"benchmark {self.name} has no {what} {label!r}: {near(label, there)}"
+                    f"benchmark {self.name} has no {kind} {label!r}: {near(label, labels)}"
                 )
         entries = {label: self.operators[label] for label in operators or self.operators}
         if datasets:
@@ -218,8 +222,8 @@ class Benchmark(Strict):
         return self.model_copy(update=update)
 
     def quickly(self) -> Benchmark:
-        """The small version, under a name of its own; nothing published compares with it. Raises
-        SchemaError if there is none."""
+        """The quick version, named NAME-quick, without published figures. Raises SchemaError if
+        there is none."""
         if self.quick is None:
             raise SchemaError(f"benchmark {self.name} has no quick version")
         bare = {"published": {}, "published_grids": {}, "published_measures": {}, "differs": ""}
@@ -247,80 +251,87 @@ class Benchmark(Strict):
         return small._with(quick.overrides, quick.changes)
 
     def stores(self, texts: list[str]) -> dict[str, str]:
-        """Stores by dataset, from DATASET=STORE. Raises SchemaError if a dataset is unknown."""
-        found = {}
+        """URLs of stores by dataset, from texts DATASET=STORE. Raises SchemaError for an unknown
+        dataset."""
+        stores = {}
         for text in texts:
             known = [name for name in self.datasets if text.startswith(f"{name}=")]
             dataset = max(known, key=len, default=text.partition("=")[0])
             store = text[len(dataset) + 1 :]
             if not store:
-                raise SchemaError(f"--data is DATASET=STORE, got {text!r}")
+                raise SchemaError(f"--data must be DATASET=STORE, got {text!r}")
             if dataset not in self.datasets:
                 raise SchemaError(
                     f"benchmark {self.name} has no dataset {dataset!r}: "
                     f"{near(dataset, list(self.datasets))}"
                 )
-            found[dataset] = store
-        return found
+            stores[dataset] = store
+        return stores
 
     def with_overrides(
         self, overrides: Mapping[str, Any], stores: Mapping[str, str] = MappingProxyType({})
     ) -> Benchmark:
-        """With other values in the experiments of all datasets, and so for all operators; `stores`
-        are those that are given, by dataset. Raises SchemaError on a wrong key or value, or what
-        the benchmark or a given store says."""
+        """This benchmark with other values of keys in the experiments of all datasets.
+
+        Args:
+            overrides: Values of keys.
+            stores: URLs of stores that the command names, by dataset.
+
+        Raises:
+            SchemaError: For a wrong key or value, a key that the benchmark sets itself, or one that
+                does not agree with a store.
+        """
         if not overrides:
             return self
         experiment = next(iter(self.datasets.values())).load()
         for key in (key for key in overrides if ".overrides." in key):
-            raise SchemaError(f"{key} cannot be set: recipes and streams are those of each dataset")
+            raise SchemaError(f"{key} cannot be set: recipes and streams belong to the datasets")
         keys = {experiment.full_key(key): value for key, value in overrides.items()}
         for key in keys:
             if key.split(".")[0] == "model" or key == "training.seed":
-                raise SchemaError(f"{key} cannot be set: operators and seeds are the benchmark's")
+                raise SchemaError(f"{key} cannot be set: the benchmark sets operators and seeds")
         for name in stores.keys() & self.datasets.keys():
             self.datasets[name].load().on(stores[name], keys)
         note = ", ".join(f"{key} = {value}" for key, value in keys.items())
-        said = " ".join(filter(None, [self.differs, f"Set by the command: {note}."]))
-        changed = self._with(keys).model_copy(update={"differs": said})
+        differs = " ".join(filter(None, [self.differs, f"Set by the command: {note}."]))
+        changed = self._with(keys).model_copy(update={"differs": differs})
         changed.check()
         return changed
 
     def _with(
         self, overrides: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]] | None = None
     ) -> Benchmark:
-        """With other values in all experiments, and in those of single datasets."""
+        """This benchmark with other values in all experiments, and further changes by dataset."""
         datasets = {}
         for name, dataset in self.datasets.items():
-            every = {**dataset.overrides, **overrides, **(changes or {}).get(name, {})}
-            datasets[name] = dataset.model_copy(update={"overrides": every})
+            merged = {**dataset.overrides, **overrides, **(changes or {}).get(name, {})}
+            datasets[name] = dataset.model_copy(update={"overrides": merged})
         operators = {}
         for label, entry in self.operators.items():
-            own = {key: v for key, v in entry.overrides.items() if key not in overrides}
-            operators[label] = entry.model_copy(update={"overrides": own})
+            rest = {key: v for key, v in entry.overrides.items() if key not in overrides}
+            operators[label] = entry.model_copy(update={"overrides": rest})
         return self.model_copy(update={"datasets": datasets, "operators": operators})
 
 
 def load_quick_profile(profile: Profile) -> Profile:
-    """The small version that a profile names. Raises SchemaError if it names none, or what is no
-    profile."""
+    """The quick version of a profile. Raises SchemaError if there is none, or it is no profile."""
     if not profile.quick:
         raise SchemaError(f"profile {profile.name} has no quick version")
     quick = load_benchmark(profile.quick)
     if not isinstance(quick, Profile):
-        raise SchemaError(f"profile {profile.name}: quick is a profile, {profile.quick} is none")
+        raise SchemaError(f"profile {profile.name}: quick must name a profile, got {profile.quick}")
     return quick
 
 
 def load_benchmark(name: str, sound: bool = True) -> Benchmark | Profile:
-    """A benchmark by its name, or from a TOML file; one with `points` is a profile.
+    """A benchmark or profile, by its name or from a TOML file. A file with `points` is a profile.
 
     Args:
-        sound: Whether it is checked, without the operators whose package is not installed;
-            without, `Benchmark.check` is for the caller.
+        sound: Whether to check the benchmark, without operators whose package is missing.
+            Otherwise the caller runs `Benchmark.check`.
 
     Raises:
-        SchemaError: On an unknown name (naming the near ones) or an impossible declaration.
+        SchemaError: For an unknown name (with similar names) or an impossible benchmark.
     """
     path = file_of("benchmark", name)
     if "points" in read_toml(path):
@@ -331,15 +342,16 @@ def load_benchmark(name: str, sound: bool = True) -> Benchmark | Profile:
     return benchmark
 
 
-def _counted(names: Collection[str], what: str) -> str:
-    """A few names, or the number of many."""
-    return ", ".join(names) if len(names) < 5 else f"{len(names)} {what}"
+def _counted(names: Collection[str], plural: str) -> str:
+    """The names if there are few, otherwise their number."""
+    return ", ".join(names) if len(names) < 5 else f"{len(names)} {plural}"
 
 
 def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Dataset]) -> None:
+    """Raise ValueError for an unknown dataset, or labels that cannot be told apart in paths."""
     for label, entry in operators.items():
         figures = (entry.published, entry.published_grids, entry.published_measures)
-        named = {*entry.models, *(name for of in figures for name in of)}
+        named = {*entry.models, *(name for table in figures for name in table)}
         for name in named - datasets.keys():
             raise ValueError(f"{label}: no dataset {name!r}: {near(name, list(datasets))}")
     check_slugs(operators, "operators")

@@ -1,4 +1,4 @@
-"""Lines of a benchmark or a profile: datasets, operators, and the small version of both."""
+"""Tables of a benchmark or profile file: datasets, operators, and the quick version."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]
 Coarser = Annotated[tuple[dict[str, Any], ...], Field(strict=False)]
 Measure = Literal["l2", "block", "steps", "seen", "unseen", "l1", "points", "near", "deformed"]
 Protocols = Annotated[tuple[Protocol, ...], Field(strict=False)]
-_Points = Annotated[int, Field(strict=False)]  # keys of TOML are strings
+_Points = Annotated[int, Field(strict=False)]  # keys in TOML are strings
 
 
 class Dataset(Strict):
-    """What all operators are trained and evaluated on, and how.
+    """A dataset of a benchmark, with the training and evaluation that all operators share.
 
     Args:
-        experiment, overrides: Data, training, normalisation and resolutions; not the model.
-        measure: What the table is of: "l2", or one of `pipelines.runs.measures.MEASURES`.
-        coarser: Overrides of the recipe, each of which solves more coarsely: what operators have to
-            beat (`pipelines.studies.solver`).
+        experiment: Name of the experiment that gives data, training, normalisation and resolutions,
+            but not the model.
+        overrides: Values of keys of the experiment.
+        measure: Error in the table: "l2" or one of `pipelines.runs.measures.MEASURES`.
+        coarser: Overrides of the recipe, each for a coarser solve, with whose cost and error
+            operators are compared (`pipelines.studies.solver`).
     """
 
     experiment: str
@@ -41,13 +43,13 @@ class Entry(Strict):
     """An operator of a benchmark.
 
     Args:
-        model: On every dataset of a dimension that it is for.
-        models: On each dataset that is named, where they differ.
-        overrides: Of the experiments, where this operator's training must differ; reported.
-        published: Mean errors that were published, by dataset, in its measure.
-        published_grids: The same on other grids than that of training, by dataset and points.
-        published_measures: The same in other measures, by dataset and measure.
-        differs: What differs from the published setting.
+        model: The operator for all datasets of a dimension that it supports.
+        models: Operators by dataset, if their settings differ.
+        overrides: Values of keys of the experiments for this operator alone; reported.
+        published: Published mean errors by dataset, in the measure of the dataset.
+        published_grids: Published mean errors on other grids, by dataset and number of points.
+        published_measures: Published mean errors in other measures, by dataset and measure.
+        differs: Differences from the published setting, in words.
     """
 
     model: ModelSpec | None = None
@@ -61,20 +63,20 @@ class Entry(Strict):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.model is None) == (not self.models):
-            raise ValueError("an operator has either a model, or models by dataset")
+            raise ValueError("an operator needs either model, or models by dataset")
         for figures in (self.published, self.published_grids, self.published_measures):
             for name in (name for name in figures if self.models and name not in self.models):
-                raise ValueError(f"published figures on {name}, where it has no model")
+                raise ValueError(f"published figures on {name}, for which models has no entry")
         return self
 
     @property
     def lacks(self) -> str:
-        """A package that its operators need and that is not installed; empty where none is."""
+        """The package that its operators need and that is missing; otherwise empty."""
         models = [*self.models.values(), *([] if self.model is None else [self.model])]
         return next(filter(None, (model.lacks for model in models)), "")
 
     def on(self, datasets: list[str]) -> Entry:
-        """What it says of some datasets."""
+        """This entry restricted to some datasets."""
         return self.model_copy(
             update={
                 name: {k: v for k, v in getattr(self, name).items() if k in datasets}
@@ -84,16 +86,16 @@ class Entry(Strict):
 
 
 class Quick(Strict):
-    """A small version, for two cores.
+    """The quick version of a benchmark, which suits two cores.
 
     Args:
-        datasets: Which of the datasets.
-        overrides: Of their experiments.
-        changes: Further overrides, of the experiments of single datasets.
-        coarser: Of single datasets, whose recipes may be others; without them, none.
-        operators: In place of those of the table; without them, those.
-        seeds, protocols: In place of those of the table, where they are given.
-        search: Whether it searches as the table does.
+        datasets: Names of the datasets in the quick version.
+        overrides: Values of keys of all their experiments.
+        changes: Further values of keys, by dataset.
+        coarser: Coarser solves by dataset; datasets that are not named have none.
+        operators: Operators that replace those of the benchmark; by default they are the same.
+        seeds, protocols: Values that replace those of the benchmark; by default they are the same.
+        search: Whether the search of the benchmark is run.
     """
 
     datasets: Annotated[list[str], Field(min_length=1)]
@@ -111,7 +113,7 @@ class Profiled(Strict):
 
     Args:
         model: The operator.
-        published: What was published of it, in words.
+        published: Published cost, in words.
     """
 
     model: ModelSpec
@@ -119,14 +121,16 @@ class Profiled(Strict):
 
 
 class Profile(Strict):
-    """Operators on random functions of one variable.
+    """A table of the cost of training steps on random functions of one variable.
 
     Args:
-        name, summary: For people.
-        differs: What differs from what is published.
-        points, batch: Grid points, and samples in a step.
-        operators: By the names that the table shows.
-        quick: The name of its small version, where there is one.
+        name: Name of the profile.
+        summary: Description in one line.
+        differs: Differences from the published setting, in words.
+        points: Number of grid points.
+        batch: Number of samples in a step.
+        operators: The operators, by their labels in the table.
+        quick: Name of the profile that is its quick version; empty if there is none.
     """
 
     name: Name

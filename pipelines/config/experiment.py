@@ -27,11 +27,11 @@ from pipelines.config.training import (
 
 
 class Stream(Strict):
-    """Training samples without end: solved as they are needed, and used once.
+    """An unlimited stream of training samples, each solved during training and used once.
 
     Args:
         recipe: Name of the recipe of the samples, or its TOML file.
-        overrides: Other values at keys of this recipe.
+        overrides: Values of keys of this recipe.
     """
 
     recipe: str
@@ -42,21 +42,22 @@ class Stream(Strict):
 
 
 class Data(Strict):
-    """The recipe of the dataset, overrides of it, the grid to train on, and what is learned.
+    """The dataset, the grid to train on, and the input and target variables.
 
     Args:
         recipe: Name of the recipe of the dataset, or its TOML file.
-        overrides: Other values at keys of this recipe.
-        resolution: Points of each axis of the inputs, and of the targets by default.
-        input: Name of the variable that is given: "a" of the forward operator, "u" of the inverse.
-        target: Name of the variable that is learned.
-        target_resolution: Average the targets over so many cells of each axis.
-        reading: "resident" has all samples in memory, on the device; "streamed" reads shards ahead
-            and shuffles a few at a time; "auto" is "resident" where they fit.
-        samples: Train on the first so many samples of the training split; by default on all.
-        epoch_samples: Samples of an epoch; by default as many as there are to train on, and with
-            a stream as many as the training split has.
-        stream: Train on samples of a recipe in place of the training split.
+        overrides: Values of keys of this recipe.
+        resolution: Points along each axis of the inputs, and by default of the targets.
+        input: Name of the input variable: "a" for forward problems, "u" for inverse problems.
+        target: Name of the target variable.
+        target_resolution: Cells along each axis of the targets, which are averaged over them.
+        reading: "resident" keeps all samples in memory, on the device; "streamed" reads shards
+            ahead and shuffles a few at a time; "auto" is "resident" if the samples fit.
+        samples: Number of samples of the training split to train on, the first ones; by default
+            all.
+        epoch_samples: Number of samples in an epoch; by default the number to train on, and with a
+            stream the size of the training split.
+        stream: Recipe whose samples replace the training split.
     """
 
     recipe: str
@@ -73,11 +74,11 @@ class Data(Strict):
     @model_validator(mode="after")
     def _of_one_kind(self) -> Self:
         stored = {"reading": self.reading != "auto", "samples": self.samples is not None}
-        for key in (key for key, given in stored.items() if given):
+        for key in (key for key, is_set in stored.items() if is_set):
             if self.stream is not None:
                 raise ValueError(
-                    f"{key} is of stored training samples, and the stream of {self.stream.recipe} "
-                    "replaces them: leave one of both out"
+                    f"{key} is for stored samples, replaced by the stream of {self.stream.recipe}: "
+                    "leave one of the two out"
                 )
         return self
 
@@ -86,15 +87,15 @@ class Data(Strict):
 
 
 class Experiment(Strict):
-    """Everything that a run depends on.
+    """All settings of a run.
 
     Args:
         name: Name of the experiment, and of the folder of its runs.
-        summary: A line for people.
-        data, model, training, normalization: See there.
-        noise: Of the inputs; none by default.
-        resolutions: Points of each axis of the grids to evaluate on, without training again.
-        task: What is learned; by default the map from data.input to data.target.
+        summary: Description in one line.
+        data, model, training, normalization: Tables with keys of their own.
+        noise: Noise on the inputs; by default none.
+        resolutions: Points along each axis of the grids to evaluate on, without retraining.
+        task: The learning task; by default the map from data.input to data.target.
     """
 
     name: Name
@@ -110,7 +111,7 @@ class Experiment(Strict):
     @model_validator(mode="before")
     @classmethod
     def _of_a_map(cls, content: Any) -> Any:
-        """Inputs and targets are of the task map alone, and need not name it."""
+        """A task with inputs or targets is a map, which it need not name."""
         task = content.get("task") if isinstance(content, dict) else None
         if isinstance(task, dict) and "kind" not in task and task.keys() & {"inputs", "targets"}:
             return {**content, "task": {"kind": "map", **task}}
@@ -127,67 +128,67 @@ class Experiment(Strict):
         if self.task is None:
             return self
         if self.noise is not None and not isinstance(self.task, MapTask):
-            raise ValueError(f"noise is of the task map, the task is {self.task.kind}")
+            raise ValueError(f"noise is for the task map, the task is {self.task.kind}")
         if self.training.symmetries != Symmetries() and not isinstance(self.task, MapTask):
-            raise ValueError(f"symmetries are of the task map, the task is {self.task.kind}")
+            raise ValueError(f"symmetries are for the task map, the task is {self.task.kind}")
         if self.training.symmetries.reflection and self.task.parameters:
             raise ValueError("reflection changes the sign of all inputs, parameters among them")
         return self
 
     @property
     def learned(self) -> Task:
+        """The learning task."""
         return Map() if self.task is None else self.task.build()
 
     @property
     def variables(self) -> tuple[str | list[str], str | list[str]]:
-        """Names of inputs and of targets."""
+        """Names of the input and target variables."""
         task, data = self.task, self.data
-        given = (task.inputs, task.targets) if isinstance(task, MapTask) else (None, None)
-        names = zip(given, (data.input, data.target), strict=True)
-        input, target = ([*own] if own else plain for own, plain in names)
+        lists = (task.inputs, task.targets) if isinstance(task, MapTask) else (None, None)
+        pairs = zip(lists, (data.input, data.target), strict=True)
+        input, target = ([*names] if names else default for names, default in pairs)
         return input, target
 
     def check_applies(self, domain: Domain, where: str) -> None:
-        """Raise SchemaError for a key that is set and changes nothing."""
+        """Raise SchemaError for a key that is set and has no effect on this domain."""
         task, noise, stream = self.task, self.noise, self.data.stream
         if isinstance(task, RolloutTask) and task.teacher_forcing and task.steps == 1:
             raise SchemaError(
-                "task.teacher_forcing is of several frames in a step of training, task.steps is 1: "
-                "set more, or leave it out"
+                "task.teacher_forcing needs several frames per training step, task.steps is 1: "
+                "increase it, or leave task.teacher_forcing out"
             )
         if isinstance(domain, Box) and not self.training.area:
             raise SchemaError(
-                f"training.weights is of meshes and clouds, {where} has a grid, whose points all "
-                "count alike: leave it out"
+                f"training.weights is for meshes and clouds, {where} has a grid, whose points all "
+                "have the same weight: leave it out"
             )
         if noise is not None and stream is not None and not noise.fresh:
             raise SchemaError(
-                f"noise.fresh is of stored samples, those of the stream of {stream.recipe} come "
-                "once, with noise of their own: leave it out"
+                f"noise.fresh is for stored samples, the stream of {stream.recipe} uses each "
+                "sample once: leave it out"
             )
 
     @property
     def unread(self) -> dict[str, str]:
-        """Keys of the data that the task does not read, and why."""
+        """Keys of `data` that the task ignores, and why."""
         task = self.task
         if isinstance(task, MapTask):
-            named = {"data.input": task.inputs, "data.target": task.targets}
+            lists = {"data.input": task.inputs, "data.target": task.targets}
             return {
                 key: f"{key.replace('data.', 'task.')}s names the variables, {', '.join(names)}"
-                for key, names in named.items()
+                for key, names in lists.items()
                 if names
             }
         static = isinstance(task, RolloutTask) and task.static
         if task is None or static or not task.history:
             return {}
-        frames = f"the task {task.kind} begins with frames of data.target"
-        more = ", without task.static" if isinstance(task, RolloutTask) else ""
-        return {"data.input": f"{frames}{more}"}
+        frames = f"the task {task.kind} starts from frames of data.target"
+        condition = ", without task.static" if isinstance(task, RolloutTask) else ""
+        return {"data.input": f"{frames}{condition}"}
 
     def mapped(self, store: str) -> str:
-        """Which variables of a store are given and which are learned, in a line; and the inputs of
-        the store that are not given."""
-        inputs, targets = ([one] if isinstance(one, str) else one for one in self.variables)
+        """One line that names inputs and targets, and the inputs of the store that are not used."""
+        inputs, targets = ([name] if isinstance(name, str) else name for name in self.variables)
         task, described = self.task, open_sealed(store).description
         if isinstance(task, RolloutTask | TimeTask | BlockTask) and task.history:
             frames = [f"the {'last' if task.kind == 'rollout' else 'first'} frames of {targets[0]}"]
@@ -199,22 +200,22 @@ class Experiment(Strict):
             and name not in (*inputs, *targets)
             and described.axes_of(variable)
         ]
-        given = [*inputs, *(["the parameters"] if task is not None and task.parameters else [])]
-        left = f" ({', '.join(unused)} of the store not given)" if unused else ""
-        return f"inputs {', '.join(given)} -> {', '.join(targets)}{left}"
+        used = [*inputs, *(["the parameters"] if task is not None and task.parameters else [])]
+        rest = f" ({', '.join(unused)} of the store not used)" if unused else ""
+        return f"inputs {', '.join(used)} -> {', '.join(targets)}{rest}"
 
     @classmethod
     def on_store(cls, store: str, model: str) -> Experiment:
-        """A model with its default settings on all points of a store, chosen on validation.
+        """An operator with default settings on all points of a store, by the protocol "validation".
 
-        All inputs of the store are given, side by side, and its first target is learned.
-        The loss is the relative H¹ error on a circle, where differences across the ends are right;
-        on a box in the plane that with the weight that the store names; elsewhere the L² error.
+        All inputs of the store are channels of the input, and its first target is the target. The
+        loss is the relative H¹ error on a circle, the weighted H¹ error on a square whose store
+        names the weight, and the relative L² error elsewhere.
 
         Raises:
-            StoreError: If there is no such store, or it has no inputs and targets.
+            StoreError: If the store is absent, or has no inputs or no targets.
         """
-        parse_model({"name": model})  # which says it where there is none
+        parse_model({"name": model})  # raises SchemaError for an unknown operator
         opened = open_sealed(store)
         recipe, domain = opened.metadata.recipe.name, domain_of(opened)
         inputs, (target, *_) = (functions_in(opened, role) for role in ("input", "target"))
@@ -238,35 +239,40 @@ class Experiment(Strict):
         return cls.parse(content, f"model {model} on {store}")
 
     def at_level(self, level: float) -> Experiment:
-        """This experiment with another noise level of the inputs. Raises SchemaError if the level
-        is impossible."""
+        """This experiment with another noise level. Raises SchemaError for an impossible level."""
         noise = self.noise or InputNoise(level=0.0)
         where = f"experiment {self.name}, noise"
         return self.model_copy(update={"noise": noise.replaced({"level": level}, where)})
 
     def on(self, store: str | None, overrides: Mapping[str, object]) -> Experiment:
-        """`with_overrides`, on a store that is given. Raises SchemaError if they change the recipe,
-        and the store is not of the changed recipe; or as of `with_overrides`."""
+        """`with_overrides`, for use on a store.
+
+        Raises:
+            SchemaError: See `with_overrides`; also if the overrides change the recipe, and the
+                store is not a store of the changed recipe.
+        """
         changed = self.with_overrides(overrides)
-        before, after = ((one.data.recipe, one.data.overrides) for one in (self, changed))
+        before, after = (
+            (experiment.data.recipe, experiment.data.overrides) for experiment in (self, changed)
+        )
         if store is None or before == after:
             return changed
         if open_sealed(store).metadata.fingerprint != changed.data.load_recipe().fingerprint:
             raise SchemaError(
                 f"{store} is not a store of {after[0]} with {after[1]}: data.recipe and "
-                "data.overrides change what is generated, leave them or --data out"
+                "data.overrides change the dataset, leave them or --data out"
             )
         return changed
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Experiment:
-        """This experiment with other values at dotted keys.
+        """This experiment with other values of keys such as "training.epochs".
 
-        Keys below `data.overrides` and `data.stream.overrides` are those of the recipes. With
-        `data.stream.recipe` an experiment without a stream gets one, with `task.kind` one without
-        a task, with `noise`, a whole table, one without noise.
+        Keys below `data.overrides` and `data.stream.overrides` are keys of the recipes. The keys
+        `data.stream.recipe` and `task.kind` add a stream or a task, and the table `noise` adds
+        noise.
 
         Raises:
-            SchemaError: On an unknown key, an impossible value, or a variable that is not read.
+            SchemaError: For an unknown key, an impossible value, or a key that the task ignores.
         """
         where = f"experiment {self.name}"
         below = {
@@ -274,48 +280,50 @@ class Experiment(Strict):
             for prefix in ("data.overrides", "data.stream.overrides")
         }
         of_recipes = set().union(*below.values())
-        own = {key: value for key, value in overrides.items() if key not in of_recipes}
-        table = self.said_with(own)
-        changes = {self.full_key(key, content=table): value for key, value in own.items()}
+        direct = {key: value for key, value in overrides.items() if key not in of_recipes}
+        table = self.said_with(direct)
+        changes = {self.full_key(key, content=table): value for key, value in direct.items()}
         stream = self.data.stream
         if "data.stream.recipe" in changes:
-            there = {"overrides": stream.overrides} if stream else {}
+            kept = {"overrides": stream.overrides} if stream else {}
             recipe = changes.pop("data.stream.recipe")
-            stream = Stream.parse({**there, "recipe": recipe}, f"{where}, data.stream")
+            stream = Stream.parse({**kept, "recipe": recipe}, f"{where}, data.stream")
             changes["data.stream"] = stream.model_dump()
         for prefix, declared in zip(below, (self.data, stream), strict=True):
             if not below[prefix]:
                 continue
             if declared is None:
-                raise SchemaError(f"{where}: {prefix} needs a stream, name its data.stream.recipe")
-            known = declared.load_recipe()
-            given = {key.removeprefix(f"{prefix}."): value for key, value in below[prefix].items()}
-            changed_keys = {known.own_key(key, given): value for key, value in given.items()}
+                raise SchemaError(f"{where}: {prefix} needs a stream: set data.stream.recipe")
+            recipe = declared.load_recipe()
+            values = {key.removeprefix(f"{prefix}."): value for key, value in below[prefix].items()}
+            changed_keys = {recipe.own_key(key, values): value for key, value in values.items()}
             merged = {**declared.overrides, **changed_keys}
             if isinstance(declared, Stream):
                 changes["data.stream"] = {"recipe": declared.recipe, "overrides": merged}
             else:
                 changes[prefix] = merged
-        if self.task is None:  # then the keys of one are a whole table
+        if self.task is None:  # then keys of a task form a whole table
             keys = [key for key in changes if key.startswith("task.")]
             task = {key.removeprefix("task."): changes.pop(key) for key in keys}
             changes |= {"task": {**changes.get("task", {}), **task}} if task else {}
         changed = self.replaced(changes, where)
         for key, reason in changed.unread.items():
-            if key in changes and not any(one.startswith("task") for one in changes):
-                raise SchemaError(f"{where}: {key} is not read: {reason}")
+            if key in changes and not any(
+                changed_key.startswith("task") for changed_key in changes
+            ):
+                raise SchemaError(f"{where}: {key} has no effect: {reason}")
         if changed.data.stream is not None:
-            changed.data.stream.load_recipe()  # so that a wrong recipe is reported now
+            changed.data.stream.load_recipe()  # reports a wrong recipe now
         return changed
 
 
 def asked_for(
     experiment: str | Experiment | None, model: str | None, data: str | None
 ) -> Experiment:
-    """An experiment, or the one of a name or TOML file; or a model on a store in its place.
+    """The requested experiment: given, by name or TOML file, or an operator on a store.
 
     Raises:
-        SchemaError: If it is both, none, or cannot be.
+        SchemaError: If both or neither are requested, or the experiment is impossible.
         StoreError: See `Experiment.on_store`.
     """
     if isinstance(experiment, Experiment) and model is None:
@@ -328,12 +336,12 @@ def asked_for(
 
 
 def load_experiment(name: str, store: str | None = None) -> Experiment:
-    """An experiment by its name, or from a TOML file. Raises SchemaError on an unknown name (naming
-    the near ones) or an impossible declaration."""
+    """An experiment by its name or from a TOML file. Raises SchemaError for an unknown name (with
+    similar names) or an impossible experiment."""
     experiment = Experiment.load(file_of("experiment", name))
     data, stream = experiment.data, experiment.data.stream
     if store is None or data.recipe != open_sealed(store).metadata.recipe.name:
-        data.load_recipe()  # so that a wrong recipe is reported now
+        data.load_recipe()  # reports a wrong recipe now
     if stream is not None:
         stream.load_recipe()
     return experiment

@@ -1,8 +1,8 @@
-"""What declarations take: each key with type, default, unit and meaning, from their own classes.
+"""The keys of recipes, experiments and benchmarks: type, default, unit and meaning.
 
-Types and defaults are those of the pydantic models. Meanings and units are in docstrings: an entry
-of the section Args says what its keys mean, and ends with their unit in square brackets, [1] where
-they are dimensionless. Arguments of operators are explained by the docstrings of operators.
+Types and defaults come from the pydantic models, meanings and units from their docstrings. An entry
+of the section Args says what a key means and ends with its unit in square brackets, [1] if it is
+dimensionless. Arguments of operators are explained by the docstrings of the operators.
 """
 
 import inspect
@@ -25,23 +25,23 @@ _UNIT = re.compile(r"(.*?)\s*\[([^\[\]]+)\]", re.S)
 _NUMBERS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 _BOUNDS = {"gt": ("above", max), "ge": ("at least", max), "lt": ("below", min),
            "le": ("at most", min), "multiple_of": ("a multiple of", max)}  # fmt: skip
-_KIND = "Which of these kinds the table declares; each has its own further keys."
-_PRESET = "Settings of a published configuration; other keys of the table go before it."
-_RESETS = " Another one takes all other keys of the table away."
+_KIND = "Kind of the table; each kind has its own further keys."
+_PRESET = "Settings of a published configuration; other keys of the table override them."
+_RESETS = " Overriding it drops all other keys of the table."
 
 
 @dataclass(frozen=True)
 class Key:
-    """One value that a declaration takes.
+    """A key of a recipe, an experiment or a benchmark.
 
     Args:
-        allowed: Which of these are allowed, in words; empty where all are.
-        required: Whether a declaration must say it.
-        default: What it is otherwise; None for nothing.
-        value: What a declaration says, or the default.
-        unit: The unit of a number, "dimensionless" of a pure one; empty for what is counted, and
-            for words.
-        when: The choice of another key that this one belongs to; empty where it always applies.
+        allowed: Allowed values in words; empty if all values of the type are allowed.
+        choices: Allowed words and their meanings; empty for other types.
+        required: Whether the file must set the key.
+        default: Value of a key that is not set; None for no value.
+        value: Value in the file, or the default.
+        unit: Unit of a number, "dimensionless" for a pure number; empty for counts and words.
+        when: Choice at another key on which this key depends; empty if it always applies.
     """
 
     name: str
@@ -55,12 +55,12 @@ class Key:
     meaning: str
     when: str = ""
 
-    def said(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         return {**asdict(replace(self, choices={})), "choices": dict(self.choices)}
 
 
 def keys_of(model: type[Strict], content: Mapping[str, Any] | None = None) -> list[Key]:
-    """Every key of a declaration, those of all kinds of its tables.
+    """All keys of a declaration, including those of all kinds of its tables.
 
     >>> from pdegen.equations.burgers.problem import Burgers
     >>> viscosity = next(key for key in keys_of(Burgers) if key.name == "viscosity")
@@ -71,25 +71,25 @@ def keys_of(model: type[Strict], content: Mapping[str, Any] | None = None) -> li
 
 
 def opening(documented: type) -> str:
-    """The first paragraph of a docstring, in one line."""
+    """First paragraph of a docstring, in one line."""
     return " ".join((inspect.getdoc(documented) or "").partition("\n\n")[0].split())
 
 
 @cache
 def meanings(model: type) -> Mapping[str, tuple[str, str | None]]:
-    """Meaning and unit of each key that a class or one of its bases explains; the unit is None
-    where none is said."""
-    found = dict[str, tuple[str, str | None]]()
+    """Meaning and unit of each key in the docstrings of a class and its bases. The unit is None if
+    the docstring states none."""
+    explained = dict[str, tuple[str, str | None]]()
     for base in reversed(getattr(model, "operator", model).__mro__):
         for names, text in _entries(inspect.cleandoc(base.__doc__ or "")):
             stated = _UNIT.fullmatch(text)
             meaning, unit = stated.groups() if stated else (text, None)
-            found |= dict.fromkeys(names, (meaning, unit))
-    return found
+            explained |= dict.fromkeys(names, (meaning, unit))
+    return explained
 
 
 def _entries(doc: str) -> Iterator[tuple[list[str], str]]:
-    """Names and text of each entry of the section Args."""
+    """Names and text of each entry in the section Args."""
     section = re.search(r"^Args:\n((?: {4}.*\n?|\n(?= {4}))*)", doc, re.M)
     entries = list[tuple[list[str], list[str]]]()
     for line in section.group(1).splitlines() if section else ():
@@ -103,33 +103,34 @@ def _entries(doc: str) -> Iterator[tuple[list[str], str]]:
 def _of_table(
     kinds: list[type[Strict]], prefix: str, content: object, defaults: Mapping[str, Any], when: str
 ) -> Iterator[Key]:
-    """Keys of a table that may be one of some kinds."""
+    """Keys of a table that may be of several kinds."""
     table = cast("Mapping[str, Any]", content) if isinstance(content, Mapping) else None
-    said = _NOTHING if table is None else table
+    values = _NOTHING if table is None else table
     tag = next((n for n, f in kinds[0].model_fields.items() if _word(f)), None)
     if tag is not None:
         words = {_word(kind.model_fields[tag]) or "": opening(kind) for kind in kinds}
         default = defaults.get(tag)
-        meaning = _KIND if len(kinds) > 1 else "The kind of this table; there is one."
+        meaning = _KIND if len(kinds) > 1 else "Kind of the table; there is only one."
         meaning += _RESETS * (tag in kinds[0].resets)
         yield Key(
-            prefix + tag, "word", "", words, default is None, default, said.get(tag, default), "",
+            prefix + tag, "word", "", words, default is None, default, values.get(tag, default), "",
             meaning, when,
         )  # fmt: skip
     for kind in kinds:
-        condition, here = when, said
+        condition, chosen = when, values
         if len(kinds) > 1 and (table is None or not may_be(kind, table)):
             word = _word(kind.model_fields[tag]) if tag is not None else kind.__name__
             condition = ", ".join(filter(None, [when, f"{prefix}{tag} = {word}"]))
-            here = _NOTHING
-        yield from _of_kind(kind, tag, prefix, None if table is None else here, defaults, condition)
+            chosen = _NOTHING
+        content = None if table is None else chosen
+        yield from _of_kind(kind, tag, prefix, content, defaults, condition)
 
 
 def _of_kind(
     kind: type[Strict], tag: str | None, prefix: str, content: Mapping[str, Any] | None,
     defaults: Mapping[str, Any], when: str,
 ) -> Iterator[Key]:  # fmt: skip
-    """Keys of one kind of table, but that which names the kind."""
+    """Keys of one kind of table, without the key that names the kind."""
     explained, presets = meanings(kind), getattr(getattr(kind, "operator", None), "presets", {})
     if "preset" in kind.resets and presets:
         sources = {name: preset.source for name, preset in presets.items()}
@@ -146,9 +147,9 @@ def _of_kind(
             default, required = defaults[name], False
         if inner := list(models_in(field.annotation)):
             table = None if content is None else content.get(name, default)
-            some = cast("Mapping[str, Any]", default) if isinstance(default, Mapping) else _NOTHING
-            place = f"{prefix}{name}{_places(field.annotation)}."
-            yield from _of_table(inner, place, table, some, when)
+            below = cast("Mapping[str, Any]", default) if isinstance(default, Mapping) else _NOTHING
+            path = f"{prefix}{name}{_suffix(field.annotation)}."
+            yield from _of_table(inner, path, table, below, when)
             continue
         type_, allowed, words = _typed(field.annotation, field.metadata)
         meaning, unit = explained.get(name, ("", None))
@@ -170,38 +171,38 @@ def _plain(value: Any) -> Any:
 
 
 def _word(field: FieldInfo) -> str | None:
-    """The one word that a field takes, which names the kind of its table."""
+    """The only word that a field allows, which names the kind of its table; otherwise None."""
     words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
     return words[0] if len(words) == 1 and isinstance(words[0], str) else None
 
 
-def _places(annotation: Any) -> str:
-    """Of a table of tables, and of a list of tables."""
-    found = {get_origin(one) for one in (annotation, *get_args(annotation))}
-    return ".NAME" if dict in found else "[]" if found & {list, tuple} else ""
+def _suffix(annotation: Any) -> str:
+    """ ".NAME" for a table of tables, "[]" for a list of tables, otherwise empty."""
+    origins = {get_origin(part) for part in (annotation, *get_args(annotation))}
+    return ".NAME" if dict in origins else "[]" if origins & {list, tuple} else ""
 
 
 def _typed(annotation: Any, metadata: list[Any]) -> tuple[str, str, Mapping[str, str]]:
-    """Type, what is allowed, and the words, of an annotation."""
+    """Type, allowed values in words, and choices of an annotation."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _typed(arguments[0], [*arguments[1:], *metadata])
     limits = _limits(metadata)
     if origin in (Union, UnionType):
-        parts = [_typed(one, []) for one in arguments if one is not NoneType]
-        types, own, words = zip(*parts, strict=True)
-        merged = {word: said for one in words for word, said in one.items()}
-        either = merged if len(parts) == 1 else {}
-        own = [*own, *([] if either else [", ".join(merged)] if merged else [])]
-        return " or ".join(dict.fromkeys(types)), _joined([*own, *limits]), either
+        parts = [_typed(argument, []) for argument in arguments if argument is not NoneType]
+        types, allowed, choices = zip(*parts, strict=True)
+        merged = {word: meaning for words in choices for word, meaning in words.items()}
+        single = merged if len(parts) == 1 else {}
+        allowed = [*allowed, *([] if single else [", ".join(merged)] if merged else [])]
+        return " or ".join(dict.fromkeys(types)), _joined([*allowed, *limits]), single
     if origin is Literal:
         kind = _NUMBERS[type(arguments[0])] if not isinstance(arguments[0], str) else "word"
         return kind, _joined(limits), dict.fromkeys(map(str, arguments), "")
     if origin in (list, tuple) or annotation in (list, tuple):
-        elements = [one for one in arguments if one is not Ellipsis]
-        kind, own, _ = _typed(elements[0], []) if elements else ("value", "", {})
+        elements = [argument for argument in arguments if argument is not Ellipsis]
+        kind, allowed, _ = _typed(elements[0], []) if elements else ("value", "", {})
         count = f"{len(elements)} " if origin is tuple and Ellipsis not in arguments else ""
-        return f"list of {count}{_plural(kind)}", _joined([own, *limits]), {}
+        return f"list of {count}{_plural(kind)}", _joined([allowed, *limits]), {}
     if origin in (dict, Mapping) or annotation is dict:
         return "table", _joined(limits), {}
     return _NUMBERS.get(annotation, "any value"), _joined(limits), {}
@@ -212,7 +213,7 @@ def _plural(kind: str) -> str:
 
 
 def _head(kind: str) -> tuple[str, str]:
-    """A noun, and what follows it: "list", " of numbers"."""
+    """A noun and the words after it: "list", " of numbers"."""
     head, of, rest = kind.partition(" of ")
     return head, of + rest
 
@@ -222,28 +223,31 @@ def _joined(limits: list[str]) -> str:
 
 
 def _limits(metadata: list[Any]) -> list[str]:
-    """What constraints of pydantic allow together, in words."""
+    """Allowed values under constraints of pydantic, in words."""
     constraints = list(_constraints(metadata))
-    found = list[str]()
+    limits = list[str]()
     for name, (words, tightest) in _BOUNDS.items():
-        bounds = [bound for one in constraints if (bound := getattr(one, name, None)) is not None]
+        bounds = [
+            b for constraint in constraints if (b := getattr(constraint, name, None)) is not None
+        ]
         if bounds:
             bound = tightest(bounds)
-            found.append(f"{words} {bound:,}" if isinstance(bound, int) else f"{words} {bound:g}")
-    for one in constraints:
+            limits.append(f"{words} {bound:,}" if isinstance(bound, int) else f"{words} {bound:g}")
+    for constraint in constraints:
         for name, words in (("min_length", "at least"), ("max_length", "at most")):
-            length = getattr(one, name, None)
+            length = getattr(constraint, name, None)
             if length is not None:
-                found.append(f"{words} {length} value{'s' if length > 1 else ''}")
-        if isinstance(one, AfterValidator | BeforeValidator):
-            line = (inspect.getdoc(one.func) or "").partition("\n")[0].rstrip(".")
-            found.append(line[:1].lower() + line[1:])
-    return found
+                limits.append(f"{words} {length} value{'s' if length > 1 else ''}")
+        if isinstance(constraint, AfterValidator | BeforeValidator):
+            line = (inspect.getdoc(constraint.func) or "").partition("\n")[0].rstrip(".")
+            limits.append(line[:1].lower() + line[1:])
+    return limits
 
 
 def _constraints(metadata: list[Any]) -> Iterator[Any]:
-    for one in metadata:
-        if isinstance(one, FieldInfo):
-            yield from _constraints(one.metadata)
+    """The constraints of a field, those of nested fields too."""
+    for constraint in metadata:
+        if isinstance(constraint, FieldInfo):
+            yield from _constraints(constraint.metadata)
         else:
-            yield one
+            yield constraint

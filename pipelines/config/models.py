@@ -1,4 +1,4 @@
-"""Words -> operators: what a TOML file may say of each operator follows from its constructor."""
+"""The tables `model` of experiments: their keys follow from the constructors of the operators."""
 
 import inspect
 import sys
@@ -14,16 +14,17 @@ from operators.registry import OPERATORS, Registered, check_number
 from pdegen.equations.registry import error_summary, line_of_error
 from pdegen.schema import SchemaError, Strict, near
 
-_HEAVIEST = 2**40  # bytes of weights
-# What `Model` found of each declaration: building takes milliseconds, and a table reads one often.
+_MAX_WEIGHT_BYTES = 2**40
+# Refusal of each declaration, or None: building an operator takes milliseconds, and a benchmark
+# reads the same declaration often.
 _REFUSALS: dict[tuple[type, str], str | None] = {}
-_GIVEN = ("in_channels", "out_channels", "dim")  # by the data, not by a declaration
+_FROM_DATA = ("in_channels", "out_channels", "dim")  # set by the data, not by a file
 
 
 class Model(Strict):
-    """A declared operator: its name, and the arguments of its constructor.
+    """An operator by name, with the arguments of its constructor as keys.
 
-    `preset` stands for the settings of a published configuration; other keys go before it.
+    The key `preset` stands for the settings of a published configuration; other keys override them.
     """
 
     operator: ClassVar[type[Operator]]
@@ -35,13 +36,12 @@ class Model(Strict):
     def _of_the_preset(cls, content: object) -> object:
         if not isinstance(content, Mapping) or "preset" not in content:
             return content
-        known, preset = cls.operator.presets, content["preset"]
-        if preset not in known:
-            raise ValueError(
-                f"unknown preset {preset!r} of {content['name']}: {near(str(preset), list(known))}"
-            )
-        own = {key: value for key, value in content.items() if key != "preset"}
-        return {**known[preset].settings, **own}
+        presets, preset = cls.operator.presets, content["preset"]
+        if preset not in presets:
+            hint = near(str(preset), list(presets))
+            raise ValueError(f"unknown preset {preset!r} of {content['name']}: {hint}")
+        overrides = {key: value for key, value in content.items() if key != "preset"}
+        return {**presets[preset].settings, **overrides}
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -50,7 +50,7 @@ class Model(Strict):
             if isinstance(value, int) and not isinstance(value, bool) and value < least:
                 raise ValueError(f"{key} must be at least {least}, got {value}")
             check_number(key, value)
-        if self.lacks:  # what builds it, refuses it there
+        if self.lacks:  # `check_installed` refuses it when it is built
             return self
         declaration = type(self), self.model_dump_json()
         if declaration not in _REFUSALS:
@@ -62,12 +62,12 @@ class Model(Strict):
 
     @property
     def lacks(self) -> str:
-        """The package that its operator needs and that is not installed; empty where none is."""
+        """The package that the operator needs and that is missing; otherwise empty."""
         package = self.operator.package
         return package if package and find_spec(package) is None else ""
 
     def check_installed(self) -> None:
-        """Raise SchemaError where its operator needs a package that is not installed."""
+        """Raise SchemaError if the operator needs a package that is not installed."""
         if self.lacks:
             raise SchemaError(
                 f"model {self.name} needs the package {self.lacks}, which is not installed: "
@@ -75,93 +75,92 @@ class Model(Strict):
             )
 
     def _refusal(self) -> str | None:
-        """Why no operator can be built in any dimension; None where one can."""
+        """Why the operator cannot be built in any dimension; None if it can."""
         refusals = []
-        for dim in self.dims():  # a setting may have one number for each axis
+        for dim in self.dims():  # a setting may have one number per axis
             try:
                 size = self.weight_bytes(1, 1, dim)
             except ValueError as refusal:
                 refusals.append(str(refusal))
                 continue
-            if size <= _HEAVIEST:
+            if size <= _MAX_WEIGHT_BYTES:
                 return None
             refusals.append(
                 f"the weights of {self.name} would take {size / 2**30:,.0f} GiB, at most "
-                f"{_HEAVIEST / 2**30:,.0f} GiB are allowed"
+                f"{_MAX_WEIGHT_BYTES / 2**30:,.0f} GiB are allowed"
             )
         return refusals[0]
 
     def weight_bytes(self, in_channels: int, out_channels: int, dim: int) -> int:
-        """What the weights of the operator take; nothing is allocated."""
+        """Size of the weights in bytes. No memory is allocated for them."""
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             try:
                 operator = self.build(in_channels, out_channels, dim)
             except (RuntimeError, TypeError) as error:
                 if "overflow" not in str(error).lower():
                     raise
-                raise ValueError(f"weights of {self.name} would be too large to count") from None
+                raise ValueError(f"{self.name} would have too many weights to count") from None
         return sum(p.numel() * p.element_size() for p in operator.parameters())
 
     @property
     def arguments(self) -> dict[str, Any]:
+        """Arguments of the constructor that the table sets."""
         return self.model_dump(exclude={"name"})
 
     def dims(self) -> tuple[int, ...]:
-        """Dimensions of the domains that the operator with these settings is for."""
+        """Dimensions of the domains that the operator supports with these settings."""
         return self.operator.dims_with(self.arguments)
 
     def build(self, in_channels: int, out_channels: int, dim: int) -> Operator:
-        """The operator for functions with so many channels on a domain of a dimension. Raises
-        ValueError if it is not for that dimension, or the settings are impossible."""
+        """The operator for these numbers of channels on a domain of dimension `dim`. Raises
+        ValueError if it does not support the dimension, or the settings are impossible."""
         if dim not in self.dims():
             raise ValueError(
-                f"{self.name} is for domains of dimension {', '.join(map(str, self.dims()))}, "
-                f"the data have {dim}"
+                f"{self.name} supports domains of dimension {', '.join(map(str, self.dims()))}, "
+                f"the data have dimension {dim}"
             )
         return OPERATORS[self.name].build(self.arguments, in_channels, out_channels, dim)
 
 
 def declared(name: str, registered: Registered) -> type[Model]:
-    """The declaration of an operator: a key for each argument of its constructor. Raises
-    SchemaError if the constructor has arguments that no file can declare."""
+    """The table class of an operator, with a key for each argument of its constructor. Raises
+    SchemaError if the constructor has arguments that no file can set."""
     operator, words = registered.operator, registered.words
     named: Any = Literal[name]
     where = f"operator {name}: {operator.__qualname__}"
     hints, fields = get_type_hints(operator.__init__), dict[str, Any](name=(named, ...))
     parameters = inspect.signature(operator).parameters
-    if lacking := [key for key in _GIVEN[:2] if key not in parameters]:
-        raise SchemaError(f"{where} has no argument {' and no '.join(lacking)}: the data give them")
+    if lacking := [key for key in _FROM_DATA[:2] if key not in parameters]:
+        raise SchemaError(f"{where} lacks the argument {' and '.join(lacking)}, which the data set")
     for key, parameter in parameters.items():
-        if key in _GIVEN:
+        if key in _FROM_DATA:
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise SchemaError(f"{where} takes any arguments as {parameter}: name each of them")
+            raise SchemaError(f"{where} takes arbitrary arguments {parameter}: name each argument")
         default = ... if parameter.default is parameter.empty else parameter.default
         if key in words:
-            default = next((w for w, thing in words[key].items() if thing is default), ...)
+            default = next((word for word, value in words[key].items() if value is default), ...)
             fields[key] = (Literal[tuple(words[key])], default)
         elif key in hints:
             fields[key] = (hints[key], default)
         else:
-            raise SchemaError(
-                f"{where} has the argument {key} without a type: annotate it, such as {key}: int"
-            )
+            raise SchemaError(f"{where}: argument {key} has no type annotation, such as {key}: int")
     make: Any = create_model
     try:
         kind = make(operator.__name__, __base__=Model, __doc__=operator.__doc__, **fields)
     except PydanticUserError as error:
-        said = str(error).partition(". ")[0]
+        cause = str(error).partition(". ")[0]
         raise SchemaError(
-            f"{where} has an argument that no file can declare ({said}): take numbers, strings and "
-            "lists, or give register(..., words=...) words for objects"
+            f"{where} has an argument that no file can set ({cause}): use numbers, strings and "
+            "lists, or name objects by register(..., words=...)"
         ) from error
     kind.operator = operator
     return kind
 
 
-def error_in_equation_file(error: BaseException) -> str | None:
-    """The line of a user's own operator where an error arose, and what it says; None for errors
-    that arose elsewhere."""
+def error_in_operator_file(error: BaseException) -> str | None:
+    """The line of a user's own operator that raised an error, with the message; None for errors
+    from elsewhere."""
     modules = {registered.operator.__module__ for registered in OPERATORS.values()}
     for module in sorted(modules):
         path = getattr(sys.modules.get(module), "__file__", None)
@@ -172,7 +171,7 @@ def error_in_equation_file(error: BaseException) -> str | None:
 
 
 class Declarations(Mapping[str, type[Model]]):
-    """Those of all operators that are registered by now, by their names."""
+    """The table classes of all registered operators, by name."""
 
     def __init__(self) -> None:
         self._made: dict[str, type[Model]] = {}
@@ -193,18 +192,17 @@ MODELS = Declarations()
 
 
 def model_union() -> Any:
-    """The type of any declared operator, of those that are registered by now."""
+    """Union of the table classes of the operators that are registered so far."""
     return Union[tuple(MODELS.values())]  # noqa: UP007 - of a tuple
 
 
 def parse_model(content: Mapping[str, Any]) -> Model:
-    """A model's declaration from its table. Raises SchemaError on an unknown model or key, or an
-    impossible value."""
+    """An operator from a table. Raises SchemaError for an unknown operator or key, or an impossible
+    value."""
     name = content.get("name")
     if not isinstance(name, str) or name not in MODELS:
         hint = near(str(name), list(MODELS), lists="pdegen operators")
         raise SchemaError(
-            f"unknown model {name!r}: {hint}; one of your own is known to commands that run "
-            "through its file"
+            f"unknown model {name!r}: {hint}; your own operator must be imported first"
         )
     return MODELS[name].parse(content, f"model {name}")

@@ -1,4 +1,7 @@
-"""Words -> losses, optimizers, symmetries and normalisers; those of operators are in `models`."""
+"""Losses, optimisers, symmetries, normalisation and noise of an experiment, as tables with keys.
+
+Operators are in `models`.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -49,8 +52,8 @@ class H1Loss(Strict):
     """Relative H¹ error on the circle (`operators.norms.RelativeH1`).
 
     Args:
-        gamma: Weight γ of the term of the derivative. [1]
-        periodic: Whether differences are taken across the ends; false is as published.
+        gamma: Weight γ of the derivative term. [1]
+        periodic: Whether differences wrap around the ends; the published code uses false.
     """
 
     name: Literal["h1"]
@@ -65,8 +68,8 @@ class WeightedH1Loss(Strict):
     """Relative H¹ error on the square, weighted by the input (`operators.norms.WeightedH1`).
 
     Args:
-        gamma: Weight γ of the term of the derivative. [1]
-        published: Whether this term has its published form.
+        gamma: Weight γ of the derivative term. [1]
+        published: Whether the derivative term has its published form.
     """
 
     name: Literal["weighted-h1"]
@@ -81,7 +84,7 @@ LossSpec = Annotated[L2Loss | L1Loss | H1Loss | WeightedH1Loss, Field(discrimina
 
 
 class AdamOptimizer(Strict):
-    """Adam, with the published cycle of its momentum (`operators.training.settings.adam`)."""
+    """Adam with the published cycle of its momentum (`operators.training.settings.adam`)."""
 
     name: Literal["adam"]
 
@@ -94,12 +97,12 @@ class AdamOptimizer(Strict):
 
 
 class SOAPOptimizer(Strict):
-    """SOAP, momentum constant (`operators.training.soap.SOAP`).
+    """SOAP with constant momentum (`operators.training.soap.SOAP`).
 
     Args:
         beta1: Decay of the first moment. [1]
         beta2: Decay of the second moment. [1]
-        every: Steps between updates of the bases.
+        every: Number of steps between updates of the eigenbases.
     """
 
     name: Literal["soap"]
@@ -124,9 +127,9 @@ class Symmetries(Strict):
     """Random symmetries of the training samples (`operators.symmetries`).
 
     Args:
-        shift: Shifts along the circle.
-        reflection: The odd reflection u(x) -> -u(-x) of the circle.
-        square: Reflections and rotations of the square.
+        shift: Random shifts along the circle.
+        reflection: Random odd reflections u(x) -> -u(-x) of the circle.
+        square: Random reflections and rotations of the square.
     """
 
     shift: bool = False
@@ -151,13 +154,15 @@ Scaling = Literal["none", "scalar", "pointwise"]
 
 
 class Normalization(Strict):
-    """`operators.transforms.Normalizer` of inputs and of targets, from the training samples.
+    """Normalisation of inputs and targets, fitted to the training samples
+    (`operators.transforms.Normalizer`).
 
     Args:
-        input, target: One mean and deviation for each channel ("scalar"), or for each point too:
-            for each node, where samples have meshes of their own with the same nodes.
-        eps: Added to pointwise deviations; the default is a thousandth of their mean square root.
-            1e-5 is the published value. [the quantity's]
+        input, target: "scalar" has one mean and deviation per channel, "pointwise" one per channel
+            and point (per node, if samples have meshes with the same nodes), "none" is the
+            identity.
+        eps: Added to pointwise deviations; by default a thousandth of their root mean square.
+            The published value is 1e-5. [the quantity's]
     """
 
     input: Scaling = "none"
@@ -167,43 +172,42 @@ class Normalization(Strict):
     @model_validator(mode="after")
     def _of_points(self) -> Self:
         if self.eps is not None and "pointwise" not in (self.input, self.target):
-            raise ValueError("eps is of pointwise scaling: set input or target to 'pointwise'")
+            raise ValueError("eps is for pointwise scaling: set input or target to 'pointwise'")
         return self
 
     def of(self, pairs: Samples) -> tuple[Normalizer, Normalizer]:
-        """The normalisers of inputs and of targets. Raises SchemaError if samples share neither
-        points nor nodes, or there is a channel without deviation."""
-        one = pairs.one_step
-        return self._of(self.input, one, "a"), self._of(self.target, one, "u")
+        """Normalisers of the inputs and of the targets. Raises SchemaError for pointwise scaling of
+        samples that share neither points nor nodes, and for a constant channel."""
+        step = pairs.one_step
+        return self._of(self.input, step, "a"), self._of(self.target, step, "u")
 
     def _of(self, scaling: Scaling, pairs: Samples, which: Literal["a", "u"]) -> Normalizer:
         values = _present(pairs, which)
         if scaling == "pointwise":
             if not _same_nodes(pairs, which):
                 raise SchemaError(
-                    f"normalization: pointwise needs points or nodes that all samples share, those "
-                    f"of {pairs.source.get('url')} differ: use scalar"
+                    f"normalization: pointwise needs points or nodes that samples share, those of "
+                    f"{pairs.source.get('url')} differ: use scalar"
                 )
             x = pairs.x if which == "a" or pairs.y is None else pairs.y
-            made = partial(Normalizer.pointwise, values, x, self.eps, isinstance(pairs.domain, Box))
+            fit = partial(Normalizer.pointwise, values, x, self.eps, isinstance(pairs.domain, Box))
         elif scaling == "scalar":
-            made = partial(Normalizer.of, values)
+            fit = partial(Normalizer.of, values)
         else:
             return Normalizer.identity(pairs.channels["au".index(which)])
         try:
-            return made()
+            return fit()
         except ValueError as error:
             key = "input" if which == "a" else "target"
-            other = ", or normalization.eps" if scaling == "pointwise" else ""
+            option = ", or normalization.eps" if scaling == "pointwise" else ""
             raise SchemaError(
                 f"normalization.{key}: a channel of the training samples of "
-                f"{pairs.source.get('url')} has the same value everywhere: use none{other}"
+                f"{pairs.source.get('url')} is constant: use none{option}"
             ) from error
 
 
 def _same_nodes(pairs: Samples, which: Literal["a", "u"]) -> bool:
-    """Whether all samples have the same points, or meshes of the same nodes; clouds have no
-    order."""
+    """Whether all samples share points or mesh nodes. Clouds do not: their points have no order."""
     if pairs.masked:
         return False
     if pairs.x is not None:
@@ -213,7 +217,7 @@ def _same_nodes(pairs: Samples, which: Literal["a", "u"]) -> bool:
 
 
 def _present(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:
-    """All inputs or targets; where samples have padding, the values at their points alone."""
+    """All inputs or targets, without the padding of samples that have fewer points."""
     if not pairs.masked:
         return pairs.inputs if which == "a" else pairs.targets
     parts = pairs.parts(64)
@@ -221,14 +225,15 @@ def _present(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tens
 
 
 class InputNoise(NoiseKind):
-    """Noise on the inputs, `pdegen.sampling.noise`. Validation and test have it frozen.
+    """Noise on the inputs (`pdegen.sampling.noise`). Validation and test noise is fixed.
 
     Args:
-        level: Its strength; or a range [low, high], from which each sample has its own
-            (`pdegen.sampling.noise_levels`). With a range the operator is told the level: a further
-            input, constant over the points, is (level/high)^½. "snr" has no ranges: its levels are
-            decibels, of which none is the absence of noise. [dimensionless, dB of "snr"]
-        fresh: Draw noise and levels anew in every epoch of training, or once, as published.
+        level: Noise level, or a range [low, high] from which each sample draws its level
+            (`pdegen.sampling.noise_levels`). With a range the operator knows the level: a further
+            input channel is the constant (level/high)^½. "snr" takes no range, because no number
+            of decibels means no noise. [dimensionless, dB for "snr"]
+        fresh: Whether noise and levels are drawn anew in each epoch of training, or once, as
+            published.
     """
 
     level: Level
@@ -239,13 +244,15 @@ class InputNoise(NoiseKind):
     def _range(cls, level: Any) -> Any:
         if not isinstance(level, list | tuple):
             if type(level) not in (int, float) or not math.isfinite(level):
-                raise ValueError(f"a finite number or a range [low, high], got {brief(level)}")
+                raise ValueError(
+                    f"must be a finite number or a range [low, high], got {brief(level)}"
+                )
             return level
         ends = cast("Sequence[Any]", level)
         if len(ends) != 2:
-            raise ValueError(f"a range of levels is [low, high], got {list(ends)}")
+            raise ValueError(f"a range of levels must be [low, high], got {list(ends)}")
         if not all(type(end) in (int, float) for end in ends):
-            raise ValueError(f"the ends of a range of levels are numbers, got {list(ends)}")
+            raise ValueError(f"the ends of a range of levels must be numbers, got {list(ends)}")
         Levels(*ends)
         return tuple(map(float, ends))
 
@@ -255,16 +262,15 @@ class InputNoise(NoiseKind):
             self.check_level(self.level)
         elif self.kind == "snr":
             raise ValueError(
-                f"snr has no range of levels, which are decibels: name one in place of "
-                f"{list(self.level)}"
+                f"snr takes one level in decibels and no range, got {list(self.level)}"
             )
         return self
 
     @property
     def levels(self) -> Levels | None:
-        """The range, where there is one."""
+        """The range of levels; None for a single level."""
         return Levels(*self.level) if isinstance(self.level, tuple) else None
 
     def build(self) -> NoiseModel:
-        """At its level, or at the upper end of its range."""
+        """The noise at its level, or at the upper end of its range."""
         return self.at(self.level[1] if isinstance(self.level, tuple) else self.level)

@@ -1,4 +1,4 @@
-"""The experiments and benchmarks that come with the project: their names, files and summaries."""
+"""Experiments and benchmarks that are shipped: names, files and summaries."""
 
 import re
 import unicodedata
@@ -12,13 +12,13 @@ Kind = Literal["experiment", "benchmark"]
 
 
 def names(kind: Kind) -> list[str]:
-    """What comes with the project."""
+    """Names of the shipped files of a kind, sorted."""
     return sorted(file.stem for file in (Path(__file__).parent / f"{kind}s").glob("*.toml"))
 
 
 def file_of(kind: Kind, name: str) -> Path:
-    """The TOML file of a name of these, or one that ends in .toml itself. Raises SchemaError on an
-    unknown name (naming the near ones)."""
+    """TOML file of a shipped name, or a path that ends in .toml. Raises SchemaError on an unknown
+    name, with similar names."""
     if name.endswith(".toml"):
         return Path(name)
     if name not in names(kind):
@@ -28,7 +28,7 @@ def file_of(kind: Kind, name: str) -> Path:
 
 
 def summary(file: Path) -> str:
-    """What a file says of itself; nothing else in it is read, which would need PyTorch.
+    """Summary line of a file. Its other keys are not parsed, which would need PyTorch.
 
     >>> summary(file_of("experiment", "burgers-quick"))[:7]
     'A small'
@@ -37,20 +37,19 @@ def summary(file: Path) -> str:
 
 
 def check_asked(experiment: str | None, model: str | None, data: str | None) -> None:
-    """Raise SchemaError where a request names neither a known experiment nor a model with its
-    data."""
+    """Raise SchemaError unless a request names a known experiment, or an operator and its data."""
     if (experiment is None) == (model is None):
         raise SchemaError(
-            "name an experiment, or a model and the data to train it on (--model NAME --data STORE)"
+            "name an experiment, or an operator and its training data (--model NAME --data STORE)"
         )
     if experiment is not None:
         file_of("experiment", experiment)
     elif data is None:
-        raise SchemaError(f"model {model} needs data, a store to train on (--data STORE)")
+        raise SchemaError(f"model {model} needs a store to train on (--data STORE)")
 
 
 def slug(label: str) -> str:
-    """A name as part of a path.
+    """A label as part of a path: lower case, digits and hyphens.
 
     >>> slug("FNO++ (no BN)")
     'fno-plus-plus-no-bn'
@@ -60,12 +59,10 @@ def slug(label: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", letters).strip("-")
 
 
-def check_slugs(names: Collection[str], what: str) -> None:
-    """Raise ValueError where names have no slug, or share one."""
+def check_slugs(names: Collection[str], plural: str) -> None:
+    """Raise ValueError if a label has no slug, or two labels share one."""
     slugs = [slug(name) for name in names]
     for label in (label for label in names if not slug(label)):
-        raise ValueError(
-            f"names of {what} have a letter of a-z or a digit: {label!r} has no letter"
-        )
+        raise ValueError(f"names of {plural} need a letter a-z or a digit, got {label!r}")
     for name in {name for name in slugs if slugs.count(name) > 1}:
-        raise ValueError(f"names of {what} differ in more than signs, got {name!r} twice")
+        raise ValueError(f"names of {plural} must differ in letters or digits, got {name!r} twice")

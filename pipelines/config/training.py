@@ -1,4 +1,4 @@
-"""What is learned, by which task, and how."""
+"""The tables `training` and `task` of an experiment."""
 
 from typing import Annotated, Literal
 
@@ -13,26 +13,26 @@ Protocol = Literal["validation", "published"]
 
 
 class Training(Strict):
-    """How to train. See `operators.training.settings.Settings`.
+    """Settings of a training (`operators.training.settings.Settings`).
 
     Args:
         protocol: "validation" chooses the epoch on the validation split and reads the test split
-            once, at the end. "published" watches the test split after every epoch and reports
+            once, at the end. "published" evaluates the test split after every epoch and reports
             the last and the best epoch, for comparison with published tables.
         epochs: Passes over the training samples.
         batch: Samples in a step; the last incomplete batch of an epoch is dropped.
         lr: Peak learning rate of the 1cycle schedule. [1]
-        warmup: Share of the steps before the peak. [1]
-        div: The learning rate begins at lr/div. [1]
-        final_div: It ends at lr/(div final_div). [1]
-        clip: Largest norm of the gradient. [1]
+        warmup: Fraction of the steps before the peak of the learning rate. [1]
+        div: The learning rate starts at lr/div. [1]
+        final_div: The learning rate ends at lr/(div final_div). [1]
+        clip: Largest norm of the gradient; larger gradients are scaled down. [1]
         seed: Seed of initial weights, order of the samples, augmentation and dropout.
-        average: Decay of an exponential moving average of the weights, which is then what is
-            evaluated and saved; 0 for none. [1]
-        weights: What points of meshes count in the loss and in the choice of the epoch: their
-            "area", or all alike, "points", as published.
-        start: A safetensors file of weights that the training starts from, such as published ones;
-            the run records its SHA-256. By default weights are drawn by the seed.
+        average: Decay of an exponential moving average of the weights, which is evaluated and
+            saved in their place; 0 for no average. [1]
+        weights: Quadrature on meshes in the loss and in the choice of the epoch: "area" weights
+            points by their area, "points" weights all alike, as published.
+        start: A safetensors file of initial weights, such as published ones; the run records its
+            SHA-256. By default weights are drawn from the seed.
     """
 
     protocol: Protocol = "validation"
@@ -52,6 +52,7 @@ class Training(Strict):
     start: str | None = None
 
     def settings(self) -> Settings:
+        """The settings as `operators.training.fit` takes them."""
         return Settings(
             loss=self.loss.build(),
             optimizer=self.optimizer.build(),
@@ -64,16 +65,17 @@ class Training(Strict):
 
     @property
     def area(self) -> bool:
-        """Whether points count by their area."""
+        """Whether points are weighted by their area."""
         return self.weights == "area"
 
     @property
     def selection_split(self) -> str:
+        """The split that chooses the epoch."""
         return "test" if self.protocol == "published" else "validation"
 
     @property
     def reported(self) -> tuple[str, ...]:
-        """The checkpoints whose test scores are reported."""
+        """Names of the checkpoints whose test scores are reported."""
         return ("last", "best") if self.protocol == "published" else ("best",)
 
 
@@ -84,9 +86,9 @@ class MapTask(Strict):
     """Inputs -> targets, all channels at once (`operators.data.Map`).
 
     Args:
-        inputs, targets: Names of the variables, side by side as channels; by default data.input and
+        inputs, targets: Names of the variables, which become channels; by default data.input and
             data.target.
-        parameters: Whether the numbers of a sample are further inputs.
+        parameters: Whether the parameters of a sample are further inputs.
     """
 
     kind: Literal["map"]
@@ -99,17 +101,19 @@ class MapTask(Strict):
 
 
 class RolloutTask(Strict):
-    """The last frames of data.target -> the next one (`operators.data.Rollout`).
+    """The last frames of data.target -> the next frame (`operators.data.Rollout`).
 
     Args:
-        history: Frames that are seen.
-        steps: Frames that are predicted in a step of training, one after another.
-        teacher_forcing: Whether these steps see true frames in place of predicted ones.
-        noise: Deviation of Gaussian noise on the frames in training, over their root mean
-            square. [1]
-        static: Whether data.input is seen beside the frames.
-        parameters: Whether the numbers of a sample are further inputs.
-        frames: Frames of the trajectories in training; later ones are scored apart. By default all.
+        history: Number of past frames that the operator sees.
+        steps: Number of frames that a training step predicts one after another.
+        teacher_forcing: Whether each of these predictions sees true frames instead of predicted
+            ones.
+        noise: Standard deviation of Gaussian noise on the frames in training, relative to their
+            root mean square. [1]
+        static: Whether data.input is a further input.
+        parameters: Whether the parameters of a sample are further inputs.
+        frames: Number of frames used in training; later frames are scored separately. By default
+            all.
     """
 
     kind: Literal["rollout"]
@@ -126,13 +130,14 @@ class RolloutTask(Strict):
 
 
 class TimeTask(Strict):
-    """data.input, or the first frames, and a time -> data.target then (`operators.data.AtTime`).
+    """data.input, or the first frames, and a time t -> data.target at t (`operators.data.AtTime`).
 
     Args:
-        history: Frames that are seen; 0 for data.input in their place.
-        skip: Frames after these that are not asked for, such as a first one that is 0.
-        parameters: Whether the numbers of a sample are further inputs.
-        frames: Frames of the trajectories in training; later ones are scored apart. By default all.
+        history: Number of first frames that the operator sees; 0 for data.input instead.
+        skip: Number of frames after these that are not predicted, such as a first frame of 0.
+        parameters: Whether the parameters of a sample are further inputs.
+        frames: Number of frames used in training; later frames are scored separately. By default
+            all.
     """
 
     kind: Literal["time"]
@@ -146,11 +151,11 @@ class TimeTask(Strict):
 
 
 class BlockTask(Strict):
-    """The first frames of data.target -> all later ones at once (`operators.data.Block`).
+    """The first frames of data.target -> all later frames at once (`operators.data.Block`).
 
     Args:
-        history: Frames that are seen.
-        parameters: Whether the numbers of a sample are further inputs.
+        history: Number of first frames that the operator sees.
+        parameters: Whether the parameters of a sample are further inputs.
     """
 
     kind: Literal["block"]

@@ -1,4 +1,4 @@
-"""What a trained operator has to beat: predictions that do not learn."""
+"""Baselines of a trained operator: trivial predictors, and the error of the labels."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from pipelines.runs.data import Source
 from pipelines.runs.finished import FinishedRun
 from pipelines.runs.interfaces import agreement
 
-MEAN, CONSTANT = "mean of the training targets", "constant, the mean over points too"
-IDENTITY = "identity, the last state that is known"
+MEAN, CONSTANT = "mean of the training targets", "constant (mean over points too)"
+IDENTITY = "identity (the last known state)"
 TRIVIAL = {"mean": MEAN, "identity": IDENTITY}
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One value for each test sample.
+    """Errors of a method on the test samples.
 
     Args:
-        errors: Relative L² error.
+        errors: Relative L² error of each sample.
         iou, hausdorff: Intersection over union of the phases and Hausdorff distance of the
-            interfaces; None where the target is not a two-phase coefficient.
+            interfaces, by sample; None if the target is no two-phase coefficient.
     """
 
     errors: np.ndarray
@@ -38,19 +38,19 @@ class Measured:
 
 
 def compared(run: FinishedRun) -> dict[str, Measured]:
-    """The model and the baselines on the test samples, by name.
+    """Errors of the model and the baselines on the test samples, by name.
 
-    The baselines are the mean function of the training targets; where the inputs are a state of the
-    targets, that state; where a two-phase coefficient is the target, its mean over all points too.
+    The baselines are the mean function of the training targets, the input state if the targets are
+    later states, and the constant mean if the target is a two-phase coefficient.
     """
-    found = {f"model ({run.checkpoint})": run.prediction.double(), **trivial_predictions(run)}
+    predictions = {f"model ({run.checkpoint})": run.prediction.double(), **trivial_predictions(run)}
     if run.target_phases is not None:
-        found[CONSTANT] = run.mean.mean().expand_as(run.pairs.u)
-    return {name: _measured(run, prediction) for name, prediction in found.items()}
+        predictions[CONSTANT] = run.mean.mean().expand_as(run.pairs.u)
+    return {name: _measured(run, prediction) for name, prediction in predictions.items()}
 
 
 def trivial_predictions(run: FinishedRun) -> dict[str, Tensor]:
-    """What the trivial predictors say of the test samples."""
+    """Predictions of the trivial predictors on the test samples, by name."""
     predictors = trivial(run.experiment, run.store, run.pairs, run.mean)
     return {TRIVIAL[name]: predictor(run.pairs.a) for name, predictor in predictors.items()}
 
@@ -58,36 +58,38 @@ def trivial_predictions(run: FinishedRun) -> dict[str, Tensor]:
 def trivial(
     experiment: Experiment, store: Store, pairs: Samples, mean: Float[Tensor, "*grid c"]
 ) -> dict[str, Trivial]:
-    """Predictors that do not learn: "mean", and "identity" where the inputs are a state."""
-    found = {"mean": Trivial(lambda a: mean.to(a.device).expand(len(a), *mean.shape))}
+    """Trivial predictors: "mean", and "identity" if the inputs are a state of the targets."""
+    predictors = {"mean": Trivial(lambda a: mean.to(a.device).expand(len(a), *mean.shape))}
     times = len(dict.fromkeys(channel.time for channel in pairs.target_channels)) or 1
-    own, task, first = len(pairs.target_channels) // times, experiment.learned, pairs.first()
+    components, task = len(pairs.target_channels) // times, experiment.learned
+    first = pairs.first()
     if isinstance(task, Map) and not _are_states(experiment, store):
-        return found
-    told = experiment.noise is not None and experiment.noise.levels is not None
+        return predictors
+    has_level = experiment.noise is not None and experiment.noise.levels is not None
 
-    def held(a: Tensor) -> Tensor | None:
-        return task.held(a[..., : a.shape[-1] - told], own, times)  # the last is the noise level
+    def last_state(a: Tensor) -> Tensor | None:
+        # the last channel is the noise level
+        return task.held(a[..., : a.shape[-1] - has_level], components, times)
 
-    last = held(first.a)
+    last = last_state(first.a)
     if last is not None and last.shape == first.u.shape and pairs.y is None and first.y is None:
-        found["identity"] = Trivial(lambda a: _some(held(a)))
-    return found
+        predictors["identity"] = Trivial(lambda a: _present(last_state(a)))
+    return predictors
 
 
 class Trivial(nn.Module):
-    """A prediction that has no weights: a -> u."""
+    """A predictor a -> u without weights."""
 
     def __init__(self, predict: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.predict = predict
 
-    def forward(self, a: Tensor, *places: Tensor | None, steps: int = 1) -> Tensor:
+    def forward(self, a: Tensor, *positions: Tensor | None, steps: int = 1) -> Tensor:
         return self.predict(a)
 
 
 def _are_states(experiment: Experiment, store: Store) -> bool:
-    """Whether a map goes from a function to the same one at later times."""
+    """Whether the targets of a map are the input at later times."""
     input, target = experiment.variables
     if not isinstance(input, str) or not isinstance(target, str):
         return False
@@ -95,12 +97,13 @@ def _are_states(experiment: Experiment, store: Store) -> bool:
     return "time" in after.metadata.coordinates and "time" not in before.dims
 
 
-def _some(found: Tensor | None) -> Tensor:
-    assert found is not None
-    return found
+def _present(state: Tensor | None) -> Tensor:
+    assert state is not None
+    return state
 
 
 def _measured(run: FinishedRun, prediction: torch.Tensor) -> Measured:
+    """Errors of predictions on the test samples."""
     truth, values = run.pairs.u.double(), run.target_phases
     errors = run.errors(prediction)[:, 0]
     if values is None:
@@ -108,14 +111,14 @@ def _measured(run: FinishedRun, prediction: torch.Tensor) -> Measured:
     return Measured(errors, *agreement(prediction[..., 0].numpy(), truth[..., 0].numpy(), values))
 
 
-_SOLVED = "u"  # what `error` and `label_error` of a store are of
+_SOLVED = "u"  # the variable whose errors `error` and `label_error` of a store are
 
 
 def label_error(source: Source) -> float | None:
-    """Mean relative L² error of the labels: over the test split where the solver states one for
-    each sample, else over the samples that were compared to a reference.
+    """Mean relative L² error of the labels: over the test split if the solver states the error of
+    each sample, otherwise over the samples that were compared with a reference.
 
-    None where the store states none, as of exact solutions, or what is learned is not the solution.
+    None if the store states no errors, as for exact solutions, or the target is not the solution.
     """
     names, store = source.experiment.variables[1], open_sealed(source.url)
     if _SOLVED not in ((names,) if isinstance(names, str) else names):

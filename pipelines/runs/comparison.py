@@ -1,4 +1,4 @@
-"""Finished runs beside each other: which are comparable, and how much their errors differ."""
+"""Comparison of finished runs: which are comparable, and how their errors differ."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ from pipelines.runs.score import Score
 from pipelines.tracking.tracker import flat
 
 COMPARISON = FolderClaim("comparison", "comparison.json", "use --overwrite")
-_OF_PEOPLE = ("name", "summary")  # keys of an experiment that change nothing
+_DESCRIPTIVE = ("name", "summary")  # keys of an experiment without effect
 _SEED = "training.seed"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Runs of one declaration, which differ by `training.seed` alone; often a single run.
+    """Runs of one experiment that differ only by `training.seed`; often a single run.
 
     Args:
-        comparable: Whether it was evaluated on the test samples of the first variant.
+        name: Label in the report.
+        folders, runs, scores: Folder, run and test scores of each seed.
+        comparable: Whether the runs were evaluated on the test samples of the first variant.
     """
 
     name: str
@@ -43,45 +45,48 @@ class Variant:
 
     @property
     def first(self) -> FinishedRun:
-        """The run of the first seed, which is drawn."""
+        """The run of the first seed, whose predictions are plotted."""
         return self.runs[0]
 
     @cached_property
     def errors(self) -> Float[np.ndarray, " samples"]:
-        """Relative L² error of each test sample, the mean over the seeds."""
+        """Relative L² error of each test sample, averaged over the seeds."""
         return self.measured("l2")
 
     def measured(self, measure: str) -> Float[np.ndarray, " samples"]:
-        """The errors of the samples by a measure (`Score.measured`), the mean over the seeds."""
+        """Error of each test sample in a measure (`Score.measured`), averaged over the seeds."""
         return np.mean([score.measured(measure) for score in self.scores], axis=0)
 
     @property
     def mean(self) -> float:
-        """Mean of the errors that exist."""
+        """Mean of the defined errors."""
         return over_defined(fmean, self.errors)
 
     @property
     def left_out(self) -> list[int]:
-        """The numbers of the test samples that have no error, for their target is 0."""
+        """Numbers of the test samples without a relative error, because their target is 0."""
         return self.scores[0].left_out
 
     @property
     def seeds(self) -> list[int]:
+        """Seed of each run."""
         return [run.experiment.training.seed for run in self.runs]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Errors e of one variant beside those of another, r, on the same samples.
+    """Difference of the errors e of a variant and the errors r of the reference, sample by sample.
 
-    All intervals are Student's of 95 %, over the samples; so they hold for the weights that were
-    trained, and what another seed would change is not in them.
+    Intervals are Student's of 95 % over the samples. They hold for the trained weights and do not
+    include the effect of another seed.
 
     Args:
-        mean: Of e - r.
+        mean: Mean of e - r.
+        half: Half of the interval of this mean.
         ratio: Geometric mean of e/r.
-        low, high: Ends of its interval.
-        smaller: Samples with e < r.
+        low, high: Ends of the interval of the ratio.
+        smaller: Number of samples with e < r.
+        samples: Number of samples.
     """
 
     mean: float
@@ -94,10 +99,10 @@ class Difference:
 
     @classmethod
     def of(cls, errors: Sequence[float], reference: Sequence[float]) -> Difference:
-        """Of errors and those of the reference, sample by sample, where both exist.
+        """Difference over the samples for which both errors are defined.
 
-        >>> found = Difference.of([1.0, 2.0, 6.0], [2.0, 4.0, 3.0])
-        >>> found.mean, found.smaller, round(found.ratio, 3)
+        >>> difference = Difference.of([1.0, 2.0, 6.0], [2.0, 4.0, 3.0])
+        >>> difference.mean, difference.smaller, round(difference.ratio, 3)
         (0.0, 2, 0.794)
         """
         e, r = np.array([pair for pair in zip(errors, reference, strict=True)
@@ -110,16 +115,17 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """Whether the mean differs by more than chance in the choice of samples explains."""
+        """Whether the mean differs by more than the choice of samples explains."""
         if not abs(self.mean) > self.half:
-            return "not told apart"
+            return "not significant"
         return "smaller" if self.mean < 0 else "larger"
 
 
 def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
-    """Mean, and half of its 95 % interval t s/√n, where t is Student's quantile of n - 1 degrees.
+    """Mean of n values, and half of its 95 % interval, t s/√n with Student's quantile t for n - 1
+    degrees of freedom.
 
-    The half of a single value is infinite.
+    For a single value the half is infinite.
 
     >>> mean, half = mean_interval([1.0, 2.0, 3.0])
     >>> mean, round(half, 3)
@@ -134,36 +140,38 @@ def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several variants; the first is the reference of all differences."""
+    """Several variants, the first of which is the reference."""
 
     variants: tuple[Variant, ...]
 
     @property
     def reference(self) -> Variant:
+        """The first variant."""
         return self.variants[0]
 
     @property
     def comparable(self) -> list[Variant]:
-        """Those evaluated on the test samples of the reference, the reference among them."""
+        """The reference, and the variants evaluated on the same test samples."""
         return [variant for variant in self.variants if variant.comparable]
 
     def differences(self) -> dict[str, Difference]:
-        """Of each comparable variant but the reference, by its name."""
+        """Differences of the comparable variants from the reference, by name."""
         return {
             variant.name: Difference.of(variant.errors.tolist(), self.reference.errors.tolist())
             for variant in self.comparable[1:]
         }
 
     def differing(self) -> dict[str, list[Any]]:
-        """The keys of the experiments that differ, each with its value in each variant; None
-        where it is not set, or the variant has no such key."""
+        """Keys of the experiments with different values, and the value in each variant; None if the
+        key is not set or does not exist."""
         declared = [_declared(variant.first) for variant in self.variants]
-        keys = dict.fromkeys(key for one in declared for key in one)
-        found = {key: [one.get(key) for one in declared] for key in keys}
-        return {key: v for key, v in found.items() if any(one != v[0] for one in v)}
+        keys = dict.fromkeys(key for settings in declared for key in settings)
+        values = {key: [settings.get(key) for settings in declared] for key in keys}
+        return {key: v for key, v in values.items() if any(value != v[0] for value in v)}
 
     def summary(self) -> dict[str, Any]:
-        """What comparison.json keeps; null for what is not finite, as an interval of one sample."""
+        """Content of comparison.json. Values that are not finite, such as the interval of a single
+        sample, are null."""
         return {
             "runs": [[str(folder) for folder in variant.folders] for variant in self.variants],
             "variants": [
@@ -177,8 +185,8 @@ class Comparison:
                 for variant in self.variants
             ],
             "differences": {
-                name: {key: _finite(value) for key, value in vars(found).items()}
-                for name, found in self.differences().items()
+                name: {key: _finite(value) for key, value in vars(difference).items()}
+                for name, difference in self.differences().items()
             },
             "differing": self.differing(),
         }  # fmt: skip
@@ -188,17 +196,16 @@ def read_comparison(
     folders: Sequence[Path], out: Path, device: torch.device, data: str | None = None,
     overwrite: bool = False,
 ) -> Comparison:  # fmt: skip
-    """Read finished runs, after checks that nothing is in the way of what is to be written.
+    """Read finished runs and compare them, after a check that `out` can be written.
 
-    Runs that differ by `training.seed` alone are one variant, unless all of them do. Errors are
-    compared sample by sample between variants that were evaluated on the same test samples of the
-    same variables; they are those on the grid on which the first run was trained, or else on the
-    finest one that all of them were evaluated on. What was evaluated on other data is kept, and its
-    scores stand alone: they are of another problem.
+    Runs that differ only by `training.seed` form one variant, unless all of them do. Errors are
+    compared sample by sample between variants with the same test samples and variables, on the
+    training grid of the first run, or else on the finest grid on which all were evaluated. Variants
+    with other test data are listed with their scores only.
 
     Raises:
-        ReportError: If there are fewer than two runs, or one is named twice or no finished run.
-        RunError: If `out` is in a run, or holds something else.
+        ReportError: If there are fewer than two runs, a run is named twice, or is not finished.
+        RunError: If `out` lies in a run, or holds something else.
         StoreError: If a store is absent.
     """
     _check(folders, out, overwrite)
@@ -208,26 +215,27 @@ def read_comparison(
 
 
 def compared(runs: Mapping[Path, FinishedRun]) -> Comparison:
-    """The comparison of finished runs, by their folders."""
+    """Comparison of finished runs, given by folder."""
     names, grouped = dict(zip(runs, labels(list(runs)), strict=True)), _grouped(runs)
     first = next(iter(runs.values()))
     alike = [run for run in runs.values() if _tested(run) == _tested(first)]
     grid = _grid(alike)
     variants = []
     for group in grouped:
-        own = tuple(runs[folder] for folder in group)
-        comparable = _tested(own[0]) == _tested(first) and grid is not None
-        scores = tuple(_score(run, grid) if comparable and grid else run.main for run in own)
+        members = tuple(runs[folder] for folder in group)
+        comparable = _tested(members[0]) == _tested(first) and grid is not None
+        scores = tuple(_score(run, grid) if comparable and grid else run.main for run in members)
         more = f" ({len(group)} seeds)" if len(group) > 1 else ""
         variants.append(Variant(
-            f"{names[group[0]]}{more}", tuple(group), own, scores, comparable or own[0] is first
+            f"{names[group[0]]}{more}", tuple(group), members, scores,
+            comparable or members[0] is first,
         ))  # fmt: skip
     return Comparison(tuple(variants))
 
 
 def labels(folders: Sequence[Path]) -> list[str]:
-    """The shortest ends of paths that tell folders apart; none begins with an underscore, which
-    keeps a curve out of matplotlib's legends.
+    """Shortest ends of the paths that differ. None begins with an underscore, because matplotlib
+    leaves such labels out of legends.
 
     >>> labels([Path("runs/a/fno"), Path("runs/b/fno")]), labels([Path("runs/a"), Path("b")])
     (['a/fno', 'b/fno'], ['a', 'b'])
@@ -236,56 +244,60 @@ def labels(folders: Sequence[Path]) -> list[str]:
     """
     parts = [folder.absolute().parts for folder in folders]
     for depth in range(1, max(map(len, parts)) + 1):
-        found = ["/".join(one[-depth:]) for one in parts]
-        if len(set(found)) == len(found) and not any(name.startswith("_") for name in found):
-            return found
+        names = ["/".join(path[-depth:]) for path in parts]
+        if len(set(names)) == len(names) and not any(name.startswith("_") for name in names):
+            return names
     raise AssertionError("folders differ")
 
 
 def _finite(value: float) -> float | None:
+    """The value, or None if it is not finite."""
     return value if math.isfinite(value) else None
 
 
 def _check(folders: Sequence[Path], out: Path, overwrite: bool) -> None:
-    """Raise where these cannot be compared, or the comparison cannot be written."""
+    """Raise ReportError if the runs cannot be compared, RunError if `out` cannot be written."""
     if len(folders) < 2:
-        raise ReportError("a comparison needs two or more runs: `pdegen report` is of one")
-    places: dict[Path, Path] = {}
+        raise ReportError("a comparison needs two or more runs; for one run use `pdegen report`")
+    resolved: dict[Path, Path] = {}
     for folder in folders:
-        place = folder.resolve()
-        if place in places:
-            raise ReportError(f"{folder} is named twice: a run does not differ from itself")
-        places[place] = folder
+        path = folder.resolve()
+        if path in resolved:
+            raise ReportError(f"{folder} is named twice")
+        resolved[path] = folder
     COMPARISON.check(out, False, overwrite)
     inside = next((p for p in (out.resolve(), *out.resolve().parents)
-                   if p in places or (p / "run.json").exists()), None)  # fmt: skip
+                   if p in resolved or (p / "run.json").exists()), None)  # fmt: skip
     if inside is not None:
-        raise RunError(f"{out} is in a run, {places.get(inside, inside)}: choose another --out")
+        raise RunError(f"{out} is in the run {resolved.get(inside, inside)}: choose another --out")
 
 
 def _declared(run: FinishedRun) -> dict[str, Any]:
-    """What an experiment declares, by dotted keys, without what is for people."""
-    return flat(run.experiment.model_dump(mode="json", exclude=set(_OF_PEOPLE)))
+    """Values of an experiment's keys such as "training.epochs", without the descriptive ones."""
+    return flat(run.experiment.model_dump(mode="json", exclude=set(_DESCRIPTIVE)))
 
 
 def _grouped(runs: Mapping[Path, FinishedRun]) -> list[list[Path]]:
-    """Folders of runs that differ by their seed alone; a seed that is there already begins anew.
-    Where nothing but the seed differs at all, each run is alone: the seeds are what is compared."""
+    """Groups of folders whose runs differ only by their seed.
+
+    A second run with the same seed starts another group. If all runs differ only by the seed, each
+    run is its own group.
+    """
     groups: dict[tuple[str, int], list[Path]] = {}
-    times: dict[tuple[str, int], int] = {}
+    counts: dict[tuple[str, int], int] = {}
     for folder, run in runs.items():
         declared = _declared(run)
         seed = declared.pop(_SEED)
         same = json.dumps([declared, run.scores.data.get("content")], sort_keys=True)
-        again = times[same, seed] = times.get((same, seed), -1) + 1
-        groups.setdefault((same, again), []).append(folder)
+        repeat = counts[same, seed] = counts.get((same, seed), -1) + 1
+        groups.setdefault((same, repeat), []).append(folder)
     if len(groups) == 1:
         return [[folder] for folder in runs]
     return list(groups.values())
 
 
 def _tested(run: FinishedRun) -> tuple[Any, ...]:
-    """What makes errors comparable: the data, the samples, and which of their functions."""
+    """The data, samples and variables on which errors must agree to be comparable."""
     source = run.pairs.source
     return (
         source["content"], run.main.samples, source["target"], run.pairs.target_channels,
@@ -294,16 +306,17 @@ def _tested(run: FinishedRun) -> tuple[Any, ...]:
 
 
 def _grid(runs: Sequence[FinishedRun]) -> int | None:
-    """The grid of the first run if all were evaluated on it, else the finest that all were; None
-    where there is none."""
+    """Training grid of the first run if all runs were evaluated on it, otherwise the finest grid on
+    which all were evaluated; None if there is none."""
     evaluated = [
         {score.resolution for score in run.scores.results if score.checkpoint == run.checkpoint}
         for run in runs
     ]
-    common, own = set.intersection(*evaluated), runs[0].main.resolution
-    return own if own in common else max(common, default=None)
+    common, first = set.intersection(*evaluated), runs[0].main.resolution
+    return first if first in common else max(common, default=None)
 
 
 def _score(run: FinishedRun, grid: int) -> Score:
+    """The test score of a run on a grid."""
     results = run.scores.results
     return next(r for r in results if (r.checkpoint, r.resolution) == (run.checkpoint, grid))

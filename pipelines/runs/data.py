@@ -1,4 +1,4 @@
-"""What an experiment is trained and evaluated on: samples of a store, with noise on the inputs."""
+"""The samples of an experiment: read from a store, with noise on the inputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pipelines.runs.stream import APART, check_alike, solved_pairs
 
 _CGROUP = Path("/sys/fs/cgroup")
 Purpose = Literal["training", "selection", "test"]
-Wanted = InputNoise | Literal["declared"] | None
+NoiseChoice = InputNoise | Literal["declared"] | None
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,14 @@ class Source:
     """The data of an experiment in a store.
 
     Args:
-        url: The store.
-        experiment: Which variables, which grid, which noise, and how they are read.
-        at: Noise level of the samples that are tested; by default as in training.
-        assumed_level: What an operator that knows the level is told of it; by default the truth.
+        url: URL of the store.
+        experiment: The experiment, which names variables, grid, noise and reading.
+        at: Noise level of the test samples; by default the level of the training.
+        assumed_level: Noise level that the operator assumes, if the level is an input; by default
+            the true one.
 
     Raises:
-        SchemaError: If a level is impossible, or told to an operator that does not take it.
+        SchemaError: If a level is impossible, or the level is no input of the operator.
     """
 
     url: str
@@ -62,21 +63,22 @@ class Source:
 
     @property
     def noise(self) -> InputNoise | None:
-        """That of the samples that are tested. Raises SchemaError if the level is impossible."""
+        """Noise of the test samples. Raises SchemaError for an impossible level."""
         return (self.experiment if self.at is None else self.experiment.at_level(self.at)).noise
 
     @property
     def scale(self) -> Levels | None:
-        """By which the operator is told the level; None for one that does not take it."""
+        """Range of levels, if the level is an input of the operator; otherwise None."""
         return None if self.experiment.noise is None else self.experiment.noise.levels
 
     @property
     def task(self) -> Task:
+        """The learning task of the experiment."""
         return self.experiment.learned
 
     @property
     def stored_resolution(self) -> int:
-        """Points of the first axis of the store's domain."""
+        """Points along the first axis of the store's domain."""
         return domain_of(open_sealed(self.url)).shape[0]
 
     def samples(
@@ -84,27 +86,26 @@ class Source:
         split: str,
         purpose: Purpose = "test",
         *,
-        noise: Wanted = "declared",
+        noise: NoiseChoice = "declared",
         resolution: int | None = None,
         device: torch.device | None = None,
     ) -> Samples:
-        """Samples of a split as the operator takes them.
+        """Samples of a split, as inputs and targets of the operator.
 
         Args:
-            split: Of the store; the training split has the samples that the experiment trains on.
-            purpose: "training" gives the examples to learn from, stored ones or those of the
-                experiment's stream, with the noise of the epoch; "selection" what the epoch is
-                chosen by, at times that training sees; "test" what is evaluated. Noise of the
-                last two is frozen, and the weights of points in the first two are those of the
-                training.
-            noise: Of the inputs: "declared" by the experiment, another one, or None. An operator
-                that takes the level is told it.
-            resolution: Points of the first axis; by default as in training.
+            split: Name of the split. The training split has the samples that the experiment trains
+                on.
+            purpose: "training" gives stored samples or those of the stream, with the noise of the
+                epoch. "selection" gives the samples that choose the epoch, at the times of the
+                training. "test" gives the samples to evaluate. Noise of the last two is fixed;
+                quadrature weights of the first two are those of the training.
+            noise: Noise on the inputs: "declared" by the experiment, another one, or None.
+            resolution: Points along the first axis; by default as in training.
+            device: Device of the samples; None leaves them on the CPU, read on demand.
 
         Raises:
-            DataError: If the store, or the stream's recipe, has not what is asked for.
-            SchemaError: If the experiment's stream cannot be, or is of other functions than the
-                store, on which the epoch is chosen.
+            DataError: If the store or the recipe of the stream lacks a variable, split or grid.
+            SchemaError: If the stream is impossible, or has other functions than the store.
         """
         learning = purpose == "training"
         solved = learning and self.experiment.data.stream is not None
@@ -113,7 +114,7 @@ class Source:
         fits = device is not None and not solved and self._fits(pairs.reader, device)
         if solved:
             pairs = self._solved(pairs, device or torch.device("cpu"))
-        pairs = self._disturbed(pairs, self.noise if noise == "declared" else noise, purpose)
+        pairs = self._with_noise(pairs, self.noise if noise == "declared" else noise, purpose)
         task = self.task.seen if purpose == "selection" else self.task
         pairs = task.training(pairs) if learning else task.tested(pairs)
         pairs = pairs.resident() if fits else pairs
@@ -123,25 +124,26 @@ class Source:
     def stored(
         self, split: str, resolution: int | None = None, *, weighted: bool = True
     ) -> Samples:
-        """Samples of a split as they are stored, read when they are asked for; of the training
-        split those that the experiment trains on."""
+        """Stored samples of a split, read on demand, without noise. The training split has the
+        samples that the experiment trains on."""
         pairs = self._whole(split, resolution, weighted)
-        wanted = self.experiment.data.samples
-        if split != "train" or wanted is None:
+        count = self.experiment.data.samples
+        if split != "train" or count is None:
             return pairs
-        if wanted > len(pairs):
+        if count > len(pairs):
             raise SchemaError(
-                f"data.samples: the training split of {self.url} has {len(pairs)}, got {wanted}"
+                f"data.samples: the training split of {self.url} has {len(pairs)}, got {count}"
             )
-        return pairs.rows(slice(wanted))
+        return pairs.rows(slice(count))
 
     def deviation(self, pairs: Samples) -> np.ndarray:
-        """Deviation σ(x) of the inputs over the whole training split, on the grid of `pairs`: the
-        noise of test samples is the same, whatever is trained on."""
+        """Standard deviation σ(x) of the inputs over the whole training split, on the grid of
+        `pairs`. So noise of test samples does not depend on the number of training samples."""
         train = self._whole("train", pairs.source["resolution"])
         return pointwise_deviation(block[..., 0].numpy() for block in train.inputs)
 
     def _whole(self, split: str, resolution: int | None, weighted: bool = True) -> Samples:
+        """All stored samples of a split."""
         data, (input, target) = self.experiment.data, self.experiment.variables
         self._check_equation()
         return open_pairs(
@@ -150,20 +152,21 @@ class Source:
         )  # fmt: skip
 
     def _check_equation(self) -> None:
-        """Raise SchemaError where the store is of another equation than the experiment, as far as
-        the project made the store and has the recipe."""
+        """Raise SchemaError if the store has another equation than the experiment. Imported stores
+        and unknown recipes are not checked."""
         recipe = self.experiment.data.recipe
-        held = open_sealed(self.url).metadata.recipe.problem.get("equation")
-        if held is None or not (recipe.endswith(".toml") or recipe in recipe_names()):
+        stored = open_sealed(self.url).metadata.recipe.problem.get("equation")
+        if stored is None or not (recipe.endswith(".toml") or recipe in recipe_names()):
             return
-        meant = load_recipe(recipe).problem.equation_name
-        if held != meant:
+        expected = load_recipe(recipe).problem.equation_name
+        if stored != expected:
             raise SchemaError(
-                f"{self.url} holds samples of {held}, the experiment {self.experiment.name} is of "
-                f"{meant}: give a store of {recipe}"
+                f"{self.url} is a store of {stored}, experiment {self.experiment.name} needs one "
+                f"of {expected}: name a store of {recipe}"
             )
 
     def _solved(self, stored: Samples, device: torch.device) -> Samples:
+        """Samples of the stream. Raises SchemaError if they differ in kind from the stored ones."""
         count = self.experiment.data.epoch_samples or len(stored)
         pairs = solved_pairs(self.experiment, count, device)
         check_alike(pairs, stored)
@@ -172,7 +175,8 @@ class Source:
             weight=pairs.weight if self.experiment.training.area else None,
         )  # fmt: skip
 
-    def _disturbed(self, pairs: Samples, noise: InputNoise | None, purpose: Purpose) -> Samples:
+    def _with_noise(self, pairs: Samples, noise: InputNoise | None, purpose: Purpose) -> Samples:
+        """Samples with noise on the inputs; the level is a further channel if it is an input."""
         if noise is None:
             scale = self.scale
             return (
@@ -182,14 +186,14 @@ class Source:
             )
         if pairs.channels[0] != 1:
             raise SchemaError(
-                f"noise is for inputs of one channel, {pairs.source['input']} of "
+                f"noise is for inputs with one channel, {pairs.source['input']} of "
                 f"{pairs.source['url']} has {pairs.channels[0]}"
             )
         if stored := isinstance(pairs.reader, Streamed):
             numbers = InOrder.of(noise, pairs.samples.tolist())
         else:
             numbers = InStream(noise, APART)
-        # a number of a stream comes once: its noise is fresh in any case
+        # each sample of a stream is used once, so its noise is new anyway
         fresh = stored and purpose == "training" and noise.fresh
         deviation = self.deviation(pairs)
         return pairs.disturbed(
@@ -197,35 +201,35 @@ class Source:
         )
 
     def _epochs(self, pairs: Samples) -> Samples:
-        """Training samples in epochs of the length that the experiment says."""
+        """Training samples in epochs of the length that the experiment sets."""
         length = self.experiment.data.epoch_samples
         if length is None:
             return pairs
-        if self.experiment.training.batch > len(pairs):  # no pass has one
+        if self.experiment.training.batch > len(pairs):  # an epoch would have no batch
             raise SchemaError(
-                f"batch {self.experiment.training.batch} is larger than the {len(pairs)} samples "
-                "to train"
+                f"batch {self.experiment.training.batch} is larger than the {len(pairs)} training "
+                "samples"
             )
         return replace(pairs, length=length)
 
     def _fits(self, reader: Reader, device: torch.device) -> bool:
-        """Whether samples are to be in memory."""
+        """Whether the samples are kept in memory."""
         assert isinstance(reader, Streamed)
         reading, noise = self.experiment.data.reading, self.experiment.noise
-        copies = 1 if noise is None else 3  # clean ones, noisy ones, and those of the next epoch
-        # half of the memory is left to the model and to other samples
+        copies = 1 if noise is None else 3  # clean, noisy, and noisy of the next epoch
+        # half of the memory remains for the model and other samples
         return reading == "resident" or (
             reading == "auto" and 2 * copies * reader.nbytes <= free_memory(device)
         )
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that this process may still take, on the machine and on the device."""
-    free, own = [psutil.virtual_memory().available], psutil.Process().memory_info().rss
-    for folder in (_CGROUP, _CGROUP / _own_cgroup()):  # where a scheduler or container limits it
+    """Bytes that this process may still allocate, on the machine and on the device."""
+    free, used = [psutil.virtual_memory().available], psutil.Process().memory_info().rss
+    for folder in (_CGROUP, _CGROUP / _own_cgroup()):  # limits of a scheduler or container
         try:
-            free.append(int((folder / "memory.max").read_text()) - own)
-        except (OSError, ValueError):  # none, or "max"
+            free.append(int((folder / "memory.max").read_text()) - used)
+        except (OSError, ValueError):  # no limit, or "max"
             continue
     if device.type == "cuda":
         free.append(torch.cuda.mem_get_info(device)[0])
@@ -233,7 +237,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def _own_cgroup() -> str:
-    """Path of the control group of this process below the root; empty where there is none."""
+    """Path of the control group of this process below the root; empty if there is none."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -242,17 +246,20 @@ def _own_cgroup() -> str:
 
 
 Numbers = Callable[[Sequence[int]], Sequence[int]]
+"""Numbers of samples -> their numbers in the random stream."""
 
 
 @dataclass(frozen=True)
 class NoisyInputs:
-    """Noise on inputs, and the level beside it where the operator takes that.
+    """Adds noise to inputs, and the noise level as a channel if it is an input of the operator.
 
     Args:
+        noise: Kind, level and seed of the noise.
+        deviation: Standard deviation σ(x) of the inputs over the training split.
         numbers: Numbers of samples -> their numbers in the random stream.
-        scale: By which the operator is told the level; None for one that does not take it.
-        assumed_level: The level that it is told; None for the truth.
-        fresh: Whether each epoch of training has noise of its own.
+        scale: Range of levels, if the level is an input of the operator; otherwise None.
+        assumed_level: The level that the operator sees; None for the true one.
+        fresh: Whether each epoch of training draws new noise.
     """
 
     noise: InputNoise
@@ -264,24 +271,24 @@ class NoisyInputs:
 
     @property
     def channels(self) -> int:
+        """Number of channels that are added."""
         return 0 if self.scale is None else 1
 
     def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None) -> np.ndarray:
         noise, model, numbers = self.noise, self.noise.build(), self.numbers(samples)
-        number = 0 if epoch is None or not self.fresh else epoch + 1
-        levels = None if noise.levels is None else noise.levels.drawn(noise.seed, numbers, number)
-        noisy = model.add(a[..., 0], noise.seed, numbers, self.deviation, number, levels)[..., None]
+        draw = 0 if epoch is None or not self.fresh else epoch + 1
+        levels = None if noise.levels is None else noise.levels.drawn(noise.seed, numbers, draw)
+        noisy = model.add(a[..., 0], noise.seed, numbers, self.deviation, draw, levels)[..., None]
         if self.scale is None:
             return noisy
-        known = model.level if levels is None else levels
-        return _beside(
-            noisy, self.scale.feature(known if self.assumed_level is None else self.assumed_level)
-        )
+        true = model.level if levels is None else levels
+        level = true if self.assumed_level is None else self.assumed_level
+        return _with_channel(noisy, self.scale.feature(level))
 
 
 @dataclass(frozen=True)
 class ZeroNoise:
-    """Inputs without noise for an operator that takes the level."""
+    """Adds the channel of the noise level to inputs without noise."""
 
     scale: Levels
     assumed_level: float
@@ -289,18 +296,18 @@ class ZeroNoise:
     fresh = False
 
     def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None) -> np.ndarray:
-        return _beside(a, self.scale.feature(self.assumed_level))
+        return _with_channel(a, self.scale.feature(self.assumed_level))
 
 
 @dataclass(frozen=True)
 class InOrder:
-    """The number of each of some samples in the random stream."""
+    """Numbers of the samples of a split in the random stream."""
 
     by_sample: dict[int, int]
 
     @classmethod
     def of(cls, noise: InputNoise, samples: Sequence[int]) -> InOrder:
-        """Numbers of the samples of a split, as the kind of noise counts them."""
+        """The numbers that this kind of noise gives to the samples of a split."""
         return cls(dict(zip(samples, noise.build().numbers(samples), strict=True)))
 
     def __call__(self, samples: Sequence[int]) -> list[int]:
@@ -309,11 +316,12 @@ class InOrder:
 
 @dataclass(frozen=True)
 class InStream:
-    """The numbers of the samples of a stream in the random stream: those of one training, of which
-    there are so many, are counted as a split.
+    """Numbers of the samples of a training stream in the random stream of the noise. The samples of
+    one training are numbered like a split.
 
     Args:
-        apart: Numbers of samples that each training has for itself.
+        noise: Kind, level and seed of the noise.
+        apart: Number of samples reserved for each training.
     """
 
     noise: InputNoise
@@ -325,7 +333,7 @@ class InStream:
         return numbers[samples[0] - start : samples[-1] + 1 - start]
 
 
-def _beside(a: np.ndarray, assumed_level: np.ndarray) -> np.ndarray:
-    """Inputs with a further channel, constant over the points: one number, or one a sample."""
-    level = np.broadcast_to(assumed_level.reshape(-1, *[1] * (a.ndim - 1)), (*a.shape[:-1], 1))
+def _with_channel(a: np.ndarray, feature: np.ndarray) -> np.ndarray:
+    """Inputs with a further channel, constant over the points: one number, or one per sample."""
+    level = np.broadcast_to(feature.reshape(-1, *[1] * (a.ndim - 1)), (*a.shape[:-1], 1))
     return np.concatenate([a, level.astype(a.dtype)], axis=-1)

@@ -1,4 +1,4 @@
-"""Scores of checkpoints on a split of a store, and of a whole run."""
+"""Scores of checkpoints on a split of a store, and scores of a whole run."""
 
 import platform
 import time
@@ -48,14 +48,14 @@ def opened(
     if (checkpoint / CONFIG).is_file():
         checkpoint = model_file(checkpoint)
     if checkpoint.is_dir():
-        there = [path for path in (checkpoint / f"{name}.safetensors" for name in ("best", "last"))
-                 if path.is_file()]  # fmt: skip
-        hint = f"name its checkpoint, {there[0]}" if there else "it has no checkpoint"
+        paths = [checkpoint / f"{name}.safetensors" for name in ("best", "last")]
+        files = [path for path in paths if path.is_file()]
+        hint = f"name its checkpoint, {files[0]}" if files else "it has no checkpoint"
         raise CheckpointError(f"{checkpoint} is a folder: {hint}")
     predictor, description = load_checkpoint(checkpoint, build_operator)
     absent = {"experiment", "epoch"} - description.keys()
     if absent:
-        raise CheckpointError(f"{checkpoint} is not of an experiment: it has no {min(absent)}")
+        raise CheckpointError(f"{checkpoint} is of no experiment: it has no {min(absent)}")
     experiment = Experiment.parse(description["experiment"], str(checkpoint))
     source = Source(store, experiment, at=level, assumed_level=assumed_level)
     pairs = source.samples(split, resolution=resolution or source.stored_resolution, device=device)
@@ -74,31 +74,39 @@ def evaluate(
     assumed_level: float | None = None,
     keep_in: Path | None = None,
 ) -> Score:
-    """Scores of a checkpoint on a split of a store, at the noise level of its experiment or
-    another; predictions are kept in the folder `keep_in`, unless they are too large.
+    """Scores of a checkpoint on a split of a store.
 
-    An operator that takes the level is told the true one, or `assumed_level`.
+    Args:
+        checkpoint: A safetensors file of a run, or the folder of an exported model.
+        store: URL of the store.
+        device: Device of the evaluation.
+        split: Name of the split.
+        resolution: Points along the first axis; by default all.
+        level: Noise level of the inputs; by default that of the training.
+        assumed_level: Noise level that the operator assumes, if it is an input; by default the
+            true one.
+        keep_in: Folder in which predictions are stored, unless they are too large.
 
     Raises:
-        SchemaError: If a level is impossible, or told to an operator that does not take it.
-        CheckpointError: If it is none, or of data with other channels.
-        DataError: If the store cannot be read as asked.
+        SchemaError: If a level is impossible, or the level is no input of the operator.
+        CheckpointError: If the file is no checkpoint, or was trained on other channels.
+        DataError: If the store lacks the variables, the split or the grid.
     """
     predictor, description, pairs = opened(
         checkpoint, store, device, split, resolution, level, assumed_level
     )
-    found: list[Tensor] = []
+    predictions: list[Tensor] = []
 
     def keep(p: Tensor) -> None:
         if keep_in is not None and len(pairs) * p[0].nbytes <= KEPT_BYTES:
-            found.append(p.cpu())
+            predictions.append(p.cpu())
 
     try:
         score = scored(predictor.to(device), pairs, predictor.task, keep)
     except ValueError as error:  # such as a grid too coarse for the modes
         raise CheckpointError(f"{checkpoint} on {store}: {error}") from error
-    if keep_in is not None and found:
-        kept_predictions(keep_in, checkpoint, pairs, lambda: torch.cat(found))
+    if keep_in is not None and predictions:
+        kept_predictions(keep_in, checkpoint, pairs, lambda: torch.cat(predictions))
     return replace(score, checkpoint=checkpoint.stem, epoch=description["epoch"], split=split)
 
 
@@ -108,29 +116,30 @@ def scored(
     task: Task,
     keep: Callable[[Tensor], None] = lambda p: None,
 ) -> Score:
-    """Scores of what predicts; `keep` is given all predictions."""
-    parts, found = channel_parts(pairs.target_channels), dict[str, list[Tensor]]()
+    """Scores of a predictor on samples; `keep` is called with the predictions of each batch."""
+    parts, by_measure = channel_parts(pairs.target_channels), dict[str, list[Tensor]]()
 
     def measure(p: Tensor, batch: Batch) -> None:
         keep(p)
         of_parts = {
-            f"of {what}": errors_of(p, batch, pairs, parts=len(names))
-            for what, names in parts.items()
+            f"of {kind}": errors_of(p, batch, pairs, parts=len(names))
+            for kind, names in parts.items()
         }
-        for what, errors in (of_parts | measures_of(p, batch, pairs, task)).items():
-            found.setdefault(what, []).append(errors.cpu())
+        for name, errors in (of_parts | measures_of(p, batch, pairs, task)).items():
+            by_measure.setdefault(name, []).append(errors.cpu())
 
     start = time.perf_counter()
     errors = scores(predictor, pairs, keep=measure)
-    seconds, every = time.perf_counter() - start, {k: torch.cat(v) for k, v in found.items()}
-    means = {what: every.pop(f"of {what}").nanmean(dim=0).tolist() for what in parts}
+    seconds = time.perf_counter() - start
+    measured = {name: torch.cat(errors) for name, errors in by_measure.items()}
+    means = {kind: measured.pop(f"of {kind}").nanmean(dim=0).tolist() for kind in parts}
     return Score(
         checkpoint="", epoch=0, split="test", resolution=pairs.source["resolution"],
         samples=tuple(pairs.samples.tolist()), errors=tuple(errors.tolist()), seconds=seconds,
-        measures={name: tuple(values.tolist()) for name, values in every.items()},
+        measures={name: tuple(values.tolist()) for name, values in measured.items()},
         **{
-            what: {name: v for name, v in zip(names, means[what], strict=True) if not isnan(v)}
-            for what, names in parts.items()
+            kind: {name: v for name, v in zip(names, means[kind], strict=True) if not isnan(v)}
+            for kind, names in parts.items()
         },
     )  # fmt: skip
 
@@ -138,7 +147,7 @@ def scored(
 def trivial_scores(
     experiment: Experiment, store: str, folder: Path, device: torch.device
 ) -> list[Score]:
-    """Scores on the test split, at the resolution of training, of what does not learn."""
+    """Scores of the trivial predictors on the test split at the resolution of the training."""
     source = Source(store, experiment)
     pairs = source.samples("test", device=device)
     mean = kept_mean(folder, source).to(device)
@@ -149,7 +158,7 @@ def trivial_scores(
 
 
 def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch.device) -> dict:
-    """Scores of the reported checkpoints on the test split at all resolutions, in scores.json."""
+    """Score the reported checkpoints on the test split at all resolutions; writes scores.json."""
     grid, (first, *_) = experiment.data.resolution, experiment.training.reported
     results = [
         evaluate(
@@ -177,6 +186,7 @@ def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
+    """Versions, machine and device of this process."""
     name = torch.cuda.get_device_name() if device.type == "cuda" else processor()
     return {
         "pdegen": pdegen.__version__,

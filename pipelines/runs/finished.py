@@ -1,4 +1,4 @@
-"""Folder and store -> a finished run; an error says which file is wrong and what makes it again."""
+"""Read finished runs. Errors name the wrong file and the command that writes it again."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _T = TypeVar("_T")
 
 
 class ReportError(ValueError):
-    """A folder that is no finished run, or is damaged; one line that says what to do."""
+    """A folder that is no finished run, or is damaged; the message says what to do."""
 
     exit_status = 2
 
 
 class Scores(BaseModel):
-    """What a report needs of scores.json."""
+    """The part of scores.json that reports use."""
 
     data: dict[str, Any]
     reading: str = "resident"
@@ -53,8 +53,14 @@ class Scores(BaseModel):
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run, its store, test predictions, mean training target, and what reads the
-    checkpoint."""
+    """A finished run with its store and predictions.
+
+    Args:
+        pairs: Test samples at the resolution of the training.
+        prediction: Predictions for them.
+        mean: Mean training target.
+        predictor: Loads the checkpoint.
+    """
 
     experiment: Experiment
     scores: Scores
@@ -67,39 +73,43 @@ class FinishedRun:
 
     @property
     def published(self) -> bool:
+        """Whether the protocol is "published"."""
         return self.experiment.training.protocol == "published"
 
     @property
     def checkpoint(self) -> str:
+        """Name of the first reported checkpoint."""
         return self.experiment.training.reported[0]
 
     @property
     def dimension(self) -> int:
+        """Number of space dimensions."""
         return self.pairs.dim
 
     def errors(self, prediction: torch.Tensor, parts: int = 1) -> np.ndarray:
-        """Relative L² errors of the test samples, of runs of channels, shape (samples, parts)."""
+        """Relative L² errors of the test samples, shape (samples, parts): the channels are divided
+        into `parts` equal groups."""
         return errors_of(prediction, self.pairs.all, self.pairs, parts=parts).numpy()
 
     @property
     def phases(self) -> tuple[float, float] | None:
-        """The smaller and the larger value of input or target, where one has just two."""
-        said, data = physics_of(self.store).phases, self.experiment.data
-        return said.get(data.input) or said.get(data.target)
+        """The two values of a two-phase input or target, the smaller first; otherwise None."""
+        phases, data = physics_of(self.store).phases, self.experiment.data
+        return phases.get(data.input) or phases.get(data.target)
 
     @property
     def target_phases(self) -> tuple[float, float] | None:
-        """Those of the target alone."""
+        """The two values of a two-phase target, the smaller first; otherwise None."""
         return physics_of(self.store).phases.get(self.experiment.data.target)
 
     @property
     def trivial(self) -> dict[str, Score]:
-        """Those of predictors that do not learn, by name."""
+        """Scores of the trivial predictors, by name."""
         return {score.checkpoint: score for score in self.scores.trivial}
 
     @property
     def main(self) -> Score:
-        """The score of the first reported checkpoint on the grid nearest to that of training."""
+        """Score of the first reported checkpoint on the grid closest to that of the training."""
         grid = self.experiment.data.resolution
         results = [r for r in self.scores.results if r.checkpoint == self.checkpoint]
         return min(results, key=lambda r: abs(r.resolution - grid))
@@ -107,13 +117,14 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class _Folder:
-    """Files of a run, and the commands that make them."""
+    """The files of a run, and the command that writes them."""
 
     path: Path
     words: tuple[str, ...] = ("EXPERIMENT",)
 
     @classmethod
     def of(cls, path: Path) -> tuple[_Folder, Experiment]:
+        """The folder of a run and its experiment. Raises ReportError if it is no run."""
         return cls(path).read("run.json", lambda content: cls._of(path, content), "--overwrite")
 
     @classmethod
@@ -126,10 +137,11 @@ class _Folder:
         return cls(path, tuple(words)), experiment
 
     def command(self, option: str) -> str:
+        """The command of this run with a further option."""
         return shlex.join(["pdegen", "run", *self.words, "--out", str(self.path), option])
 
     def read(self, file: str, parse: Callable[[dict[str, Any]], _T], repair: str) -> _T:
-        """What a JSON file holds; `repair` is the option that makes a damaged one again."""
+        """Parsed content of a JSON file; `repair` is the option that writes a damaged one again."""
         with self.explained(file, repair):
             return parse(read_json(self.path / file))
 
@@ -139,8 +151,8 @@ class _Folder:
 
     @contextmanager
     def explained(self, file: str, repair: str) -> Iterator[None]:
-        """Say of a file that cannot be read what makes it again."""
-        path, again = self.path / file, f"make it again by {self.command(repair)}"
+        """Raise ReportError for a file that cannot be read, with the command that rewrites it."""
+        path, advice = self.path / file, f"write it again by {self.command(repair)}"
         try:
             yield
         except (FileNotFoundError, NotADirectoryError):
@@ -150,21 +162,21 @@ class _Folder:
                 f"{self.path} is no finished run, {file} is missing: {self.command('--resume')}"
             ) from None
         except DamagedError as error:
-            raise ReportError(f"{error}: {again}") from None
+            raise ReportError(f"{error}: {advice}") from None
         except FileError as error:
             raise ReportError(str(error)) from None
         except ValidationError as error:
-            keys = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
-            raise ReportError(f"{path} is damaged, see {keys}: {again}") from None
+            keys = ", ".join(".".join(map(str, details["loc"])) for details in error.errors())
+            raise ReportError(f"{path} is damaged, see {keys}: {advice}") from None
         except SchemaError as error:
             raise ReportError(f"{path}: {error}") from None
         except (ValueError, KeyError, TypeError) as error:
-            raise ReportError(f"{path} is damaged ({error}): {again}") from None
+            raise ReportError(f"{path} is damaged ({error}): {advice}") from None
 
 
 @dataclass(frozen=True)
 class Result:
-    """What the folder of a finished run holds: its first reported checkpoint, scores and epochs."""
+    """Files of a finished run: first reported checkpoint, scores and history."""
 
     experiment: Experiment
     scores: Scores
@@ -174,8 +186,8 @@ class Result:
 
 
 def read_result(path: Path) -> Result:
-    """Read the folder of a finished run, whose files agree with each other. Raises ReportError if
-    the folder is no finished run, or is damaged."""
+    """Read the folder of a finished run and check that its files agree. Raises ReportError if the
+    folder is no finished run, or is damaged."""
     folder, experiment = _Folder.of(path)
     scores = folder.read("scores.json", Scores.model_validate, "--resume")
     history = folder.history()
@@ -191,35 +203,35 @@ def read_result(path: Path) -> Result:
         raise ReportError(f"{error}: train again by {folder.command('--overwrite')}") from error
     if description.get("experiment") != experiment.model_dump(mode="json"):
         raise ReportError(
-            f"{checkpoint} is of another run: train again by {folder.command('--overwrite')}"
+            f"{checkpoint} belongs to another run: train again by {folder.command('--overwrite')}"
         )
     score = next((e.score for e in history if e.epoch == description["epoch"]), None)
     if score != description.get("selection_score"):
         raise ReportError(
-            f"{path}/history.jsonl is not of {checkpoint.name}: "
+            f"{path}/history.jsonl does not belong to {checkpoint.name}: "
             f"write it again by {folder.command('--resume')}"
         )
     epochs = {r.epoch for r in scores.results if r.checkpoint == checkpoint.stem}
     if epochs != {description["epoch"]}:
         raise ReportError(
-            f"{path}/scores.json is not of {checkpoint.name}: "
+            f"{path}/scores.json does not belong to {checkpoint.name}: "
             f"evaluate again by {folder.command('--resume')}"
         )
     return Result(experiment, scores, history, checkpoint, description)
 
 
 def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
-    """Read a finished run, and what its first reported checkpoint predicts of the test split.
+    """Read a finished run, with the predictions of its first reported checkpoint on the test split.
 
     Raises:
-        ReportError: If the folder is no finished run, is damaged, or is of other data.
+        ReportError: If the folder is no finished run, is damaged, or belongs to other data.
         StoreError: If the store is absent or unfinished.
     """
     result = read_result(path)
     experiment, scores, checkpoint = result.experiment, result.scores, result.checkpoint
     store = open_sealed(url)
     if store.metadata.content != scores.data.get("content"):
-        raise ReportError(f"{url} holds other data than {path} was evaluated on: give its store")
+        raise ReportError(f"{url} has other data than {path} was evaluated on: name its store")
     pairs = Source(url, experiment).samples("test").resident()
 
     def predictor() -> Predictor:
@@ -236,7 +248,7 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
 
 
 def store_of_run(path: Path) -> str:
-    """The store that a finished run was evaluated on. Raises ReportError if the folder is no
-    finished run, or is damaged."""
+    """URL of the store on which a finished run was evaluated. Raises ReportError if the folder is
+    no finished run, or is damaged."""
     folder, _ = _Folder.of(path)
     return folder.read("scores.json", lambda content: str(content["data"]["url"]), "--resume")

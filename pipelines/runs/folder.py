@@ -1,4 +1,4 @@
-"""The claim of a folder: what it holds, whether that may be continued or replaced."""
+"""Claims of result folders: what a folder contains, and whether it may be resumed or replaced."""
 
 import json
 import tempfile
@@ -21,41 +21,52 @@ _DECLARATIONS = {f"{word}.json" for word in ("run", "benchmark", "study", "profi
 
 
 class RunError(ValueError):
-    """A folder that is in the way or is another's; one line."""
+    """A folder that cannot be used for this job."""
 
     exit_status = 2
 
 
 class InUseError(RunError):
-    """A run folder that another process trains in; one line."""
+    """A run folder in which another process is training."""
 
 
 @dataclass(frozen=True)
 class FolderClaim:
-    """What a folder holds: a run, a benchmark, a study, a profile, a comparison."""
+    """The kind of results in a folder: a run, a benchmark, a study, a profile or a comparison.
+
+    Args:
+        word: The kind, such as "run".
+        file: Name of the file that declares it, such as "run.json".
+        advice: Advice in the error if the folder already contains one.
+        folder_kind: Words for such a folder in errors; by default `word`.
+    """
 
     word: str
     file: str
-    ways: str = "use --resume or --overwrite"
-    none: str = ""
+    advice: str = "use --resume or --overwrite"
+    folder_kind: str = ""
 
     def check(self, folder: Path, resume: bool, overwrite: bool) -> bool:
-        """Whether a folder holds one already. Raises RunError if the folder cannot be written to,
-        holds something else, or holds one that is neither to be continued (`resume`) nor to be
-        replaced (`overwrite`); or if what is to be replaced holds files that others wrote."""
+        """Whether the folder already contains results of this kind.
+
+        Raises:
+            RunError: If the folder cannot be written to, contains something else, contains results
+                that are neither resumed nor overwritten, or contains files to be overwritten that
+                pdegen did not write.
+        """
         check_folder(folder)
         files = {path.name for path in folder.iterdir()} if folder.exists() else set()
-        own = {
+        contents = {
             name for name in files if name not in (LOCK, MANIFEST) and not name.endswith(PARTIAL)
         }
-        there = self.file in own and not own & (_DECLARATIONS - {self.file})
-        if there and not resume and not overwrite:
-            raise RunError(f"{folder} holds a {self.word}: {self.ways}")
-        if own and not there:
-            raise RunError(f"{folder} exists and is no {self.none or self.word}")
-        if there and overwrite:
+        exists = self.file in contents and not contents & (_DECLARATIONS - {self.file})
+        if exists and not resume and not overwrite:
+            raise RunError(f"{folder} holds a {self.word}: {self.advice}")
+        if contents and not exists:
+            raise RunError(f"{folder} exists and is no {self.folder_kind or self.word}")
+        if exists and overwrite:
             check_ours(folder)
-        return there
+        return exists
 
     def claim(
         self,
@@ -66,76 +77,85 @@ class FolderClaim:
         resume: bool = False,
         overwrite: bool = False,
     ) -> None:
-        """Take a folder, and write its declaration.
+        """Claim a folder and write its declaration.
+
+        Args:
+            declared: Content of the declaration.
+            same: Keys that must agree with the declaration in a folder that is resumed.
 
         Raises:
-            RunError: See `check`; and where another one is to be resumed.
+            RunError: See `check`; also if a key of `same` differs.
         """
-        path, there = folder / self.file, self.check(folder, resume, overwrite)
-        if there and overwrite:
+        path, exists = folder / self.file, self.check(folder, resume, overwrite)
+        if exists and overwrite:
             remove(folder, {self.file})
-        elif there and same:
+        elif exists and same:
             try:
-                found = read_json(path)
+                recorded = read_json(path)
             except DamagedError as damage:
                 raise RunError(f"{damage}: start again by --overwrite") from None
             for key in same:
-                if found.get(key) != declared[key]:
+                if recorded.get(key) != declared[key]:
                     raise RunError(f"{folder} holds a {self.word} of another {key}")
         claim(folder)
         write_json(path, declared)
 
 
 def claim(folder: Path) -> None:
-    """Make a folder, in which from now on only files that were written there are replaced."""
+    """Create a folder whose written files are recorded; only recorded files are ever replaced."""
     make_folder(folder)
     begin(folder)
 
 
 def check_ours(folder: Path) -> None:
-    """Raise RunError where a folder that is to be replaced holds files that others wrote or
-    edited."""
-    found = others(folder)
-    if found:
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    """Raise RunError if a folder to be overwritten holds files that pdegen did not write, or that
+    were edited."""
+    foreign = others(folder)
+    if foreign:
+        more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         raise RunError(
-            f"{folder} holds what pdegen did not write, or what was edited since: "
-            f"{', '.join(found[:3])}{more}; nothing was deleted: move it away"
+            f"{folder} holds files that pdegen did not write, or that were edited since: "
+            f"{', '.join(foreign[:3])}{more}; nothing was deleted: move them away"
         )
 
 
 def check_folder(folder: Path) -> None:
-    """Raise RunError where a folder cannot be made or written to."""
+    """Raise RunError if a folder cannot be created or written to."""
     if "\0" in str(folder):
-        raise RunError(f"{str(folder)!r} has a null byte, which no path has: choose another --out")
+        raise RunError(f"{str(folder)!r} contains a null byte: choose another --out")
     if store := store_around(folder / "inside"):
-        raise RunError(f"{store} is a store, which holds nothing else: choose another --out")
+        raise RunError(f"{folder} is inside the store {store}: choose another --out")
     try:
-        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        if not there.is_dir():
-            raise RunError(f"{there} is a file, not a folder: choose another --out")
-        with tempfile.TemporaryFile(dir=there):  # permissions alone do not tell, as below /proc
+        nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not nearest.is_dir():
+            raise RunError(f"{nearest} is a file, not a folder: choose another --out")
+        with tempfile.TemporaryFile(dir=nearest):  # permissions alone can mislead, as in /proc
             return
     except OSError as error:
         raise RunError(f"{folder} cannot be written to: choose another --out") from error
 
 
 def check_out(path: Path, keys: Collection[str]) -> None:
-    """Raise RunError where a JSON file cannot be written."""
+    """Raise RunError if a JSON file cannot be written, or would replace another kind of file.
+
+    Args:
+        path: The file.
+        keys: Keys by which an earlier file of the same kind is recognised.
+    """
     check_name(path)
     check_folder(path.parent)
     if not path.exists():
         return
     try:
-        found = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not set(keys) <= found.keys():
-        raise RunError(f"{path} holds something else: it is not replaced, choose another --out")
+        content = None
+    if not isinstance(content, dict) or not set(keys) <= content.keys():
+        raise RunError(f"{path} holds something else and is not replaced: choose another --out")
 
 
 def check_name(path: Path) -> None:
-    """Raise RunError where something else than a file has the name of one."""
+    """Raise RunError if the path of a file to be written exists and is no regular file."""
     try:
         check_file(path)
     except FileError as error:

@@ -1,14 +1,14 @@
-"""How well a reconstructed two-phase coefficient meets the interface."""
+"""Agreement of reconstructed two-phase coefficients with the true interface."""
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.spatial import KDTree
 
-_DIAMETER = float(np.sqrt(2))  # of the unit square
+_DIAMETER = float(np.sqrt(2))  # diameter of the unit square
 
 
 def phases(a: Float[np.ndarray, "..."], values: tuple[float, float]) -> Bool[np.ndarray, "..."]:
-    """Where a is nearer to the larger of the two values.
+    """Mask of the cells whose value is nearer to the larger of the two phase values.
 
     >>> phases(np.array([3.0, 7.0, 8.0]), (3.0, 12.0))
     array([False, False,  True])
@@ -17,36 +17,39 @@ def phases(a: Float[np.ndarray, "..."], values: tuple[float, float]) -> Bool[np.
 
 
 def intersection_over_union(p: Bool[np.ndarray, "n n"], q: Bool[np.ndarray, "n n"]) -> float:
-    """|P ∩ Q| / |P ∪ Q|, the mean over both phases; a phase that is in neither counts 1."""
+    """Mean over both phases of |P ∩ Q| / |P ∪ Q|; a phase that neither has counts 1."""
 
-    def of(v: np.ndarray, w: np.ndarray) -> float:
+    def ratio(v: np.ndarray, w: np.ndarray) -> float:
         union = np.count_nonzero(v | w)
         return np.count_nonzero(v & w) / union if union else 1.0
 
-    return (of(p, q) + of(~p, ~q)) / 2
+    return (ratio(p, q) + ratio(~p, ~q)) / 2
 
 
 def hausdorff(p: Bool[np.ndarray, "n n"], q: Bool[np.ndarray, "n n"]) -> float:
-    """Hausdorff distance of the interfaces of P and Q, the side of the square being 1.
+    """Hausdorff distance of the interfaces of P and Q in the unit square.
 
-    The interface of a phase is the set of midpoints of the faces between its cells and others.
-    Where just one of the two has an interface it is √2, the diameter of the square; 0 where none.
+    The interface of a phase is the set of midpoints of the faces between its cells and others. If
+    only one of the two has an interface, the distance is √2, the diameter of the square; if neither
+    has one, it is 0.
     """
     first, second = interface_points(p), interface_points(q)
     if not len(first) or not len(second):
         return 0.0 if len(first) == len(second) else _DIAMETER
-    there, _ = KDTree(second).query(first)
-    back, _ = KDTree(first).query(second)
-    return float(max(there.max(), back.max()))
+    first_to_second, _ = KDTree(second).query(first)
+    second_to_first, _ = KDTree(first).query(second)
+    return float(max(first_to_second.max(), second_to_first.max()))
 
 
 def agreement(
-    found: Float[np.ndarray, "batch n n"],
+    reconstructed: Float[np.ndarray, "batch n n"],
     truth: Float[np.ndarray, "batch n n"],
     values: tuple[float, float],
 ) -> tuple[Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
-    """Intersection over union of the phases, and Hausdorff distance of the interfaces."""
-    pairs = [(phases(p, values), phases(q, values)) for p, q in zip(found, truth, strict=True)]
+    """Intersection over union of the phases and Hausdorff distance of the interfaces, by sample."""
+    pairs = [
+        (phases(p, values), phases(q, values)) for p, q in zip(reconstructed, truth, strict=True)
+    ]
     return (
         np.array([intersection_over_union(p, q) for p, q in pairs]),
         np.array([hausdorff(p, q) for p, q in pairs]),
@@ -54,24 +57,24 @@ def agreement(
 
 
 def interface_points(p: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "points 2"]:
-    """Midpoints of the faces between the phases, cells being those of the unit square."""
+    """Midpoints of the faces between the phases, for cells of the unit square."""
     across_x, across_y = np.argwhere(p[1:] != p[:-1]), np.argwhere(p[:, 1:] != p[:, :-1])
     points = np.concatenate([np.add(across_x, (1.0, 0.5)), np.add(across_y, (0.5, 1.0))])
     return points / len(p)
 
 
 def at_interface(p: Bool[np.ndarray, "*batch n n"]) -> Bool[np.ndarray, "*batch n n"]:
-    """The cells that have a face between the phases.
+    """Mask of the cells with a face between the phases.
 
     >>> at_interface(np.array([[True, True, True], [True, True, True], [True, True, False]])) * 1
     array([[0, 0, 0],
            [0, 0, 1],
            [0, 1, 1]])
     """
-    found = np.zeros_like(p)
+    mask = np.zeros_like(p)
     across_x, across_y = p[..., 1:, :] != p[..., :-1, :], p[..., 1:] != p[..., :-1]
-    found[..., 1:, :] |= across_x
-    found[..., :-1, :] |= across_x
-    found[..., 1:] |= across_y
-    found[..., :-1] |= across_y
-    return found
+    mask[..., 1:, :] |= across_x
+    mask[..., :-1, :] |= across_x
+    mask[..., 1:] |= across_y
+    mask[..., :-1] |= across_y
+    return mask

@@ -1,4 +1,4 @@
-"""Errors of predictions beside relative L²: other norms, and parts of space, of times, of waves."""
+"""Further errors of predictions: other norms, and errors in parts of space, time and frequency."""
 
 import math
 from collections.abc import Iterator
@@ -14,32 +14,32 @@ from operators.training.evaluate import errors_of, positions
 from pdegen.domains import NAMES, Box
 from pipelines.runs.score import times_in
 
-# of waves, or pairs of half waves, that the domain has along its sides; those of PDEBench (Takamoto
-# et al. 2022, appendix B)
+# bands of |k|, in waves (or pairs of half waves) per side of the domain, as in PDEBench
+# (Takamoto et al. 2022, appendix B)
 BANDS = {"low": (0.0, 5.0), "middle": (5.0, 13.0), "high": (13.0, math.inf)}
-STEEPEST = 20  # one in so many points is steep
+STEEPEST = 20  # the steepest twentieth of the points
 
 NORMS = {
     "block": "relative L² error of all times as one block",
     "steps": "relative L² error of each time, averaged over the times",
-    "seen": "relative L² error of the times that training sees, as one block",
+    "seen": "relative L² error of the times used in training, as one block",
     "unseen": "relative L² error of the other times, as one block",
     "l1": "relative L¹ error of each channel, averaged over the channels",
-    "points": "relative L² error over the points, all of which count alike",
-    "deformed": "relative L² error of the positions, from a corner, and the displacements together",
-    "near": "relative L² error over the points near the body, all of which count alike",
+    "points": "relative L² error over the points with equal weights",
+    "deformed": "relative L² error of positions (from a corner) and displacements together",
+    "near": "relative L² error over the points near the body, with equal weights",
 }
 PARTS = {
-    "h1": "relative H¹ error, by differences of neighbouring points",
-    "max": "largest error, over the largest absolute value",
-    "mean": "error of the mean over the domain, over the root mean square of u",
-    "energy": "error of ‖u‖², over ‖u‖²",
-    "low": "L² error in fewer than 5 waves across the domain, over ‖u‖",
-    "middle": "L² error in 5 to 12 waves across the domain, over ‖u‖",
-    "high": "L² error in 13 waves and more across the domain, over ‖u‖",
-    "boundary": "root mean square error at the outermost points, over that of u",
-    "steep": "root mean square error at the steepest twentieth of the points, over that of u",
-    "interface": "root mean square error next to jumps of a two-phase input, over that of u",
+    "h1": "relative H¹ error, with differences of neighbouring points",
+    "max": "largest error, relative to the largest absolute value",
+    "mean": "error of the mean over the domain, relative to the root mean square of u",
+    "energy": "error of ‖u‖², relative to ‖u‖²",
+    "low": "L² error at |k| < 5 (waves per side of the domain), relative to ‖u‖",
+    "middle": "L² error at 5 ≤ |k| < 13, relative to ‖u‖",
+    "high": "L² error at |k| ≥ 13, relative to ‖u‖",
+    "boundary": "root mean square error at boundary points, relative to that of u",
+    "steep": "root mean square error at the steepest 5 % of the points, relative to that of u",
+    "interface": "root mean square error next to jumps of a two-phase input, relative to that of u",
 }
 MEASURES = NORMS | PARTS
 
@@ -47,44 +47,48 @@ MEASURES = NORMS | PARTS
 def measures_of(
     prediction: Tensor, batch: Batch, pairs: Samples, task: Task | None = None
 ) -> dict[str, Tensor]:
-    """Errors of predictions of a batch by the `MEASURES` that the data have, each (batch,): nan
-    where nothing is relative to the target, infinite where the prediction is not finite."""
+    """Errors of the predictions of a batch in the `MEASURES` that apply to the data, each (batch,).
+
+    An error is nan if the target is 0, and infinite if the prediction is not finite.
+    """
     finite = prediction.isfinite().flatten(1).all(dim=1)
-    found = _measures_of(prediction, batch, pairs, task)
+    measured = _measures_of(prediction, batch, pairs, task)
     if finite.all():
-        return found
-    known = _measures_of(torch.zeros_like(prediction), batch, pairs, task)
+        return measured
+    of_zero = _measures_of(torch.zeros_like(prediction), batch, pairs, task)
     return {
-        name: errors.where(finite | ~errors.isnan() | known[name].isnan(), math.inf)
-        for name, errors in found.items()
+        name: errors.where(finite | ~errors.isnan() | of_zero[name].isnan(), math.inf)
+        for name, errors in measured.items()
     }
 
 
 def _measures_of(
     prediction: Tensor, batch: Batch, pairs: Samples, task: Task | None
 ) -> dict[str, Tensor]:
-    found = _norms(prediction, batch, pairs, task)
+    """The same for finite predictions."""
+    measured = _norms(prediction, batch, pairs, task)
     error = _Error(prediction.double(), batch.u.double(), batch.weights(pairs.weight, pairs.y))
-    found |= {"max": error.largest, "mean": error.mean, "energy": error.energy}
-    x, y = (p if own is None else own for own, p in ((batch.x, pairs.x), (batch.y, pairs.y)))
+    measured |= {"max": error.largest, "mean": error.mean, "energy": error.energy}
+    x = pairs.x if batch.x is None else batch.x
+    y = pairs.y if batch.y is None else batch.y
     points = x if y is None else y
     if not isinstance(pairs.domain, Box) or points is None or points.ndim != pairs.dim + 1:
-        return found
+        return measured
     grid = _Grid(error, points, tuple(kind == "periodic" for kind in pairs.domain.kinds))
-    found |= {"h1": grid.h1, **grid.bands, "steep": grid.at(grid.steep)}
+    measured |= {"h1": grid.h1, **grid.bands, "steep": grid.at(grid.steep)}
     if not all(grid.periodic):
-        found["boundary"] = grid.at(grid.outermost)
+        measured["boundary"] = grid.at(grid.outermost)
     if batch.a.shape[1:-1] == batch.u.shape[1:-1]:
         for channel in batch.a.unbind(-1):
             if (jumps := grid.jumps(channel)) is not None:
-                found["interface"] = grid.at(jumps)
+                measured["interface"] = grid.at(jumps)
                 break
-    return found
+    return measured
 
 
 @dataclass(frozen=True)
 class _Error:
-    """What a prediction misses, all channels as a block."""
+    """The error e = p - u of predictions p, all channels as one block."""
 
     p: Float[Tensor, "batch *grid c"]
     u: Float[Tensor, "batch *grid c"]
@@ -95,6 +99,7 @@ class _Error:
         return self.p - self.u
 
     def average(self, v: Float[Tensor, "batch *grid c"]) -> Float[Tensor, "batch c"]:
+        """Mean over the domain, by quadrature."""
         if self.weight is None:
             return v.flatten(1, -2).mean(dim=1)
         weight = self.weight.double().expand(v.shape[:-1])
@@ -102,40 +107,43 @@ class _Error:
 
     @cached_property
     def square(self) -> Float[Tensor, " batch"]:
-        """Mean of u², nan where u is 0: nothing is relative to it."""
-        found = self.average(self.u**2).sum(dim=1)
-        return found.where(found > 0, math.nan)
+        """Mean of |u|²; nan if u is 0, for which no relative error exists."""
+        square = self.average(self.u**2).sum(dim=1)
+        return square.where(square > 0, math.nan)
 
     @property
     def largest(self) -> Float[Tensor, " batch"]:
+        """max |e| / max |u|."""
         seen = 1.0 if self.weight is None else (self.weight > 0)[..., None]
         size = (self.u * seen).flatten(1).abs().amax(dim=1)
         return (self.e * seen).flatten(1).abs().amax(dim=1) / size.where(size > 0, math.nan)
 
     @property
     def mean(self) -> Float[Tensor, " batch"]:
+        """|mean e| / root mean square of u."""
         return (self.average(self.e).square().sum(dim=1) / self.square).sqrt()
 
     @property
     def energy(self) -> Float[Tensor, " batch"]:
+        """| ‖p‖² / ‖u‖² - 1 |."""
         return (self.average(self.p**2).sum(dim=1) / self.square - 1).abs()
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """The same on a product of equally spaced grids."""
+    """Further errors on a product of equally spaced grids."""
 
     of: _Error
     points: Float[Tensor, "*grid dim"]
     periodic: tuple[bool, ...]
 
     def _differences(self, v: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Of neighbours along each axis of more than one point, over their distance: the axis of
-        v, and the differences."""
+        """Difference quotients of neighbours along each axis with several points: pairs of axis and
+        quotients."""
         for axis, periodic in enumerate(self.periodic, start=1):
             if v.shape[axis] > 1:
-                here = self.points[..., axis - 1]
-                h = float(here.select(axis - 1, 1).flatten()[0] - here.flatten()[0])
+                x = self.points[..., axis - 1]
+                h = float(x.select(axis - 1, 1).flatten()[0] - x.flatten()[0])
                 ends = v.narrow(axis, 0, 1) if periodic else v.narrow(axis, 0, 0)
                 yield axis, torch.cat([v, ends], dim=axis).diff(dim=axis) / h
 
@@ -152,8 +160,8 @@ class _Grid:
 
     @property
     def bands(self) -> dict[str, Float[Tensor, " batch"]]:
-        """‖e‖ in each of the bands that the grid resolves, over ‖u‖: their squares sum to that of
-        the error. Axes that are not periodic are continued evenly, by half waves."""
+        """‖e‖/‖u‖ in each band of wave numbers that the grid resolves. Their squares sum to the
+        square of the whole error. Axes that are not periodic are extended evenly (half waves)."""
         e, axes = self.of.e, tuple(range(1, self.of.e.ndim - 1))
         for axis, periodic in enumerate(self.periodic, start=1):
             e = e if periodic else torch.cat([e, e.flip(axis)], dim=axis)
@@ -162,37 +170,38 @@ class _Grid:
         for axis, periodic in enumerate(self.periodic):
             n = e.shape[axis + 1]
             along = torch.fft.fftfreq(n, 1 / n, dtype=e.dtype, device=e.device)
-            shape = [-1 if other == axis else 1 for other in range(k.ndim)]
+            shape = [-1 if i == axis else 1 for i in range(k.ndim)]
             k = k + (along if periodic else along / 2).square().reshape(shape)
         square = self.of.u.square().flatten(1, -2).mean(1).sum(1)
         square = square.where(square > 0, math.nan)
-        found = dict[str, Tensor]()
+        by_band = dict[str, Tensor]()
         for name, (least, below) in BANDS.items():
             inside = (k.sqrt() >= least) & (k.sqrt() < below)
             if inside.any():
-                found[name] = ((power * inside).flatten(1).sum(dim=1) / square).sqrt()
-        return found
+                by_band[name] = ((power * inside).flatten(1).sum(dim=1) / square).sqrt()
+        return by_band
 
-    def at(self, places: Bool[Tensor, " #batch *grid"]) -> Float[Tensor, " batch"]:
-        """Root mean square error at some points over that of u at all; nan where there are none."""
-        every = places.expand(self.of.u.shape[:-1]).flatten(1)
+    def at(self, mask: Bool[Tensor, " #batch *grid"]) -> Float[Tensor, " batch"]:
+        """Root mean square error at the masked points, relative to that of u at all points; nan if
+        the mask is empty."""
+        inside = mask.expand(self.of.u.shape[:-1]).flatten(1)
         errors = self.of.e.square().sum(-1).flatten(1)
-        return ((errors * every).sum(1) / every.sum(1) / self.of.square).sqrt()
+        return ((errors * inside).sum(1) / inside.sum(1) / self.of.square).sqrt()
 
     @property
     def outermost(self) -> Bool[Tensor, " 1 *grid"]:
-        """The first and the last points of axes that are not periodic."""
-        found = torch.zeros(self.of.u.shape[1:-1], dtype=torch.bool, device=self.of.u.device)
+        """Mask of the first and last points of axes that are not periodic."""
+        mask = torch.zeros(self.of.u.shape[1:-1], dtype=torch.bool, device=self.of.u.device)
         for axis, periodic in enumerate(self.periodic):
             if not periodic:
-                found.select(axis, 0).fill_(True)
-                found.select(axis, -1).fill_(True)
-        return found[None]
+                mask.select(axis, 0).fill_(True)
+                mask.select(axis, -1).fill_(True)
+        return mask[None]
 
     @property
     def steep(self) -> Bool[Tensor, " batch *grid"]:
-        """The points, one in `STEEPEST` at most, that have the largest sums of squared differences
-        to their neighbours."""
+        """Mask of the points, at most one in `STEEPEST`, with the largest sums of squared
+        difference quotients to their neighbours."""
         slope = torch.zeros_like(self.of.u[..., 0])
         for axis, d in self._differences(self.of.u):
             square, n = d.square().sum(-1), slope.shape[axis]
@@ -201,60 +210,60 @@ class _Grid:
             slope.narrow(axis, n - square.shape[axis], square.shape[axis]).add_(after)
         flat = slope.flatten(1)
         count = max(1, flat.shape[1] // STEEPEST)
-        found = torch.zeros_like(flat, dtype=torch.bool)
-        found = found.scatter(1, flat.topk(count, dim=1).indices, True) & (flat > 0)
-        return found.reshape(slope.shape)
+        mask = torch.zeros_like(flat, dtype=torch.bool)
+        mask = mask.scatter(1, flat.topk(count, dim=1).indices, True) & (flat > 0)
+        return mask.reshape(slope.shape)
 
     def jumps(self, a: Float[Tensor, " batch *grid"]) -> Bool[Tensor, " batch *grid"] | None:
-        """The points with a neighbour of the other phase; None where a has not two values."""
+        """Mask of the points with a neighbour of the other phase; None unless a has two values."""
         low, high = a.amin(), a.amax()
         if low == high or not ((a == low) | (a == high)).all():
             return None
-        found = torch.zeros_like(a, dtype=torch.bool)
+        mask = torch.zeros_like(a, dtype=torch.bool)
         for axis, periodic in enumerate(self.periodic, start=1):
             n = a.shape[axis]
-            other = a.narrow(axis, 0, n - 1) != a.narrow(axis, 1, n - 1)
-            found.narrow(axis, 0, n - 1).logical_or_(other)
-            found.narrow(axis, 1, n - 1).logical_or_(other)
+            jumps = a.narrow(axis, 0, n - 1) != a.narrow(axis, 1, n - 1)
+            mask.narrow(axis, 0, n - 1).logical_or_(jumps)
+            mask.narrow(axis, 1, n - 1).logical_or_(jumps)
             if periodic:
                 ends = a.narrow(axis, 0, 1) != a.narrow(axis, n - 1, 1)
-                found.narrow(axis, 0, 1).logical_or_(ends)
-                found.narrow(axis, n - 1, 1).logical_or_(ends)
-        return found
+                mask.narrow(axis, 0, 1).logical_or_(ends)
+                mask.narrow(axis, n - 1, 1).logical_or_(ends)
+        return mask
 
 
 def _norms(
     prediction: Tensor, batch: Batch, pairs: Samples, task: Task | None
 ) -> dict[str, Tensor]:
-    """Relative errors of all points, of some of them, and of some times."""
+    """Relative errors `NORMS`: over all points, over some points, and over some times."""
     channels = batch.u.shape[-1]
-    found = {"l1": errors_of(prediction, batch, pairs, 1, channels).nanmean(dim=1)}
-    if not isinstance(pairs.domain, Box):  # published errors of meshes have no weights
-        alike = replace(batch, weight=torch.ones_like(batch.u[..., 0]))
-        found["points"] = errors_of(prediction, alike, pairs)[:, 0]
+    norms = {"l1": errors_of(prediction, batch, pairs, 1, channels).nanmean(dim=1)}
+    if not isinstance(pairs.domain, Box):  # published errors on meshes have no weights
+        equal = replace(batch, weight=torch.ones_like(batch.u[..., 0]))
+        norms["points"] = errors_of(prediction, equal, pairs)[:, 0]
     if (at_rest := _at_rest(pairs)) is not None:
         p, u = (torch.cat([v + at_rest, v], dim=-1) for v in (prediction, batch.u))
-        found["deformed"] = errors_of(p, replace(batch, u=u), pairs)[:, 0]
+        norms["deformed"] = errors_of(p, replace(batch, u=u), pairs)[:, 0]
     if pairs.near:
         near = replace(batch, weight=_inside(batch, pairs).expand(batch.u.shape[:-1]).to(batch.u))
-        found["near"] = errors_of(prediction, near, pairs)[:, 0]
+        norms["near"] = errors_of(prediction, near, pairs)[:, 0]
     times = len(times_in(pairs.target_channels))
     if times > 1:
-        found["block"] = errors_of(prediction, batch, pairs)[:, 0]
-        found["steps"] = errors_of(prediction, batch, pairs, parts=times).nanmean(dim=1)
+        norms["block"] = errors_of(prediction, batch, pairs)[:, 0]
+        norms["steps"] = errors_of(prediction, batch, pairs, parts=times).nanmean(dim=1)
     frames = task.frames if isinstance(task, InTime) else None
     if isinstance(task, InTime) and frames is not None:
         last = (frames - task.first) * channels // times
         for name, part in (("seen", slice(last)), ("unseen", slice(last, None))):
-            asked = replace(batch, u=batch.u[..., part])
-            if asked.u.shape[-1]:
-                found[name] = errors_of(prediction[..., part], asked, pairs)[:, 0]
-    return found
+            some_times = replace(batch, u=batch.u[..., part])
+            if some_times.u.shape[-1]:
+                norms[name] = errors_of(prediction[..., part], some_times, pairs)[:, 0]
+    return norms
 
 
 def _at_rest(pairs: Samples) -> Tensor | None:
-    """Positions of the points of a box from its lower corner, at each of the times of targets that
-    displace them; None of other targets."""
+    """Positions of the points of a box relative to its lower corner, repeated for each time, if the
+    targets are displacements; otherwise None."""
     channels = pairs.target_channels
     if not isinstance(pairs.domain, Box) or not channels or pairs.y is not None:
         return None
@@ -266,7 +275,7 @@ def _at_rest(pairs: Samples) -> Tensor | None:
 
 
 def _inside(batch: Batch, pairs: Samples) -> Tensor:
-    """Which points of the targets lie in the box `near`."""
+    """Mask of the target points in the box `near`."""
     x, y, *_ = positions(batch, pairs)
     points = x if y is None else y
     assert points is not None

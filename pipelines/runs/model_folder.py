@@ -1,4 +1,4 @@
-"""A finished run -> a folder of its model, which `load_model` reads: weights, config.json, card."""
+"""Export the model of a finished run to a folder for `load_model`: weights, config.json, card."""
 
 import hashlib
 import os
@@ -22,14 +22,16 @@ CARD = "README.md"
 
 
 def export_model(run: Path, out: Path, *, overwrite: bool = False) -> Path:
-    """Write the model of a finished run into a folder: model.safetensors, the bytes of the first
-    reported checkpoint; config.json, what it says of itself, with the SHA-256 of the weights; and
-    README.md, a card. The folder appears as a whole or not at all.
+    """Write the model of a finished run to a folder.
+
+    The folder has model.safetensors (the bytes of the first reported checkpoint), config.json (its
+    description and the SHA-256 of the weights), and a card README.md. It appears as a whole or not
+    at all.
 
     Raises:
         ReportError: If the folder is no finished run, or is damaged.
-        RunError, ForeignError: If something is in the way.
-        OSError: If the place cannot be written.
+        RunError, ForeignError: If `out` exists and cannot be replaced.
+        OSError: If `out` cannot be written.
     """
     result = read_result(run)
     check_folder(out)
@@ -40,30 +42,33 @@ def export_model(run: Path, out: Path, *, overwrite: bool = False) -> Path:
         partial.mkdir()
         begin(partial)
         write(partial / WEIGHTS, weights)
-        said = {key: value for key, value in result.description.items() if key != "sha256"}
+        description = {k: value for k, value in result.description.items() if k != "sha256"}
         digest = hashlib.sha256(weights).hexdigest()
-        write_json(partial / CONFIG, {"format": MODEL_FORMAT, "weights_sha256": digest, **said})
+        config = {"format": MODEL_FORMAT, "weights_sha256": digest, **description}
+        write_json(partial / CONFIG, config)
         write(partial / CARD, card(result).encode())
     return out
 
 
 def _check_free(out: Path, overwrite: bool) -> None:
+    """Raise RunError if the folder exists and may not be replaced."""
     if not os.path.lexists(out):
         return
     if not overwrite:
         raise RunError(f"{out} exists: use --overwrite to replace it")
     if out.is_symlink() or not all((out / name).is_file() for name in (WEIGHTS, CONFIG, CARD)):
-        raise RunError(f"{out} is no folder of a model: it is not replaced")
+        raise RunError(f"{out} is no model folder and is not replaced")
     check_replaceable(out)
 
 
 def card(result: Result) -> str:
-    """README.md of a model: a header that the Hugging Face Hub reads, then Markdown."""
+    """Card of a model: a header for the Hugging Face Hub, then Markdown."""
     parts = (_header, _title, _scores, _limits, _use, _declaration, _citation)
     return "\n".join(line for part in parts for line in (*part(result), ""))
 
 
 def _main(result: Result) -> list[Score]:
+    """Scores of the exported checkpoint."""
     name = result.checkpoint.stem
     return [score for score in result.scores.results if score.checkpoint == name]
 
@@ -97,23 +102,27 @@ def _header(result: Result) -> Iterator[str]:
 
 
 def _title(result: Result) -> Iterator[str]:
-    experiment, data, said = result.experiment, result.scores.data, result.description
-    c_in, c_out = said["channels"]
+    experiment, data = result.experiment, result.scores.data
+    description = result.description
+    c_in, c_out = description["channels"]
     name, summary = escaped(experiment.name), escaped(described(experiment))
     yield from (f"# {name}", "", f"{summary}.", "", "| | |", "|---|---|")
     parameters = f"{result.scores.parameters:,} parameters"
     yield f"| operator | {escaped(experiment.model.name)}, {parameters} |"
-    both = escaped(f"{data['input']} -> {data['target']}")
-    yield f"| map | {both}: {_count(c_in)} -> {_count(c_out)} |"
-    yield f"| points | in {said['dim']} dimensions; {data['resolution']} of each axis in training |"
-    yield f"| task | {escaped(', '.join(f'{k} {v}' for k, v in said['task'].items()))} |"
+    variables = escaped(f"{data['input']} -> {data['target']}")
+    yield f"| map | {variables}: {_count(c_in)} -> {_count(c_out)} |"
+    dim = description["dim"]
+    yield f"| points | {dim} dimensions, {data['resolution']} points along each axis in training |"
+    task = ", ".join(f"{key} {value}" for key, value in description["task"].items())
+    yield f"| task | {escaped(task)} |"
     yield f"| data | recipe {escaped(data['recipe'])} |"
-    yield f"| fingerprint | {code(data['fingerprint'])}: SHA-256 of what the data were made from |"
-    yield f"| content | {code(data['content'])}: SHA-256 of the data |"
+    yield f"| fingerprint | {code(data['fingerprint'])} (SHA-256 of all that determines the data) |"
+    yield f"| content | {code(data['content'])} (SHA-256 of the data) |"
     epochs, seconds = len(result.history), result.scores.training_seconds
-    yield f"| training | {epochs} epochs in {seconds:.3g} s; that of epoch {said['epoch']} |"
-    made = ", ".join(f"{k} {v}" for k, v in result.scores.provenance.items())
-    yield f"| made by | {escaped(made)} |"
+    epoch = description["epoch"]
+    yield f"| training | {epochs} epochs in {seconds:.3g} s, weights of epoch {epoch} |"
+    provenance = ", ".join(f"{k} {v}" for k, v in result.scores.provenance.items())
+    yield f"| made by | {escaped(provenance)} |"
 
 
 def _count(channels: int) -> str:
@@ -123,7 +132,7 @@ def _count(channels: int) -> str:
 def _scores(result: Result) -> Iterator[str]:
     training = result.experiment.training
     yield from ("## Scores", "")
-    yield "Relative L² error of each sample in physical units, then over the samples:"
+    yield "Relative L² errors in physical units, over the samples of the split:"
     yield from ("", "| | points | samples | mean | median | worst |", "|---|---|---|---|---|---|")
     for name, scores in ((None, _main(result)), ("baseline", result.scores.trivial)):
         for score in scores:
@@ -137,7 +146,7 @@ def _scores(result: Result) -> Iterator[str]:
     yield ""
     yield f"Protocol `{training.protocol}`: the {training.selection_split} split chose the epoch"
     yield (
-        "and is scored here, so the error is the smallest of many, not that of new samples."
+        "and is scored here, so the error is the smallest of several, not that on new samples."
         if training.protocol == "published"
         else "and the test split was read once, at the end."
     )
@@ -147,12 +156,12 @@ def _limits(result: Result) -> Iterator[str]:
     data, samples = result.scores.data, len(_main(result)[0].samples)
     yield from ("## Limits", "")
     recipe = escaped(data["recipe"])
-    yield f"- The errors are of functions by the law of {recipe}; others were not tried."
+    yield f"- The errors hold for functions drawn by the recipe {recipe}; others were not tested."
     grids = ", ".join(str(score.resolution) for score in _main(result))
-    yield f"- It was trained on {data['resolution']} points of each axis and scored on {grids}."
+    yield f"- Trained on {data['resolution']} points along each axis, evaluated on {grids}."
     seed = result.experiment.training.seed
-    yield f"- It is one training, with seed {seed}; with another seed the error is another one."
-    yield f"- The scores are of {samples} samples. No prediction comes with a bound of its error."
+    yield f"- It is a single training with seed {seed}; other seeds give other errors."
+    yield f"- The scores are over {samples} samples. Predictions have no guaranteed error bound."
 
 
 def _use(result: Result) -> Iterator[str]:
@@ -161,8 +170,8 @@ def _use(result: Result) -> Iterator[str]:
     c_in, dim = result.description["channels"][0], result.description["dim"]
     yield f"u = model.predict(a, x)  # a: (batch, *grid, {c_in}), x: (*grid, {dim})"
     yield from ("```", "", "```sh", "pdegen evaluate PATH --data STORE", "```", "")
-    yield "Values are in physical units. `config.json` says what the weights are of and has their"
-    yield "SHA-256. Loading executes no code."
+    yield "Values are in physical units. `config.json` describes the model and has the SHA-256 of"
+    yield "the weights. Loading executes no code."
 
 
 def _declaration(result: Result) -> Iterator[str]:
@@ -178,7 +187,11 @@ def _declaration(result: Result) -> Iterator[str]:
 def _citation(result: Result) -> Iterator[str]:
     data = result.scores.data
     digest = hashlib.sha256(read(result.checkpoint)).hexdigest()
-    yield from ("## Citation", "", "Cite the data as their card says, and the model by its digest:")
+    yield from (
+        "## Citation",
+        "",
+        "Cite the data as their card says, and the model by the digest of its weights:",
+    )
     yield ""
     yield from block(
         "bibtex",

@@ -1,4 +1,4 @@
-"""What is kept in the folder of a run: predictions and mean target; and the keys of all that is."""
+"""Cached predictions and mean target in the folder of a run, and the keys of all cached results."""
 
 import hashlib
 import json
@@ -19,19 +19,21 @@ from pipelines.config.experiment import Experiment
 from pipelines.runs.data import Source
 
 PREDICTIONS, MEAN = "predictions.safetensors", "mean.safetensors"
-KEPT_BYTES = 2**30  # of predictions; larger ones are made where they are needed
+KEPT_BYTES = 2**30  # predictions larger than this are not stored
 _HEADER, _DIGEST = "pdegen", "sha256"
 
 
 def kept_predictions(
     folder: Path, checkpoint: Path, pairs: Samples, predict: Callable[[], Tensor], noise: str = ""
 ) -> Float[Tensor, "samples *grid c"]:
-    """What a checkpoint predicts of all samples of `pairs`.
+    """Predictions of a checkpoint for all samples of `pairs`, from a cache file if it is current.
 
     Args:
-        checkpoint: What predicts; another one makes what is kept stale.
-        pairs: The samples, of noise that the experiment of the checkpoint declares.
-        noise: Other noise of the samples, in words that tell one from another.
+        folder: Folder of the cache file.
+        checkpoint: The checkpoint; other weights make the cache stale.
+        pairs: The samples, with the noise that the experiment of the checkpoint declares.
+        predict: Computes the predictions.
+        noise: Other noise of the samples, described uniquely in words.
     """
     identity = {
         "checkpoint": checkpoint.stem,
@@ -44,13 +46,14 @@ def kept_predictions(
 
 
 def kept_mean(folder: Path, source: Source) -> Tensor:
-    """The mean function of the training targets, in float64, shape (*grid, c)."""
+    """Mean function of the training targets in float64, shape (*grid, c), from a cache file if it
+    is current."""
     identity = {"made_from": target_key(source.experiment, source.url)}
     return _kept(folder / MEAN, identity, lambda: mean_target(source.samples("train", noise=None)))
 
 
 def mean_target(pairs: Samples) -> Float[Tensor, "*grid c"]:
-    """Mean of all targets at each point, in float64, read once."""
+    """Mean of all targets at each point in float64, in one pass over the samples."""
     targets = pairs.targets
     blocks = [targets] if isinstance(targets, Tensor) else targets
     total, count = torch.zeros((), dtype=torch.float64), 0
@@ -61,13 +64,13 @@ def mean_target(pairs: Samples) -> Float[Tensor, "*grid c"]:
 
 
 def _kept(path: Path, identity: Mapping[str, str], make: Callable[[], Tensor]) -> Tensor:
-    """A tensor from its file; made where that is absent, damaged, or of another identity."""
-    found = _read(path, identity)
-    if found is None:
-        found = make().detach().cpu().contiguous()
-        header = {**identity, _DIGEST: _digest(found)}
-        write(path, bytes_of({"values": found}, {_HEADER: json.dumps(header)}))
-    return found
+    """A tensor from its file; computed if the file is absent, damaged, or has another identity."""
+    values = _read(path, identity)
+    if values is None:
+        values = make().detach().cpu().contiguous()
+        header = {**identity, _DIGEST: _digest(values)}
+        write(path, bytes_of({"values": values}, {_HEADER: json.dumps(header)}))
+    return values
 
 
 def _read(path: Path, identity: Mapping[str, str]) -> Tensor | None:
@@ -86,34 +89,36 @@ def _digest(values: Tensor) -> str:
 
 
 def key_of(store: str, **parts: object) -> str:
-    """The key of what is computed from a store.
+    """Cache key of a result that is computed from a store.
 
     Args:
-        parts: All else that determines the result, as JSON has it.
+        store: URL of the store.
+        parts: Everything else that determines the result, as JSON values.
     """
-    said = open_sealed(store).metadata
-    whole = {"content": said.content, "fingerprint": said.fingerprint, **parts}
-    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+    metadata = open_sealed(store).metadata
+    everything = {"content": metadata.content, "fingerprint": metadata.fingerprint, **parts}
+    return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
 
 
 def experiment_key(experiment: Experiment, store: str, **parts: object) -> str:
-    """The key of what is computed from all of an experiment, and the files that it names."""
+    """Cache key of a result that depends on a whole experiment and the files that it names."""
     declared = experiment.model_dump(mode="json")
     return key_of(store, experiment=declared, files=_files(experiment), **parts)
 
 
 def target_key(experiment: Experiment, store: str) -> str:
-    """The key of what is computed from the training targets alone, whatever learns them."""
+    """Cache key of a result that depends only on the training targets."""
     declared = experiment.model_dump(mode="json", include={"data", "task"})
-    declared["data"].pop("reading")  # how they are read is for the memory that is free
+    declared["data"].pop("reading")  # reading depends on free memory and changes no values
     return key_of(store, **declared)
 
 
 def _files(experiment: Experiment) -> dict[str, str]:
-    """Digests of what the files hold that an experiment names, beside its store."""
-    found, start, stream = dict[str, str](), experiment.training.start, experiment.data.stream
+    """Digests of the files that an experiment names, apart from its store."""
+    digests, start = dict[str, str](), experiment.training.start
+    stream = experiment.data.stream
     if start is not None and Path(start).is_file():
-        found["start"] = hashlib.sha256(read(Path(start))).hexdigest()
+        digests["start"] = hashlib.sha256(read(Path(start))).hexdigest()
     if stream is not None:
-        found["stream"] = stream.load_recipe().fingerprint
-    return found
+        digests["stream"] = stream.load_recipe().fingerprint
+    return digests

@@ -1,4 +1,4 @@
-"""What the card of an exported dataset says of its recipe: TOML, and the meaning of each key."""
+"""The recipe in the card of an exported dataset: TOML, and the meaning of each key."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,8 +12,8 @@ from pipelines.runs.reproduction import toml
 
 
 def recipe_text(recipe: Mapping[str, Any]) -> RecipeText:
-    """What is said of a recipe; nothing of one that is none here: of an import, of a store with
-    noise, of an equation whose file was not given.
+    """Description of a recipe for dataset cards. Empty for imports, stores with noise, and
+    equations that are not registered.
 
     >>> from pdegen.recipe import load_recipe
     >>> text = recipe_text(load_recipe("burgers-quick").model_dump(mode="json"))
@@ -28,6 +28,6 @@ def recipe_text(recipe: Mapping[str, Any]) -> RecipeText:
     meanings = {
         key.name: f"{key.meaning[:-1]} ({key.unit})." if key.unit else key.meaning
         for key in keys_of(type(declared.problem), problem)
-        if not key.when and key.meaning and len(key.choices) != 1  # else there is no choice
+        if not key.when and key.meaning and len(key.choices) != 1  # a single choice says nothing
     }
     return RecipeText(toml(recipe), meanings)

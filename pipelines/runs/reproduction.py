@@ -1,4 +1,4 @@
-"""What runs an experiment again: a command, or its declaration as TOML."""
+"""Reproduction of an experiment: its command, and its file in TOML."""
 
 import json
 import re
@@ -14,23 +14,23 @@ from pipelines.config.shipped import names
 
 
 def reproduction(experiment: Experiment, store: Store) -> str:
-    """The command that runs an experiment again, from the shipped one of its name if possible,
-    else from its declaration in experiment.toml."""
+    """The command that repeats an experiment: the shipped experiment with overrides if possible,
+    otherwise experiment.toml."""
     words = ["pdegen", "run", *(overriding(experiment) or ["experiment.toml"])]
     try:
-        made_here = experiment.data.load_recipe().fingerprint == store.metadata.fingerprint
-    except SchemaError:  # the store's recipe does not come with the project
-        made_here = False
-    if not made_here:
+        is_default = experiment.data.load_recipe().fingerprint == store.metadata.fingerprint
+    except SchemaError:  # the recipe of the store is not shipped
+        is_default = False
+    if not is_default:
         words += ["--data", str(store.url)]
     if (file := store.metadata.equation_file) is not None:
-        here = {source.digest: source.path for source in equation_files()}
-        words += ["--equation", here.get(file.sha256, file.name)]
+        paths = {source.digest: source.path for source in equation_files()}
+        words += ["--equation", paths.get(file.sha256, file.name)]
     return shlex.join(words)
 
 
 def described(experiment: Experiment) -> str:
-    """The summary of an experiment, and what was set to other values than the shipped one has.
+    """Summary of an experiment, with the values that differ from the shipped one.
 
     >>> described(load_experiment("burgers-quick").with_overrides({"training.lr": 0.5}))[-31:]
     'two cores; with training.lr=0.5'
@@ -45,7 +45,7 @@ def described(experiment: Experiment) -> str:
 
 
 def toml(content: Mapping[str, Any], path: str = "") -> str:
-    """A declaration as a TOML document; what is None is left out, as TOML has no word for it.
+    """A mapping as a TOML document, without keys that are None, for which TOML has no value.
 
     >>> print(toml({"name": "one", "data": {"overrides": {"splits.test": 2}}}))
     name = "one"
@@ -66,7 +66,7 @@ def toml(content: Mapping[str, Any], path: str = "") -> str:
 
 
 def overriding(experiment: Experiment) -> list[str] | None:
-    """The words `NAME --set ...` of an experiment; None where no overrides lead there."""
+    """Words `NAME --set ...` that give an experiment; None if there are no such overrides."""
     if experiment.name not in names("experiment"):
         return None
     shipped, words = load_experiment(experiment.name), [experiment.name]
@@ -74,21 +74,22 @@ def overriding(experiment: Experiment) -> list[str] | None:
     if stream is not None and shipped.data.stream is None:
         words += ["--stream", stream.recipe]
         shipped = shipped.with_overrides({"data.stream.recipe": stream.recipe})
-    there = _flat(shipped.model_dump(mode="json"))
+    defaults = _flat(shipped.model_dump(mode="json"))
     changes = [
         f"{key}={_bare(value)}"
         for key, value in _flat(experiment.model_dump(mode="json")).items()
-        if there.get(key) != value
+        if defaults.get(key) != value
     ]
     try:
         if shipped.with_overrides(dict(map(parse_override, changes))) != experiment:
             return None
-    except SchemaError:  # such as noise, where the shipped one has no table of it
+    except SchemaError:  # such as keys of noise without a table of noise
         return None
     return [*words, *(word for change in changes for word in ("--set", change))]
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Values by keys such as "training.epochs"."""
     flat = {}
     for key, value in content.items():
         path = prefix + key
@@ -97,7 +98,7 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _bare(value: object) -> str:
-    """A value of --set: without quotes where it is read as the same word."""
+    """A value of --set, without quotes if it is read as the same word."""
     if isinstance(value, str) and parse_override(f"k={value}") == ("k", value):
         return value
     return _value(value)
@@ -111,6 +112,6 @@ def _value(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, dict):  # in a list
-        words = (f"{_key(key)} = {_value(one)}" for key, one in value.items())
+        words = (f"{_key(key)} = {_value(inner)}" for key, inner in value.items())
         return f"{{ {', '.join(words)} }}"
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

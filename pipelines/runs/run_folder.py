@@ -1,4 +1,4 @@
-"""The folder of a run: what is in the way of one, its claim, and how it is given up."""
+"""The folder of a run: checks, claim, removal."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from pipelines.runs.reproduction import toml
 from pipelines.runs.run_tracking import TRACKING, forget
 from pipelines.tracking.tracker import TABLE
 
-_FILES = (  # of a run; the state goes first, for a run without one starts anew
+_FILES = (  # the state is removed first: a run without it starts from the beginning
     "state.pt",
     "history.jsonl",
     TABLE,
@@ -35,32 +35,35 @@ _FILES = (  # of a run; the state goes first, for a run without one starts anew
     "report.html",
     "report.md",
 )
-_HOLDING = FolderClaim("run", "run.json", "use --resume to continue or --overwrite", "run folder")
+_CLAIM = FolderClaim("run", "run.json", "use --resume to continue or --overwrite", "run folder")
 
-_EPOCH_BYTES = 1024  # of an epoch in the state, in the history and in its table
+_EPOCH_BYTES = 1024  # size of an epoch in the state, the history and its table
 
 
-def check_place(folder: Path, resume: bool, overwrite: bool) -> None:
-    """Raise RunError where a folder is in the way of a run."""
+def check_run_folder(folder: Path, resume: bool, overwrite: bool) -> None:
+    """Raise RunError if a folder cannot be used for a run."""
     check_folder(folder)
     for name in ("run.json", LOCK, TRACKING, *_FILES):
         check_name(folder / name)
-    _HOLDING.check(folder, resume, overwrite)
+    _CLAIM.check(folder, resume, overwrite)
 
 
 def check_run_room(folder: Path, predictor: Predictor, settings: Settings) -> None:
-    """Raise NoRoomError where checkpoints, the state of Adam and the history have no room; files
-    that are there are replaced, each after its successor is written."""
-    weights = sum(one.numel() * one.element_size() for one in predictor.state_dict().values())
+    """Raise NoRoomError if the disk has no room for checkpoints, optimiser state and history.
+
+    Each existing file is replaced after its successor is written.
+    """
+    tensors = predictor.state_dict().values()
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     state = (4 if settings.average else 3) * weights
     need = 2 * weights + 2 * state + settings.epochs * _EPOCH_BYTES
-    there = [folder / name for name in _FILES]
-    need -= sum(path.stat().st_size for path in there if path.is_file())
-    check_room(folder, need, ": checkpoints and history of the training take")
+    paths = [folder / name for name in _FILES]
+    need -= sum(path.stat().st_size for path in paths if path.is_file())
+    check_room(folder, need, ": checkpoints and history of the training need")
 
 
 def declared_in(folder: Path) -> dict[str, Any]:
-    """What the run of a folder is of; where run.json is damaged, by what its checkpoint says."""
+    """The declaration of the run in a folder; if run.json is damaged, that of its checkpoint."""
     try:
         return read_json(folder / "run.json")
     except DamagedError as damage:
@@ -73,33 +76,33 @@ def declared_in(folder: Path) -> dict[str, Any]:
 def claim_run(
     folder: Path, declared: dict[str, Any], store: str, resume: bool, overwrite: bool
 ) -> bool:
-    """Take a folder for a run; true where a state is there to resume from."""
-    check_place(folder, resume, overwrite)
-    path, begun = folder / "run.json", False
+    """Claim a folder for a run. Returns whether there is a state to resume from."""
+    check_run_folder(folder, resume, overwrite)
+    path, has_state = folder / "run.json", False
     if path.exists() and not overwrite:
-        there = declared_in(folder)
+        recorded = declared_in(folder)
         for key in declared:
-            if there.get(key) != declared[key]:
-                what = "number of processes" if key == "processes" else key
+            if recorded.get(key) != declared[key]:
+                quantity = "number of processes" if key == "processes" else key
                 raise RunError(
-                    f"{folder} holds a run of another {what}: it cannot be resumed as this"
+                    f"{folder} holds a run with another {quantity}: it cannot be resumed"
                 )
-        begun = (folder / "state.pt").exists()
+        has_state = (folder / "state.pt").exists()
     claim(folder)
     if overwrite:
         forget(folder)
         remove(folder, {"run.json", LOCK})
-    left = [path.name for path in folder.glob(f"*{PARTIAL}")] + ([] if begun else list(_FILES))
-    for name in left:
+    obsolete = [path.name for path in folder.glob(f"*{PARTIAL}")]
+    for name in obsolete + ([] if has_state else list(_FILES)):
         if is_ours(folder, name):
             (folder / name).unlink()
     write_json(path, {**declared, "store": store})
     write(folder / "experiment.toml", (toml(declared["experiment"]) + "\n").encode())
-    return begun
+    return has_state
 
 
 def remove_run(folder: Path) -> None:
-    """Remove a run folder. Raises InUseError where another process trains in it."""
+    """Remove a run folder. Raises InUseError if another process is training in it."""
     try:
         with held(folder):
             check_ours(folder)
@@ -109,4 +112,5 @@ def remove_run(folder: Path) -> None:
 
 
 def in_use(error: BusyError) -> InUseError:
+    """The error of a run folder in which another process is training."""
     return InUseError(f"{error}: wait for it, or choose another --out")

@@ -1,4 +1,4 @@
-"""What trackers are told of a run: its name there, its data, its scores and files."""
+"""Tracking of a run by TensorBoard or MLflow: its identity, tags, epochs, scores and files."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from pipelines.tracking.following import Following
 from pipelines.tracking.tensorboard import FOLDER, event_files
 from pipelines.tracking.tracker import TABLE, TrackedRun, Tracker, rows_of, write_table
 
-TRACKING = "tracking.json"  # what the run is called in trackers
+TRACKING = "tracking.json"  # the identity of the run in trackers
 _KEPT = (TABLE, "experiment.toml", "scores.json", "report.html", "report.md")
 
 
-def tracked(
+def tracked_run(
     folder: Path, declared: Mapping[str, Any], store: str, about: Mapping[str, Any]
 ) -> TrackedRun:
-    """What trackers are told of a run. Its name is on the disk before a tracker has it, so that a
-    kill between the two does not make a second one. Raises DamagedError if the file of the name is
-    not what was written."""
+    """Identity and tags of a run for trackers.
+
+    The identity is written to disk before a tracker receives it, so that a kill in between does not
+    create a second run. Raises DamagedError if its file was modified.
+    """
     path = folder / TRACKING
     if not path.exists():
         write_json(path, {"id": uuid.uuid4().hex})
     data, experiment = declared["data"], declared["experiment"]
-    said = {"pdegen.store": store, **{f"pdegen.data.{k}": v for k, v in data.items()}}
-    said |= {f"pdegen.made.{k}": v for k, v in about.items()}
-    tags = {key: str(value) for key, value in said.items() if isinstance(value, (str, int, float))}
+    facts = {"pdegen.store": store, **{f"pdegen.data.{k}": v for k, v in data.items()}}
+    facts |= {f"pdegen.made.{k}": v for k, v in about.items()}
+    tags = {key: str(value) for key, value in facts.items() if isinstance(value, (str, int, float))}
     return TrackedRun(read_json(path)["id"], experiment["name"], folder, experiment, tags)
 
 
 class Saved:
-    """Takes the epochs of each checkpoint of a run: history.csv, and trackers if there are any.
+    """Writes the epochs to history.csv and to trackers, whenever a checkpoint is saved.
 
-    As a context it tells the trackers how the training has ended.
+    As a context manager it reports to the trackers how the training ended.
     """
 
     def __init__(self, folder: Path, following: Following | None = None) -> None:
@@ -60,13 +62,14 @@ class Saved:
         trace: TracebackType | None,
     ) -> None:
         if self._following is not None:
-            asked = isinstance(error, (Stopped, KeyboardInterrupt))
-            status = "FINISHED" if error is None else "KILLED" if asked else "FAILED"
+            interrupted = isinstance(error, (Stopped, KeyboardInterrupt))
+            status = "FINISHED" if error is None else "KILLED" if interrupted else "FAILED"
             self._following(rows_of(self._history), status)
 
 
 def forget(folder: Path) -> None:
-    """Let a run that is replaced begin anew in trackers; rows of the old one stay in MLflow."""
+    """Remove the identity of a run that is replaced, so that trackers start a new one. Rows of the
+    old one stay in MLflow."""
     (folder / TRACKING).unlink(missing_ok=True)
     for path in event_files(folder / FOLDER):
         path.unlink()
@@ -76,13 +79,13 @@ def track_results(
     trackers: Sequence[Tracker], folder: Path, store: str, results: Sequence[Mapping[str, Any]],
     about: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Give trackers the scores of the test split and the report of a finished run."""
+    """Send the test scores and the report of a finished run to trackers."""
     if not trackers:
         return
-    run = tracked(folder, read_json(folder / "run.json"), store, about)
+    run = tracked_run(folder, read_json(folder / "run.json"), store, about)
     scores = [
-        (one["epoch"], {f"test/{one['checkpoint']}/{one['resolution']}": one["mean"]})
-        for one in results
+        (score["epoch"], {f"test/{score['checkpoint']}/{score['resolution']}": score["mean"]})
+        for score in results
     ]
     files = [path for path in (folder / name for name in _KEPT) if path.is_file()]
     Following(trackers, run)([*rows_of(read_history(folder)), *scores], "FINISHED", files)

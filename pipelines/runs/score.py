@@ -1,4 +1,4 @@
-"""One error for each sample: what a checkpoint, or another method, achieves on one split."""
+"""Scores of a checkpoint, or of another method, on a split: one error per sample."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ class Score:
     """Relative L² errors of the samples of one split at one resolution.
 
     Args:
-        errors: ‖p − u‖/‖u‖ of each sample; nan where u is 0, which all means leave out.
-        channels: Mean error of each channel by its name, where there are several.
-        steps: Mean error of all components at each time, where both are several.
-        measures: Other errors of each sample, see `pipelines.runs.measures.MEASURES`.
+        samples: Numbers of the samples in the store.
+        errors: ‖p − u‖/‖u‖ of each sample; nan if u is 0, which means leave out.
+        seconds: Duration of the evaluation.
+        channels: Mean error of each channel by name, if there are several.
+        steps: Mean error over all components at each time, if there are several of both.
+        measures: Further errors of each sample (`pipelines.runs.measures.MEASURES`).
 
     Example:
         >>> score = Score("best", 3, "test", 16, (20, 22), (0.1, 0.3), 1.0)
@@ -45,6 +47,7 @@ class Score:
 
     @property
     def mean(self) -> float:
+        """Mean of the defined errors; the other statistics are over the defined errors too."""
         return over_defined(_mean, self.errors)
 
     @property
@@ -61,16 +64,16 @@ class Score:
 
     @property
     def left_out(self) -> list[int]:
-        """The numbers of the samples that have no error, for their target is 0."""
+        """Numbers of the samples without a relative error, because their target is 0."""
         return undefined(self.samples, self.errors)
 
     def measured(self, measure: str) -> tuple[float, ...]:
-        """The errors of the samples by one of `pipelines.runs.measures.MEASURES`, or by "l2", which
-        is of all channels as a block. Raises KeyError if they have none."""
+        """Errors of the samples in one of `pipelines.runs.measures.MEASURES`, or in "l2", the
+        relative L² error of all channels. Raises KeyError if the data have no such measure."""
         return self.errors if measure == "l2" else self.measures[measure]
 
     def summary(self) -> dict[str, Any]:
-        """What scores.json keeps: the statistics beside the errors they are of."""
+        """Content of scores.json: the errors and their statistics."""
         first, last = self.samples[0], self.samples[-1]
         return {
             "checkpoint": self.checkpoint,
@@ -82,7 +85,7 @@ class Score:
             "samples": len(self.samples),
             **{key: getattr(self, key) for key in ("mean", "median", "worst", "std")},
             "seconds": self.seconds,
-            **{key: dict(found) for key in ("channels", "steps") if (found := getattr(self, key))},
+            **{key: dict(means) for key in ("channels", "steps") if (means := getattr(self, key))},
             "errors": list(self.errors),
             **({"left_out": left_out} if (left_out := self.left_out) else {}),
             **({"measures": measures} if (measures := self._measures()) else {}),
@@ -99,7 +102,7 @@ class Score:
 
     @classmethod
     def of(cls, summary: dict[str, Any]) -> Score:
-        """The score of a summary. Raises ValueError, TypeError or KeyError where it is none."""
+        """The score of a summary. Raises ValueError, TypeError or KeyError if it is no summary."""
         skipped, errors = set(summary.get("skipped", ())), tuple(map(float, summary["errors"]))
         first, count = int(summary.get("first_sample", 0)), int(summary["samples"])
         if not 0 < count == len(errors):
@@ -118,8 +121,8 @@ class Score:
                 for key in ("channels", "steps")
             },
             measures={
-                str(name): tuple(map(float, found["errors"]))
-                for name, found in summary.get("measures", {}).items()
+                str(name): tuple(map(float, measure["errors"]))
+                for name, measure in summary.get("measures", {}).items()
             },
         )
 
@@ -133,24 +136,24 @@ def _median(errors: list[float]) -> float:
 
 
 def deviation(errors: list[float]) -> float:
-    """The standard deviation of errors; infinite where an error is."""
+    """Standard deviation of errors; infinite if an error is infinite."""
     return float(np.std(errors)) if np.isfinite(errors).all() else math.inf
 
 
 def times_in(channels: Sequence[Channel]) -> list[float]:
-    """The times of channels that go by time first, the components of each side by side; else none.
+    """Times of channels that are ordered by time and then by component; otherwise none.
 
     >>> times_in([Channel("u", c, t) for t in (0.0, 0.5) for c in ("u_x", "u_y")])
     [0.0, 0.5]
     """
     times = list(dict.fromkeys(channel.time for channel in channels if channel.time is not None))
-    own = len(channels) // max(1, len(times))
-    by_time = [c.time for c in channels] == [time for time in times for _ in range(own)]
+    components = len(channels) // max(1, len(times))
+    by_time = [c.time for c in channels] == [time for time in times for _ in range(components)]
     return times if by_time else []
 
 
 def channel_parts(channels: Sequence[Channel]) -> dict[str, list[str]]:
-    """Names of the equal runs of channels that have errors of their own, by the field of `Score`.
+    """Names of the groups of channels with separate errors, by field of `Score`.
 
     >>> channel_parts([Channel("u", c, t) for t in (0.0, 0.5) for c in ("u_x", "u_y")])["steps"]
     ['0', '0.5']

@@ -1,6 +1,9 @@
-"""Training samples that are solved while an operator trains, each once. Epoch e of a training with
-seed s has the samples (1 + s) 2³² + e N + 0 ... N-1 of the recipe, N to an epoch: no store has such
-numbers, and no two trainings or epochs the same."""
+"""Streams of training samples, which are solved during training and used once.
+
+Epoch e of a training with seed s has the samples (1 + s) 2³² + e N + 0 ... N-1 of the recipe, where
+N is the number of samples per epoch. No store has such numbers, and no two trainings or epochs
+share one.
+"""
 
 from __future__ import annotations
 
@@ -30,35 +33,39 @@ from pdegen.schema import SchemaError
 from pdegen.store.variables import Variable
 from pipelines.config.experiment import Experiment
 
-APART = 2**32  # numbers of samples that each training seed has for itself
-_SEEDS = 2**31 - 1  # of trainings: all numbers are below 2⁶³
-_BLOCK = 8  # samples that a thread solves at a time, at least a batch
-_BLOCK_ON_DEVICE = 256  # many at a time: a device is fast where its arrays are large
-_POINTS_ON_DEVICE = 2**23  # but no more: an epoch begins by waiting for its first block
+APART = 2**32  # number of samples reserved for each training seed
+_SEEDS = 2**31 - 1  # number of training seeds: sample numbers stay below 2⁶³
+_BLOCK = 8  # samples that a thread solves at a time; at least a batch
+_BLOCK_ON_DEVICE = 256  # a GPU is fast on large arrays
+_POINTS_ON_DEVICE = 2**23  # limit of a block, because an epoch starts by waiting for its first one
 _THREADS = 8
 
 
 def first_number(seed: int) -> int:
-    """The first sample of the stream of a training seed."""
+    """Number of the first sample in the stream of a training seed."""
     return (1 + seed) * APART
 
 
 @dataclass(frozen=True, kw_only=True)
 class SolvedAhead(Reader):
-    """Input and target functions of a recipe, solved ahead by threads while they are asked for.
+    """Input and target functions of a recipe, solved ahead by threads.
 
-    Its epochs are those of a training set that has no end. `samples`, and with it `parts`,
-    `values` and `one`, are those of the first epoch; they are solved anew each time.
+    Every epoch has new samples. `samples`, `parts`, `values` and `one` refer to the first epoch,
+    which is solved anew each time.
 
-    Where `on` is a CUDA device, one thread samples and solves on a stream of the device of its
-    own, beside the training, and only the noise visits the host. Threads run while
-    an iterator is open; they end with it, and what goes wrong in them is raised by it.
+    If `on` is a CUDA device, one thread samples and solves on its own CUDA stream beside the
+    training; only noise is added on the CPU. Threads run while an iterator is open, end with it,
+    and raise their errors through it.
 
     Args:
-        on: The device of PyTorch that solves, such as "cuda"; None is NumPy, whose samples have
-            the bits of a store of the recipe.
-        threads: How many solve at a time.
-        block: Samples that are solved at a time, but at least a batch.
+        recipe: The recipe of the samples.
+        kept: Subsample of the grid on which inputs and targets are kept.
+        a, u: Names of the input and target variables.
+        on: PyTorch device of the solver, such as "cuda"; None solves by NumPy, with the bits of a
+            store of the recipe.
+        threads: Number of solving threads.
+        block: Samples that are solved at a time; at least a batch.
+        noise: Noise on the inputs; by default none.
     """
 
     recipe: Recipe
@@ -80,7 +87,7 @@ class SolvedAhead(Reader):
         return a + (0 if self.noise is None else self.noise.channels), u
 
     def __str__(self) -> str:
-        return f"solved as they are needed, {len(self):,} new ones an epoch"
+        return f"solved during training, {len(self):,} new ones per epoch"
 
     def to(self, device: torch.device | str) -> SolvedAhead:
         return replace(self, device=torch.device(device))
@@ -104,17 +111,17 @@ class SolvedAhead(Reader):
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
     ) -> Generator[Batch, None, None]:
-        """As of `Samples`, but every epoch has samples of its own, in the order of their numbers.
+        """The batches of an epoch, in the order of the sample numbers; arguments as in `Samples`.
 
-        Each rank has a run of numbers without gaps, so that several batches are one block. Blocks
-        are cut alike wherever the epoch begins: their size may show in the last digits on a device.
+        Each rank has consecutive numbers, so that several batches form one block. Blocks do not
+        depend on where the epoch is resumed, because on a GPU their size affects the last digits.
         """
         share = len(self) // ranks
-        count, together = share // batch, max(1, self.block // batch)
+        count, batches = share // batch, max(1, self.block // batch)
         start = first_number(seed) + epoch * len(self) + rank * share
-        whole = range(start, start + count * batch)
-        skipped = first % together
-        blocks = _cut(whole[(first - skipped) * batch :], together * batch)
+        numbers = range(start, start + count * batch)
+        skipped = first % batches
+        blocks = _cut(numbers[(first - skipped) * batch :], batches * batch)
         with closing(self._solved(blocks)) as solved:
             for block in solved:
                 yield from islice(block.split(batch), skipped, None)
@@ -125,9 +132,9 @@ class SolvedAhead(Reader):
         return _cut(range(first, first + len(self)), block)
 
     def _solved(self, blocks: Iterable[range]) -> Generator[Batch, None, None]:
-        """The functions of each block, in order; those after it are in work or done meanwhile."""
+        """The solved blocks in order; later blocks are solved meanwhile."""
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="solving")
-        cuda = _beside(self.on) if torch.device(self.on or "cpu").type == "cuda" else None
+        cuda = _cuda_stream(self.on) if torch.device(self.on or "cpu").type == "cuda" else None
         ahead: deque[Future[tuple[Batch, torch.Event | None]]] = deque()
         try:
             for numbers in blocks:
@@ -154,69 +161,77 @@ class SolvedAhead(Reader):
         if done is not None:
             current = torch.cuda.current_stream(self.device)
             current.wait_event(done)
-            for values in batch.tensors():  # which the allocator gives away once they are used
+            for values in batch.tensors():  # the allocator may not reuse their memory before
                 values.record_stream(current)
         return batch.to(self.device)
 
     def _functions(self, numbers: range) -> Batch:
+        """Solved samples as inputs, targets and parameters."""
         values = self.recipe.problem.solve_in_blocks(self.recipe.seed, numbers, self.on)
         a = self._function(values, self.a, self.kept.input)
         u = self._function(values, self.u, self.kept.target)
         if self.noise is not None:
             noisy = self.noise(a.cpu().numpy(), numbers, None)
             a = torch.from_numpy(noisy).to(a.device)
-        own = [torch.as_tensor(values[name]).reshape(len(a), -1).float().to(a.device)
+        parameters = [torch.as_tensor(values[name]).reshape(len(a), -1).float().to(a.device)
                for name in self._parameters]  # fmt: skip
-        return Batch(a, u, parameters=torch.cat(own, dim=1) if own else None)
+        return Batch(a, u, parameters=torch.cat(parameters, dim=1) if parameters else None)
 
     @property
     def _parameters(self) -> list[str]:
-        """Variables that are numbers of a sample, to learn from."""
-        found = self.recipe.problem.variables()
-        return [v.name for v in found if v.attributes.get("role") == "parameter"]
+        """Names of the parameters of a sample."""
+        variables = self.recipe.problem.variables()
+        return [v.name for v in variables if v.attributes.get("role") == "parameter"]
 
     def _function(
         self, values: Mapping[str, Values], names: Sequence[str], reduction: Reduction
     ) -> Float[Tensor, "block *grid c"]:
+        """Variables on the kept points, with their components as channels."""
+
         def function(name: str) -> Tensor:
             v = torch.as_tensor(reduction(values[name])).float()
             first = v.ndim - len(self.kept.domain.axes)
             return v.reshape(len(v), -1, *v.shape[first:]).movedim(1, -1)
 
-        found = [function(name) for name in names]
-        return (found[0] if len(found) == 1 else torch.cat(found, dim=-1)).contiguous()
+        functions = [function(name) for name in names]
+        joined = functions[0] if len(functions) == 1 else torch.cat(functions, dim=-1)
+        return joined.contiguous()
 
 
 @lru_cache
-def _beside(device: str | None) -> torch.cuda.Stream:
-    """One stream for all epochs: PyTorch keeps the memory of each apart."""
+def _cuda_stream(device: str | None) -> torch.cuda.Stream:
+    """One CUDA stream for all epochs, because PyTorch keeps separate memory for each stream."""
     return torch.cuda.Stream(device)
 
 
 def _cut(numbers: range, size: int) -> Iterator[range]:
+    """Consecutive blocks of `size` numbers."""
     return (numbers[k : k + size] for k in range(0, len(numbers), size))
 
 
 def _variable(recipe: Recipe, name: str) -> Variable:
-    """A variable of a recipe that is a function on its grid. Raises SchemaError if it has none of
-    that name."""
+    """A variable of a recipe that is a function on its grid. Raises SchemaError if there is no such
+    variable."""
     axes = set(recipe.problem.domain.axes)
     functions = {v.name: v for v in recipe.problem.variables() if axes <= {*v.dims}}
     if name not in functions:
         raise SchemaError(
-            f"recipe {recipe.name}: it has no function {name!r}, known: {', '.join(functions)}"
+            f"recipe {recipe.name} has no function {name!r}, known: {', '.join(functions)}"
         )
     return functions[name]
 
 
 def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> Samples:
-    """The stream of an experiment; nothing is solved yet.
+    """The stream of an experiment. Nothing is solved yet.
+
+    Args:
+        samples: Number of samples per epoch.
 
     Raises:
-        SchemaError: If the recipe has not what the experiment asks for, its solver cannot run on
-            the device, or the numbers of samples do not suffice.
-        DataError: If the grid that the experiment asks for is no part of the recipe's.
-        MissingSolverError: If the recipe's solver is not installed.
+        SchemaError: If the recipe lacks a variable, its solver cannot run on the device, or the
+            stream is too short for the epochs.
+        DataError: If the grid of the experiment is no part of the recipe's grid.
+        MissingSolverError: If the solver of the recipe is not installed.
     """
     training, stream = experiment.training, experiment.data.stream
     assert stream is not None
@@ -228,7 +243,7 @@ def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> 
         raise SchemaError(f"{pairs.source['url']}: {error}") from error
     if training.epochs * samples > APART:
         raise SchemaError(
-            f"{pairs.source['url']}: it has 2^32 samples for a training, got {training.epochs} "
+            f"{pairs.source['url']} has 2^32 samples for a training, got {training.epochs} "
             f"epochs of {samples}"
         )
     reader = pairs.reader
@@ -242,7 +257,7 @@ def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> 
 
 
 def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> Samples:
-    """What an experiment learns, of the samples of a recipe; solved by NumPy."""
+    """Inputs and targets of an experiment from the samples of a recipe, solved by NumPy."""
     data, seed = experiment.data, experiment.training.seed
     input, target = experiment.variables
     for name in (*names_of(input), *names_of(target)):
@@ -252,8 +267,8 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
     domain = recipe.problem.domain
     if domain.moves:
         raise SchemaError(
-            f"{where}: the points of a stream are those of all samples, and here each sample has "
-            "its own: make a store and train on that"
+            f"{where}: a stream needs points that all samples share, here each sample has its own: "
+            "generate a store and train on it"
         )
     kept = Subsample.of(domain, data.resolution, data.target_resolution, where)
     source = {
@@ -279,26 +294,30 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
 
 
 def check_alike(pairs: Samples, stored: Samples) -> None:
-    """Raise SchemaError unless a stream has functions of the kind and on the points of a store, on
-    which its epoch is chosen."""
-    where, there = pairs.source["url"], stored.source["url"]
-    for what, found, wanted in (
+    """Raise SchemaError unless a stream has the channels, grid and points of the store that chooses
+    the epoch."""
+    stream, store = pairs.source["url"], stored.source["url"]
+    for quantity, streamed, expected in (
         ("channels", pairs.channels, stored.channels),
         ("grid", pairs.grid, stored.grid),
         ("shape of the grid", pairs.domain.shape, stored.domain.shape),
     ):
-        if found != wanted:
+        if streamed != expected:
             raise SchemaError(
-                f"{where} and {there}, where the epoch is chosen, differ: {what} {found}, {wanted}"
+                f"{stream} and {store}, which chooses the epoch, differ: {quantity} {streamed}, "
+                f"{expected}"
             )
     if not torch.allclose(pairs.points.cpu(), stored.points.cpu(), rtol=0, atol=1e-6):
-        raise SchemaError(f"{where} and {there}, where the epoch is chosen, differ in their points")
+        raise SchemaError(f"{stream} and {store}, which chooses the epoch, differ in their points")
 
 
 def check_data(experiment: Experiment, device: torch.device) -> int:
-    """The dimension of the domain of an experiment's recipe, before a store of it is made. Raises
-    SchemaError or DataError if the experiment cannot be trained on the recipe, on the grids that it
-    asks for, or on its stream."""
+    """Check an experiment before its store is generated. Returns the dimension of the domain.
+
+    Raises:
+        SchemaError, DataError: If the experiment cannot be trained on the recipe, on its grids, or
+            on its stream.
+    """
     data, batch = experiment.data, experiment.training.batch
     recipe = data.load_recipe()
     samples = data.epoch_samples or min(data.samples or recipe.splits.train, recipe.splits.train)

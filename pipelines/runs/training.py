@@ -31,14 +31,14 @@ from pipelines.runs.evaluation import provenance
 from pipelines.runs.folder import InUseError, RunError, check_folder
 from pipelines.runs.predictions import kept_mean
 from pipelines.runs.run_folder import (
-    check_place,
+    check_run_folder,
     check_run_room,
     claim_run,
     declared_in,
     in_use,
     remove_run,
 )
-from pipelines.runs.run_tracking import Saved, tracked
+from pipelines.runs.run_tracking import Saved, tracked_run
 from pipelines.tracking.following import Following
 from pipelines.tracking.tracker import Tracker
 
@@ -59,52 +59,52 @@ def train(
     stop: Callable[[], bool] = lambda: False,
     track: Sequence[Tracker] = (),
 ) -> list[Epoch]:
-    """Train an experiment on a store; leaves its checkpoints and history in the folder.
+    """Train an experiment on a store, and write checkpoints and history to a folder.
 
     Args:
-        resume, overwrite: Go on with what is in the folder, or replace it.
-        acceleration: How steps are run; by default what is fastest on the device.
-        ranks, on_start, on_epoch, stop: As of `operators.training.fit.fit`.
-        track: Where else the epochs are to be seen; history.csv has them always.
+        resume: Whether to continue the run in the folder.
+        overwrite: Whether to replace the run in the folder.
+        acceleration: Precision and compilation of steps; by default the fastest on the device.
+        ranks, on_start, on_epoch, stop: See `operators.training.fit.fit`.
+        on_reading: Called once with a description of how the training samples are read.
+        track: Trackers that receive the epochs, in addition to history.csv.
 
     Raises:
-        RunError: If the folder holds a run already, or another one than is to be resumed.
-        DataError: If the store cannot be read as asked.
-        SchemaError: If the model or the batch does not fit the data; nothing is written.
+        RunError: If the folder already holds a run, or the run to resume is another one.
+        DataError: If the store lacks the variables, the splits or the grid.
+        SchemaError: If the model or the batch size does not fit the data; nothing is written.
     """
     acceleration = acceleration or Acceleration.chosen(device)
-    source = Source(store, _as_before(experiment, folder) if resume else experiment)
+    source = Source(store, _with_same_reading(experiment, folder) if resume else experiment)
     pairs = source.samples("train", "training", device=device)
     selection = source.samples(experiment.training.selection_split, "selection", device=device)
     settings = experiment.training.settings()
     if settings.batch % ranks.count:
-        raise SchemaError(
-            f"batch {settings.batch} does not divide among the {ranks.count} processes"
-        )
+        raise SchemaError(f"batch {settings.batch} cannot be divided among {ranks.count} processes")
     declared = _declaration(experiment, pairs, selection, acceleration, ranks)
     operator = checked_operator(experiment, pairs)
     if experiment.training.start is not None:
-        declared["start"] = _started(operator, experiment.training.start)
+        declared["start"] = _initial_weights(operator, experiment.training.start)
     check_symmetries(source, settings.augment)
-    if not resume:  # one that is continued began when nothing was said of it
+    if not resume:  # a run that is resumed was checked at its start
         check_applies(source)
     check_scores(source)
     predictor = _adapted(source, pairs, operator, device)
     model = operator_description(experiment, pairs)
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
-    if ranks.first:  # which alone writes
-        check_place(folder, resume, overwrite)
+    if ranks.first:  # only this process writes
+        check_run_folder(folder, resume, overwrite)
         check_run_room(folder, predictor, settings)
     try:
         with held(folder) if ranks.first else nullcontext():
-            begun = ranks.first and claim_run(folder, declared, store, resume, overwrite)
-            resume = ranks.any(begun)
+            has_state = ranks.first and claim_run(folder, declared, store, resume, overwrite)
+            resume = ranks.any(has_state)
             if ranks.first and experiment.data.stream is None:
                 kept_mean(folder, source)
             on_reading(pairs.reading)
             following = None
             if ranks.first and track:
-                run = tracked(folder, declared, store, provenance(device))
+                run = tracked_run(folder, declared, store, provenance(device))
                 following = Following(track, run)
             with Saved(folder, following) as on_saved:
                 return fit(
@@ -125,7 +125,7 @@ def _declaration(
     acceleration: Acceleration,
     ranks: Ranks,
 ) -> dict[str, object]:
-    """What run.json says of a training: one that is resumed must be of the same."""
+    """Content of run.json, which must agree when a training is resumed."""
     data = _identity(pairs)
     if experiment.data.stream is not None:
         data["selection"] = _identity(selection)
@@ -140,14 +140,14 @@ def _declaration(
 
 
 def _identity(pairs: Samples) -> dict[str, object]:
-    """What the data are, wherever they lie."""
+    """Identity of the data, independent of their URL."""
     return {key: value for key, value in pairs.source.items() if key != "url"}
 
 
-def _started(operator: Operator, start: str) -> dict[str, object]:
-    """What a run records of the weights that its operator starts from."""
+def _initial_weights(operator: Operator, start: str) -> dict[str, object]:
+    """Set the initial weights of an operator from a file; returns what the run records of it."""
     if "://" in start:
-        raise SchemaError(f"training.start: {start} is a URL: a file of this machine is needed")
+        raise SchemaError(f"training.start: {start} is a URL, a local file is needed")
     try:
         return start_from(operator, Path(start))
     except StartError as error:
@@ -155,6 +155,7 @@ def _started(operator: Operator, start: str) -> dict[str, object]:
 
 
 def _adapted(source: Source, pairs: Samples, operator: Operator, device: torch.device) -> Predictor:
+    """The predictor of an operator, with all that is fitted to the training samples."""
     experiment = source.experiment
     input, target = experiment.normalization.of(pairs)
     boundary, extent = boundary_of(source, pairs), Extent.of(pairs.domain)
@@ -171,9 +172,11 @@ def train_part(
     experiment: Experiment, store: str, folder: Path, device: torch.device,
     on_epoch: Callable[[Epoch], None], stop: Callable[[], bool],
 ) -> list[Epoch]:  # fmt: skip
-    """`train` of a part of a study. An unfinished training is resumed; a damaged one, or one of
-    another declaration, is replaced. Raises RunError if the folder cannot be written to, or another
-    process trains in it."""
+    """Train a part of a study by `train`.
+
+    An unfinished training is resumed; a damaged one, or one of another experiment, is replaced.
+    Raises RunError if the folder cannot be written to, or another process trains in it.
+    """
     check_folder(folder)
     if folder.exists() and not (folder / "run.json").exists():  # killed while it was removed
         remove_run(folder)
@@ -191,8 +194,8 @@ def train_part(
     return train(experiment, store, folder, device, on_epoch=on_epoch, stop=stop)
 
 
-def _as_before(experiment: Experiment, folder: Path) -> Experiment:
-    """The experiment read as a run to resume was: what memory is free now must not change it."""
+def _with_same_reading(experiment: Experiment, folder: Path) -> Experiment:
+    """The experiment with the reading of the run to resume, which free memory must not change."""
     if experiment.data.stream is not None or not (folder / "run.json").exists():
         return experiment
     reading = declared_in(folder).get("reading")

@@ -180,7 +180,7 @@ def test_pointwise_normalisers_of_a_mesh_are_for_its_points():
     a, x = torch.randn(6, 4, 5, 2), torch.rand(4, 5, 2)
     normal = Normalizer.pointwise(a, x, box=False)
     torch.testing.assert_close(normal(a, x).mean(0), torch.zeros(4, 5, 2), atol=1e-5, rtol=0)
-    with pytest.raises(ValueError, match="is of its points only"):
+    with pytest.raises(ValueError, match="needs the points of the training"):
         normal(a, x + 0.1)
     with pytest.raises(ValueError, match="needs points that all samples share"):
         normal.at(None)
@@ -210,5 +210,5 @@ def test_a_checkpoint_keeps_the_boundary_of_a_cloud(tmp_path):
     a, x = torch.randn(2, 5, 1), torch.rand(2, 5, 2)
     assert torch.equal(loaded(a, x), model(a, x))
     assert bool((loaded(a, x)[:, edge] == 0.5).all())
-    with pytest.raises(ValueError, match="the boundary is known of 5 points"):
+    with pytest.raises(ValueError, match="the boundary is known for 5 points"):
         loaded(a[:, :4], x[:, :4])

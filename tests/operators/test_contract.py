@@ -220,7 +220,9 @@ def test_impossible_settings_are_refused(label):
             parse_model({**model.model_dump(), key: -1})
     with pytest.raises(SchemaError, match="unknown preset 'absent'"):
         parse_model({"name": model.name, "preset": "absent"})
-    with pytest.raises(ValueError, match=r"is for domains of dimension .*, the data have 3"):
+    with pytest.raises(
+        ValueError, match=r"supports domains of dimension .*, the data have dimension 3"
+    ):
         model.build(1, 1, 3)
     assert set(model.dims()) <= set(model.operator.dims) <= {1, 2}
 

@@ -318,11 +318,11 @@ def test_the_folder_of_another_benchmark_is_refused(benchmarked, stores, tmp_pat
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"operators": {"X": {}}}, "either a model, or models by dataset"),
+        ({"operators": {"X": {}}}, "needs either model, or models by dataset"),
         ({"operators": {"X": {"models": {"burgrs": {"name": "fno"}}}}}, "no dataset 'burgrs'"),
         ({"operators": {"X": {"model": {"name": "fno", "widht": 3}}}}, "unknown key"),
         ({"operators": {"a b": {"model": {"name": "fno"}}, "a-b": {"model": {"name": "fno"}}}},
-         "differ in more than signs"),
+         "must differ in letters or digits"),
         ({"protocols": ["published", "published"]}, "protocols must differ"),
         ({"widths": [0.0]}, "widths"),
         ({"seeds": 0}, "seeds"),
@@ -339,7 +339,7 @@ def test_an_impossible_declaration_is_refused(changes, message):
 
 def test_a_search_by_the_test_samples_is_refused():
     searched = declared(search={"training.lr": [1e-3, 1e-2]})
-    with pytest.raises(SchemaError, match="a search is by the validation error"):
+    with pytest.raises(SchemaError, match="a search needs a validation error"):
         searched.with_overrides({"training.protocol": "published"})
 
 

@@ -85,7 +85,7 @@ def test_an_operator_that_cannot_be_is_refused(refused, stores, store, model, se
 def test_a_trained_operator_refuses_a_store_of_another_equation(refused, stores, made):
     checkpoint = made / "runs/burgers/fno/seed-0/last.safetensors"
     line = refused("evaluate", checkpoint, "--data", stores / "darcy.zarr")
-    assert "darcy.zarr holds samples of darcy, the experiment toy-burgers-fno is of burgers" in line
+    assert "darcy.zarr is a store of darcy, experiment toy-burgers-fno needs one of burgers" in line
     assert "give a store of burgers-quick" in line
 
 
@@ -128,13 +128,13 @@ def test_a_benchmark_of_no_operator_is_refused(refused, tmp_path):
     ("lines", "message"),
     [
         ("search.'training.lr' = []", "search.training.lr: must have 1 or more values, got []"),
-        ("search.'model.width' = [8]", "a search is over settings of the training, got model"),
-        ("search.width = [8]", "a search is over settings of the training, got width"),
-        ("search.'training.seed' = [1]", "a search is over settings of the training, got"),
-        ("search.'data.recipe' = ['burgers-r10']", "a search: data.recipe is said by the dataset"),
+        ("search.'model.width' = [8]", "a search may only try settings of the training, got model"),
+        ("search.width = [8]", "a search may only try settings of the training, got width"),
+        ("search.'training.seed' = [1]", "a search may only try settings of the training, got"),
+        ("search.'data.recipe' = ['burgers-r10']", "a search: data.recipe belongs to the dataset"),
         ("search.'training.batch' = [4, 100]", "batch 100 is larger than the 8 samples"),
         ("overrides.'data.recipe' = 'darcy-quick'", "FNO: data.recipe is said by"),
-        ("overrides.width = 8", "FNO: width is said in its model, not overridden"),
+        ("overrides.width = 8", "FNO: width is set in its model, not in overrides"),
         (
             "quick = { datasets = [], overrides = {} }",
             "quick.datasets: must have 1 or more values, got []",

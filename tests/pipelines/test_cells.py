@@ -120,9 +120,9 @@ def test_every_row_has_a_command_and_the_last_one_writes_the_table(
         (["--seed", "1"], "benchmark toy has seeds 0 to 0, got --seed 1"),
         (
             ["--seed", "0", "--overwrite"],
-            "--seed and --cells go on with the folder",
+            "--seed and --cells continue a folder",
         ),
-        (["--scheduler", "mpi"], "--scheduler mpi is of pdegen generate"),
+        (["--scheduler", "mpi"], "--scheduler mpi is for pdegen generate"),
         (["--scheduler", "slrum"], "unknown scheduler 'slrum'"),
     ],
 )

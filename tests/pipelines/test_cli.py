@@ -101,7 +101,7 @@ def test_evaluate_prints_and_writes_the_scores(pdegen, made):
     words = ["evaluate", made / "run/best.safetensors", "--data", made / "store.zarr"]
     outcome = pdegen(*words, "--resolution", "16", "--out", "scores.json")
     assert outcome.status == 0
-    assert "on test at n=16, 2 samples: relative L2 mean" in outcome.out[0]
+    assert "on test at n=16, 2 samples: relative L2 error: mean" in outcome.out[0]
     scores = json.loads(Path("scores.json").read_text())
     assert (scores["first_sample"], scores["samples"], len(scores["errors"])) == (10, 2, 2)
     again = pdegen(*words, "--resolution", "16", "--out", "again.json")
@@ -117,7 +117,7 @@ def test_what_is_there_is_kept_unless_it_is_said(refused, store):
     assert "exists and is finished: use it, or --overwrite to replace it" in refused(*words)
     for command in ("train", "run"):
         other = [command, "burgers-quick", "--data", store, "--set", "data.overrides.viscosity=0.5"]
-        said = "data.overrides change what is generated, leave them or --data out"
+        said = "data.overrides change the dataset, leave them or --data out"
         assert said in refused(*other)
     unseal(store)
     assert "was made from another recipe" in refused(*words, "--set", "seed=1", "--resume")
@@ -252,7 +252,7 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(refused, made
     words = ["train", "burgers-quick", "--data", made / "store.zarr", "--set", "batch=4"]
     words += ["--set", "data.resolution=32", "--set", "resolutions=[32]", "--set", "epochs=1"]
     line = refused(*words, "--out", disk / "deep/run")
-    assert "no room: checkpoints and history of the training take" in line
+    assert "no room: checkpoints and history of the training need" in line
     assert line.endswith("262,144 are free")
     assert list(disk.iterdir()) == []
 
@@ -316,7 +316,7 @@ def test_a_sample_that_fails_is_named_and_the_rest_is_kept_or_skipped(pdegen, mo
         assert pdegen(*words, "skipped.zarr", "--skip-failed").status == 0
     assert outcome.status == 1
     assert outcome.err[-1].startswith("pdegen: sample 7: ")
-    assert "fails at each --resume: --resume --skip-failed leaves it out" in outcome.err[-2]
+    assert "will fail again: --resume --skip-failed leaves the sample out" in outcome.err[-2]
     assert "--set solver.resolution=..." in outcome.err[-2]
     assert not any("Traceback" in line for line in outcome.err)
     lost = missing(Store("s.zarr"))

@@ -106,12 +106,12 @@ def test_learning_curves_of_seeds_are_their_mean_and_range(runs, monkeypatch):
 def test_the_verdict_follows_the_interval():
     r = np.linspace(2, 3, 12)
     for shift, noise, verdict in (
-        (-1.0, 0.1, "smaller"), (1.0, 0.1, "larger"), (0.1, 1.0, "not told apart"),
+        (-1.0, 0.1, "smaller"), (1.0, 0.1, "larger"), (0.1, 1.0, "not significant"),
     ):  # fmt: skip
         e = r + shift + noise * np.tile([-1.0, 1.0], 6)
         assert Difference.of(e.tolist(), r.tolist()).verdict == verdict
     assert mean_interval([2.0]) == (2.0, float("inf"))
-    assert Difference.of([1.0], [2.0]).verdict == "not told apart"
+    assert Difference.of([1.0], [2.0]).verdict == "not significant"
 
 
 def test_only_keys_that_differ_are_shown_side_by_side(three):

@@ -103,7 +103,9 @@ def test_noise_is_refused_for_several_channels(trajectories):
         {"data.input": "u", "data.target": "a"}
     )
     for reading in ("resident", "streamed"):
-        with pytest.raises(SchemaError, match=r"noise is for inputs of one channel, u of .* has 3"):
+        with pytest.raises(
+            SchemaError, match=r"noise is for inputs with one channel, u of .* has 3"
+        ):
             Source(trajectories, read_as(experiment.at_level(0.1), reading)).samples(
                 "train", "training", device=CPU
             )

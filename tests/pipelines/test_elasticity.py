@@ -70,7 +70,7 @@ def test_a_model_is_evaluated_on_published_files(sheets, run, tmp_path, capsys, 
     (score,) = json.loads((run / "scores.json").read_text("utf-8"))["results"]
     model = run / "best.safetensors"
     said = call(capsys, monkeypatch, "evaluate", model, "--data", theirs).out[-1]
-    assert f"relative L2 mean {score['measures']['points']['mean']:.3e}" in said
+    assert f"relative L2 error: mean {score['measures']['points']['mean']:.3e}" in said
 
 
 def test_failed_voids_are_named_and_left_out(tmp_path, capsys, monkeypatch):

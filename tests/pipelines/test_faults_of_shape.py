@@ -218,7 +218,7 @@ def test_other_resolutions_are_checked_with_the_weights_of_their_points(tmp_path
 def test_nodes_of_clouds_are_not_known_to_be_the_same(tmp_path):
     """Neither of clouds of different sizes, nor of points that no cells join."""
     cells = Delaunay(PLACES[0]).simplices
-    words = "^normalization: pointwise needs points or nodes that all samples share, those of .*"
+    words = "^normalization: pointwise needs points or nodes that samples share, those of .*"
     for name, domain, further in (
         ("points", Cloud((30,), 2), {}),
         ("sizes", Cloud((30,), 2), {"counts": np.arange(19, 31)}),

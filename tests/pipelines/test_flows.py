@@ -112,7 +112,7 @@ def test_a_model_of_one_is_evaluated_on_the_other(trained, capsys, monkeypatch):
         words = ["evaluate", run / "best.safetensors", "--data", store]
         words += ["--resolution", scores(run)["resolution"]]
         said = call(capsys, monkeypatch, *words).out[-1]
-        assert f"relative L2 mean {scores(run)['mean']:.3e}" in said
+        assert f"relative L2 error: mean {scores(run)['mean']:.3e}" in said
 
 
 def test_a_model_is_scored_by_area_over_the_points_and_near_the_body(trained):

@@ -177,7 +177,7 @@ def test_the_report_has_frames_spectrum_times_and_trivial_predictors(made):
     html = (run / "report.html").read_text("utf-8")
     for name in ("error-by-time", "spectrum", "frames", "mean-error"):
         assert (run / f"pictures/{name}.svg").exists()
-    for words in ("identity, the last state that is known", "one block", "averaged over the times",
+    for words in ("identity (the last known state)", "one block", "averaged over the times",
                   "relative L¹ error", "the last 2 frames of w → the next one"):  # fmt: skip
         assert words in html
     drawn = (run / "pictures/error-by-time.svg").read_text("utf-8")
@@ -249,11 +249,11 @@ def test_a_table_is_of_the_measure_that_a_dataset_names(store, tmp_path):
     assert row.measures["block"] == pytest.approx(main.mean)
     assert "l2" not in row.measures
     found = run.trivial("NS")
-    assert found["identity, the last state that is known"] == pytest.approx(
+    assert found["identity (the last known state)"] == pytest.approx(
         np.mean(trivial["identity"].measures["seen"])
     )
     html = write_benchmark_report(run, CPU).read_text("utf-8")
-    for words in ("identity, the last state that is known", "FNO, published", "2.50e-1"):
+    for words in ("identity (the last known state)", "FNO, published", "2.50e-1"):
         assert words in html
     of = {"experiment": "ns-fno-quick", "overrides": SMALL, "measure": "unseen"}
     wrong = Benchmark.parse({**table, "datasets": {"NS": of}}, "small")

@@ -14,7 +14,7 @@ from pipelines.cli.benchmarks import chosen
 from pipelines.cli.common import EXAMPLES, FEW, app, parsed
 from pipelines.config.benchmark import load_benchmark
 from pipelines.config.experiment import load_experiment
-from pipelines.config.overridable import settable
+from pipelines.config.overridable import overridable
 from pipelines.config.shipped import names
 from tests.pipelines.command import SMALL
 from tests.stores import faults
@@ -79,7 +79,7 @@ def test_examples_are_commands_whose_names_and_keys_exist():
             benchmark = load_benchmark(given.params["name"], sound=False)
             chosen(benchmark, given.params["quick"], given.params["only"], given.params["on"], None)
         elif words == "keys" and not given.params["name"].endswith(".toml"):
-            settable(given.params["name"])
+            overridable(given.params["name"])
         elif words == "noise":
             NoiseKind.parse({"kind": given.params["kind"], **own}, example)
         else:
@@ -176,10 +176,10 @@ def test_results_have_a_place_without_out(pdegen, burgers, tmp_path):
 
 def test_small_splits_are_warned_of(pdegen, burgers):
     outcome = pdegen("generate", "burgers-quick", *SMALL)
-    said = (
-        "pdegen: 2 validation and 2 test samples: errors of single samples, not of the law; "
-        f"take {FEW} or more to compare"
+    warning = (
+        "pdegen: warning: 2 validation and 2 test samples: mean errors depend on single samples; "
+        f"use {FEW} or more to compare operators"
     )
-    assert outcome.err[-1] == said
-    assert pdegen("info", burgers).err == [said]
+    assert outcome.err[-1] == warning
+    assert pdegen("info", burgers).err == [warning]
     assert pdegen("info", burgers, "--json").err == []

@@ -14,7 +14,7 @@ from pipelines.config.entries import Profile
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.config.keys import keys_of, meanings
 from pipelines.config.models import Model
-from pipelines.config.overridable import of_experiment, of_recipe, settable
+from pipelines.config.overridable import of_experiment, of_recipe, overridable
 
 
 def named(keys, name):
@@ -144,11 +144,11 @@ def test_an_experiment_takes_each_key_with_its_value(name):
 
 
 def test_a_benchmark_lists_what_all_its_datasets_take_with_values_by_dataset():
-    ((_, keys),) = [(one.what, one.keys) for one in settable("quick")]
+    ((_, keys),) = [(one.what, one.keys) for one in overridable("quick")]
     benchmark = load_benchmark("quick")
     assert named(keys, "data.resolution").value == {"burgers": 128, "darcy": 43}
     assert not [key for key in keys if key.name.startswith("model.")]
-    with pytest.raises(SchemaError, match="operators and seeds are the benchmark's"):
+    with pytest.raises(SchemaError, match="the benchmark sets operators and seeds"):
         benchmark.with_overrides({"training.seed": 1})
     assert "training.seed" not in {key.name for key in keys}
 
@@ -179,7 +179,7 @@ def test_json_has_every_key(pdegen):
     ((found),) = json.loads("\n".join(pdegen("keys", "burgers-r10", "--json").out))
     assert found["command"] == "pdegen generate burgers-r10 --set KEY=VALUE"
     listed = [key["name"] for key in found["keys"]]
-    assert listed == [key.name for key in settable("burgers-r10")[0].keys]
+    assert listed == [key.name for key in overridable("burgers-r10")[0].keys]
     viscosity = found["keys"][listed.index("problem.viscosity")]
     assert (viscosity["type"], viscosity["allowed"]) == ("number", "above 0, at most 1e+20")
     assert (viscosity["value"], viscosity["unit"]) == (0.015915494309189534, "length²/time")

@@ -98,7 +98,7 @@ def test_the_table_has_the_mean_of_the_others_and_names_what_it_leaves_out(finis
     assert line["samples"] == "3"
     assert 0 < float(line["trivial"]) < 10
     text = (finished.folder / "report.md").read_text("utf-8")
-    assert "Sample 13 has no relative error, as its target is 0; means leave it out." in text
+    assert "Sample 13 has no relative error, because its target is 0. Means leave it out." in text
 
 
 def test_a_run_says_what_it_leaves_out_and_its_pictures_are_drawn(with_zeros, tmp_path):

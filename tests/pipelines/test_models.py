@@ -104,8 +104,8 @@ if __name__ == "__main__":
     ("arguments", "body", "words", "message"),
     [
         (", width=8", "return self.f(a)", "",
-         "own: Own has the argument width without a type: annotate it, such as width: int"),
-        (", **more", "return self.f(a)", "", "Own takes any arguments as **more: name each"),
+         "own: Own: argument width has no type annotation, such as width: int"),
+        (", **more", "return self.f(a)", "", "Own takes arbitrary arguments **more: name each"),
         ("", "return self.f(a).mean(dim=1)", "",
          "Own gives u of shape (1, 1) for a of shape (1, 32, 1): expected (1, 32, 1), channels"),
         ("", "return None", "", "Own gives u of shape NoneType for a of shape (1, 32,"),
@@ -137,7 +137,7 @@ def test_an_operator_of_ones_own_is_one_short_file(burgers, tmp_path):
 
     checkpoint = run("train", "--data", burgers, "--model", "integral", "--set", "epochs=1",
                      "--set", "width=8", "--set", "batch=2", "--out", "run")  # fmt: skip
-    assert "relative L2 mean" in run("evaluate", checkpoint, "--data", burgers)
+    assert "relative L2 error: mean" in run("evaluate", checkpoint, "--data", burgers)
 
 
 def test_only_keys_of_the_model_in_hand_are_offered():

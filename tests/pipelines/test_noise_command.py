@@ -58,7 +58,8 @@ def test_interrupted_it_says_how_to_go_on_and_resumes(pdegen, burgers, monkeypat
     kept = "pdegen: interrupted: finished shards are kept in noisy.zarr: continue with --resume"
     assert kept in outcome.err
     assert (
-        "not sealed (pdegen noise ... --resume finishes it)" in pdegen("info", "noisy.zarr").out[1]
+        "not sealed (complete it by pdegen noise ... --resume)"
+        in pdegen("info", "noisy.zarr").out[1]
     )
     refusal = pdegen("verify", "noisy.zarr")
     assert (refusal.status, len(refusal.err)) == (2, 1)

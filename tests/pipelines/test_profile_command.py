@@ -31,7 +31,7 @@ def write_profile(folder, name="toy", more=""):
     ("model", "message"),
     [
         ("fno", "16 modes need a grid of at least 32 points"),
-        ("galerkin-transformer-2d", "is for domains of dimension 2, the data have 1"),
+        ("galerkin-transformer-2d", "supports domains of dimension 2, the data have dimension 1"),
         ("deeponet", "sensors on a grid"),
     ],
 )
@@ -52,7 +52,7 @@ def test_quick_stands_for_the_profile_that_is_named(pdegen, refused, tmp_path):
     assert outcome.out == ["runs/small/report.html"]
     path.write_text(f'quick = "burgers-table2a"\n{large}', "utf-8")
     line = refused("benchmark", path, "--quick", "--out", "other")
-    assert "profile large: quick is a profile, burgers-table2a is none" in line
+    assert "profile large: quick must name a profile, got burgers-table2a" in line
 
 
 def test_a_folder_of_something_else_is_kept(pdegen, refused, tmp_path):

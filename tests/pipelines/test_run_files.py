@@ -162,7 +162,7 @@ def test_a_checkpoint_of_no_experiment_is_refused(refused, copy, store):
         kept = {k: v for k, v in description.items() if k not in (absent, "sha256")}
         saving_checkpoint(copy / "best.safetensors", predictor, kept)()
         line = refused("evaluate", copy / "best.safetensors", "--data", store)
-        assert f"is not of an experiment: it has no {absent}" in line
+        assert f"is of no experiment: it has no {absent}" in line
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
@@ -201,7 +201,7 @@ def test_scores_go_to_no_folder_or_pipe(refused, pdegen, copy, store, tmp_path):
         assert "a file belongs there" in refused(*request, place)
     for place in (copy / "last.safetensors", copy / "scores.json", copy / "run.json"):
         before = place.read_bytes()
-        assert "holds something else: it is not replaced" in refused(*request, place)
+        assert "holds something else and is not replaced" in refused(*request, place)
         assert place.read_bytes() == before
     for _ in range(2):
         assert pdegen(*request, "new/scores.json", "--resolution", "16").status == 0

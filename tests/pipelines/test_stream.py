@@ -361,7 +361,7 @@ def test_run_streams_from_the_recipe_to_the_report(pdegen, store, tmp_path):
     stream = ["--stream", "burgers-quick"]
     outcome = pdegen("run", "burgers-quick", *stream, *words, "--data", store, "--out", "run")
     assert outcome.status == 0, outcome.err
-    assert "training samples: solved as they are needed, 16 new ones an epoch" in outcome.err
+    assert "training samples: solved during training, 16 new ones per epoch" in outcome.err
     text = (tmp_path / "run/report.md").read_text("utf-8")
     assert "* training samples: **32**" in text
     assert "32 solved during training, each used once" in text

@@ -136,5 +136,7 @@ def test_refuses_tasks_that_cannot_be(trajectories, task, said):
         changed = {**content, "task": {"kind": "time"}}
         changed = ({**changed, table: {**content[table], name: value}} if table else
                    {**changed, name: value})  # fmt: skip
-        with pytest.raises(SchemaError, match=f"{name} (is|are) of the task map, the task is time"):
+        with pytest.raises(
+            SchemaError, match=f"{name} (is|are) for the task map, the task is time"
+        ):
             Experiment.parse(changed, "experiment")

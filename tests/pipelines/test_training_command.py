@@ -43,11 +43,11 @@ def test_two_processes_train_as_one(pdegen, store, tmp_path):
     # their numbers are another run's
     resumed = pdegen(*words(store, tmp_path / "two"), "--resume")
     assert resumed.status == 2
-    assert "holds a run of another number of processes" in resumed.err[-1]
+    assert "holds a run with another number of processes" in resumed.err[-1]
 
 
 def test_a_batch_divides_among_the_processes(store, tmp_path):
     odd = load_experiment("burgers-quick").with_overrides({**SMALL, "training.batch": 5})
-    with pytest.raises(SchemaError, match="batch 5 does not divide among the 2 processes"):
+    with pytest.raises(SchemaError, match="batch 5 cannot be divided among 2 processes"):
         train(odd, store, tmp_path / "run", CPU, ranks=Ranks(count=2))
     assert not (tmp_path / "run").exists()

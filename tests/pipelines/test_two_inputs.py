@@ -35,7 +35,7 @@ def test_a_model_on_a_store_is_given_all_its_inputs(pdegen, store):
 @pytest.mark.parametrize(
     ("task", "said"),
     [
-        ({}, "inputs u0 -> u (v of the store not given)"),
+        ({}, "inputs u0 -> u (v of the store not used)"),
         ({"kind": "rollout", "history": 2}, "the last frames of u -> u (u0, v of"),
         ({"kind": "rollout", "static": True}, "the last frames of u, u0 -> u (v of"),
         ({"kind": "time"}, "inputs u0 -> u (v of"),

@@ -43,7 +43,7 @@ def test_a_run_starts_from_a_file_and_records_its_digest(store, tmp_path):
     assert said["experiment"]["training"]["start"] == str(path)
 
     save_file({name: tensor + 1 for name, tensor in given.items()}, path)
-    with pytest.raises(RunError, match="holds a run of another start"):
+    with pytest.raises(RunError, match="holds a run with another start"):
         train(begun, store, run, CPU, resume=True)
     path.unlink()
     with pytest.raises(SchemaError, match=r"training\.start: .*w\.safetensors: No such file"):

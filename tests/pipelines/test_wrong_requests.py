@@ -57,7 +57,7 @@ REFUSED = [  # a request, and a pattern of what is said
     ("generate pulses-quick --set times=[0.0]", r"must be greater than 0, got 0\.0"),
     ("generate elasticity-quick --set least=0.5", r"least must be below 0\.5"),
     ("generate burgers-quick --set name=../x", "name: a name begins with a letter"),
-    ("generate burgers-quick --samples 4 --out memory://s.zarr", "in memory ends with this comm"),
+    ("generate burgers-quick --samples 4 --out memory://s.zarr", "in memory is lost when this c"),
     # sizes
     (f"generate burgers-r10 --samples {10**30}", "samples: must be at most 16,777,216, got 1"),
     ("generate burgers-r10 --set samples=16777217", "samples: must be at most 16,777,216, got 1"),
@@ -81,7 +81,7 @@ REFUSED = [  # a request, and a pattern of what is said
     ("generate burgers-quick --out a::b.zarr", "store has no '::'"),
     ("verify simplecache::s3://bucket/a.zarr", "store has no '::'"),
     ("import absent.mat --out s.zarr", r"absent\.mat"),
-    ("import absent.mat --out memory://s.zarr", "what is in memory ends with this command"),
+    ("import absent.mat --out memory://s.zarr", "a store in memory is lost"),
     ("import absent.mat --out s.zarr --grid square", "'square'.*nodal"),
     ("import absent.mat --out s.zarr --split trian=3", "'trian'.*train"),
     ("import absent.mat --out s.zarr --split train=0", "train.*got 0"),
@@ -118,7 +118,7 @@ REFUSED = [  # a request, and a pattern of what is said
     ("train --data STORE --model galerkin-transformr", "did you mean galerkin-transformer or"),
     ("train burgers-quick --set widht=3", r"'widht'.*model\.width"),
     ("train burgers-quick --set lr=-1", r"training\.lr.*got -1"),
-    ("train burgers-quick --set normalization.eps=0.1", "eps is of pointwise scaling"),
+    ("train burgers-quick --set normalization.eps=0.1", "eps is for pointwise scaling"),
     ("train burgers-quick --set heads=7", "heads must divide width.*7"),
     ("train burgers-quick --set attention=galerkn", r"model\.attention.*galerkn"),
     ("train burgers-quick --data absent.zarr", r"absent\.zarr"),
@@ -142,11 +142,11 @@ REFUSED = [  # a request, and a pattern of what is said
     ("benchmark quick --only FN0", "no operator 'FN0': did you mean FNO"),
     ("benchmark quick --on dracy", "no dataset 'dracy': did you mean darcy"),
     ("benchmark quick --data burger=x", "no dataset 'burger': did you mean burgers"),
-    ("benchmark quick --data x", "--data is DATASET=STORE, got 'x'"),
+    ("benchmark quick --data x", "--data must be DATASET=STORE, got 'x'"),
     ("benchmark quick --quick", "benchmark quick has no quick version"),
     ("benchmark quick --seeds 0", "--seeds"),
     ("benchmark quick --set training.epoch=3", r"training\.epoch"),
-    ("benchmark quick --set model.width=16", "operators and seeds are the benchmark's"),
+    ("benchmark quick --set model.width=16", "the benchmark sets operators and seeds"),
     ("benchmark quick --resume --overwrite", "exclude each other"),
     ("benchmark quick --device cuda:99", "cuda"),
     ("benchmark quick --on darcy --only Self-PiT", "'Self-PiT' of benchmark quick is on burgers, "),
@@ -159,14 +159,14 @@ REFUSED = [  # a request, and a pattern of what is said
     ("study resolution slides-table --set resolutions=[2048]", "no dataset of several grids"),
     ("study samples --samples 8,many", "got '8,many'"),
     ("study samples --samples 0", "numbers >= 1 or unlimited"),
-    ("study samples burgers-quick --quick", "--quick has an experiment of its own"),
+    ("study samples burgers-quick --quick", "--quick chooses the experiment"),
     ("study samples burgers-quik", "unknown experiment 'burgers-quik'"),
     ("study samples burgers-quick --samples 8", "a batch has 16 samples, got 8"),
     ("study noise darcy-inverse-quick --cells 3", "cells must be at least 4, got 3"),
     ("study noise darcy-inverse-quick --test-kind pink", "unknown kind 'pink'"),
     ("keys burgers-quik", "did you mean burgers-quick"),
     ("keys nonsense", "what is known: pdegen recipes, pdegen experiments, pdegen benchmarks$"),
-    ("keys profile-quick", "is a profile, which takes no --set$"),
+    ("keys profile-quick", "is a profile, which has no keys for --set$"),
     ("keys nosuch.toml", r"cannot read nosuch\.toml"),
 ]  # fmt: skip
 
@@ -202,7 +202,7 @@ def test_a_wrong_request_is_refused_in_one_line(refused, made, monkeypatch, requ
 def test_nothing_is_done_on_a_device_that_is_not_there(refused, words, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     line = refused(*words, "--device", "cuda", "--out", "s.zarr")
-    assert "device cuda was asked for, but PyTorch finds none here: use cpu" in line
+    assert "device cuda is not available to PyTorch on this machine: use cpu" in line
 
 
 def test_a_sample_that_memory_cannot_hold_is_refused(refused, monkeypatch):

@@ -47,7 +47,7 @@ def test_the_command_writes_a_report(study, tmp_path):
         (["--train-levels", "all"], "a range of levels has 0 <= low < high, got"),
         (["--train-levels", "0,1,all,all"], "train levels must be one or more different numbers"),
         (["--train-levels", "0,al"], "levels must be numbers separated by commas, got '0,al'"),
-        (["--train-levels", "1,all", "--set", "noise.kind=snr"], "snr has no range of levels"),
+        (["--train-levels", "1,all", "--set", "noise.kind=snr"], "snr takes one level in decibels"),
         (
             ["--test-levels", "0.1,0.10000000001"],
             r"test levels must be one or more different numbers, got \(0.1, 0.1",
@@ -92,7 +92,7 @@ def test_a_store_of_another_kind_is_refused(experiment, tmp_path):
     for recipe, changes, message in (
         ("darcy-quick", {**DATA, "problem.coefficient.kind": "log-normal"},
          "inverts a coefficient of two phases, got log-normal"),
-        ("burgers-quick", {"samples": 12}, r"holds samples of burgers, the experiment .* of darcy"),
+        ("burgers-quick", {"samples": 12}, r"is a store of burgers, .* needs one of darcy"),
     ):  # fmt: skip
         url = str(tmp_path / f"{recipe}.zarr")
         generate(load_recipe(recipe).with_overrides(changes), url, workers=1)
