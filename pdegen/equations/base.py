@@ -220,7 +220,7 @@ class Problem(Strict):
             )
         if device is not None and device.startswith("cuda") and not torch().cuda.is_available():
             raise SchemaError(
-                f"device {device} was asked for, but PyTorch finds none here: use cpu"
+                f"device {device} is not available to PyTorch on this machine: use cpu"
             )
 
     @property

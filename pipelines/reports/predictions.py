@@ -133,7 +133,7 @@ def _in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[
     """Errors by time and, on a periodic box, power spectra."""
     task, last = run.experiment.learned, truth.times[-1]
     beside = {
-        name.partition(",")[0]: by_column(fmean, run.errors(values, len(truth.times)))
+        name.partition(" (")[0]: by_column(fmean, run.errors(values, len(truth.times)))
         for name, values in trivial_predictions(run).items()
     }
     seen = None

@@ -124,7 +124,7 @@ def check_folder(folder: Path) -> None:
     if "\0" in str(folder):
         raise RunError(f"{str(folder)!r} contains a null byte: choose another --out")
     if store := store_around(folder / "inside"):
-        raise RunError(f"{folder} is inside the store {store}: choose another --out")
+        raise RunError(f"{store} is a store and takes no other files: choose another --out")
     try:
         nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if not nearest.is_dir():

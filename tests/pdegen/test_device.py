@@ -212,5 +212,5 @@ def test_solvers_of_the_cpu_alone_refuse_a_device(name):
 @pytest.mark.parametrize("name", ["burgers-r10", "darcy-421"])
 def test_a_gpu_that_is_not_there_is_refused(name, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SchemaError, match="device cuda was asked for, but PyTorch finds none"):
+    with pytest.raises(SchemaError, match="device cuda is not available to PyTorch"):
         load_recipe(name).problem.check_solver("cuda")

@@ -60,7 +60,12 @@ def made(stores, tmp_path_factory):
 @pytest.mark.parametrize(
     ("store", "model", "settings", "message"),
     [
-        ("burgers", "galerkin-transformer-2d", [], "for domains of dimension 2, the data have 1"),
+        (
+            "burgers",
+            "galerkin-transformer-2d",
+            [],
+            "supports domains of dimension 2, the data have dimension 1",
+        ),
         ("burgers", "fno", ["modes=17"], "17 modes need a grid of at least 34 points"),
         ("darcy", "galerkin-transformer-2d", [], "12 modes need a grid of at least 24 points"),
         ("darcy", "deeponet", ["sensors=7", 'sensor_grid="periodic"'], "7 sensors on a grid"),
@@ -86,7 +91,7 @@ def test_a_trained_operator_refuses_a_store_of_another_equation(refused, stores,
     checkpoint = made / "runs/burgers/fno/seed-0/last.safetensors"
     line = refused("evaluate", checkpoint, "--data", stores / "darcy.zarr")
     assert "darcy.zarr is a store of darcy, experiment toy-burgers-fno needs one of burgers" in line
-    assert "give a store of burgers-quick" in line
+    assert "name a store of burgers-quick" in line
 
 
 def test_a_benchmark_with_an_operator_that_cannot_act_on_the_data_is_refused(
@@ -133,7 +138,7 @@ def test_a_benchmark_of_no_operator_is_refused(refused, tmp_path):
         ("search.'training.seed' = [1]", "a search may only try settings of the training, got"),
         ("search.'data.recipe' = ['burgers-r10']", "a search: data.recipe belongs to the dataset"),
         ("search.'training.batch' = [4, 100]", "batch 100 is larger than the 8 samples"),
-        ("overrides.'data.recipe' = 'darcy-quick'", "FNO: data.recipe is said by"),
+        ("overrides.'data.recipe' = 'darcy-quick'", "FNO: data.recipe belongs to the dataset"),
         ("overrides.width = 8", "FNO: width is set in its model, not in overrides"),
         (
             "quick = { datasets = [], overrides = {} }",

@@ -209,7 +209,7 @@ def test_a_run_that_exists_asks_what_to_do(refused, made, tmp_path):
     shutil.copytree(made / "run", tmp_path / "run")
     words = ["train", "burgers-quick", "--data", made / "store.zarr", "--out", "run", *TINY]
     assert "use --resume to continue or --overwrite" in refused(*words)
-    assert "a run of another experiment" in refused(*words, "--set", "lr=0.5", "--resume")
+    assert "a run with another experiment" in refused(*words, "--set", "lr=0.5", "--resume")
     other = [made / "times.zarr" if word == made / "store.zarr" else word for word in words]
     assert "a run of another data" in refused(*other, "--resume")
 

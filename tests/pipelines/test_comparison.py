@@ -170,8 +170,8 @@ def test_wrong_requests_are_refused_before_anything_is_written(runs, refused, tm
         ([first, tmp_path / "full", "--out", "new"], "is no finished run, run.json is missing"),
         ([first, tmp_path / "copy", "--out", "new"], "is no finished run, scores.json is missing"),
         ([first, second, "--out", "full"], "full exists and is no comparison"),
-        ([first, second, "--out", "copy/new"], "copy/new is in a run"),
-        ([first, second, "--out", first / "new"], "is in a run"),
+        ([first, second, "--out", "copy/new"], "copy/new is in the run"),
+        ([first, second, "--out", first / "new"], "is in the run"),
         ([first, second, "--out", "full/x"], "is a file, not a folder"),
         ([first, "nowhere"], "nowhere: no such folder"),
     ):

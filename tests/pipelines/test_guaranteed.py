@@ -55,7 +55,7 @@ def test_bounds_are_above_the_errors_of_the_labels(darcy, predicted):
 
 def test_median_and_worst_are_printed(darcy, predicted, pdegen, monkeypatch):
     """Blocks of one sample give what one block gives."""
-    monkeypatch.setattr(predict, "_AT_ONCE", 1)
+    monkeypatch.setattr(predict, "_BLOCK", 1)
     run, store = darcy
     outcome = pdegen("predict", run / "best.safetensors", "--data", store, "--out", "p.zarr",
                      "--bound")  # fmt: skip
@@ -79,7 +79,7 @@ def test_median_and_worst_are_printed(darcy, predicted, pdegen, monkeypatch):
             "darcy",
             None,
             ["--resolution", "7"],
-            "bounds are at the resolution 13 of the store, got 7",
+            "bounds need the resolution 13 of the store, got 7",
         ),
         ("finished", None, [], "burgers offers no bound of errors"),
         ("inverse", None, [], "darcy bounds the error of u predicted from a, got a from u"),

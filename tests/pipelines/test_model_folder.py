@@ -129,7 +129,7 @@ def test_only_a_model_is_replaced(finished, copy, tmp_path):
         export_model(finished[0], copy, overwrite=True)
     assert (copy / "README.md").read_text() == "mine"
     (tmp_path / "other").mkdir()
-    with pytest.raises(RunError, match="is no folder of a model"):
+    with pytest.raises(RunError, match="is no model folder"):
         export_model(finished[0], tmp_path / "other", overwrite=True)
 
 

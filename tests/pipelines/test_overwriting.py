@@ -79,7 +79,7 @@ def test_predictions_beside_a_checkpoint_go_with_the_run(copy, store, pdegen):
     assert pdegen("predict", copy / "best.safetensors", "--data", store).status == 0
     (copy / "best-predictions.zarr/mine.txt").touch()
     request = ("predict", copy / "best.safetensors", "--data", store, "--overwrite")
-    assert "mine.txt, which is no prediction" in pdegen(*request).err[0]
+    assert "holds another file, mine.txt" in pdegen(*request).err[0]
     shutil.copytree(copy, copy.parent / "again")
     (copy / "best-predictions.zarr/mine.txt").unlink()
     train(experiment(1), store, copy, torch.device("cpu"), overwrite=True)
@@ -105,5 +105,5 @@ def test_nothing_is_written_into_a_sealed_store(copy, store, refused, tmp_path):
         ("generate", "burgers-quick", "--out", own / "inner.zarr"),
         ("train", "burgers-quick", "--data", own, "--out", own / "run"),
     ):
-        assert "own.zarr is a store, which holds nothing else" in refused(*words)
+        assert "own.zarr is a store and takes no other files" in refused(*words)
     assert files_in(own) == before

@@ -87,7 +87,7 @@ def test_a_study_of_too_few_samples_is_refused_before_it_trains(refused, store):
 def test_impossible_ones_are_refused_before_anything_is_written(store, tmp_path):
     for model, further, said in (
         ({"basis": 200}, {}, "basis must be at most .* training samples of 16 values, got 200"),
-        ({}, {"resolutions": [16, 32]}, "32 points of each axis: the modes are functions on 16"),
+        ({}, {"resolutions": [16, 32]}, "32 points along each axis: the modes are functions on 16"),
         ({"points": 20}, {}, "the modes are functions on 20 points, got 16"),
     ):
         with pytest.raises(SchemaError, match=said):

@@ -212,12 +212,12 @@ def test_damaged_files_are_named_with_the_remedy(copy, damage):
 
 def test_what_belongs_to_another_run_or_an_unfinished_one_is_refused(copy, published):
     run, store = copy
-    with pytest.raises(ReportError, match="holds other data"):
+    with pytest.raises(ReportError, match="has other data"):
         write_report(run, published[1], CPU)
     scores = read_json(run / "scores.json")
     other = {**scores, "results": [{**r, "epoch": r["epoch"] + 1} for r in scores["results"]]}
     write_json(run / "scores.json", other)
-    with pytest.raises(ReportError, match=r"not of best\.safetensors: evaluate again"):
+    with pytest.raises(ReportError, match=r"does not belong to best\.safetensors: evaluate again"):
         write_report(run, store, CPU)
     write_json(run / "scores.json", scores)
     lines = (run / "history.jsonl").read_text("utf-8").splitlines(keepends=True)

@@ -48,6 +48,8 @@ def test_a_run_starts_from_a_file_and_records_its_digest(store, tmp_path):
     path.unlink()
     with pytest.raises(SchemaError, match=r"training\.start: .*w\.safetensors: No such file"):
         train(begun, store, tmp_path / "other", CPU)
-    with pytest.raises(SchemaError, match=r"training\.start: https://a\.org/w is a URL: a file of"):
+    with pytest.raises(
+        SchemaError, match=r"training\.start: https://a\.org/w is a URL, a local file"
+    ):
         train(experiment(start="https://a.org/w"), store, tmp_path / "other", CPU)
     assert not (tmp_path / "other").exists()

@@ -110,7 +110,7 @@ REFUSED = [  # a request, and a pattern of what is said
     ("noise STORE --variable error --out o --level 0.1", "no field of"),
     ("noise STORE --variable u --out STORE --level 0.1 --overwrite", "a place apart from"),
     ("noise STORE --variable u --out o --level 0.1 --resume --overwrite", "exclude each other"),
-    ("noise STORE --variable u --out memory://s.zarr --level 0.1", "what is in memory ends with"),
+    ("noise STORE --variable u --out memory://s.zarr --level 0.1", "a store in memory is lost"),
     # trainings
     ("train burgers-quik", "unknown experiment 'burgers-quik'.*burgers-quick"),
     ("train", "name an experiment"),
@@ -132,7 +132,7 @@ REFUSED = [  # a request, and a pattern of what is said
     ("run burgers-quick --precision bf16", "precision bf16 needs a CUDA device"),
     ("run burgers-quick --set training.batch=600", "batch 600 is larger than the 512 samples"),
     ("train burgers-quick --stream burgers-quik", "did you mean burgers-quick"),
-    ("run burgers-quick --stream burgers-quick --set data.reading=resident", "leave one of both"),
+    ("run burgers-quick --stream burgers-quick --set data.reading=resident", "leave one of the two"),
     ("train burgers-quick --stream burgers-quick --set training.batch=600", "batch 600 is larger"),
     ("run burgers-quick --stream darcy-quick", "128 is no subsample of the 43 cell points"),
     ("train burgers-quick --stream burgers-trajectory", r"differ: channels \(1, 20\), \(1, 1\)"),
@@ -154,9 +154,9 @@ REFUSED = [  # a request, and a pattern of what is said
     ("benchmark profile-quick --workers 3", "profile-quick is a profile"),
     ("benchmark profile-quick --quick", "profile profile-quick has no quick version"),
     ("study resolution resolutoin", "did you mean resolution"),
-    ("study resolution profile-quick", "no dataset of several grids"),
-    ("study resolution slides-table --quick", "no dataset of several grids"),
-    ("study resolution slides-table --set resolutions=[2048]", "no dataset of several grids"),
+    ("study resolution profile-quick", "no dataset with several resolutions"),
+    ("study resolution slides-table --quick", "no dataset with several resolutions"),
+    ("study resolution slides-table --set resolutions=[2048]", "no dataset with several resolutions"),
     ("study samples --samples 8,many", "got '8,many'"),
     ("study samples --samples 0", "numbers >= 1 or unlimited"),
     ("study samples burgers-quick --quick", "--quick chooses the experiment"),
@@ -239,7 +239,7 @@ def test_ordinary_names_are_names(pdegen, tmp_path, name):
 @pytest.mark.parametrize("kind", ["experiments/burgers-quick", "benchmarks/quick",
                                   "benchmarks/profile-quick"])  # fmt: skip
 def test_experiments_and_benchmarks_have_such_names_too(refused, root, tmp_path, kind):
-    text = (root / "pipelines" / "declared" / f"{kind}.toml").read_text("utf-8")
+    text = (root / "pipelines" / "config" / f"{kind}.toml").read_text("utf-8")
     first = next(line for line in text.splitlines() if line.startswith("name ="))
     path = tmp_path / "mine.toml"
     path.write_text(text.replace(first, 'name = "../x"', 1), "utf-8")
