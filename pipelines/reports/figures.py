@@ -110,7 +110,7 @@ def logarithmic(axes: Axes, direction: str, values: np.ndarray) -> None:
     low, high = np.log10(positive.min()), np.log10(positive.max())
     figure = axes.get_figure(root=True)
     assert figure is not None
-    width, height = axes.bbox.size / figure.dpi
+    width, height = axes.bbox.width / figure.dpi, axes.bbox.height / figure.dpi
     room = int(width / 0.5) if direction == "x" else int(height / 0.25)
     if high - low > 3:
         axis.set_major_locator(LogLocator(numticks=max(3, room)))
