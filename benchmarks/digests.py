@@ -26,7 +26,7 @@ from operators.models.galerkin import GalerkinTransformer
 from pdegen.generation import generate as generating
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
-from pdegen.store.shards import sound
+from pdegen.store.shards import verified_shards
 
 _unsound = generating._unsound
 
@@ -90,7 +90,7 @@ def reading(rounds: int) -> dict[str, float]:
                     pass
 
         def first(resolution: int | None = None) -> None:
-            sound().clear()
+            verified_shards().clear()
             epoch(resolution)
 
         figures = dict[str, float]()

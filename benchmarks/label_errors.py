@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from pdegen.generation.engines import pool
-from pdegen.generation.measurements import TABLE, key, measured, table
+from pdegen.generation.measurements import TABLE, error_key, measured_errors, table
 from pdegen.recipe import load_recipe, recipe_folder, recipe_names
 
 
@@ -26,9 +26,9 @@ def entries() -> dict[str, Any]:
             recipe = load_recipe(name)
             samples = range(recipe.problem.compared_samples)
             if samples:
-                errors = measured(recipe, samples, workers)
+                errors = measured_errors(recipe, samples, workers)
                 entry = {"recipe": name, "relative_l2": [errors[i] for i in samples]}
-                found[key(recipe)] = entry
+                found[error_key(recipe)] = entry
                 print(json.dumps(entry), flush=True)
     return found
 

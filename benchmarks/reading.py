@@ -32,7 +32,7 @@ from operators.training.memory import keep_memory
 from pdegen.generation.recipe_arrays import layout
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.store.reading import Store
-from pdegen.store.shards import sound
+from pdegen.store.shards import verified_shards
 from pdegen.store.writing import encoded, lay_out, seal, write_shard
 
 CODECS = ("lz4", "zstd", "none")
@@ -144,7 +144,7 @@ def _epoch(pairs: Samples) -> Callable[[], object]:
 
 def _first(pairs: Samples) -> Callable[[], object]:
     def read() -> None:
-        sound().clear()
+        verified_shards().clear()
         _epoch(pairs)()
 
     return read

@@ -36,7 +36,7 @@ from operators.training.memory import keep_memory
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import Store
-from pdegen.store.shards import sound
+from pdegen.store.shards import verified_shards
 
 BATCH = 8
 FIELDS_ALONE = {"return_grid": False, "boundary_return_type": None}
@@ -83,7 +83,7 @@ def epoch(pairs: Samples) -> Iterator[Batch]:
 
 
 def first_epoch(pairs: Samples) -> Iterator[Batch]:
-    sound().clear()
+    verified_shards().clear()
     yield from epoch(pairs)
 
 

@@ -16,7 +16,7 @@ from pdegen.generation.verify import Verification
 from pdegen.recipe import Recipe, default_store, load_recipe, recipe_names
 from pdegen.store.reading import StoreError, open_sealed
 
-Place = str | PathLike[str]
+PathOrUrl = str | PathLike[str]
 
 
 def recipes() -> dict[str, str]:
@@ -29,7 +29,7 @@ def recipes() -> dict[str, str]:
     return {name: load_recipe(name).headline for name in recipe_names()}
 
 
-def load_equation(file: Place) -> None:
+def load_equation(file: PathOrUrl) -> None:
     """Run a Python file that registers an equation, as the option --equation of the commands does.
 
     Its stores record the SHA-256 of the file, so that `pdegen verify STORE --equation FILE.py`
@@ -51,9 +51,9 @@ def load_equation(file: Place) -> None:
 
 
 def generate(
-    recipe: Place | Recipe,
+    recipe: PathOrUrl | Recipe,
     *,
-    out: Place | None = None,
+    out: PathOrUrl | None = None,
     samples: int | None = None,
     resolution: int | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -90,7 +90,7 @@ def generate(
     return generating.generate(declared, url, device, **options).url
 
 
-def open(url: Place, split: str | None = None) -> xr.Dataset:
+def open(url: PathOrUrl, split: str | None = None) -> xr.Dataset:
     """A sealed store as an xarray dataset, whose values are read where they are used.
 
     Args:
@@ -119,7 +119,7 @@ def open(url: Place, split: str | None = None) -> xr.Dataset:
     return dataset.isel(sample=samples)
 
 
-def verify(url: Place, *, deep: int = 0) -> Verification:
+def verify(url: PathOrUrl, *, deep: int = 0) -> Verification:
     """Check a sealed store: every byte, finite values, statistics, and the law of its recipe.
 
     Args:

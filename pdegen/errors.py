@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 
-def reason(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """One line.
 
-    >>> reason(FileNotFoundError(2, "No such file or directory", "data.zarr"))
+    >>> message_of(FileNotFoundError(2, "No such file or directory", "data.zarr"))
     'data.zarr: no such file or directory'
     """
     if not isinstance(error, OSError) or not error.strerror:

@@ -28,7 +28,7 @@ _LARGE = 2**23  # bytes
 _DEPTH = 6  # folders above a file that are searched for the one that is claimed
 
 
-def begin(folder: Path) -> None:
+def start_manifest(folder: Path) -> None:
     """Note from now on what is written below a folder, which exists."""
     with (folder / MANIFEST).open("a"):
         pass
@@ -62,7 +62,7 @@ def note_part(folder: Path) -> None:
         _append(root, [(f"{place.relative_to(root).as_posix()}/", None)])
 
 
-def store_around(path: Path | str) -> Path | None:
+def enclosing_store(path: Path | str) -> Path | None:
     """The sealed store that a path lies in: its seal has each of its files, and no others."""
     above = Path(os.path.abspath(path)).parents
     return next((one for one in above if all((one / name).is_file() for name in _STORE)), None)
@@ -87,7 +87,7 @@ def note_all(folder: Path) -> None:
     _append(root, entries)
 
 
-def others(folder: Path) -> list[str]:
+def foreign_files(folder: Path) -> list[str]:
     """The names of what was not written by this package, or was edited since, sorted."""
     return sorted(name for name, ours in _all(folder) if not ours)
 

@@ -118,7 +118,7 @@ class Recipe(Strict):
         validation and test keep their shares, and training has all other samples; unless splits are
         overridden too. Raises SchemaError on an unknown or ambiguous key, or an impossible value.
         """
-        changes = {self.own_key(key, overrides): value for key, value in overrides.items()}
+        changes = {self.resolved_key(key, overrides): value for key, value in overrides.items()}
         samples = changes.get("samples")
         given = any(key.split(".")[0] == "splits" for key in changes)
         if type(samples) is int and not given:

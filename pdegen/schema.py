@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Self, cast, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from pdegen import toml
-from pdegen.errors import reason
+from pdegen.errors import message_of
 
 LARGEST = 2**32  # number of anything that is counted
 _NAME_BYTES = 200  # of a name, which becomes part of the name of a file
@@ -114,11 +114,11 @@ class Strict(BaseModel):
             raise SchemaError(f"key {key!r} is ambiguous: {' or '.join(matches)}")
         return matches[0]
 
-    def own_key(self, key: str, given: Mapping[str, Any]) -> str:
+    def resolved_key(self, key: str, given: Mapping[str, Any]) -> str:
         """`full_key`, of several the one that this declaration has a value for."""
-        return self.full_key(key, list(_leaves(self.model_dump())), self.said_with(given))
+        return self.full_key(key, list(_leaves(self.model_dump())), self.with_values(given))
 
-    def said_with(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def with_values(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """What is declared with other values at full dotted keys, whether or not it can be."""
         content = self.model_dump()
         for key, value in given.items():
@@ -168,7 +168,7 @@ def read_toml(path: Path) -> dict[str, Any]:
             data = file.read(toml.MOST_BYTES + 1)
         content = toml.parsed(data.decode("utf-8"))
     except OSError as error:
-        raise SchemaError(f"cannot read {reason(error)}") from None
+        raise SchemaError(f"cannot read {message_of(error)}") from None
     except UnicodeDecodeError as error:
         raise SchemaError(f"{path}: byte {error.start} is not UTF-8, which TOML is") from None
     except toml.TomlError as error:

@@ -61,6 +61,6 @@ def processor() -> str:
     return models[0] if models else platform.processor() or platform.machine()
 
 
-def here() -> dict[str, str]:
+def platform_facts() -> dict[str, str]:
     """Processor, and commit where there is one."""
     return {"processor": processor(), **({"commit": commit()} if commit() else {})}

@@ -15,9 +15,9 @@ from zarr.storage import MemoryStore
 from pdegen.equations.base import SampleError
 from pdegen.generation.job import Job, RecipeJob
 from pdegen.generation.verify import verify
+from pdegen.store.digests import sha256, short_digest
 from pdegen.store.reading import Store, seal_in
 from pdegen.store.record import Record, Seal
-from pdegen.store.signed import mark, sha256
 
 
 def faults(store: Store | str) -> list[str]:
@@ -50,7 +50,7 @@ def resealed(store: Store) -> Store:
     store = Store(store.url)
     objects = {key: store.objects.read(key) for key in seal_in(store.objects).objects}
     records = [store.objects.read(Record.key(shard)) for shard in range(store.shards)]
-    marks = "".join(map(mark, records))
+    marks = "".join(map(short_digest, records))
     seal = Seal.of(objects, sha256(b"".join(records)), marks)
     store.objects.write(Seal.KEY, seal.encode())
     return store

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, SchemaValidator, core_schema
 
-from pdegen.errors import reason
+from pdegen.errors import message_of
 from pdegen.schema import SchemaError, brief, explained, known_keys
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def load_file(path: str) -> None:
         with open(path, "rb") as file:
             code = file.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as error:
-        said = reason(error) if isinstance(error, OSError) else brief(path)
+        said = message_of(error) if isinstance(error, OSError) else brief(path)
         raise SchemaError(f"cannot read {said}") from None
     if len(code) > _MOST_BYTES:
         raise SchemaError(f"{path} has more than {_MOST_BYTES:,} bytes: it is no equation")

@@ -13,7 +13,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from pdegen.formats.arrays import LARGEST_EXPANSION, MOST_ARRAYS, ForeignError, printable
+from pdegen.formats.arrays import LARGEST_EXPANSION, MOST_ARRAYS, FormatError, printable
 
 _LOCAL_HEADER = 30
 _ENCRYPTED = 1
@@ -37,7 +37,7 @@ def entries(path: Path) -> list[ArchiveEntry]:
     """The entries of an archive.
 
     Raises:
-        ForeignError: If a name is there twice, or an entry is encrypted, packed by another method
+        FormatError: If a name is there twice, or an entry is encrypted, packed by another method
             than deflate, claims more than it can hold, or differs from its checksum.
         zipfile.BadZipFile: If the archive is damaged.
     """
@@ -46,18 +46,18 @@ def entries(path: Path) -> list[ArchiveEntry]:
         listed = archive.infolist()
         names = [one.filename for one in listed]
         if len(set(names)) < len(names) or len(names) > MOST_ARRAYS:
-            raise ForeignError(f"{path.name}: a name is there twice, or more than {MOST_ARRAYS:,}")
+            raise FormatError(f"{path.name}: a name is there twice, or more than {MOST_ARRAYS:,}")
         for one in listed:
             where = f"{path.name}: the entry {printable(one.filename)}"
             if one.flag_bits & _ENCRYPTED or one.compress_type not in _KNOWN:
-                raise ForeignError(f"{where} is encrypted, or packed otherwise than by deflate")
+                raise FormatError(f"{where} is encrypted, or packed otherwise than by deflate")
             if one.file_size > LARGEST_EXPANSION * max(one.compress_size, 1):
-                raise ForeignError(f"{where} claims {one.file_size:,} bytes, more than it can hold")
+                raise FormatError(f"{where} claims {one.file_size:,} bytes, more than it can hold")
             file.seek(one.header_offset)
             start = one.header_offset + _LOCAL_HEADER
             start += sum(struct.unpack("<26xHH", file.read(_LOCAL_HEADER)))
             if _damaged(archive, one):
-                raise ForeignError(f"{where} differs from its checksum: the file was changed")
+                raise FormatError(f"{where} differs from its checksum: the file was changed")
             compressed = one.compress_type != zipfile.ZIP_STORED
             stop = start + one.compress_size
             found.append(ArchiveEntry(one.filename, start, stop, one.file_size, compressed))

@@ -25,14 +25,14 @@ _PART = r"[A-Za-z0-9_][A-Za-z0-9_ .,=+-]{0,127}"
 _NAME = re.compile(rf"{_PART}(/{_PART}){{0,7}}")
 
 
-class ForeignError(ValueError):
+class FormatError(ValueError):
     """A file that cannot be imported, or a store that cannot be exported; one line."""
 
     exit_status = 2
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """Numbers that lie in a file one after the other."""
 
     file: Path  # the file; that of the array, or one that the array was unpacked to
@@ -43,7 +43,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Array:
-    """An array of a file; no value of it is in memory before it is read. Raises ForeignError if the
+    """An array of a file; no value of it is in memory before it is read. Raises FormatError if the
     name could be taken for a path, the numbers are of another kind than bool, integer and float, or
     the file is shorter than the array."""
 
@@ -52,25 +52,25 @@ class Array:
     # shape, dtype: as in the file; the dtype in the byte order of this machine
     shape: tuple[int, ...]
     dtype: np.dtype
-    place: Place | None = None  # where the numbers lie; None before they are unpacked
+    place: Location | None = None  # where the numbers lie; None before they are unpacked
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ForeignError(
+            raise FormatError(
                 f"{self.path.name}: an array is named {self.name[:80]!r}: names are letters, "
                 "digits and _ .,=+-, in groups parted by /"
             )
         if self.dtype.kind not in "biuf":
-            raise ForeignError(
+            raise FormatError(
                 f"{self.where} is of type {self.dtype}: bool, integers and floats can be imported"
             )
         if any(n < 0 for n in self.shape):
-            raise ForeignError(f"{self.where} has the impossible shape {self.shape}")
+            raise FormatError(f"{self.where} has the impossible shape {self.shape}")
         if self.place is not None:
             need = self.place.offset + math.prod(self.shape) * self.place.stored.itemsize
             size = self.place.file.stat().st_size
             if need > size:
-                raise ForeignError(
+                raise FormatError(
                     f"{self.where} of shape {self.shape} ends at byte {need:,}, the file has "
                     f"{size:,}: it is cut off"
                 )
@@ -94,9 +94,9 @@ class Array:
         return values[index].astype(self.dtype)
 
     def values(self) -> np.ndarray:
-        """All values of a small array, such as a coordinate. Raises ForeignError if it is large."""
+        """All values of a small array, such as a coordinate. Raises FormatError if it is large."""
         if self.bytes > SMALL_BYTES or self.place is None:
-            raise ForeignError(
+            raise FormatError(
                 f"{self.where} has {self.bytes:,} bytes: a coordinate has at most {SMALL_BYTES:,}"
             )
         return self.read(tuple(slice(None) for _ in self.shape))
@@ -118,11 +118,11 @@ class Contents:
     attributes: Mapping[str, str | float] = field(default_factory=dict)
 
     def array(self, name: str) -> Array:
-        """An array by name. Raises ForeignError if there is none; it lists what there is."""
+        """An array by name. Raises FormatError if there is none; it lists what there is."""
         if name in self.unreadable:
-            raise ForeignError(f"{self.path.name}: {name} {self.unreadable[name]}")
+            raise FormatError(f"{self.path.name}: {name} {self.unreadable[name]}")
         if name not in self.arrays:
-            raise ForeignError(f"{self.path.name} has no array {name!r}: {self.summary}")
+            raise FormatError(f"{self.path.name} has no array {name!r}: {self.summary}")
         return self.arrays[name]
 
     @property
@@ -137,9 +137,9 @@ class Contents:
 
 
 def check_proportion(array: Array, held: int) -> None:
-    """Raise ForeignError where the values of an array cannot come from so few bytes of a file."""
+    """Raise FormatError where the values of an array cannot come from so few bytes of a file."""
     if array.bytes > LARGEST_EXPANSION * max(held, 1):
-        raise ForeignError(
+        raise FormatError(
             f"{array.where} claims {array.bytes:,} bytes from {held:,} in the file: at most "
             f"{LARGEST_EXPANSION} times as many are unpacked"
         )

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from pdegen.errors import check_room
 from pdegen.formats import writers
-from pdegen.formats.arrays import KEY, ForeignError
-from pdegen.formats.digests import Digest
-from pdegen.formats.exported import FILE, description, encoded, exported
+from pdegen.formats.array_digests import Digest
+from pdegen.formats.arrays import KEY, FormatError
+from pdegen.formats.export_metadata import FILE, description, encoded, exported_plan
 from pdegen.formats.hugging_card import CARD, RecipeText
 from pdegen.formats.huggingface import check_huggingface, huggingface_folder
-from pdegen.formats.opening import opened, unpacked
+from pdegen.formats.opening import open_file, unpacked
 from pdegen.formats.replacing import check_replaceable, replacing
-from pdegen.formats.writers import Declared, Sink
+from pdegen.formats.writers import ArraySpec, Sink
 from pdegen.generation.generate import Progress
-from pdegen.ownership import MANIFEST, begin, note_all, store_around
+from pdegen.ownership import MANIFEST, enclosing_store, note_all, start_manifest
 from pdegen.schema import near
 from pdegen.store.reading import Store, open_sealed
 
@@ -29,7 +29,7 @@ FORMATS = ("mat", "npy", "hdf5", "pt")  # which are imported again
 _HUB = "huggingface"
 _MARKS = {"npy": (FILE,), _HUB: (CARD, "data")}  # of the folders
 
-_Writer = Callable[[Path, Mapping[str, Declared]], AbstractContextManager[dict[str, Sink]]]
+_Writer = Callable[[Path, Mapping[str, ArraySpec]], AbstractContextManager[dict[str, Sink]]]
 _MATLAB_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _LARGEST_MAT5 = 2**31  # bytes of a variable
 
@@ -62,15 +62,15 @@ def export(
         progress: Called after each shard.
 
     Raises:
-        ForeignError: If something is in the way, or the format is unknown or cannot hold a name.
+        FormatError: If something is in the way, or the format is unknown or cannot hold a name.
         StoreError: If the store cannot be read or is damaged.
         OSError: If the place cannot be written or has no room.
     """
     if format not in (*FORMATS, _HUB):
-        raise ForeignError(f"no format {format!r}: {near(format, [*FORMATS, _HUB])}")
+        raise FormatError(f"no format {format!r}: {near(format, [*FORMATS, _HUB])}")
     path = Path(path)
     if "\0" in str(path):
-        raise ForeignError("the path of a file has no NUL character")
+        raise FormatError("the path of a file has no NUL character")
     store = open_sealed(url)
     _check_free(path, format, overwrite)
     if format == _HUB:
@@ -110,29 +110,29 @@ def _export_hub(
 
 
 def _noted(folder: Path) -> None:
-    begin(folder)
+    start_manifest(folder)
     note_all(folder)
 
 
-def _declared(store: Store) -> dict[str, Declared]:
+def _declared(store: Store) -> dict[str, ArraySpec]:
     return {
-        name: Declared(array.shape, array.dtype) for name, array in sorted(store.arrays.items())
+        name: ArraySpec(array.shape, array.dtype) for name, array in sorted(store.arrays.items())
     }
 
 
-def _said(store: Store) -> dict[str, Declared]:
+def _said(store: Store) -> dict[str, ArraySpec]:
     """The array of the description, of which digests do not change the length."""
     text = encoded(description(store, dict.fromkeys(store.arrays, "0" * 64)))
-    return {KEY: Declared(text.shape, text.dtype)}
+    return {KEY: ArraySpec(text.shape, text.dtype)}
 
 
 def _check_free(path: Path, format: str, overwrite: bool) -> None:
-    if around := store_around(path):
-        raise ForeignError(f"{around} is a store, which holds nothing else: choose another --out")
+    if around := enclosing_store(path):
+        raise FormatError(f"{around} is a store, which holds nothing else: choose another --out")
     if not os.path.lexists(path):
         return
     if not overwrite:
-        raise ForeignError(f"{path} exists: use --overwrite to replace it")
+        raise FormatError(f"{path} exists: use --overwrite to replace it")
     marks = _MARKS.get(format)
     if marks is None:
         ours = path.is_file() and _is_export(path)
@@ -141,7 +141,7 @@ def _check_free(path: Path, format: str, overwrite: bool) -> None:
     if not ours or path.is_symlink():
         what = "file" if marks is None else "folder"
         since = ", or it was changed since" if path.is_file() else ""
-        raise ForeignError(f"{path} is no {what} that was exported{since}: it is not replaced")
+        raise FormatError(f"{path} is no {what} that was exported{since}: it is not replaced")
     if marks is not None:
         check_replaceable(path)
 
@@ -150,21 +150,21 @@ def _is_export(file: Path) -> bool:
     """Whether a file can be read, and has what an export has written, and nothing else."""
     with tempfile.TemporaryDirectory(prefix="pdegen-") as folder:
         try:
-            plan = exported([opened(file, Path(folder))])
+            plan = exported_plan([open_file(file, Path(folder))])
             if plan is None:
                 return False
             for field in plan.reading(unpacked(plan.arrays, Path(folder))).fields:
                 field.check()
-        except ForeignError:
+        except FormatError:
             return False
     return True
 
 
-def _writer(store: Store, format: str, arrays: Mapping[str, Declared]) -> _Writer:
+def _writer(store: Store, format: str, arrays: Mapping[str, ArraySpec]) -> _Writer:
     if format == "mat":
         for name in arrays:
             if not _MATLAB_NAME.fullmatch(name):
-                raise ForeignError(f"{store.url}: {name} cannot be the name of a MATLAB variable")
+                raise FormatError(f"{store.url}: {name} cannot be the name of a MATLAB variable")
         large = any(array.bytes >= _LARGEST_MAT5 for array in arrays.values())
         return writers.mat73_file if large else writers.mat5_file
     return {"npy": writers.npy_folder, "hdf5": writers.hdf5_file, "pt": writers.pt_file}[format]

@@ -28,9 +28,9 @@ from pdegen.formats.arrays import (
     REAL,
     Array,
     Contents,
-    ForeignError,
+    FormatError,
     Index,
-    Place,
+    Location,
     check_proportion,
 )
 from pdegen.formats.sandbox import Request
@@ -82,12 +82,12 @@ def _walked(file: h5py.File, path: Path) -> Iterator[tuple[str, _Node]]:
         if name.partition("/")[0] in _OWN_OF_MATLAB:
             continue
         if not isinstance(link, h5py.HardLink):
-            raise ForeignError(
+            raise FormatError(
                 f"{path.name}: {name[:80]!r} is a link to elsewhere ({type(link).__name__}): a "
                 "file that is imported holds its data itself"
             )
         if len(links) > MOST_ARRAYS or name.count("/") >= _DEEPEST:
-            raise ForeignError(f"{path.name}: {name[:80]!r}: no such depth or number of them")
+            raise FormatError(f"{path.name}: {name[:80]!r}: no such depth or number of them")
         found = file[name]
         if isinstance(found, _Node):
             yield name, found
@@ -138,17 +138,17 @@ def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
     )
     if dataset.is_virtual or dataset.external is not None:
         what = "a virtual dataset" if dataset.is_virtual else "stored in another file"
-        raise ForeignError(f"{array.where} is {what}: it would read other files")
+        raise FormatError(f"{array.where} is {what}: it would read other files")
     check_proportion(array, min(dataset.id.get_storage_size(), path.stat().st_size))
     _check_written(array, dataset)
     chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
     if chunk > _LARGEST_CHUNK:
-        raise ForeignError(
+        raise FormatError(
             f"{array.where} has chunks of {chunk:,} bytes: at most {_LARGEST_CHUNK:,}"
         )
     unknown = set(_filters(dataset)) - _KNOWN_FILTERS
     if unknown:
-        raise ForeignError(
+        raise FormatError(
             f"{array.where} has the filter {min(unknown)}: gzip, lzf, shuffle and fletcher32 are "
             "read"
         )
@@ -156,11 +156,11 @@ def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
     plain = dataset.id.get_type().equal(h5t.py_create(dataset.dtype, logical=True))
     if offset is None or not plain or dataset.chunks is not None:
         return array
-    return replace(array, place=Place(path, offset, "F" if reverse else "C", dataset.dtype))
+    return replace(array, place=Location(path, offset, "F" if reverse else "C", dataset.dtype))
 
 
 def _check_written(array: Array, dataset: h5py.Dataset) -> None:
-    """Raise ForeignError where parts were never written: HDF5 reads a constant there."""
+    """Raise FormatError where parts were never written: HDF5 reads a constant there."""
     if not array.bytes:
         return
     if dataset.chunks is not None:
@@ -168,11 +168,11 @@ def _check_written(array: Array, dataset: h5py.Dataset) -> None:
         chunks = math.prod(-(-n // size) for n, size in pairs)
         there = dataset.id.get_num_chunks()
         if there != chunks:
-            raise ForeignError(
+            raise FormatError(
                 f"{array.where}: {chunks - there:,} of {chunks:,} chunks were never written"
             )
     elif dataset.id.get_space_status() != h5d.SPACE_STATUS_ALLOCATED:
-        raise ForeignError(f"{array.where} was never written")
+        raise FormatError(f"{array.where} was never written")
 
 
 def _is_reversed(dataset: h5py.Dataset, matlab: bool) -> bool:
@@ -199,7 +199,7 @@ def _unpacked(request: Request, array: Array, dataset: h5py.Dataset, matlab: boo
         target.touch()
         stored = array.dtype
     order = "F" if _is_reversed(dataset, matlab) else "C"
-    return replace(array, place=Place(target, 0, order, stored))
+    return replace(array, place=Location(target, 0, order, stored))
 
 
 def _blocks(dataset: h5py.Dataset) -> Iterator[Index]:
@@ -217,11 +217,11 @@ def _blocks(dataset: h5py.Dataset) -> Iterator[Index]:
 
 
 def _check_chunks(array: Array, dataset: h5py.Dataset, filters: list[int]) -> None:
-    """Raise ForeignError where a compressed chunk unpacks to more or less than a chunk."""
+    """Raise FormatError where a compressed chunk unpacks to more or less than a chunk."""
     assert dataset.chunks is not None  # filters work on chunks
     position = filters.index(h5z.FILTER_DEFLATE)
     if set(filters[position + 1 :]) - {h5z.FILTER_FLETCHER32}:
-        raise ForeignError(f"{array.where} has filters after gzip, which cannot be checked")
+        raise FormatError(f"{array.where} has filters after gzip, which cannot be checked")
     size = math.prod(dataset.chunks) * dataset.dtype.itemsize
     # what filters before gzip may add: a checksum
     allowed = size + 4 * filters[:position].count(h5z.FILTER_FLETCHER32)
@@ -229,14 +229,14 @@ def _check_chunks(array: Array, dataset: h5py.Dataset, filters: list[int]) -> No
     dataset.id.chunk_iter(chunks.append)
     for chunk in chunks:
         if chunk.size > 2 * size + 1024:
-            raise ForeignError(f"{array.where}: a chunk of {size:,} bytes takes {chunk.size:,}")
+            raise FormatError(f"{array.where}: a chunk of {size:,} bytes takes {chunk.size:,}")
         if chunk.filter_mask >> position & 1:  # it is stored as it is, with its checksums
             sums = [k for k, one in enumerate(filters) if one == h5z.FILTER_FLETCHER32]
             if chunk.size != size + 4 * sum(not chunk.filter_mask >> k & 1 for k in sums):
-                raise ForeignError(f"{array.where}: a chunk of {size:,} bytes has {chunk.size:,}")
+                raise FormatError(f"{array.where}: a chunk of {size:,} bytes has {chunk.size:,}")
             continue
         _, packed = dataset.id.read_direct_chunk(chunk.chunk_offset)
         unpacked = len(zlib.decompressobj().decompress(packed, allowed + 1))
         if unpacked != allowed:
             what = "more" if unpacked > allowed else "less"
-            raise ForeignError(f"{array.where}: a chunk unpacks to {what} than {size:,} bytes")
+            raise FormatError(f"{array.where}: a chunk unpacks to {what} than {size:,} bytes")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pdegen.formats.arrays import ForeignError
+from pdegen.formats.arrays import FormatError
 from pdegen.formats.hugging_card import CARD, COORDINATES, RecipeText, card
 from pdegen.generation.generate import Progress
 from pdegen.store.arrays import Json
@@ -70,12 +70,12 @@ class Column:
 
 
 def check_huggingface(store: Store) -> None:
-    """Raise ForeignError where pyarrow is not installed, or an array has no type there."""
+    """Raise FormatError where pyarrow is not installed, or an array has no type there."""
     _pyarrow()
     for array in store.arrays.values():
         own = array.shape[1:] if array.name in store.variables else array.shape
         if len(own) > _MOST_DIMS:
-            raise ForeignError(
+            raise FormatError(
                 f"{store.url}: {array.name} has {len(own)} dimensions in each sample, Hugging "
                 f"Face's arrays have at most {_MOST_DIMS}: use --format hdf5"
             )
@@ -157,6 +157,6 @@ def _pyarrow() -> tuple[Any, Any]:
     try:
         return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ImportError:
-        raise ForeignError(
+        raise FormatError(
             "--format huggingface needs pyarrow: pip install 'pdegen-operators[huggingface]'"
         ) from None

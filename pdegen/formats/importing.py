@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from pdegen.equations.base import SampleError
-from pdegen.formats.arrays import Contents, ForeignError
-from pdegen.formats.declaration import Declaration
-from pdegen.formats.declared import declared
-from pdegen.formats.exported import exported, folder_contents
-from pdegen.formats.opening import ImportedFile, merged, opened, unpacked
+from pdegen.formats.arrays import Contents, FormatError
+from pdegen.formats.export_metadata import exported_plan, folder_contents
+from pdegen.formats.import_options import ImportOptions
+from pdegen.formats.opening import ImportedFile, merged, open_file, unpacked
 from pdegen.formats.plan import Plan
-from pdegen.formats.recognised import known
+from pdegen.formats.recognised import recognised_plan
+from pdegen.formats.unrecognised import described_plan
 from pdegen.generation.generate import Options, write
 from pdegen.generation.job import Job
 from pdegen.generation.recipe_arrays import provenance
@@ -37,36 +37,36 @@ _LARGEST = 1e150  # the squares of such numbers, and their sums, are finite in f
 def import_files(
     files: Sequence[Path | str],
     url: str,
-    declaration: Declaration = Declaration(),  # noqa: B008, it is frozen
+    import_options: ImportOptions = ImportOptions(),  # noqa: B008, it is frozen
     **options: Any,
 ) -> Store:
     """Write what files hold to a store: input `a` and target `u`, in the type of the file.
 
     Recognised files (`pdegen.formats.recognised`) and exports of `pdegen.formats.exporting` need no
-    declaration. Several files of one kind are joined along the samples, in the order given.
+    import_options. Several files of one kind are joined along the samples, in the order given.
     Numbers that no operator reads are kept exactly in a float: bool as float32, 0 and 1.
 
     Args:
         files: MATLAB 5 and 7.3, HDF5, .npy, .npz and .pt files, or a folder that was exported.
         url: Where to; a path, or a URL that fsspec knows.
-        declaration: How to read unknown files; its `grid` and `splits` replace those of known
+        import_options: How to read unknown files; its `grid` and `splits` replace those of known
             files.
         options: The fields of `pdegen.generation.generate.Options`.
 
     Raises:
-        ForeignError: If a file cannot be read, is hostile or damaged, is not known and not
+        FormatError: If a file cannot be read, is hostile or damaged, is not known and not
             declared, does not fit what is declared, or was exported and has changed; one line.
         SampleError: If a number of a sample is not finite, or larger than 1e150.
         StoreError, OSError, ...: As `pdegen.generation.generate.write`.
     """
     paths = [Path(file).absolute() for file in files]
     if not paths:
-        raise ForeignError("there are no files to import")
+        raise FormatError("there are no files to import")
     # what cannot be read in slices from its file is unpacked here, for as long as it takes
     with tempfile.TemporaryDirectory(prefix="pdegen-import-") as name:
         folder = Path(name)
         contents, sources = _read(paths, folder)
-        plan = _plan(contents, declaration)
+        plan = _plan(contents, import_options)
         ready = plan.reading(unpacked(plan.arrays, folder))
         for field in ready.fields:
             field.check()
@@ -77,20 +77,20 @@ def import_files(
 def _read(paths: list[Path], folder: Path) -> tuple[list[Contents], list[ImportedFile]]:
     if any(path.is_dir() for path in paths):
         if len(paths) > 1:
-            raise ForeignError("a folder is imported by itself")
+            raise FormatError("a folder is imported by itself")
         contents, files = folder_contents(paths[0])
         return [contents], [ImportedFile.of(file) for file in files]
-    return merged([opened(path, folder) for path in paths]), [
+    return merged([open_file(path, folder) for path in paths]), [
         ImportedFile.of(path) for path in paths
     ]
 
 
-def _plan(contents: list[Contents], declaration: Declaration) -> Plan:
-    plan = exported(contents)
+def _plan(contents: list[Contents], import_options: ImportOptions) -> Plan:
+    plan = exported_plan(contents)
     if plan is None:
-        return known(contents, declaration) or declared(contents, declaration)
-    if declaration != Declaration():
-        raise ForeignError(
+        return recognised_plan(contents, import_options) or described_plan(contents, import_options)
+    if import_options != ImportOptions():
+        raise FormatError(
             f"{contents[0].path.name} was exported by pdegen, and says itself how it is read"
         )
     return plan

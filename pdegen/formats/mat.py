@@ -24,8 +24,8 @@ from pdegen.formats.arrays import (
     WRITTEN,
     Array,
     Contents,
-    ForeignError,
-    Place,
+    FormatError,
+    Location,
     check_proportion,
 )
 from pdegen.formats.sandbox import Request
@@ -50,7 +50,7 @@ def read(request: Request) -> Contents:
         _check_variables(path)
         found = whosmat(path, appendmat=False)
         if len(found) > MOST_ARRAYS or len({name for name, *_ in found}) < len(found):
-            raise ForeignError(f"{path.name}: a name is there twice, or {MOST_ARRAYS:,} are")
+            raise FormatError(f"{path.name}: a name is there twice, or {MOST_ARRAYS:,} are")
         for name, shape, kind in found:
             if kind in _CLASSES:
                 arrays[name] = Array(path, name, tuple(shape), np.dtype(_CLASSES[kind]))
@@ -68,14 +68,14 @@ def read(request: Request) -> Contents:
                     unreadable[name] = f"is {what}: {REAL}"
                     del arrays[name]
                     continue
-                place = Place(request.target(), 0, "F", values.dtype)
+                place = Location(request.target(), 0, "F", values.dtype)
                 values.T.tofile(place.file)
                 arrays[name] = replace(arrays[name], place=place)
     return Contents(path, "MATLAB 5", arrays, unreadable, {f"@{KEY}": MARK} if ours else {})
 
 
 def _check_variables(path: Path) -> None:
-    """Raise ForeignError where a file is not variables, one after the other, until its end."""
+    """Raise FormatError where a file is not variables, one after the other, until its end."""
     size = path.stat().st_size
     with path.open("rb") as file:
         order = "<" if file.read(_HEADER)[-2:] == b"IM" else ">"
@@ -85,9 +85,9 @@ def _check_variables(path: Path) -> None:
             kind, count = struct.unpack(f"{order}II", file.read(8).ljust(8, b"\xff"))
             start += 8
             if kind not in (_MATRIX, _COMPRESSED):
-                raise ForeignError(f"{path.name}: byte {start - 8:,} begins no variable: damaged")
+                raise FormatError(f"{path.name}: byte {start - 8:,} begins no variable: damaged")
             if start + count > size:
-                raise ForeignError(
+                raise FormatError(
                     f"{path.name}: a variable ends at byte {start + count:,}, the file has "
                     f"{size:,}: it is cut off"
                 )

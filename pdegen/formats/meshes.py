@@ -11,7 +11,7 @@ from jaxtyping import Float
 from pdegen.domains import Cloud, Curvilinear
 from pdegen.formats.arrays import Contents
 from pdegen.formats.published import Facts, FileEntry, Published
-from pdegen.store.format import Along, Drawing, Physics
+from pdegen.store.format import Drawing, Physics, SurfaceCurve
 
 _CELL = "Random_UnitCell_{}_10"
 _BLOCK, _FRAMES = (101, 31), 20
@@ -164,8 +164,8 @@ _AIRFOIL = Published(
     facts=_mesh,
     physics=Physics(
         drawing={
-            "u": Drawing("M", contours=True, along=Along("M")), "density": Drawing("ρ"),
-            "pressure": Drawing("p", along=Along("−c_p", 1.0, -0.7 * 0.8**2)),
+            "u": Drawing("M", contours=True, along=SurfaceCurve("M")), "density": Drawing("ρ"),
+            "pressure": Drawing("p", along=SurfaceCurve("−c_p", 1.0, -0.7 * 0.8**2)),
             "velocity": Drawing("u", "diverging"),
         },
         near={"x": (-0.5, 1.5), "y": (-0.5, 0.5)},

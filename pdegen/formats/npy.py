@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pdegen.formats.arrays import Array, Contents, ForeignError, Place, printable
+from pdegen.formats.arrays import Array, Contents, FormatError, Location, printable
 
 MAGIC = b"\x93NUMPY"
 _HEADER_BYTES = 10_000
@@ -20,7 +20,7 @@ _DAMAGED = (
 
 
 def npy(path: Path) -> Contents:
-    """The array of a file, under the file's name without its suffix. Raises ForeignError if it is
+    """The array of a file, under the file's name without its suffix. Raises FormatError if it is
     damaged, holds Python objects, or is shorter than it claims."""
     with path.open("rb") as file:
         head = file.read(12)
@@ -32,10 +32,10 @@ def npy(path: Path) -> Contents:
         values = np.load(path, "r", allow_pickle=False, max_header_size=_HEADER_BYTES)
     except _DAMAGED as error:
         text = printable(error)
-        raise ForeignError(
+        raise FormatError(
             f"{path.name} is no .npy file that can be read, cut off or of Python objects: {text}"
         ) from None
     order = "C" if values.flags.c_contiguous else "F"
-    place = Place(path, values.offset, order, values.dtype)
+    place = Location(path, values.offset, order, values.dtype)
     native = values.dtype.newbyteorder("=")
     return Contents(path, "NumPy", {path.stem: Array(path, path.stem, values.shape, native, place)})

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from pdegen.formats.archive import entries
-from pdegen.formats.arrays import REAL, Array, Contents, ForeignError, Place
+from pdegen.formats.arrays import REAL, Array, Contents, FormatError, Location
 from pdegen.formats.sandbox import Request
 
 ENDING = ".npy"
@@ -30,7 +30,7 @@ def read(request: Request) -> Contents:
         for entry in found:
             name = entry.name.removesuffix(ENDING)
             if name == entry.name:
-                raise ForeignError(f"{path.name}: the entry {name[:80]!r} is no .npy file")
+                raise FormatError(f"{path.name}: the entry {name[:80]!r} is no .npy file")
             with archive.open(entry.name) as content:
                 shape, order, stored = _header(content)
                 offset = content.tell()
@@ -39,12 +39,12 @@ def read(request: Request) -> Contents:
                 continue
             array = Array(path, name, shape, stored.newbyteorder("="))
             if entry.bytes != offset + array.bytes:
-                raise ForeignError(
+                raise FormatError(
                     f"{array.where} of shape {shape} has {array.bytes:,} bytes, its entry "
                     f"{entry.bytes - offset:,}"
                 )
             if not entry.compressed:
-                array = replace(array, place=Place(path, entry.start + offset, order, stored))
+                array = replace(array, place=Location(path, entry.start + offset, order, stored))
             arrays[name] = array
         for name in request.wanted(arrays.values()):
             arrays[name] = _unpacked(request, archive, arrays[name])
@@ -67,4 +67,4 @@ def _unpacked(request: Request, archive: zipfile.ZipFile, array: Array) -> Array
     with archive.open(f"{array.name}{ENDING}") as content, target.open("wb") as out:
         _, order, stored = _header(content)
         shutil.copyfileobj(content, out)
-    return replace(array, place=Place(target, 0, order, stored))
+    return replace(array, place=Location(target, 0, order, stored))

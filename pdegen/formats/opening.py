@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pdegen.formats import sandbox
-from pdegen.formats.arrays import Array, Contents, ForeignError
+from pdegen.formats.arrays import Array, Contents, FormatError
 from pdegen.formats.npy import MAGIC, npy
 
 _LOCAL_HEADER = 30  # bytes of an entry of a ZIP archive before its name
@@ -27,33 +27,33 @@ class ImportedFile:
 
     @classmethod
     def of(cls, path: Path) -> ImportedFile:
-        """Reads the whole file once. Raises ForeignError if it is no file, and OSError if it cannot
+        """Reads the whole file once. Raises FormatError if it is no file, and OSError if it cannot
         be read."""
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise ForeignError(f"{path} is no file")
+            raise FormatError(f"{path} is no file")
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")
         return cls(path, status.st_size, digest.hexdigest(), status.st_mtime_ns)
 
     def check(self) -> None:
-        """Raise ForeignError where the file has changed."""
+        """Raise FormatError where the file has changed."""
         status = self.path.stat()
         if (status.st_size, status.st_mtime_ns) != (self.bytes, self.modified):
-            raise ForeignError(f"{self.path.name} has changed while it was imported")
+            raise FormatError(f"{self.path.name} has changed while it was imported")
 
 
-def opened(path: Path, folder: Path) -> Contents:
+def open_file(path: Path, folder: Path) -> Contents:
     """What a file holds; small arrays that do not lie in it as they are go to a folder. Raises
-    ForeignError if it is of no known format, or not sound, and OSError if it cannot be read."""
+    FormatError if it is of no known format, or not sound, and OSError if it cannot be read."""
     if not path.is_file():
-        raise ForeignError(f"{path} is no file" if path.exists() else f"{path}: no such file")
+        raise FormatError(f"{path} is no file" if path.exists() else f"{path}: no such file")
     reader = _reader(path)
-    return npy(path) if reader == "npy" else sandbox.opened(path, reader, folder)
+    return npy(path) if reader == "npy" else sandbox.open_file(path, reader, folder)
 
 
 def unpacked(arrays: Iterable[Array], folder: Path) -> dict[Array, Array]:
-    """Arrays of any files, each where it can be read in slices. Raises ForeignError if a file is
+    """Arrays of any files, each where it can be read in slices. Raises FormatError if a file is
     damaged, or unpacks to more than it says, and OSError if the folder has no room."""
     ready: dict[Array, Array] = {}
     arrays = list(dict.fromkeys(arrays))
@@ -80,11 +80,11 @@ def _reader(path: Path) -> str:
     if head[124:128] in (b"\x00\x01IM", b"\x01\x00MI"):
         return "mat"
     if head[:1] == b"\x80" or head[2:4] == b"\x8a\x0a":
-        raise ForeignError(
+        raise FormatError(
             f"{path.name} is a pickle, which executes code when it is read: write tensors with "
             "torch.save of PyTorch 1.6 or newer, or arrays with numpy.save"
         )
-    raise ForeignError(
+    raise FormatError(
         f"{path.name} is of no known format: MATLAB 5 and 7.3, HDF5, .npy, .npz and .pt can be "
         "imported"
     )
@@ -92,13 +92,13 @@ def _reader(path: Path) -> str:
 
 def merged(contents: list[Contents]) -> list[Contents]:
     """Files that are parts of one dataset: .npy files hold an array each, all others are whole.
-    Raises ForeignError if two arrays have one name."""
+    Raises FormatError if two arrays have one name."""
     single = [one for one in contents if one.format == "NumPy"]
     if not single:
         return contents
     if len(single) < len(contents):
-        raise ForeignError(".npy files are imported together with .npy files alone")
+        raise FormatError(".npy files are imported together with .npy files alone")
     arrays = {name: array for one in single for name, array in one.arrays.items()}
     if len(arrays) < len(single):
-        raise ForeignError("two .npy files have one name")
+        raise FormatError("two .npy files have one name")
     return [replace(single[0], arrays=arrays)]

@@ -11,11 +11,11 @@ import numpy as np
 
 from pdegen.domains import GRIDS, Box, Domain, Grid
 from pdegen.domains import NAMES as SPACE
-from pdegen.formats.arrays import Array, ForeignError
-from pdegen.formats.digests import BLOCK, Digest
+from pdegen.formats.array_digests import BLOCK, Digest
+from pdegen.formats.arrays import Array, FormatError
 from pdegen.store.arrays import LEADING, Json
 from pdegen.store.format import Physics
-from pdegen.store.splits import fault_of_splits
+from pdegen.store.splits import splits_fault
 from pdegen.store.variables import Coordinate, Variable
 from pdegen.store.variables import times as times
 
@@ -30,7 +30,7 @@ _KEPT = {
 
 @dataclass(frozen=True)
 class View:
-    """An array with its axes named. Raises ForeignError if the array has other axes."""
+    """An array with its axes named. Raises FormatError if the array has other axes."""
 
     array: Array  # the array
     # names of its axes: "sample", "time", "channel", "x", "y", "z", or others; "" of one with a
@@ -55,7 +55,7 @@ class View:
         )
         if not fits or 0 in shape:
             names = ", ".join(axis or "1" for axis in self.axes)
-            raise ForeignError(f"{self.array.where} should have the axes {names}, has {shape}")
+            raise FormatError(f"{self.array.where} should have the axes {names}, has {shape}")
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ def _place(axis: str) -> int:
 @dataclass(frozen=True)
 class Field:
     """A variable of a store: the same array of several files, one after the other. Raises
-    ForeignError if the files do not fit together."""
+    FormatError if the files do not fit together."""
 
     name: str  # name in the store
     views: tuple[View, ...]  # one of each file
@@ -135,16 +135,14 @@ class Field:
     def __post_init__(self) -> None:
         first = self.views[0]
         if not self.dtype and first.array.dtype.name not in _KEPT:
-            raise ForeignError(
+            raise FormatError(
                 f"{first.array.where} is of type {first.array.dtype}, which floats do not hold "
                 "exactly"
             )
         for view in self.views[1:]:
             one, other = first.array, view.array
             if (first.dims, self.shape, one.dtype) != (view.dims, _shape(view), other.dtype):
-                raise ForeignError(
-                    f"{one.where} {one.shape} and {other.where} {other.shape} differ"
-                )
+                raise FormatError(f"{one.where} {one.shape} and {other.where} {other.shape} differ")
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -189,7 +187,7 @@ class Field:
         return np.concatenate(parts).astype(self.variable.dtype, copy=False)
 
     def check(self) -> None:
-        """Raise ForeignError where the values differ from their digest."""
+        """Raise FormatError where the values differ from their digest."""
         if not self.sha256:
             return
         row = math.prod(self.shape) * np.dtype(self.variable.dtype).itemsize
@@ -201,9 +199,9 @@ class Field:
 
 
 def check_digest(array: Array, found: Digest, sha256: str) -> None:
-    """Raise ForeignError where the digest of an array is not that of its description."""
+    """Raise FormatError where the digest of an array is not that of its description."""
     if found.hex != sha256:
-        raise ForeignError(f"{array.where} differs from its SHA-256: the file was changed")
+        raise FormatError(f"{array.where} differs from its SHA-256: the file was changed")
 
 
 def _shape(view: View) -> tuple[int, ...]:
@@ -212,7 +210,7 @@ def _shape(view: View) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Plan:
-    """A store that is made of files. Raises ForeignError if the variables have different numbers of
+    """A store that is made of files. Raises FormatError if the variables have different numbers of
     samples, or the splits cannot be."""
 
     # name, title, equation: for people
@@ -236,9 +234,9 @@ class Plan:
         counts = {field.name: field.samples for field in self.fields}
         if len(set(counts.values())) > 1:
             found = ", ".join(f"{name} has {n}" for name, n in counts.items())
-            raise ForeignError(f"the variables have different numbers of samples: {found}")
-        if fault := fault_of_splits(self.splits, self.samples):
-            raise ForeignError(f"{fault}: give sizes by --split NAME=SIZE")
+            raise FormatError(f"the variables have different numbers of samples: {found}")
+        if fault := splits_fault(self.splits, self.samples):
+            raise FormatError(f"{fault}: give sizes by --split NAME=SIZE")
 
     @property
     def samples(self) -> int:
@@ -268,14 +266,14 @@ def box(grid: str, sizes: Mapping[str, int], points: Mapping[str, np.ndarray]) -
         points: Along axes that have not the length 1.
 
     Raises:
-        ForeignError: If a word is unknown, or points do not belong to such a grid.
+        FormatError: If a word is unknown, or points do not belong to such a grid.
 
     >>> box("periodic,nodal", {"x": 8, "y": 5}, {"y": np.linspace(-1, 1, 5)}).grids[1].length
     2.0
     """
     kinds = grid.split(",") if "," in grid else [grid] * len(sizes)
     if len(kinds) != len(sizes) or set(kinds) - set(GRIDS):
-        raise ForeignError(
+        raise FormatError(
             f"the grid is {grid!r}: periodic, cell or nodal, or one of these for each of "
             f"{', '.join(sizes)}"
         )
@@ -296,7 +294,7 @@ def _grid(dim: str, kind: type[Grid], n: int, x: np.ndarray | None) -> Grid:
             return found
         raise ValueError("they do not rise by equal steps")
     except ValueError as error:
-        raise ForeignError(f"the axis {dim} has {n} points: {error}") from None
+        raise FormatError(f"the axis {dim} has {n} points: {error}") from None
 
 
 def _near(grid: Grid, x: np.ndarray) -> bool:
@@ -313,18 +311,18 @@ def split_sizes(sizes: Mapping[str, int], samples: int) -> dict[str, tuple[int, 
     """Splits of these sizes: train from the front, test from the end, validation before test.
 
     Raises:
-        ForeignError: If they do not fit, or have other names.
+        FormatError: If they do not fit, or have other names.
 
     >>> split_sizes({"train": 6, "test": 2}, 10)
     {'train': (0, 6), 'test': (8, 10)}
     """
     if set(sizes) - {"train", "validation", "test"} or sizes.get("train", 0) < 1:
-        raise ForeignError(
+        raise FormatError(
             f"splits are the sizes of train, validation and test, train at least 1, got {sizes}"
         )
     if min(sizes.values()) < 0 or sum(sizes.values()) > samples:
         wanted = ", ".join(f"{name} {n}" for name, n in sizes.items())
-        raise ForeignError(
+        raise FormatError(
             f"{samples} samples cannot be split into {wanted}: give the sizes of train, "
             "validation and test by --split NAME=SIZE"
         )

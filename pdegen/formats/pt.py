@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pdegen.formats.archive import ArchiveEntry, entries
-from pdegen.formats.arrays import MOST_ARRAYS, Array, Contents, ForeignError, Place, printable
+from pdegen.formats.arrays import MOST_ARRAYS, Array, Contents, FormatError, Location, printable
 from pdegen.formats.sandbox import Request
 
 _torch: Any = importlib.import_module("torch")  # which only this format needs
@@ -38,14 +38,14 @@ def read(request: Request) -> Contents:
     except Exception as error:
         why = _WHY.search(str(error))  # around it are ways to read the file nevertheless
         text = printable(why.group(1)) if why else "its pickle is not of tensors alone"
-        raise ForeignError(f"{path.name} is damaged, or would execute code: {text}") from None
+        raise FormatError(f"{path.name} is damaged, or would execute code: {text}") from None
     if not isinstance(content, dict) or len(content) > MOST_ARRAYS:
-        raise ForeignError(f"{path.name} holds no dictionary of tensors")
+        raise FormatError(f"{path.name} holds no dictionary of tensors")
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
     for key, value in content.items():
         if key is not None and type(key) not in (str, int, float, bool):
-            raise ForeignError(f"{path.name}: a key is a {type(key).__name__}: keys are texts")
+            raise FormatError(f"{path.name}: a key is a {type(key).__name__}: keys are texts")
         name = str(key)
         reason = _unreadable(value, name)
         if reason is None:
@@ -53,7 +53,7 @@ def read(request: Request) -> Contents:
         else:
             unreadable[name] = reason
     if len(arrays) + len(unreadable) < len(content):
-        raise ForeignError(f"{path.name}: a name is there twice")
+        raise FormatError(f"{path.name}: a name is there twice")
     return Contents(path, "PyTorch", arrays, unreadable)
 
 
@@ -61,11 +61,11 @@ def _entries(path: Path) -> tuple[list[ArchiveEntry], str]:
     """The entries, none of them compressed, and the byte order of the numbers."""
     found, order = entries(path), "<"
     if not any(entry.name.endswith("/data.pkl") for entry in found):
-        raise ForeignError(f"{path.name} is an archive, but none that torch.save or NumPy writes")
+        raise FormatError(f"{path.name} is an archive, but none that torch.save or NumPy writes")
     with path.open("rb") as file:
         for entry in found:
             if entry.compressed:
-                raise ForeignError(
+                raise FormatError(
                     f"{path.name}: {printable(entry.name)} is compressed, to unpack to "
                     f"{entry.bytes:,} bytes: torch.save compresses nothing"
                 )
@@ -101,8 +101,8 @@ def _array(path: Path, name: str, tensor: Any, found: list[ArchiveEntry], order:
     need = math.prod(shape) * dtype.itemsize
     start = _offset(tensor.data_ptr()) if need else 0
     if need and not any(one.start <= start and start + need <= one.stop for one in found):
-        raise ForeignError(f"{path.name}: {name} claims {need:,} bytes, its entry has fewer")
-    place = Place(path, start, _layout(tensor) or "C", np.dtype(f"{order}{dtype.str[1:]}"))
+        raise FormatError(f"{path.name}: {name} claims {need:,} bytes, its entry has fewer")
+    place = Location(path, start, _layout(tensor) or "C", np.dtype(f"{order}{dtype.str[1:]}"))
     return Array(path, name, shape, dtype, place)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from pdegen.domains import NAMES, Domain
-from pdegen.formats.arrays import Contents, ForeignError
-from pdegen.formats.declaration import Declaration
+from pdegen.formats.arrays import Contents, FormatError
+from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.plan import Field, Plan, View, box, numbers, split_sizes
 from pdegen.store.arrays import Json
 from pdegen.store.format import Physics
@@ -105,15 +105,17 @@ class Published:
         return None if facts is None else replace(self, entries=tuple(entries), **facts)
 
 
-def plan(found: Sequence[Published], files: Sequence[Contents], declaration: Declaration) -> Plan:
-    """The store of files of one kind, their samples one after the other. Raises ForeignError if the
+def plan(
+    found: Sequence[Published], files: Sequence[Contents], import_options: ImportOptions
+) -> Plan:
+    """The store of files of one kind, their samples one after the other. Raises FormatError if the
     files do not fit together, or are not as published."""
     known = found[0]
     for one, contents in zip(found, files, strict=True):
         alike = one.points.keys() == known.points.keys() and np.array_equal(one.times, known.times)
         alike &= all(np.array_equal(one.points[dim], x) for dim, x in known.points.items())
         if one.name != known.name or not alike:
-            raise ForeignError(
+            raise FormatError(
                 f"{contents.path.name} ({one.name}) and {files[0].path.name} ({known.name}) have "
                 "other points or times: they cannot be joined"
             )
@@ -126,12 +128,12 @@ def plan(found: Sequence[Published], files: Sequence[Contents], declaration: Dec
         )
         for i, entry in enumerate(known.entries)
     )
-    if known.domain is not None and declaration.grid is not None:
-        raise ForeignError(
+    if known.domain is not None and import_options.grid is not None:
+        raise FormatError(
             f"{files[0].path.name}: the points are a {known.domain.kind}, not a grid: leave "
-            f"{declaration.grid!r} out"
+            f"{import_options.grid!r} out"
         )
-    domain = known.domain or box(declaration.grid or known.grid, fields[0].space, known.points)
+    domain = known.domain or box(import_options.grid or known.grid, fields[0].space, known.points)
     return Plan(
         name=known.name,
         title=known.title,
@@ -143,7 +145,7 @@ def plan(found: Sequence[Published], files: Sequence[Contents], declaration: Dec
             *positions(domain),
             *([times(known.times)] if len(known.times) else []),
         ),
-        splits=_splits(known, fields[0], declaration),
+        splits=_splits(known, fields[0], import_options),
         domain=domain,
         physics=known.physics,
     )
@@ -166,9 +168,11 @@ def _attributes(entry: FileEntry, known: Published) -> Json:
     }
 
 
-def _splits(known: Published, field: Field, declaration: Declaration) -> dict[str, tuple[int, int]]:
-    if declaration.splits is not None:
-        return split_sizes(declaration.splits, field.samples)
+def _splits(
+    known: Published, field: Field, import_options: ImportOptions
+) -> dict[str, tuple[int, int]]:
+    if import_options.splits is not None:
+        return split_sizes(import_options.splits, field.samples)
     literature = known.splits([view.sizes["sample"] for view in field.views])
     ranges = {name: ends for name, ends in literature.items() if isinstance(ends, tuple)}
     sizes = {name: size for name, size in literature.items() if isinstance(size, int)}

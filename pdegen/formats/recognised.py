@@ -15,7 +15,7 @@ import numpy as np
 from pdegen.domains import PeriodicGrid
 from pdegen.formats import well
 from pdegen.formats.arrays import Contents
-from pdegen.formats.declaration import Declaration
+from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.meshes import MESHES
 from pdegen.formats.plan import Plan
 from pdegen.formats.published import Facts, FileEntry, Published, no_facts, plan
@@ -319,13 +319,15 @@ _COST_ACCURACY = tuple(
 _KNOWN = (*_FNO, *_PDEBENCH, *_NEURALOP, *_COST_ACCURACY, *MESHES)
 
 
-def known(files: Sequence[Contents], declaration: Declaration) -> Plan | None:
-    """The plan of files that are known; None where they are not. Raises ForeignError if they are
+def recognised_plan(files: Sequence[Contents], import_options: ImportOptions) -> Plan | None:
+    """The plan of files that are known; None where they are not. Raises FormatError if they are
     known and do not fit together, or are not as published."""
-    by_hand = Declaration(grid=declaration.grid, splits=declaration.splits) != declaration
+    by_hand = (
+        ImportOptions(grid=import_options.grid, splits=import_options.splits) != import_options
+    )
     recognisers = [] if by_hand else [one.of for one in _KNOWN]
-    for recognise in (*recognisers, lambda file: well.trajectories(file, declaration)):
+    for recognise in (*recognisers, lambda file: well.trajectories(file, import_options)):
         found = [one for file in files if (one := recognise(file)) is not None]
         if found and len(found) == len(files):
-            return plan(found, files, declaration)
+            return plan(found, files, import_options)
     return None

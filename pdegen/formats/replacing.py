@@ -9,21 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pdegen.formats.arrays import ForeignError
-from pdegen.ownership import others
+from pdegen.formats.arrays import FormatError
+from pdegen.ownership import foreign_files
 from pdegen.store.disk import exchanged, flush_folder
 
 _NEW, _OLD, _SCRATCH = "new", "old", "new.arrays"  # what the hidden folder may hold
 
 
 def check_replaceable(folder: Path) -> None:
-    """Raise ForeignError where a folder holds files that no export has written
+    """Raise FormatError where a folder holds files that no export has written
     (`pdegen.ownership`), such as the .git of a clone, or a card that was edited."""
-    found = others(folder)
+    found = foreign_files(folder)
     found += sorted(path.name for path in folder.iterdir() if path.is_dir() and not any(
         inner.is_file() for inner in path.rglob("*")))  # fmt: skip
     if found:
-        raise ForeignError(
+        raise FormatError(
             f"{folder} holds {found[0]}, which no export has written or which was edited since: "
             "it is not replaced, move that or choose another --out"
         )
@@ -35,7 +35,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     It is in the hidden folder .NAME.partial beside `path`, which is locked meanwhile and removed at
     the end. The lock ends with the process: what a killed one has left, the next one removes. What
-    has its name survives the loss of power. Raises ForeignError if another process writes to
+    has its name survives the loss of power. Raises FormatError if another process writes to
     `path`, and OSError if the place cannot be written.
     """
     path = Path(os.path.abspath(path))
@@ -75,7 +75,7 @@ def _locked(folder: Path, path: Path) -> int:
                 return held
         except BlockingIOError:
             os.close(held)
-            raise ForeignError(f"{path} is being written by another process") from None
+            raise FormatError(f"{path} is being written by another process") from None
         except FileNotFoundError:  # it was removed before it was locked
             pass
         os.close(held)

@@ -26,7 +26,7 @@ import numpy as np
 
 from pdegen.errors import check_room
 from pdegen.formats import arrays as limits
-from pdegen.formats.arrays import Array, Contents, ForeignError, Place, printable
+from pdegen.formats.arrays import Array, Contents, FormatError, Location, printable
 
 SECONDS = 30  # of processor time, to begin with
 BYTES_IN_A_SECOND = 2**24
@@ -73,15 +73,15 @@ class Request:
         ]
 
 
-def opened(path: Path, reader: str, folder: Path) -> Contents:
-    """What a file holds: its large arrays may have no place yet. Raises ForeignError if the file is
+def open_file(path: Path, reader: str, folder: Path) -> Contents:
+    """What a file holds: its large arrays may have no place yet. Raises FormatError if the file is
     damaged or hostile."""
     small = limits.SMALL_BYTES
     return _read(Request(str(path), str(folder), reader, small=small), 4 * small)
 
 
 def unpacked(arrays: Collection[Array], reader: str, folder: Path) -> dict[Array, Array]:
-    """Arrays of one file, each with a place. Raises ForeignError if the file is damaged or hostile,
+    """Arrays of one file, each with a place. Raises FormatError if the file is damaged or hostile,
     and OSError if the folder has no room."""
     left = {array.name: array for array in arrays if array.place is None}
     if not left:
@@ -92,7 +92,7 @@ def unpacked(arrays: Collection[Array], reader: str, folder: Path) -> dict[Array
     found = _read(Request(str(path), str(folder), reader, [*left]), need).arrays
     for name, array in left.items():
         if name not in found or replace(found[name], place=None) != array or not found[name].place:
-            raise ForeignError(f"{array.where} has changed while it was imported")
+            raise FormatError(f"{array.where} has changed while it was imported")
     return {array: array if array.place else found[array.name] for array in arrays}
 
 
@@ -103,10 +103,10 @@ def _read(request: Request, need: int) -> Contents:
     memory, written = MEMORY + 3 * need + size, max(need, _ANSWER_BYTES)
     found = _asked(replace(request, seconds=seconds, memory=memory, written=written))
     if "error" in found:
-        raise ForeignError(found["error"])
+        raise FormatError(found["error"])
     arrays = {}
     for name, shape, dtype, at in found.pop("arrays"):
-        place = at and Place(Path(at[0]), at[1], at[2], np.dtype(at[3]))
+        place = at and Location(Path(at[0]), at[1], at[2], np.dtype(at[3]))
         arrays[name] = Array(path, name, tuple(shape), np.dtype(dtype), place)
     return Contents(path, arrays=arrays, **found)
 
@@ -160,7 +160,7 @@ def answered(request: Request) -> dict[str, Any]:
         if request.seconds:
             _limit(request)
         found: Contents = reader.read(request)
-    except ForeignError as error:
+    except FormatError as error:
         return {"error": str(error)}
     except ModuleNotFoundError as error:
         return {"error": f"{name} is read with the package {error.name}: install it"}

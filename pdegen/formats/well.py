@@ -7,24 +7,24 @@ The published splits are files of their own.
 
 from __future__ import annotations
 
-from pdegen.formats.arrays import Contents, ForeignError
-from pdegen.formats.declaration import Declaration
+from pdegen.formats.arrays import Contents, FormatError
+from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.plan import SPACE
 from pdegen.formats.published import FileEntry, Published
 
 
-def trajectories(contents: Contents, declaration: Declaration) -> Published | None:
-    """One field: its first frame is the input, the others are the target. Raises ForeignError if
-    there are several fields and `declaration.input` names none of them, or the boundaries do not
-    tell what the points are and `declaration.grid` neither."""
+def trajectories(contents: Contents, import_options: ImportOptions) -> Published | None:
+    """One field: its first frame is the input, the others are the target. Raises FormatError if
+    there are several fields and `import_options.input` names none of them, or the boundaries do not
+    tell what the points are and `import_options.grid` neither."""
     fields = [name for name in contents.arrays if name.startswith(("t0_fields/", "t1_fields/"))]
     if "dimensions/time" not in contents.arrays or not fields:
         return None
-    name = declaration.input or (fields[0] if len(fields) == 1 else "")
-    if name in contents.arrays and declaration.target not in (None, name):
+    name = import_options.input or (fields[0] if len(fields) == 1 else "")
+    if name in contents.arrays and import_options.target not in (None, name):
         return None
     if name not in fields:
-        raise ForeignError(
+        raise FormatError(
             f"{contents.path.name} holds several fields or another: give one as input, of "
             f"{', '.join(fields)}"
         )
@@ -39,13 +39,13 @@ def trajectories(contents: Contents, declaration: Declaration) -> Published | No
     vector = group == "t1_fields"
     shape = (when.size, *(x.size for x in points.values()), *([len(points)] if vector else []))
     if array.shape[1:] != shape or when.size < 2:
-        raise ForeignError(
+        raise FormatError(
             f"{array.where} {array.shape} is no trajectory on the {when.size} times and "
             f"{' x '.join(str(x.size) for x in points.values())} points of the file"
         )
-    kind = declaration.grid or _periodic(contents)
+    kind = import_options.grid or _periodic(contents)
     if kind is None:
-        raise ForeignError(
+        raise FormatError(
             f"{contents.path.name}: its boundaries are not all periodic: give the grid, cell or "
             "nodal, or a word for each axis"
         )

@@ -21,7 +21,7 @@ from pdegen.formats.arrays import KEY, MARK, WRITTEN
 
 
 @dataclass(frozen=True)
-class Declared:
+class ArraySpec:
     """An array that is to be written: shape and type."""
 
     shape: tuple[int, ...]
@@ -41,7 +41,7 @@ class Sink(ABC):
 
 
 @dataclass(frozen=True)
-class Mapped(Sink):
+class MappedSink(Sink):
     """A mapped array."""
 
     target: np.ndarray
@@ -54,11 +54,11 @@ class Mapped(Sink):
 
 
 @contextmanager
-def npy_folder(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str, Sink]]:
+def npy_folder(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, Sink]]:
     """A folder with a file NAME.npy of each array."""
     path.mkdir()
     yield {
-        name: Mapped(
+        name: MappedSink(
             np.lib.format.open_memmap(
                 path / f"{name}.npy", mode="w+", dtype=array.dtype, shape=array.shape
             )
@@ -68,7 +68,7 @@ def npy_folder(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str,
 
 
 @contextmanager
-def hdf5_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str, Sink]]:
+def hdf5_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, Sink]]:
     """Datasets of the same names."""
     with h5py.File(path, "w", libver=("earliest", "v110")) as file:
         _mark(file)
@@ -103,7 +103,7 @@ _MATLAB_CLASSES = {"float64": "double", "float32": "single", "bool": "logical"}
 
 
 @contextmanager
-def mat73_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str, Sink]]:
+def mat73_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, Sink]]:
     """MATLAB 7.3: HDF5 after a header of 512 bytes, the axes reversed, at least two of them."""
     sinks = {}
     with h5py.File(path, "w", userblock_size=512, libver=("earliest", "v108")) as file:
@@ -122,7 +122,7 @@ def mat73_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str,
 
 
 @contextmanager
-def mat5_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str, Sink]]:
+def mat5_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, Sink]]:
     """MATLAB 5, by SciPy: at least two axes, one array after another in memory."""
     options = {"appendmat": False, "oned_as": "column"}
     with _saved(path, arrays, lambda mapped: savemat(path, mapped, **options)) as sinks:
@@ -144,7 +144,7 @@ def _columns(values: np.ndarray) -> np.ndarray:
 
 
 @contextmanager
-def pt_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str, Sink]]:
+def pt_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, Sink]]:
     """PyTorch: a dictionary of tensors."""
     torch: Any = importlib.import_module("torch")  # needed only to write its files
 
@@ -157,7 +157,7 @@ def pt_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str, Si
 
 @contextmanager
 def _saved(
-    path: Path, arrays: Mapping[str, Declared], save: Callable[[dict[str, np.ndarray]], None]
+    path: Path, arrays: Mapping[str, ArraySpec], save: Callable[[dict[str, np.ndarray]], None]
 ) -> Iterator[dict[str, Sink]]:
     """Arrays that lie in mapped files beside `path` until they are saved together."""
     folder = path.with_suffix(".arrays")

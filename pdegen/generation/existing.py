@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from pdegen.store import lock
 from pdegen.store.card import CARD, CROISSANT
-from pdegen.store.checking import has_place_for
-from pdegen.store.format import BEGUN, METADATA_BYTES, ROOT
+from pdegen.store.checking import expects_key
+from pdegen.store.format import METADATA_BYTES, ROOT, UNFINISHED_ROOT
 from pdegen.store.objects import Objects, TooLargeError
 from pdegen.store.reading import Store, StoreError, UnfinishedLayoutError, seal_in
 from pdegen.store.record import Record, Seal
@@ -21,7 +21,7 @@ _LOG = re.compile(r"log/\d{8}T\d{12}Z\.json")
 _OURS = re.compile(
     "|".join(
         [
-            *map(re.escape, (ROOT, lock.KEY, lock.RENEWED, Seal.KEY, CARD, CROISSANT)),
+            *map(re.escape, (ROOT, lock.LOCK_KEY, lock.LEASE_KEY, Seal.KEY, CARD, CROISSANT)),
             _LOG.pattern,
             r"records/\d+\.json",
             r"[A-Za-z][A-Za-z0-9_-]*/(zarr\.json|c(/\d+)*)",
@@ -30,22 +30,22 @@ _OURS = re.compile(
 )
 
 
-def found(objects: Objects, job: str | None = None) -> Store | None:
+def store_at(objects: Objects, job: str | None = None) -> Store | None:
     """The store that is there, damaged or not; None where nothing is, or nothing but the beginning
     of a layout. The shards of a job that goes on count, although a layout was begun over them by
     one that was too late to see that it had been taken over. Raises StoreError if something else is
     there."""
     there = set(objects.keys("")) if objects.exists() else set()
     logs = [f"log/{name}" for name in objects.keys("log")] if "log" in there else []
-    if all(map(_LOG.fullmatch, logs)) and not there - {lock.KEY, lock.RENEWED, "log"}:
+    if all(map(_LOG.fullmatch, logs)) and not there - {lock.LOCK_KEY, lock.LEASE_KEY, "log"}:
         if there:  # in a folder that has the name of the lock
-            check_all_ours(objects)
+            check_no_unexpected(objects)
         return None
     store = Store(objects.url)
     damage = damage_of(store)
     if isinstance(damage, UnfinishedLayoutError):
-        check_all_ours(objects)
-        return store if job and objects.keys("records") and is_all_of(objects, job) else None
+        check_no_unexpected(objects)
+        return store if job and objects.keys("records") and holds_only_job(objects, job) else None
     if damage is not None and not _is_ours(objects):
         raise damage
     return store
@@ -63,7 +63,7 @@ def damage_of(store: Store) -> StoreError | None:
 def _is_ours(objects: Objects) -> bool:
     """Whether what cannot be read as a store was one: by its root, by another object of ours that
     is whole, or since nothing else than a root that was cut off is there."""
-    root, _ = objects.found(ROOT, METADATA_BYTES)
+    root, _ = objects.try_read(ROOT, METADATA_BYTES)
     torn = False  # the root is no JSON, as after a loss of power
     try:
         if root is not None and json.loads(root)["attributes"]["format"] == "pdegen":
@@ -90,14 +90,14 @@ def _records(objects: Objects) -> Iterator[Record]:
         try:
             found = objects.read_all(some, METADATA_BYTES)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError, TooLargeError):
-            whole = (objects.found(key, METADATA_BYTES)[0] for key in some)
+            whole = (objects.try_read(key, METADATA_BYTES)[0] for key in some)
             found = [data for data in whole if data is not None]
         for data in found:
             with suppress(ValueError):
                 yield Record.parse(data)
 
 
-def is_all_of(objects: Objects, job: str) -> bool:
+def holds_only_job(objects: Objects, job: str) -> bool:
     """Whether all that was computed and can be read is of this job, whatever the root says."""
     records = _records(objects)
     first = next(records, None)
@@ -115,15 +115,15 @@ def strangers(objects: Objects, store: Store | None) -> Iterator[str]:
         with suppress(StoreError):
             sealed = {key.partition("/")[0] for key in seal_in(objects).objects} | {"records"}
     for key in objects.all_keys():
-        if key in (lock.KEY, lock.RENEWED) or _LOG.fullmatch(key):
+        if key in (lock.LOCK_KEY, lock.LEASE_KEY) or _LOG.fullmatch(key):
             continue
         room, within, _ = key.partition("/")
         unknown = sealed is not None and bool(within) and room not in sealed
-        if unknown or not (_OURS.fullmatch(key) if store is None else has_place_for(store, key)):
+        if unknown or not (_OURS.fullmatch(key) if store is None else expects_key(store, key)):
             yield key
 
 
-def check_all_ours(objects: Objects, store: Store | None = None) -> None:
+def check_no_unexpected(objects: Objects, store: Store | None = None) -> None:
     """Raise StoreError where a file lies there that the store does not have (`strangers`): nobody
     knows whose it is, and it may be in the way."""
     some = list(itertools.islice(strangers(objects, store), 4))
@@ -139,9 +139,9 @@ def laid_out(objects: Objects, described: dict[str, bytes], check: Callable[[], 
     """A new store of metadata and coordinates (`pdegen.store.writing.described_by`), in place of
     what is there; `log/` goes on. `check` raises LockedError once the place is another job's; it is
     called before and after each change."""
-    objects.write(ROOT, BEGUN, check)  # from here on the old one is none
+    objects.write(ROOT, UNFINISHED_ROOT, check)  # from here on the old one is none
     for key in objects.keys(""):
-        if key not in (lock.KEY, lock.RENEWED, ROOT, "log"):
+        if key not in (lock.LOCK_KEY, lock.LEASE_KEY, ROOT, "log"):
             objects.remove_all(key, check)
     objects.flush()
     for key, data in described.items():  # the root last
@@ -160,4 +160,4 @@ def continued(objects: Objects, described: dict[str, bytes], check: Callable[[],
 def differing(objects: Objects, described: dict[str, bytes]) -> list[str]:
     """The keys of what is not as it was laid out, `zarr.json` first."""
     keys = [ROOT, *(key for key in described if key != ROOT)]
-    return [key for key in keys if objects.found(key, len(described[key]))[0] != described[key]]
+    return [key for key in keys if objects.try_read(key, len(described[key]))[0] != described[key]]

@@ -19,15 +19,15 @@ from pdegen.generation.job import Job, RecipeJob
 from pdegen.generation.log import logged
 from pdegen.generation.pools import Pool
 from pdegen.numerics.errors import WorkerError
-from pdegen.ownership import store_around
+from pdegen.ownership import enclosing_store
 from pdegen.recipe import Recipe
 from pdegen.store import lock
 from pdegen.store.arrays import Json
 from pdegen.store.checking import altered, inspect, seal_faults, summary_faults
-from pdegen.store.failing import causes
 from pdegen.store.format import ROOT
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Store, StoreError, seal_in
+from pdegen.store.retries import retried_errors
 from pdegen.store.writing import described_by, seal, write_shard
 
 _NOTES = 1000  # that a log keeps at most
@@ -88,7 +88,7 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
     """
     check(options.scheduler)
     objects = Objects(url)
-    if objects.is_local and (around := store_around(objects.root)):
+    if objects.is_local and (around := enclosing_store(objects.root)):
         raise StoreError(f"{around} is a store, which holds nothing else: choose another --out")
     there = _found(job, objects, options)
     job.check()
@@ -96,7 +96,7 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
     job.probe(options.skip_failed)
     described, resumes = described_by(plan, url), there is not None and options.resume
     if resumes:  # what is sealed has nothing else in it
-        existing.check_all_ours(objects, Store(url, root=described[ROOT]))
+        existing.check_no_unexpected(objects, Store(url, root=described[ROOT]))
     elif objects.is_local:
         check_room(objects.root, plan.bytes, ": the store may take")
     objects.check_conditional()
@@ -123,7 +123,7 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
             todo = _unsound(store, mine.job, workers)
         todo = sorted({*todo, *suspects})
         _compute(job, store, todo, mine, workers, options, log)
-        measured = job.measured(workers)
+        measured = job.measurements(workers)
         if changed := _unsound(store, mine.job, workers, todo):
             raise StoreError(
                 f"{url}: shard {changed[0]} was changed by another job meanwhile: --resume makes "
@@ -157,7 +157,7 @@ def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int)
     still_mine = partial(lock.check, store.objects, mine)
     still_mine()
     samples = store.shard_range(shard)
-    with causes() as notes:
+    with retried_errors() as notes:
         for attempt in range(1, _ATTEMPTS + 1):
             skipped = dict(job.skipped(samples))
             try:
@@ -223,16 +223,16 @@ def _is_sound(url: str, job: str, shard: int) -> bool:
 def _found(job: Job, objects: Objects, options: Options) -> Store | None:
     """The store that is there, which may be resumed or replaced; None where there is none. Raises
     StoreError if it may not, or something else is there."""
-    store = existing.found(objects, job.identity if options.resume else None)
+    store = existing.store_at(objects, job.identity if options.resume else None)
     if store is None:
         return None
     damage = existing.damage_of(store)
     if options.overwrite:
-        existing.check_all_ours(objects, None if damage else store)
+        existing.check_no_unexpected(objects, None if damage else store)
     elif not options.resume:
         finished = damage is None and store.sealed
         ways = " and is finished: use it," if finished else ": use --resume to finish it"
         raise StoreError(f"{objects.url} exists{ways} or --overwrite to replace it")
-    elif (damage or not job.made(store)) and not existing.is_all_of(objects, job.identity):
+    elif (damage or not job.matches(store)) and not existing.holds_only_job(objects, job.identity):
         raise damage or StoreError(job.difference(store))
     return store

@@ -57,11 +57,11 @@ class Job(ABC):
         """Samples that have no values, which `compute` gives as NaN, and why."""
         return {}
 
-    def measured(self, workers: Pool) -> Json:
+    def measurements(self, workers: Pool) -> Json:
         """Further attributes of the complete store."""
         return {}
 
-    def made(self, store: Store) -> bool:
+    def matches(self, store: Store) -> bool:
         """Whether the store is of this job, so that it may go on there."""
         return store.metadata.job == self.identity
 
@@ -112,7 +112,7 @@ class RecipeJob(Job):
     def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
         return compute(self.recipe, samples, self.device)
 
-    def measured(self, workers: Pool) -> Json:
+    def measurements(self, workers: Pool) -> Json:
         recipe = self.recipe
         return {**label_error(recipe, workers), **sampled_inputs(recipe, workers)}
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
-from pdegen.software import here, versions
+from pdegen.software import platform_facts, versions
 from pdegen.store.arrays import Json
-from pdegen.store.failing import causes
 from pdegen.store.format import METADATA_BYTES
 from pdegen.store.objects import Objects
+from pdegen.store.retries import retried_errors
 from pdegen.version import __version__
 
 _SHOWN = ("processor", "commit", "device", "dask")  # of a run, to people
@@ -34,14 +34,14 @@ def logged(
         "workers": workers,
         "machine": platform.machine(),
         "pdegen": __version__,
-        **here(),
+        **platform_facts(),
         **({"device": device} if device else {}),
         **({} if scheduler == "threads" else versions("dask")),
         "shards": 0,
         "notes": [],
     }
     try:
-        with causes() as notes:
+        with retried_errors() as notes:
             yield log
         log["notes"] += notes
         log["end"] = "complete"
@@ -66,7 +66,7 @@ def runs(objects: Objects) -> list[str]:
     except OSError:  # of a place that cannot be listed
         return []
     for name in names:
-        data, _ = objects.found(f"log/{name}", METADATA_BYTES)
+        data, _ = objects.try_read(f"log/{name}", METADATA_BYTES)
         try:
             log = json.loads(data or b"")
         except (ValueError, RecursionError):

@@ -30,8 +30,8 @@ def label_error(recipe: Recipe, workers: Pool) -> Json:
     samples = range(min(problem.compared_samples, recipe.samples))
     if not samples:
         return {}
-    known = table().get(key(recipe), {}).get("relative_l2")
-    errors = dict(enumerate(known)) if known else measured(recipe, samples, workers)
+    known = table().get(error_key(recipe), {}).get("relative_l2")
+    errors = dict(enumerate(known)) if known else measured_errors(recipe, samples, workers)
     found = [i for i in samples if i in errors]
     if not found:
         return {}
@@ -44,13 +44,13 @@ def label_error(recipe: Recipe, workers: Pool) -> Json:
     }
 
 
-def measured(recipe: Recipe, samples: Sequence[int], workers: Pool) -> dict[int, float]:
+def measured_errors(recipe: Recipe, samples: Sequence[int], workers: Pool) -> dict[int, float]:
     """By sample; those that cannot be computed are left out."""
     task = partial(_of_sample, recipe.problem, recipe.seed)
     return {i: error for i, error in workers.run(task, samples) if error is not None}
 
 
-def key(recipe: Recipe) -> str:
+def error_key(recipe: Recipe) -> str:
     """SHA-256 of what the error depends on: neither the number of samples nor the layout."""
     problem = recipe.problem
     words = [problem.model_dump(mode="json"), problem.algorithm, recipe.seed]
@@ -82,13 +82,13 @@ def sampled_inputs(recipe: Recipe, workers: Pool) -> Json:
     if modes is None or points >= 2 * modes + 1:
         return {}
     samples = range(min(_COMPARED, recipe.samples))
-    task = partial(difference, problem, recipe.seed)
+    task = partial(interpolant_difference, problem, recipe.seed)
     found = dict(workers.run(task, samples))
     measured = [found[i] for i in samples if found[i] is not None]
     return {"sampled_inputs": {"points": points, "modes": modes, "relative_l2": measured}}
 
 
-def difference(problem: Problem, seed: int, sample: int) -> float | None:
+def interpolant_difference(problem: Problem, seed: int, sample: int) -> float | None:
     """Of one sample; None where one of both cannot be solved."""
     try:
         values = problem.compute(seed, range(sample, sample + 1))

@@ -15,11 +15,11 @@ from pdegen.schema import SchemaError
 from pdegen.store import lock
 from pdegen.store.card import CARD, CROISSANT, documents
 from pdegen.store.checking import fixed, fixed_keys, inspect, summary_of
+from pdegen.store.digests import sha256
 from pdegen.store.format import ROOT
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Store, StoreError
 from pdegen.store.record import Record, Seal
-from pdegen.store.signed import sha256
 from pdegen.store.writing import closing, encoded
 
 Mend = tuple[str, bytes]  # the key of an object and what is written there
@@ -158,7 +158,7 @@ def _mended_records(
         made, record = _made_again(store, job, shard, {})  # again: few are held at a time
         for name in store.variables:
             key = store.key(name, shard)
-            data, _ = store.objects.found(key, store.arrays[name].limit)
+            data, _ = store.objects.try_read(key, store.arrays[name].limit)
             if data is None or sha256(data) != record.digest[name]:
                 yield key, made[key]
         yield Record.key(shard), record.encode()
@@ -184,7 +184,7 @@ def _sealed_again(store: Store, job: RecipeJob) -> Iterator[Mend]:
     if found.faults:
         return
     with pool("threads", None) as workers:
-        measured = job.measured(workers)
+        measured = job.measurements(workers)
     closed = closing(Store(store.url, root=json.dumps(plan).encode()), measured)
     if closed[ROOT] != fixed(store, ROOT)[0]:
         return

@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pdegen.store.card import CARD, CROISSANT
+from pdegen.store.digests import sha256, short_digest, short_digest_of
 from pdegen.store.format import METADATA_BYTES, ROOT
 from pdegen.store.labels import CHANNEL, Labels
 from pdegen.store.objects import TooLargeError
 from pdegen.store.reading import Store, StoreError, seal_in
 from pdegen.store.record import Record, Seal, Summary
-from pdegen.store.signed import MARK, mark, sha256
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def altered(store: Store) -> list[int]:
     for shard in store.recorded():
         with suppress(OSError):
             data = objects.read(Record.key(shard), METADATA_BYTES)
-            if seal.shards[shard * MARK : (shard + 1) * MARK] not in ("", mark(data)):
+            if short_digest_of(seal.shards, shard) not in ("", short_digest(data)):
                 found.append(shard)
     return found
 
@@ -142,10 +142,10 @@ def fixed(store: Store, key: str) -> tuple[bytes | None, str]:
     """The bytes of metadata, a coordinate or the card; or why there are none."""
     labels = store.description.labels
     if labels is not None and key == Labels.KEY:
-        return store.objects.found(key, len(labels.data))
+        return store.objects.try_read(key, len(labels.data))
     name, _, chunk = key.partition("/c")
     limit = store.arrays[name].limit if chunk or key.endswith("/c") else METADATA_BYTES
-    return store.objects.found(key, limit)
+    return store.objects.try_read(key, limit)
 
 
 def fixed_keys(store: Store) -> list[str]:
@@ -156,7 +156,7 @@ def fixed_keys(store: Store) -> list[str]:
     return sorted([*(f"{name}/{ROOT}" for name in described.arrays), *chunks, *labels])
 
 
-def has_place_for(store: Store, key: str) -> bool:
+def expects_key(store: Store, key: str) -> bool:
     """Whether it is the key of an object that a store of this layout has, beside its lock and
     `log/`."""
     if key in (ROOT, CARD, CROISSANT, Seal.KEY):

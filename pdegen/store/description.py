@@ -30,16 +30,16 @@ from pdegen.store.arrays import (
     check_axes,
     same,
 )
+from pdegen.store.digests import unique_keys
 from pdegen.store.format import FORMAT, READABLE, StoreMetadata
 from pdegen.store.labels import CHANNEL, Labels
-from pdegen.store.signed import unique
 
 _CLOSED = ConfigDict(strict=True, extra="forbid", defer_build=True)
 # what is raised on the way to a value where keys are missing and types are others
 _ABSURD = (KeyError, TypeError, AttributeError, IndexError, RecursionError, ArithmeticError)
 
 
-class BegunError(MetadataError):
+class UnfinishedMetadataError(MetadataError):
     """The layout of the store was interrupted."""
 
 
@@ -142,7 +142,7 @@ def parse(data: bytes) -> Description:
     """What the bytes of a store's `zarr.json` say. Raises MetadataError if they describe no store
     that this version reads."""
     try:
-        raw: object = json.loads(data, object_pairs_hook=unique)
+        raw: object = json.loads(data, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise MetadataError(f"the metadata are damaged: {error}") from None
     if not isinstance(raw, dict) or cast(Json, raw).get("node_type") != "group":
@@ -157,7 +157,7 @@ def parse(data: bytes) -> Description:
         known = " and ".join(map(str, READABLE))
         raise MetadataError(f"format version {found}, this version reads {known}")
     if "consolidated_metadata" not in content:
-        raise BegunError("was interrupted while it was laid out: start again with --resume")
+        raise UnfinishedMetadataError("its layout was interrupted: start again with --resume")
     try:
         return _described(content, cast(Json, said), version)
     except MetadataError as error:

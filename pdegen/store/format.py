@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass as typed
 
 from pdegen.schema import explained
 from pdegen.store.arrays import SAMPLES, Json, MetadataError, Name
-from pdegen.store.splits import fault_of_splits
+from pdegen.store.splits import splits_fault
 
 FORMAT = "pdegen"
 FORMAT_VERSION = 4
@@ -27,7 +27,7 @@ ROOT = "zarr.json"
 METADATA_BYTES = 2**26  # of zarr.json, and of other descriptions
 
 # the root of a store whose layout is not finished
-BEGUN = json.dumps(
+UNFINISHED_ROOT = json.dumps(
     {
         "zarr_format": 3,
         "node_type": "group",
@@ -49,7 +49,7 @@ class Provenance:
 
 
 @typed(frozen=True, config=_TYPED)
-class Made:
+class StoredRecipe:
     """The recipe of a store; `problem` is empty where the store was not solved."""
 
     name: str
@@ -77,7 +77,7 @@ class AddedNoise:
 
 
 @typed(frozen=True, config=_TYPED)
-class File:
+class SourceFile:
     """A file that a store was imported from, or whose code made it."""
 
     name: str
@@ -93,7 +93,7 @@ class File:
 class Imported:
     """The files that a store was imported from."""
 
-    files: tuple[File, ...]
+    files: tuple[SourceFile, ...]
 
 
 @typed(frozen=True, config=_TYPED)
@@ -135,7 +135,7 @@ def _not_zero(value: float) -> float:
 
 
 @typed(frozen=True, config=_TYPED)
-class Along:
+class SurfaceCurve:
     """A curve of a variable v along the bodies that a mesh goes around: (v - offset)/scale."""
 
     symbol: Annotated[str, Field(min_length=1)]  # what the curve is called
@@ -154,7 +154,7 @@ class Drawing:
     log: bool = False  # whether the scale of colours is logarithmic
     moves: bool = False  # whether its channels displace the points: then it is drawn where they are
     contours: bool = False  # whether lines of equal values are drawn over its colours
-    along: Along | None = None  # a curve of it along bodies, where there is one
+    along: SurfaceCurve | None = None  # a curve of it along bodies, where there is one
     # where it is the height, over the first axis, of a body above what moves: the speed at which
     # that comes down
     falls: Finite | None = None
@@ -223,7 +223,7 @@ class StoreMetadata:
     # title, equation: for people
     title: str
     equation: str
-    recipe: Made  # what it was made by
+    recipe: StoredRecipe  # what it was made by
     fingerprint: str  # SHA-256 of all that the numbers depend on
     # samples, shard: how many samples there are, and in a shard
     samples: Annotated[int, Field(ge=1, le=SAMPLES)]
@@ -247,7 +247,7 @@ class StoreMetadata:
     physics: Physics = field(default_factory=Physics)
     # `pdegen.domains.Domain.attributes`; None where the coordinates say all of it
     domain: Json | None = None
-    equation_file: File | None = None  # the file of --equation that made it
+    equation_file: SourceFile | None = None  # the file of --equation that made it
 
     @property
     def job(self) -> str:
@@ -260,7 +260,7 @@ class StoreMetadata:
         _check(self.shard <= samples, f"shard is 1 to samples = {samples}", self.shard)
         once = len(set(self.variables)) == len(self.variables)
         _check(once, "variables is a list of names, each once", self.variables)
-        if fault := fault_of_splits(self.splits, samples):
+        if fault := splits_fault(self.splits, samples):
             raise MetadataError(fault)
         rising = all(i < j for i, j in itertools.pairwise([-1, *self.skipped, samples]))
         _check(rising, f"skipped has samples 0 to {samples - 1} in order", [*self.skipped])

@@ -19,7 +19,7 @@ from pdegen.schema import SchemaError
 from pdegen.store.arrays import CHUNK_BYTES, SAMPLES, SHARD_BYTES, fill
 from pdegen.store.format import FORMAT, FORMAT_VERSION, ROOT
 from pdegen.store.labels import CHANNEL, Labels
-from pdegen.store.splits import fault_of_splits
+from pdegen.store.splits import splits_fault
 from pdegen.store.variables import Coordinate, Variable, check_domain
 
 _CHUNK_BYTES = min(2**19, CHUNK_BYTES)  # half a megabyte: small enough to read one sample
@@ -49,7 +49,7 @@ class Layout:
         check_sizes(self.samples, self.shard, self.variables)
         if self.domain is not None:
             check_domain(self.domain, self.variables)
-        if fault := fault_of_splits(self.attributes["splits"], self.samples):
+        if fault := splits_fault(self.attributes["splits"], self.samples):
             raise SchemaError(fault)
         held = sum(coordinate.values.nbytes for coordinate in self.coordinates)
         if held > CHUNK_BYTES:

@@ -33,7 +33,7 @@ from pdegen.store.objects import Objects, TooLargeError
 
 logger = logging.getLogger(__name__)
 
-KEY, RENEWED = "lock.json", "lease.json"
+LOCK_KEY, LEASE_KEY = "lock.json", "lease.json"
 RENEWAL = 5.0  # seconds between two renewals
 LEASE = 60.0  # seconds without one, after which the holder counts as gone
 _BYTES = 2**16
@@ -96,7 +96,7 @@ class Holder:
 
 def holder(objects: Objects) -> Holder | None:
     """Who holds the lock; None where nobody does, or the lock cannot be read."""
-    data, _ = objects.found(KEY, _BYTES)
+    data, _ = objects.try_read(LOCK_KEY, _BYTES)
     try:
         return None if data is None else Holder.parse(data)
     except ValueError:
@@ -116,21 +116,21 @@ def locked(objects: Objects, job: str, take_over: bool = False) -> Generator[Hol
     """Hold the lock of a store for a job; `take_over` takes it from whoever holds it, who then can
     neither write nor seal. Raises LockedError if somebody else holds it, and lives as far as can be
     known, and OSError if a folder with files is in the place of the lock."""
-    objects.clear(RENEWED)  # no renewal could be written there
+    objects.clear(LEASE_KEY)  # no renewal could be written there
     mine = Holder.here(job)
     data = json.dumps(asdict(mine)).encode()
     with ExitStack() as stack:
         stack.enter_context(_alive(mine.token))
         while True:
             try:
-                objects.create(KEY, data)
+                objects.create(LOCK_KEY, data)
                 break
             except FileExistsError:
                 other = holder(objects)
                 if other == mine:  # the answer to the first attempt was lost
                     break
                 if take_over or _expired(objects, other):
-                    objects.write(KEY, data)
+                    objects.write(LOCK_KEY, data)
                     time.sleep(_SETTLING)
                     check(objects, mine)
                     break
@@ -169,7 +169,7 @@ def _expired(objects: Objects, other: Holder | None) -> bool:
 
 def _signs(objects: Objects) -> tuple[bytes | None, ...]:
     """What changes while a holder lives."""
-    return tuple(_bytes(objects, key) for key in (KEY, RENEWED))
+    return tuple(_bytes(objects, key) for key in (LOCK_KEY, LEASE_KEY))
 
 
 def _bytes(objects: Objects, key: str) -> bytes | None:
@@ -233,7 +233,7 @@ def _renewed(objects: Objects, token: str) -> Generator[None]:
                 other = holder(objects)
                 if other is None or other.token != token:
                     return
-                objects.write(RENEWED, json.dumps({"token": token, "renewal": number}).encode())
+                objects.write(LEASE_KEY, json.dumps({"token": token, "renewal": number}).encode())
             if done.wait(RENEWAL):
                 return
 
@@ -249,8 +249,8 @@ def _renewed(objects: Objects, token: str) -> Generator[None]:
 def _give_back(objects: Objects, token: str) -> None:
     other = holder(objects)
     if other is not None and other.token == token:
-        objects.remove(RENEWED)
-        objects.remove(KEY)
+        objects.remove(LEASE_KEY)
+        objects.remove(LOCK_KEY)
 
 
 def _kernel() -> str:

@@ -21,7 +21,7 @@ from fsspec.implementations.local import (  # pyright: ignore[reportMissingTypeS
 )
 
 from pdegen.store import disk
-from pdegen.store.failing import as_os_errors, patient
+from pdegen.store.retries import as_os_errors, retried
 
 _WRITING = re.compile(r"[0-9a-f]{32}\.partial")  # how the name of what is being written ends
 
@@ -95,20 +95,20 @@ class Objects:
             raise ValueError(f"no key of an object: {key!r}")
         return f"{self.root}/{key}" if key else self.root
 
-    @patient
+    @retried
     def exists(self, key: str = "") -> bool:
         filesystem, _ = self._location
         with as_os_errors(self._path(key)):
             filesystem.invalidate_cache()  # others write too
             return filesystem.exists(self._path(key))
 
-    @patient
+    @retried
     def size(self, key: str) -> int:
         """Bytes of an object. Raises FileNotFoundError where there is none."""
         with as_os_errors(self._path(key)):
             return self._location[0].size(self._path(key))
 
-    @patient
+    @retried
     def identity(self, key: str) -> str:
         """What changes with an object: of when, of which size, and further marks that its place
         has. Raises FileNotFoundError where there is none."""
@@ -117,7 +117,7 @@ class Objects:
             filesystem.invalidate_cache()  # others write too
             return filesystem.ukey(path)
 
-    @patient
+    @retried
     def read(self, key: str, at_most: int | None = None) -> bytes:
         """The bytes of an object. Raises FileNotFoundError where there is no such object, and
         TooLargeError where it has more than `at_most` bytes."""
@@ -135,7 +135,7 @@ class Objects:
             raise TooLargeError(errno.EFBIG, f"larger than {at_most:,} bytes", path)
         return data
 
-    @patient
+    @retried
     def part(self, key: str, start: int | None, end: int | None) -> bytes:
         """Some bytes of an object, of a file in place. A negative start counts from its end."""
         with as_os_errors(self._path(key)):
@@ -152,7 +152,7 @@ class Objects:
         except TooLargeError as error:
             return None, f"is {error.strerror}"
 
-    @patient
+    @retried
     def read_all(self, keys: list[str], at_most: int) -> list[bytes]:
         """Several objects, at once where that is faster. Raises FileNotFoundError where one of them
         does not exist, and TooLargeError where one has more than `at_most` bytes."""
@@ -185,7 +185,7 @@ class Objects:
             found += [os.path.relpath(path, self.root) for path in paths if os.path.islink(path)]
         return sorted(found)
 
-    @patient
+    @retried
     def write(self, key: str, data: bytes, check: Callable[[], None] | None = None) -> None:
         """Write an object, in place of what is there.
 
@@ -214,11 +214,11 @@ class Objects:
         try:
             check()
         except BaseException as error:
-            if not getattr(error, "same", False) and self.found(key, len(data))[0] == data:
+            if not getattr(error, "same", False) and self.try_read(key, len(data))[0] == data:
                 self.remove(key)
             raise
 
-    @patient
+    @retried
     def create(self, key: str, data: bytes) -> None:
         """Write an object that must not exist; of several who try at once, one succeeds. Raises
         FileExistsError where it exists."""
@@ -263,7 +263,7 @@ class Objects:
             "If-None-Match), so two jobs could write to one store: use another server"
         )
 
-    @patient
+    @retried
     def keys(self, prefix: str) -> list[str]:
         """Names directly below the prefix; none where it does not exist."""
         filesystem, _ = self._location
@@ -286,7 +286,7 @@ class Objects:
                 if not _is_partial(key):
                     yield key
 
-    @patient
+    @retried
     def remove(self, key: str) -> None:
         """Remove one object, where there is one."""
         path = self._place(key)
@@ -298,7 +298,7 @@ class Objects:
             if self.is_local:
                 disk.flush_folder(os.path.dirname(path))
 
-    @patient
+    @retried
     def remove_all(self, key: str = "", check: Callable[[], None] | None = None) -> None:
         """Remove an object, or everything below a key. `check` is called before, and on a disk
         again before what was moved aside is removed: where it raises an error, that is moved

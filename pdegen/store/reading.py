@@ -15,13 +15,13 @@ import numpy as np
 from pdegen.domains import Domain
 from pdegen.store.arrays import Array as Array
 from pdegen.store.arrays import Json, MetadataError, Values
-from pdegen.store.description import BegunError, Description, parse
+from pdegen.store.description import Description, UnfinishedMetadataError, parse
+from pdegen.store.digests import SHORT_DIGITS, sha256, short_digest, short_digest_of
 from pdegen.store.format import METADATA_BYTES, ROOT, StoreMetadata
 from pdegen.store.labels import Labels
 from pdegen.store.objects import Objects, TooLargeError
 from pdegen.store.record import Record, Seal
 from pdegen.store.shards import Shards as Shards
-from pdegen.store.signed import MARK, mark, sha256
 
 _AT_ONCE = 256  # records read at a time
 
@@ -61,7 +61,8 @@ class Store:
         try:
             return parse(_root_bytes(self.objects) if self.root is None else self.root)
         except MetadataError as error:
-            kind = UnfinishedLayoutError if isinstance(error, BegunError) else StoreError
+            unfinished = isinstance(error, UnfinishedMetadataError)
+            kind = UnfinishedLayoutError if unfinished else StoreError
             raise kind(f"{self.url}: {error}") from None
 
     @property
@@ -152,7 +153,7 @@ class Store:
         limits |= {} if labels is None else {labels.KEY: len(labels.data)}
         found = dict[str, bytes]()
         for key, limit in limits.items():
-            data, what = self.objects.found(key, limit)
+            data, what = self.objects.try_read(key, limit)
             if data is None:
                 raise self.damaged(f"{key} {what}")
             if self.seal is not None and sha256(data) != self.seal.objects.get(key):
@@ -217,7 +218,7 @@ class Store:
 
     def record(self, shard: int) -> Record:
         """The record of a shard. Raises StoreError if there is none that fits the store."""
-        data, what = self.objects.found(Record.key(shard), METADATA_BYTES)
+        data, what = self.objects.try_read(Record.key(shard), METADATA_BYTES)
         if data is None:
             raise StoreError(f"{self.url}: shard {shard} has no record: {Record.key(shard)} {what}")
         return self._parsed(shard, data)
@@ -241,12 +242,12 @@ class Store:
             record = Record.parse(data)
         except ValueError as error:
             raise StoreError(f"{where}: {error}") from None
-        samples, marks = self.shard_range(shard), self.seal.shards if self.seal else None
+        samples, digests = self.shard_range(shard), self.seal.shards if self.seal else None
         if record.shard != shard or record.samples != (samples.start, samples.stop):
             raise StoreError(f"{where} is the record of another shard")
         if record.job != self.metadata.job:
             raise StoreError(f"{where} is the record of another job")
-        if marks is not None and marks[shard * MARK : (shard + 1) * MARK] != mark(data):
+        if digests is not None and short_digest_of(digests, shard) != short_digest(data):
             raise StoreError(f"{where} is not the record that was sealed")
         return record
 
@@ -264,7 +265,7 @@ def not_finite(
 
 def seal_in(objects: Objects) -> Seal:
     """The seal that lies somewhere. Raises StoreError if it is missing or damaged."""
-    data, what = objects.found(Seal.KEY, METADATA_BYTES)
+    data, what = objects.try_read(Seal.KEY, METADATA_BYTES)
     if data is None:
         raise StoreError(f"{Seal.KEY}: {what}")
     try:
@@ -294,7 +295,7 @@ def open_sealed(url: str) -> Store:
     assert store.seal is not None
     if store.seal.objects.get(ROOT) != sha256(root):
         raise store.damaged(f"{ROOT}: differs from the seal")
-    if len(store.seal.shards) != MARK * store.shards:
+    if len(store.seal.shards) != SHORT_DIGITS * store.shards:
         raise store.damaged(f"{Seal.KEY}: it is the seal of other shards than the store has")
     _ = store.coordinates
     return store

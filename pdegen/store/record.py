@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from pdegen.schema import explained
-from pdegen.store.signed import mark, sha256, signed, unsigned
+from pdegen.store.digests import sha256, short_digest, with_digest, without_digest
 
 _BLOCK = 2**15  # points whose float64 copy stays in a core's cache
 
@@ -52,13 +52,13 @@ class Record:
         return int(digits) if Record.key(int(digits)) == f"records/{name}" else None
 
     def encode(self) -> bytes:
-        return signed(vars(self))
+        return with_digest(vars(self))
 
     @classmethod
     def parse(cls, data: bytes) -> Record:
         """Raises ValueError on bytes that are no record, or where any of them was changed."""
         try:
-            return _validator(cls).validate_python(unsigned(data))
+            return _validator(cls).validate_python(without_digest(data))
         except ValidationError as error:
             raise ValueError(f"it is no record: {explained(error)}") from None
 
@@ -87,7 +87,7 @@ class Summary:
             content.update(json.dumps(sorted(record.digest.items())).encode())
             encoded = record.encode()
             whole.update(encoded)
-            marks.append(mark(encoded))
+            marks.append(short_digest(encoded))
             skipped += sorted(record.skipped)
             for name, values in moments.items():
                 values[0, slice(*record.samples)] = record.mean[name]
@@ -136,13 +136,13 @@ class Seal:
         )
 
     def encode(self) -> bytes:
-        return signed(vars(self))
+        return with_digest(vars(self))
 
     @classmethod
     def parse(cls, data: bytes) -> Seal:
         """Raises ValueError on bytes that are no seal, or where any of them was changed."""
         try:
-            seal: Seal = _validator(cls).validate_python(unsigned(data))
+            seal: Seal = _validator(cls).validate_python(without_digest(data))
         except ValidationError as error:
             raise ValueError(f"it is no seal: {explained(error)}") from None
         for key, text in seal.metadata.items():

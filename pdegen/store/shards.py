@@ -92,11 +92,11 @@ class Shards:
         try:
             identity = objects.identity(key)
             place = (self.url, self.content, key, identity)
-            if place not in sound():
+            if place not in verified_shards():
                 whole = self._compared(objects, shard)
-                if len(sound()) >= _KNOWN:
-                    sound().clear()
-                sound().add(place)
+                if len(verified_shards()) >= _KNOWN:
+                    verified_shards().clear()
+                verified_shards().add(place)
             index = objects.part(key, -end, None) if whole is None else whole[-end:]
         except (FileNotFoundError, NotADirectoryError):
             raise ValueError(f"{array.name}, shard {shard}: the data are missing") from None
@@ -126,7 +126,7 @@ class Shards:
 
 
 @cache
-def sound() -> set[tuple[object, ...]]:
+def verified_shards() -> set[tuple[object, ...]]:
     """The shards that this process has compared with their records: of which store, content and
     variable, number, and the identity of the object."""
     return set()

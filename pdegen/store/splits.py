@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 
-def fault_of_splits(splits: Mapping[str, Sequence[int]], samples: int) -> str | None:
+def splits_fault(splits: Mapping[str, Sequence[int]], samples: int) -> str | None:
     """Why these cannot be the splits of a store; None where they can.
 
     There is a split train. Each split is a range of at least one sample of the store, and no sample
@@ -16,8 +16,8 @@ def fault_of_splits(splits: Mapping[str, Sequence[int]], samples: int) -> str | 
         splits: First and one past the last sample of each.
         samples: Number of samples in the store.
 
-    >>> fault_of_splits({"train": (0, 6), "test": (7, 10)}, 10)
-    >>> fault_of_splits({"train": (0, 6), "test": (5, 10)}, 10)
+    >>> splits_fault({"train": (0, 6), "test": (7, 10)}, 10)
+    >>> splits_fault({"train": (0, 6), "test": (5, 10)}, 10)
     'splits share no sample, got train [0, 6] and test [5, 10]'
     """
     if "train" not in splits:

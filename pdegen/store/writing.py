@@ -17,19 +17,19 @@ from pdegen.store.card import documents
 from pdegen.store.checking import fixed_keys, summary_of
 from pdegen.store.chunks import encoded_shard
 from pdegen.store.description import parse
-from pdegen.store.format import BEGUN, ROOT
+from pdegen.store.digests import sha256
+from pdegen.store.format import ROOT, UNFINISHED_ROOT
 from pdegen.store.layout import Layout
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Store, StoreError, not_finite
 from pdegen.store.record import Record, Seal, sample_moments
-from pdegen.store.signed import sha256
 
 
 def lay_out(url: str, layout: Layout) -> Store:
     """Create an empty store: metadata and coordinates, no data yet. Raises StoreError if the layout
     is beyond what a store can have, and OSError if the place cannot be written."""
     objects, described = Objects(url), described_by(layout, url)
-    objects.write(ROOT, BEGUN)
+    objects.write(ROOT, UNFINISHED_ROOT)
     for key, data in described.items():  # the root last
         objects.write(key, data)
     return Store(url)

@@ -11,7 +11,7 @@ import errno
 import sys
 import traceback
 
-from pdegen.errors import reason
+from pdegen.errors import message_of
 from pipelines.cli import (  # noqa: F401 (they add commands)
     benchmarks,
     exchange,
@@ -69,9 +69,9 @@ def main() -> None:
 def _explained(error: Exception) -> str:
     """An error as one line."""
     if isinstance(error, MemoryError):
-        return f"out of memory: {reason(error)}"
+        return f"out of memory: {message_of(error)}"
     if isinstance(error, OSError):
-        return reason(error)
+        return message_of(error)
     # a UsageError of Typer has `format_message`
     line = " ".join(getattr(error, "format_message", error.__str__)().split())
     given = _given(getattr(error, "param", None))

@@ -51,14 +51,14 @@ def import_command(
 ) -> None:
     """Convert files of other formats to a store. Published datasets are recognised."""
     from pdegen.domains import GRIDS
-    from pdegen.formats.declaration import Declaration
+    from pdegen.formats.import_options import ImportOptions
     from pdegen.formats.importing import import_files
     from pdegen.generation.generate import Options
 
     shown = shown_shards(f"importing {files[0].name}, shards")
     options = Options(workers, "threads", resume, overwrite, take_over, skip_failed, shown)
     check_options(options)
-    declaration = Declaration(
+    declaration = ImportOptions(
         input=input,
         target=target,
         grid=grid and ",".join(_word("grid", word, tuple(GRIDS)) for word in grid.split(",")),

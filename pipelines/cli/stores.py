@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pdegen.errors import NoRoomError, reason
+from pdegen.errors import NoRoomError, message_of
 from pdegen.schema import SchemaError
 from pipelines.cli import completion
 from pipelines.cli.common import (
@@ -199,7 +199,7 @@ def kept(url: str, help: str = SKIP) -> Iterator[None]:
         note(kept)
         raise error
     except OSError as error:
-        message = reason(error)
+        message = message_of(error)
         kind = NoRoomError if isinstance(error, NoRoomError) else OSError
         raise kind(error.errno, message if url in message else f"{url}: {message}") from error
 

@@ -281,7 +281,7 @@ class Experiment(Strict):
         }
         of_recipes = set().union(*below.values())
         direct = {key: value for key, value in overrides.items() if key not in of_recipes}
-        table = self.said_with(direct)
+        table = self.with_values(direct)
         changes = {self.full_key(key, content=table): value for key, value in direct.items()}
         stream = self.data.stream
         if "data.stream.recipe" in changes:
@@ -296,7 +296,9 @@ class Experiment(Strict):
                 raise SchemaError(f"{where}: {prefix} needs a stream: set data.stream.recipe")
             recipe = declared.load_recipe()
             values = {key.removeprefix(f"{prefix}."): value for key, value in below[prefix].items()}
-            changed_keys = {recipe.own_key(key, values): value for key, value in values.items()}
+            changed_keys = {
+                recipe.resolved_key(key, values): value for key, value in values.items()
+            }
             merged = {**declared.overrides, **changed_keys}
             if isinstance(declared, Stream):
                 changes["data.stream"] = {"recipe": declared.recipe, "overrides": merged}

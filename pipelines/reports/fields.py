@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 from matplotlib.tri import Triangulation
 
 from pdegen.domains import Box, Cloud, Curvilinear, Domain
-from pdegen.store.format import Along
+from pdegen.store.format import SurfaceCurve
 from pipelines.reports.figures import TIMES
 
 # Light sand to dark blue: the phases differ in print and for colour-blind readers.
@@ -54,7 +54,7 @@ class Look:
     phases: tuple[float, float] | None = None
     moves: bool = False
     contours: bool = False
-    along: Along | None = None
+    along: SurfaceCurve | None = None
     falls: float | None = None
 
     @property

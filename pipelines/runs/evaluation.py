@@ -25,7 +25,7 @@ from operators.training.evaluate import errors_of, scores
 from operators.training.files import read_json, write_json
 from operators.training.fit import read_history
 from operators.transforms import Predictor
-from pdegen.software import here, processor, versions
+from pdegen.software import platform_facts, processor, versions
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.baselines import trivial
@@ -193,7 +193,7 @@ def provenance(device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         **versions("torch", "numpy", "zarr"),
         **(versions("triton") if device.type == "cuda" else {}),
-        **here(),
+        **platform_facts(),
         "device": f"{device.type} ({name})",
         "threads": torch.get_num_threads(),
     }

@@ -15,7 +15,15 @@ from operators.training.files import (
     read_json,
     write_json,
 )
-from pdegen.ownership import LOCK, MANIFEST, PARTIAL, begin, others, remove, store_around
+from pdegen.ownership import (
+    LOCK,
+    MANIFEST,
+    PARTIAL,
+    enclosing_store,
+    foreign_files,
+    remove,
+    start_manifest,
+)
 
 _DECLARATIONS = {f"{word}.json" for word in ("run", "benchmark", "study", "profile", "comparison")}
 
@@ -104,13 +112,13 @@ class FolderClaim:
 def claim(folder: Path) -> None:
     """Create a folder whose written files are recorded; only recorded files are ever replaced."""
     make_folder(folder)
-    begin(folder)
+    start_manifest(folder)
 
 
 def check_ours(folder: Path) -> None:
     """Raise RunError if a folder to be overwritten holds files that pdegen did not write, or that
     were edited."""
-    foreign = others(folder)
+    foreign = foreign_files(folder)
     if foreign:
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         raise RunError(
@@ -123,7 +131,7 @@ def check_folder(folder: Path) -> None:
     """Raise RunError if a folder cannot be created or written to."""
     if "\0" in str(folder):
         raise RunError(f"{str(folder)!r} contains a null byte: choose another --out")
-    if store := store_around(folder / "inside"):
+    if store := enclosing_store(folder / "inside"):
         raise RunError(f"{store} is a store and takes no other files: choose another --out")
     try:
         nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())

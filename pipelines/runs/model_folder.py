@@ -12,7 +12,7 @@ from operators.training.files import read, write, write_json
 from pdegen.formats.hugging_card import yaml
 from pdegen.formats.replacing import check_replaceable, replacing
 from pdegen.markdown import block, code, escaped, visible
-from pdegen.ownership import begin
+from pdegen.ownership import start_manifest
 from pipelines.runs.finished import Result, read_result
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.reproduction import described, overriding, toml
@@ -30,7 +30,7 @@ def export_model(run: Path, out: Path, *, overwrite: bool = False) -> Path:
 
     Raises:
         ReportError: If the folder is no finished run, or is damaged.
-        RunError, ForeignError: If `out` exists and cannot be replaced.
+        RunError, FormatError: If `out` exists and cannot be replaced.
         OSError: If `out` cannot be written.
     """
     result = read_result(run)
@@ -40,7 +40,7 @@ def export_model(run: Path, out: Path, *, overwrite: bool = False) -> Path:
         _check_free(out, overwrite)
         weights = read(result.checkpoint)
         partial.mkdir()
-        begin(partial)
+        start_manifest(partial)
         write(partial / WEIGHTS, weights)
         description = {k: value for k, value in result.description.items() if k != "sha256"}
         digest = hashlib.sha256(weights).hexdigest()

@@ -79,7 +79,7 @@ def predict(
             equation offers no bound for these predictions.
         SampleError: If the bound of a prediction cannot be computed.
         RunError: If `out` exists and cannot be replaced.
-        ForeignError: If another process writes to `out`.
+        FormatError: If another process writes to `out`.
         CheckpointError: If the file is no checkpoint, or does not fit the data.
         DataError: If the store lacks the variables, the split or the grid.
     """

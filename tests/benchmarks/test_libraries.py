@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import exponax_burgers, well_reading
-from pdegen.formats.declaration import Declaration
+from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import import_files
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
@@ -31,7 +31,7 @@ def test_files_of_the_well_hold_the_values_of_the_store(tmp_path: Path):
     recipe = load_recipe("darcy-quick").with_overrides({"samples": 72, "shard": 32})
     store = generate(recipe, str(tmp_path / "store.zarr"), workers=1)
     well_reading.write_well(tmp_path / "data.hdf5", store)
-    declaration = Declaration(grid="cell", splits={"train": recipe.samples})
+    declaration = ImportOptions(grid="cell", splits={"train": recipe.samples})
     files = [tmp_path / "data.hdf5"]
     found = import_files(files, str(tmp_path / "found.zarr"), declaration=declaration, workers=1)
     for name in ("a", "u"):

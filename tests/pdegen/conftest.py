@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from pdegen.formats.declaration import Declaration
+from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import import_files
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
@@ -60,7 +60,7 @@ def imported(tmp_path_factory):
     pairs[0, 0, :3] = [-0.0, 1e-42, np.finfo(np.float32).max]
     np.save(folder / "pairs.npy", pairs)
     splits = {"train": 7, "validation": 1, "test": 1}
-    declaration = Declaration("pairs", "pairs", grid="cell", splits=splits, times="first")
+    declaration = ImportOptions("pairs", "pairs", grid="cell", splits=splits, times="first")
     return import_files([folder / "pairs.npy"], str(folder / "imported.zarr"), declaration)
 
 

@@ -12,7 +12,7 @@ from pdegen.store.objects import Objects
 from pdegen.store.reading import StoreError
 
 LAYOUT = {"x/zarr.json": b"{}", "x/c/0": b"0", "zarr.json": b'{"attributes": {}}'}
-KEPT = {lock.KEY: b"mine", lock.RENEWED: b"0", "log/1.log": b"begun"}
+KEPT = {lock.LOCK_KEY: b"mine", lock.LEASE_KEY: b"0", "log/1.log": b"begun"}
 OLD = ["README.md", "seal.json", "records/000000.json", "u/c/0/0", "x/c/7"]
 
 
@@ -29,11 +29,11 @@ def test_a_new_layout_leaves_the_signs_of_the_job_that_writes_it_and_its_log_alo
     assert len(checks) > len(LAYOUT)
 
 
-@pytest.mark.parametrize("key", [lock.KEY, lock.RENEWED, "log/20260102T030405000006Z.json"])
+@pytest.mark.parametrize("key", [lock.LOCK_KEY, lock.LEASE_KEY, "log/20260102T030405000006Z.json"])
 def test_what_a_killed_job_left_before_its_layout_is_in_nobodys_way(tmp_path, key):
     objects = Objects(str(tmp_path))
     objects.write(key, b"{}")
-    assert existing.found(objects) is None
+    assert existing.store_at(objects) is None
 
 
 def test_an_array_that_the_seal_does_not_have_stays_where_the_root_is_damaged(small, store):

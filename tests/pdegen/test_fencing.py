@@ -19,7 +19,7 @@ from pdegen.generation.generate import generate
 from pdegen.generation.job import RecipeJob
 from pdegen.generation.repair import repair
 from pdegen.store import lock
-from pdegen.store.format import BEGUN
+from pdegen.store.format import UNFINISHED_ROOT
 from pdegen.store.lock import LockedError
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Store, StoreError, open_sealed
@@ -240,7 +240,7 @@ def test_another_recipe_does_not_go_on_in_a_damaged_store(small, tmp_path):
     assert objects_of(url) == before
 
 
-@pytest.mark.parametrize("root", [BEGUN, b""])
+@pytest.mark.parametrize("root", [UNFINISHED_ROOT, b""])
 @pytest.mark.parametrize("way", [{}, {"resume": True}, {"overwrite": True}])
 def test_files_of_others_beside_an_interrupted_layout_stay(small, tmp_path, root, way):
     (tmp_path / "zarr.json").write_bytes(root)
@@ -301,7 +301,7 @@ def test_a_repair_that_was_taken_over_writes_nothing(store, monkeypatch):
     other = replace(lock.Holder.here("another"), kernel="elsewhere")
 
     def taken(*arguments):
-        store.objects.write(lock.KEY, json.dumps(asdict(other)).encode())
+        store.objects.write(lock.LOCK_KEY, json.dumps(asdict(other)).encode())
         return made_again(*arguments)
 
     with monkeypatch.context() as patch:
@@ -350,7 +350,7 @@ def test_a_layout_that_changes_before_the_seal_is_not_sealed(small, finished, tm
 
 
 def test_shards_outlive_a_layout_that_a_late_job_begins(small, finished, store):
-    (Path(store.url) / "zarr.json").write_bytes(BEGUN)
+    (Path(store.url) / "zarr.json").write_bytes(UNFINISHED_ROOT)
     objects = Objects(store.url)
     assert found(objects, RecipeJob(small, None).identity).url == store.url
     assert found(objects, "of another job") is None

@@ -8,7 +8,7 @@ from pdegen.equations.base import SampleError
 from pdegen.equations.darcy.problem import Darcy
 from pdegen.generation.engines import pool
 from pdegen.generation.generate import generate
-from pdegen.generation.measurements import key, label_error, measured, table
+from pdegen.generation.measurements import error_key, label_error, measured_errors, table
 from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe, recipe_folder, recipe_names
 
@@ -52,11 +52,11 @@ def test_what_is_known_is_not_measured(workers, monkeypatch):
 def test_another_problem_or_algorithm_is_not_in_the_table(monkeypatch):
     recipe = load_recipe("darcy-quick")
     for change in ({"samples": 100}, {"shard": 9}, {"splits.test": 1}):
-        assert key(recipe.with_overrides(change)) == key(recipe)
+        assert error_key(recipe.with_overrides(change)) == error_key(recipe)
     for change in ({"seed": 1}, {"above": 11.0}, {"refinement": 5}, {"tau": 2.9}):
-        assert key(recipe.with_overrides(change)) not in table()
+        assert error_key(recipe.with_overrides(change)) not in table()
     monkeypatch.setattr(Darcy, "algorithm", Darcy.algorithm + 1)
-    assert key(recipe) not in table()
+    assert error_key(recipe) not in table()
 
 
 def test_samples_that_cannot_be_solved_are_left_out(tmp_path, monkeypatch):
@@ -88,14 +88,14 @@ def test_the_table_is_of_the_recipes():
     assert {one["recipe"] for one in table().values()} == set(WITH_REFERENCE)
     assert len(table()) == len(WITH_REFERENCE)
     for name in WITH_REFERENCE:
-        assert table()[key(load_recipe(name))]["recipe"] == name
+        assert table()[error_key(load_recipe(name))]["recipe"] == name
 
 
 @pytest.mark.parametrize("name", WITH_REFERENCE)
 def test_cards_of_recipes_print_the_table(name):
     text = (recipe_folder() / f"{name}.md").read_text("utf-8")
     figures = re.search(r"^\| label error \| ([^:]*):", text, re.M).group(1)
-    known = table()[key(load_recipe(name))]["relative_l2"]
+    known = table()[error_key(load_recipe(name))]["relative_l2"]
     for printed, error in zip(figures.split(", "), known, strict=True):
         assert float(printed) == pytest.approx(error, rel=0.05)  # two digits
 
@@ -106,5 +106,5 @@ def test_the_table_is_what_is_measured(name, workers, request):
     recipe = load_recipe(name)
     if recipe.problem.solver.method == "finite-element":
         request.getfixturevalue("dolfinx")
-    found = measured(recipe, range(4), workers)
-    assert [found[i] for i in range(4)] == table()[key(recipe)]["relative_l2"]
+    found = measured_errors(recipe, range(4), workers)
+    assert [found[i] for i in range(4)] == table()[error_key(recipe)]["relative_l2"]

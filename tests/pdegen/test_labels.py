@@ -14,8 +14,8 @@ import xarray as xr
 import zarr
 
 from operators.data import DataError, read_pairs
-from pdegen.formats.declaration import Declaration
 from pdegen.formats.exporting import export
+from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import import_files
 from pdegen.generation.derived import add_noise, at_levels
 from pdegen.generation.generate import generate
@@ -146,7 +146,7 @@ def test_imported_channels_have_common_labels(tmp_path):
     a, u = rng.random((9, 8, 2)), rng.random((9, 8, 2))
     np.savez(tmp_path / "pairs.npz", p=a, q=u)
     axes = ("sample", "x", "channel")
-    declaration = Declaration(
+    declaration = ImportOptions(
         "p", "q", "nodal", {"train": 7, "test": 2}, input_axes=axes, target_axes=axes
     )
     store = import_files([tmp_path / "pairs.npz"], str(tmp_path / "s.zarr"), declaration)

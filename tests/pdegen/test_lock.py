@@ -16,7 +16,7 @@ import pytest
 from pdegen.generation.generate import generate
 from pdegen.generation.job import RecipeJob
 from pdegen.store import lock
-from pdegen.store.lock import KEY, RENEWED, Holder, LockedError, check, locked
+from pdegen.store.lock import LEASE_KEY, LOCK_KEY, Holder, LockedError, check, locked
 from pdegen.store.objects import Objects
 from tests.stores import objects_of
 
@@ -36,7 +36,7 @@ def short(monkeypatch):
 
 
 def hold(objects, holder):
-    objects.write(KEY, json.dumps(asdict(holder)).encode())
+    objects.write(LOCK_KEY, json.dumps(asdict(holder)).encode())
 
 
 def elsewhere():
@@ -52,7 +52,7 @@ def renewing(objects):
     def renew():
         number = 0
         while not done.wait(0.1):
-            objects.write(RENEWED, str(number).encode())
+            objects.write(LEASE_KEY, str(number).encode())
             number += 1
 
     thread = threading.Thread(target=renew)
@@ -100,7 +100,7 @@ def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path, monkeypatc
     with living(tmp_path) as process:
         process.kill()
         process.wait()
-    token, unlink = json.loads((tmp_path / lock.KEY).read_text())["token"], Path.unlink
+    token, unlink = json.loads((tmp_path / lock.LOCK_KEY).read_text())["token"], Path.unlink
     sign = Path(tempfile.gettempdir()) / f"pdegen-{token}.lock"
 
     def refused(path, *arguments, **options):
@@ -176,7 +176,7 @@ def test_of_two_who_take_over_at_once_the_first_to_write_is_refused(objects, mon
 def test_a_lock_that_is_given_back_meanwhile_is_taken(objects, monkeypatch):
     monkeypatch.setattr(lock, "LEASE", 600.0)
     hold(objects, elsewhere())
-    threading.Timer(0.5, objects.remove, [KEY]).start()
+    threading.Timer(0.5, objects.remove, [LOCK_KEY]).start()
     with locked(objects, JOB) as mine:
         check(objects, mine)
 
@@ -184,9 +184,9 @@ def test_a_lock_that_is_given_back_meanwhile_is_taken(objects, monkeypatch):
 def test_a_holder_renews_its_lease(objects):
     with locked(objects, JOB):
         time.sleep(0.3)
-        first = objects.read(RENEWED)
+        first = objects.read(LEASE_KEY)
         time.sleep(0.3)
-        assert objects.read(RENEWED) != first
+        assert objects.read(LEASE_KEY) != first
 
 
 def test_who_was_taken_over_notices_and_leaves_the_lock_alone(objects):
@@ -196,14 +196,14 @@ def test_who_was_taken_over_notices_and_leaves_the_lock_alone(objects):
             with pytest.raises(LockedError, match="was taken over by process") as error:
                 check(objects, first)
             assert error.value.same == (job == JOB)
-    assert objects.exists(KEY)
+    assert objects.exists(LOCK_KEY)
 
 
 def test_who_was_taken_over_leaves_no_lease_in_what_the_other_has_finished(objects):
     with locked(objects, JOB):
-        objects.remove(KEY)
+        objects.remove(LOCK_KEY)
         time.sleep(0.3)  # a renewal may be on its way
-        objects.remove(RENEWED)
+        objects.remove(LEASE_KEY)
         time.sleep(0.3)
     assert objects.keys("") == []
 
@@ -243,7 +243,7 @@ def test_one_that_cannot_be_read_is_taken_over_after_a_lease(tmp_path, content, 
     objects = Objects(str(tmp_path))
     if isinstance(content, dict):
         content = json.dumps({**asdict(Holder.here(JOB)), **content}).encode()
-    objects.write(KEY, content)
+    objects.write(LOCK_KEY, content)
     with locked(objects, JOB) as mine:
         check(objects, mine)
     assert objects.keys("") == []

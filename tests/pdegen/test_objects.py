@@ -226,11 +226,11 @@ def test_a_writer_that_lost_the_store_between_two_looks_puts_back_what_was_there
     if not swap:
         monkeypatch.setattr(disk, "exchanged", lambda a, b: False)
     acts = [lambda: objects.write("a", meanwhile)] if meanwhile else []  # the process stops then
-    check, seen = looking(lambda: objects.found("a", 99)[0], acts, ValueError("taken over"))
+    check, seen = looking(lambda: objects.try_read("a", 99)[0], acts, ValueError("taken over"))
     with pytest.raises(ValueError, match="taken over"):
         objects.write("a", b"stale", check)
     assert seen == [before, b"stale"]
-    assert objects.found("a", 99)[0] == (meanwhile or before)
+    assert objects.try_read("a", 99)[0] == (meanwhile or before)
     assert objects.keys("") == (["a"] if meanwhile or before else [])
     assert len(list(tmp_path.iterdir())) == len(objects.keys(""))
 
@@ -251,7 +251,7 @@ def test_on_an_object_store_what_was_written_too_late_is_removed(tmp_path, same,
     check, _ = looking(lambda: None, error=LockedError("taken over", same))
     with pytest.raises(LockedError, match="taken over"):
         objects.write("a", b"stale", check)
-    assert objects.found("a", 99)[0] == left
+    assert objects.try_read("a", 99)[0] == left
 
 
 @pytest.mark.parametrize("error", [ValueError("taken over"), None])

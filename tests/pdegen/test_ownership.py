@@ -5,7 +5,15 @@ import os
 import pytest
 
 from pdegen import ownership
-from pdegen.ownership import begin, is_ours, note, note_all, note_part, others, remove
+from pdegen.ownership import (
+    foreign_files,
+    is_ours,
+    note,
+    note_all,
+    note_part,
+    remove,
+    start_manifest,
+)
 
 
 def put(path, data=b"ours"):
@@ -18,14 +26,14 @@ def put(path, data=b"ours"):
 def folder(tmp_path):
     place = tmp_path / "run"
     place.mkdir()
-    begin(place)
+    start_manifest(place)
     for name in ("run.json", "report.md", "tables/scores.csv", "state.pt"):
         put(place / name)
     return place
 
 
 def test_what_was_written_is_ours(folder):
-    assert others(folder) == []
+    assert foreign_files(folder) == []
     assert is_ours(folder, "tables/scores.csv")
 
 
@@ -33,7 +41,7 @@ def test_what_was_written_is_ours(folder):
 def test_a_file_that_was_not_written_is_of_others(folder, name):
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_bytes(b"mine")
-    assert others(folder) == [name]
+    assert foreign_files(folder) == [name]
     with pytest.raises(PermissionError, match="was not written by pdegen"):
         note(folder / name, b"ours")
 
@@ -41,7 +49,7 @@ def test_a_file_that_was_not_written_is_of_others(folder, name):
 def test_what_people_read_is_theirs_once_edited_and_what_programs_read_is_not(folder):
     for name in ("report.md", "state.pt"):
         (folder / name).write_bytes(b"edited")
-    assert others(folder) == ["report.md"]
+    assert foreign_files(folder) == ["report.md"]
     note(folder / "state.pt", b"again")
     with pytest.raises(PermissionError, match=r"report\.md was not written by pdegen"):
         note(folder / "report.md", b"again")
@@ -50,14 +58,14 @@ def test_what_people_read_is_theirs_once_edited_and_what_programs_read_is_not(fo
 @pytest.mark.parametrize("large", [0, 30])
 def test_the_ends_and_the_size_of_a_large_file_are_compared(tmp_path, monkeypatch, large):
     monkeypatch.setattr(ownership, "_LARGE", 8 if large else 2**23)
-    begin(tmp_path)
+    start_manifest(tmp_path)
     path = tmp_path / "a.npy"
     for changed in (b"x" + bytes(30), bytes(30) + b"x", bytes(32)):
         path.unlink(missing_ok=True)
         put(path, bytes(31))
-        assert others(tmp_path) == []
+        assert foreign_files(tmp_path) == []
         path.write_bytes(changed)
-        assert others(tmp_path) == ["a.npy"]
+        assert foreign_files(tmp_path) == ["a.npy"]
 
 
 def test_links_are_of_others(folder, tmp_path):
@@ -66,7 +74,7 @@ def test_links_are_of_others(folder, tmp_path):
     (folder / "pictures").symlink_to(elsewhere)
     (folder / "report.md").unlink()
     (folder / "report.md").symlink_to(folder / "run.json")
-    assert others(folder) == ["pictures", "report.md"]
+    assert foreign_files(folder) == ["pictures", "report.md"]
     for name in ("pictures/a.svg", "report.md"):
         with pytest.raises(PermissionError, match="was not written by pdegen"):
             note(folder / name, b"ours")
@@ -89,10 +97,10 @@ def test_a_folder_inside_notes_its_own(folder):
     inner = folder / "runs/0"
     inner.mkdir(parents=True)
     note_part(inner)
-    begin(inner)
+    start_manifest(inner)
     put(inner / "run.json")
     (inner / "mine.txt").touch()
-    assert others(folder) == ["runs/0/mine.txt"]
+    assert foreign_files(folder) == ["runs/0/mine.txt"]
     (inner / "mine.txt").unlink()
     remove(folder)
     assert not folder.exists()
@@ -103,7 +111,7 @@ def test_a_tree_is_noted_where_the_folder_is_claimed(folder, tmp_path):
         (place / "u").mkdir(parents=True)
         (place / "u/zarr.json").touch()
         note_all(place)
-    assert others(folder) == []
+    assert foreign_files(folder) == []
     assert not (tmp_path / ownership.MANIFEST).exists()
 
 
@@ -111,7 +119,7 @@ def test_a_line_that_was_cut_off_spoils_no_other(folder):
     path = folder / ownership.MANIFEST
     os.truncate(path, path.stat().st_size - 5)
     put(folder / "last.csv")
-    assert others(folder) == ["state.pt"]
+    assert foreign_files(folder) == ["state.pt"]
     assert is_ours(folder, "last.csv")
 
 
@@ -126,7 +134,7 @@ def test_a_claimed_folder_inside_is_ours_where_it_is_noted_as_a_part(folder, par
     inner.mkdir(parents=True)
     if part:
         note_part(inner)
-    begin(inner)
+    start_manifest(inner)
     put(inner / "best.safetensors")
-    assert others(folder) == ([] if part else ["runs/a/best.safetensors"])
+    assert foreign_files(folder) == ([] if part else ["runs/a/best.safetensors"])
     assert is_ours(inner, "best.safetensors")

@@ -3,7 +3,7 @@
 import pytest
 
 from pdegen.store.arrays import MetadataError
-from pdegen.store.format import Along, Drawing, Physics
+from pdegen.store.format import Drawing, Physics, SurfaceCurve
 
 WHOLE = Physics(
     boundary={"u": 0.0},
@@ -13,7 +13,7 @@ WHOLE = Physics(
     sentences={"coefficient": "two phases"},
     drawing={
         "a": Drawing("a", "phases", log=True, falls=2.0),
-        "u": Drawing(contours=True, along=Along("−c_p", 1.0, -0.5)),
+        "u": Drawing(contours=True, along=SurfaceCurve("−c_p", 1.0, -0.5)),
     },
     near={"x": (-0.5, 1.5)},
 )

@@ -144,4 +144,4 @@ def test_a_commit_is_looked_for_without_an_error(monkeypatch: pytest.MonkeyPatch
     software.commit.cache_clear()
     monkeypatch.setattr(software.shutil, "which", lambda name: None)
     assert software.commit() == ""
-    assert "commit" not in software.here()
+    assert "commit" not in software.platform_facts()

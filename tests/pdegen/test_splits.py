@@ -10,9 +10,9 @@ from operators.data import DataError, open_pairs
 from pdegen.generation.recipe_arrays import layout
 from pdegen.generation.verify import verify
 from pdegen.schema import SchemaError
+from pdegen.store.digests import sha256, short_digest
 from pdegen.store.reading import Store, StoreError, seal_in
 from pdegen.store.record import Record, Seal
-from pdegen.store.signed import mark, sha256
 from tests.stores import with_attributes
 
 IMPOSSIBLE = {
@@ -36,7 +36,7 @@ def forged(store, splits):
     records = [store.objects.read(Record.key(shard)) for shard in range(store.shards)]
     with_attributes(store, splits=splits)
     objects = {key: store.objects.read(key) for key in keys}
-    seal = Seal.of(objects, sha256(b"".join(records)), "".join(map(mark, records)))
+    seal = Seal.of(objects, sha256(b"".join(records)), "".join(map(short_digest, records)))
     store.objects.write(Seal.KEY, seal.encode())
     return store.url
 

@@ -332,7 +332,7 @@ def test_an_interrupted_layout_is_called_that(small, tmp_path, monkeypatch):
     monkeypatch.setattr(Objects, "write", full)
     with pytest.raises(OSError, match="No space"):
         lay_out(str(tmp_path / "half.zarr"), layout(small))
-    assert "was interrupted while it was laid out" in message_of(tmp_path / "half.zarr")
+    assert "its layout was interrupted" in message_of(tmp_path / "half.zarr")
 
 
 @pytest.mark.parametrize("name", ["burgers-r10", "darcy-421", "darcy-85"])

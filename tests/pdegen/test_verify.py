@@ -15,10 +15,10 @@ from pdegen.generation.job import RecipeJob
 from pdegen.generation.repair import repair
 from pdegen.generation.verify import verify
 from pdegen.schema import SchemaError
+from pdegen.store.digests import sha256, with_digest
 from pdegen.store.lock import LockedError, locked
 from pdegen.store.reading import StoreError
 from pdegen.store.record import Record, Seal
-from pdegen.store.signed import sha256, signed
 from pdegen.store.writing import seal, write_shard
 from tests.stores import failing, faults, interrupted, objects_of, resealed, unseal, with_attributes
 
@@ -285,7 +285,7 @@ def forged(store, **changes):
     del content["sha256"]
     for key, value in changes.items():
         content[key] = {**content[key], **value} if isinstance(value, dict) else value
-    change(store, "seal.json", signed(content))
+    change(store, "seal.json", with_digest(content))
 
 
 def test_a_forged_seal_writes_and_reads_nothing_outside(store):
@@ -313,7 +313,7 @@ def test_a_record_of_another_form_is_a_fault(store, digest):
     key = "records/000001.json"
     content = json.loads((Path(store.url) / key).read_bytes())
     del content["sha256"]
-    change(store, key, signed({**content, "digest": digest}))
+    change(store, key, with_digest({**content, "digest": digest}))
     (fault,) = verify(store.url).faults
     assert fault.where == "shard 1"
     assert "it is no record: digest" in fault.what

@@ -11,7 +11,7 @@ from matplotlib.contour import ContourSet
 from operators.data import Channel
 from pdegen.domains import Box, Cloud, Curvilinear
 from pdegen.recipe import load_recipe
-from pdegen.store.format import Along
+from pdegen.store.format import SurfaceCurve
 from pipelines.reports import bodies
 from pipelines.reports.fields import Look
 from pipelines.reports.fields import bodies as bodies_of
@@ -45,7 +45,7 @@ def with_void() -> Cloud:
 def flow(**changes: object) -> Functions:
     domain = c_grid()
     values = np.random.default_rng(0).random((2, *domain.shape, 1))
-    how = Look("M", contours=True, along=Along("c", 1.0, 0.5))
+    how = Look("M", contours=True, along=SurfaceCurve("c", 1.0, 0.5))
     made = Functions(how, values, (Channel("u"),), domain, near=NEAR)
     return replace(made, **changes)
 

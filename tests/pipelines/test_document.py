@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from pdegen.ownership import begin
+from pdegen.ownership import start_manifest
 from pipelines.reports import latex
 from pipelines.reports.document import Formula, Picture, Report, Section, Table, html, markdown
 from pipelines.reports.figures import picture
@@ -107,7 +107,7 @@ def test_a_picture_is_the_same_bytes_in_another_process():
 
 def test_files_of_an_earlier_report_are_removed(tmp_path):
     table = Table([("a", "b")])
-    begin(tmp_path)
+    start_manifest(tmp_path)
     report(
         Section("Old", tables=(table,), pictures=(drawn("old"),)),
         Section("Kept", tables=(table,), pictures=(drawn("kept"),)),

@@ -17,7 +17,7 @@ from operators.norms import relative_error
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from operators.transforms import Extent, Predictor
-from pdegen.formats.declaration import Declaration
+from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import import_files
 from pdegen.generation.generate import generate
 from pdegen.schema import SchemaError
@@ -217,7 +217,7 @@ def test_a_model_of_generated_samples_is_evaluated_on_a_published_file(made, sto
         tmp_path / "NavierStokes_V1e-3_N12_T6.mat",
         {"a": a, "u": np.moveaxis(u, 1, -1), "t": np.array([TIMES])},
     )
-    splits = Declaration(splits={"train": 8, "validation": 2, "test": 2})
+    splits = ImportOptions(splits={"train": 8, "validation": 2, "test": 2})
     imported = import_files([file], str(tmp_path / "published.zarr"), splits).url
     here, there = (
         evaluate(made / "rollout/best.safetensors", url, CPU) for url in (store, imported)

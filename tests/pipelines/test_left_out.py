@@ -13,7 +13,7 @@ import torch
 from operators.data import read_pairs
 from operators.training.evaluate import errors_of
 from operators.training.files import read_json
-from pdegen.formats.declaration import Declaration
+from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import import_files
 from pipelines.config.benchmark import Benchmark
 from pipelines.config.experiment import load_experiment
@@ -44,7 +44,7 @@ def store_with(folder, *zero):
     folder.mkdir(parents=True, exist_ok=True)
     for name, values in (("a", a), ("u", u)):
         np.save(folder / f"{name}.npy", values.astype("f4"))
-    declared = Declaration(input="a", target="u", grid="periodic", splits=SPLITS)
+    declared = ImportOptions(input="a", target="u", grid="periodic", splits=SPLITS)
     files = [folder / "a.npy", folder / "u.npy"]
     return import_files(files, str(folder / "store.zarr"), declared).url
 

@@ -15,7 +15,7 @@ import yaml
 import operators
 from operators import CheckpointError
 from operators.training.files import read_json
-from pdegen.formats.arrays import ForeignError
+from pdegen.formats.arrays import FormatError
 from pipelines.runs import model_folder
 from pipelines.runs.finished import read_result
 from pipelines.runs.folder import RunError
@@ -125,7 +125,7 @@ def test_only_a_model_is_replaced(finished, copy, tmp_path):
         export_model(finished[0], copy)
     export_model(finished[0], copy, overwrite=True)
     (copy / "README.md").write_text("mine")
-    with pytest.raises(ForeignError, match=r"README\.md, which no export .* or which was edited"):
+    with pytest.raises(FormatError, match=r"README\.md, which no export .* or which was edited"):
         export_model(finished[0], copy, overwrite=True)
     assert (copy / "README.md").read_text() == "mine"
     (tmp_path / "other").mkdir()

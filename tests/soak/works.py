@@ -222,7 +222,7 @@ def prepare() -> None:
         "pipelines.reports.pictures", "pipelines.runs.data", "pdegen.generation.generate",
         "pdegen.generation.derived", "pdegen.generation.verify", "xarray",
         "pdegen.formats.importing",
-        "pdegen.formats.exporting", "pdegen.formats.declaration", "operators.training.fit",
+        "pdegen.formats.exporting", "pdegen.formats.import_options", "operators.training.fit",
         "matplotlib.pyplot", "pdegen.equations.darcy.finite_volume", "distributed",
     ):  # fmt: skip
         importlib.import_module(name)

@@ -19,7 +19,7 @@ from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.sampling.uniform import Finite, uniforms
 from pdegen.schema import Count, Strict
-from pdegen.store.format import Along, Drawing, Physics
+from pdegen.store.format import Drawing, Physics, SurfaceCurve
 from pdegen.store.variables import Variable, function, geometry, parameters, scalar
 
 FREE = 7  # control points that move; the first of the eight is fixed
@@ -169,9 +169,9 @@ class AirfoilFlow(Problem):
                 "solver": f"relative residual at most {self.solver.tolerance:g}",
             },
             drawing={
-                "u": Drawing("M", contours=True, along=Along("M")),
+                "u": Drawing("M", contours=True, along=SurfaceCurve("M")),
                 "density": Drawing("ρ"),
-                "pressure": Drawing("p", along=Along("−c_p", 1.0, -self._dynamic)),
+                "pressure": Drawing("p", along=SurfaceCurve("−c_p", 1.0, -self._dynamic)),
                 "velocity": Drawing("u", "diverging"),
             },
             near={"x": (-0.5, 1.5), "y": (-0.5, 0.5)},  # half a chord around the airfoil

@@ -14,8 +14,8 @@ import pytest
 import scipy.io
 
 from operators.data import read_pairs
-from pdegen.formats.arrays import ForeignError
-from pdegen.formats.declaration import Declaration
+from pdegen.formats.arrays import FormatError
+from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import import_files
 from pdegen.store.reading import Store
 from tests.absent import absent
@@ -82,9 +82,9 @@ def trains(store: Store) -> None:
 _MEASURED = """
 import resource, sys
 from pathlib import Path
-from pdegen.formats.declaration import Declaration
-from pdegen.formats.arrays import ForeignError
-from pdegen.formats.declaration import Declaration
+from pdegen.formats.import_options import ImportOptions
+from pdegen.formats.arrays import FormatError
+from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import import_files
 
 def at_most():
@@ -103,14 +103,14 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
-BY_HAND = Declaration("p", "q", "nodal", {"train": 4})
+BY_HAND = ImportOptions("p", "q", "nodal", {"train": 4})
 PAIR = {"p": random(6, 8), "q": random(6, 8, seed=1)}
 
 
 def refused(*files: Path, match: str) -> None:
     """An import fails in one line, and writes nothing."""
     url = files[0].parent / "store.zarr"
-    with pytest.raises(ForeignError, match=match) as caught:
+    with pytest.raises(FormatError, match=match) as caught:
         import_files(files, str(url), BY_HAND, workers=1)
     assert "\n" not in str(caught.value)
     assert not url.exists()

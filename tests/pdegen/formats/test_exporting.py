@@ -13,15 +13,15 @@ import torch
 
 from pdegen.domains import Box, Curvilinear
 from pdegen.formats import exporting, writers
-from pdegen.formats.arrays import ForeignError
+from pdegen.formats.arrays import FormatError
 from pdegen.formats.exporting import FORMATS, export
 from pdegen.formats.importing import import_files
 from pdegen.generation.derived import add_noise, at_levels
 from pdegen.generation.generate import Options, write
 from pdegen.generation.job import Job
+from pdegen.store.digests import with_digest, without_digest
 from pdegen.store.layout import Layout
 from pdegen.store.reading import StoreError
-from pdegen.store.signed import signed, unsigned
 from pdegen.store.variables import Coordinate, Variable, function, positions, scalar, times
 from tests.pdegen.formats.files import imported, random, value
 from tests.stores import faults, with_attributes
@@ -186,7 +186,7 @@ def test_a_folder_of_others_is_never_replaced(mixed, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
     for format in FORMATS:
-        with pytest.raises(ForeignError, match="it is not replaced"):
+        with pytest.raises(FormatError, match="it is not replaced"):
             export(mixed.url, format, tmp_path / "mine", overwrite=True)
 
 
@@ -203,7 +203,7 @@ def test_a_file_with_what_no_export_has_written_is_never_replaced(mixed, tmp_pat
             content.clear()
             content.update({"pdegen": np.ones(3), "mine": np.ones(3)})
     before = file.read_bytes()
-    with pytest.raises(ForeignError, match="or it was changed since: it is not replaced"):
+    with pytest.raises(FormatError, match="or it was changed since: it is not replaced"):
         export(mixed.url, "hdf5", file, overwrite=True)
     assert file.read_bytes() == before
 
@@ -224,9 +224,9 @@ def test_an_interrupted_export_leaves_nothing(mixed, tmp_path, format):
 )
 def test_what_xarray_would_read_as_other_values_is_refused(mixed, tmp_path, attribute):
     folder = export(mixed.url, "npy", tmp_path / "out")
-    text = unsigned((folder / "pdegen.json").read_bytes())
+    text = without_digest((folder / "pdegen.json").read_bytes())
     text["arrays"]["a"]["attributes"].update(attribute)
-    (folder / "pdegen.json").write_bytes(signed(text))
+    (folder / "pdegen.json").write_bytes(with_digest(text))
     with pytest.raises(ValueError, match="xarray would read"):
         imported(tmp_path, folder)
 
@@ -251,7 +251,7 @@ def test_skipped_samples_stay_skipped(mixed, tmp_path):
 
 def test_every_type_of_number_has_its_class_in_matlab(tmp_path):
     values = {t: random(3, 2).astype(t) for t in MATLAB_TYPES}
-    arrays = {t: writers.Declared(v.shape, v.dtype) for t, v in values.items()}
+    arrays = {t: writers.ArraySpec(v.shape, v.dtype) for t, v in values.items()}
     for k, make in enumerate((writers.mat5_file, writers.mat73_file)):
         with make(tmp_path / f"{k}.mat", arrays) as sinks:
             for name, sink in sinks.items():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pdegen.equations.base import SampleError
-from pdegen.formats.arrays import ForeignError
+from pdegen.formats.arrays import FormatError
 from pdegen.formats.importing import import_files
 from tests.pdegen.formats.files import (
     BY_HAND,
@@ -143,13 +143,13 @@ def test_bombs_are_not_unpacked(tmp_path):
     elements = [packed_variable((6, 8), 3 * 2**25, name) for name in (b"p", b"q")]
     mat5_of(tmp_path / "p.mat", *elements)
     done = run(f"""
-        from pdegen.formats.arrays import ForeignError
+        from pdegen.formats.arrays import FormatError
         for name in ("p.h5", "p.mat"):
             before = at_most()
             try:
-                import_files(["{tmp_path}/" + name], "{tmp_path}/store.zarr", Declaration(
+                import_files(["{tmp_path}/" + name], "{tmp_path}/store.zarr", ImportOptions(
                     "p", "q", "nodal", {{"train": 4}}), workers=1)
-            except ForeignError as error:
+            except FormatError as error:
                 print(at_most() - before, error)
     """)
     lines = [line.partition(" ") for line in done.stdout.splitlines()]
@@ -188,7 +188,7 @@ def test_damaged_matlab_files_end_in_an_explained_error(tmp_path, write):
         changed = bytearray(data)
         changed[place] ^= 0xFF
         file.write_bytes(changed)
-        with suppress(ForeignError, SampleError):
+        with suppress(FormatError, SampleError):
             import_files([file], str(tmp_path / "s.zarr"), BY_HAND, workers=1, overwrite=True)
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pdegen.formats import sandbox
-from pdegen.formats.opening import opened
+from pdegen.formats.opening import open_file
 from tests.pdegen.formats.files import (
     PAIR,
     random,
@@ -148,7 +148,7 @@ def test_a_pickle_of_anything_else_is_refused(tmp_path, code):
 
 @pytest.mark.usefixtures("forked")
 def test_the_hand_written_pickle_is_read_where_it_is_sound(tmp_path):
-    array = opened(pickled(tmp_path / "p.pt", rebuilt()), tmp_path).array("p")
+    array = open_file(pickled(tmp_path / "p.pt", rebuilt()), tmp_path).array("p")
     np.testing.assert_array_equal(array.values(), [0, 1])
 
 
@@ -157,7 +157,7 @@ def test_other_values_and_keys_beside_tensors_are_left_alone(tmp_path):
     ordered = OrderedDict(a=1, b=(2, [3.5, None, True]))
     ordered["self"] = [ordered]
     content = {"p": torch.ones(2), 7: torch.zeros(3), "o": ordered, "l": [{0: {1: "x"}}], "t": ()}
-    contents = opened(tensors(tmp_path / "p.pt", content), tmp_path)
+    contents = open_file(tensors(tmp_path / "p.pt", content), tmp_path)
     np.testing.assert_array_equal(contents.array("p").values(), np.ones(2))
     np.testing.assert_array_equal(contents.array("7").values(), np.zeros(3))
     kinds = {name: why.split(":")[0] for name, why in contents.unreadable.items()}
@@ -192,13 +192,13 @@ def test_views_that_are_whole_are_read(tmp_path, dtype):
     a = random(8, 12).astype(dtype)
     tensor = torch.from_numpy(a).T[2:8]  # columns first, and not from the beginning
     file = tensors(tmp_path / "p.pt", {"p": torch.from_numpy(a)[2:], "q": tensor.contiguous()})
-    assert opened(file, tmp_path).array("p").values().tobytes() == a[2:].tobytes()
+    assert open_file(file, tmp_path).array("p").values().tobytes() == a[2:].tobytes()
     assert (
-        opened(file, tmp_path).array("q").values().tobytes()
+        open_file(file, tmp_path).array("q").values().tobytes()
         == np.ascontiguousarray(a.T[2:8]).tobytes()
     )
     turned = tensors(tmp_path / "q.pt", {"p": torch.from_numpy(a).T})
-    np.testing.assert_array_equal(opened(turned, tmp_path).array("p").values(), a.T)
+    np.testing.assert_array_equal(open_file(turned, tmp_path).array("p").values(), a.T)
 
 
 @pytest.mark.usefixtures("forked")

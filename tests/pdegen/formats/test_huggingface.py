@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pdegen.formats import huggingface
-from pdegen.formats.arrays import ForeignError
+from pdegen.formats.arrays import FormatError
 from pdegen.formats.exporting import export
 from pdegen.generation.generate import generate
 from pdegen.markdown import escaped
@@ -127,12 +127,12 @@ def test_two_exports_are_the_same_bytes_and_replace_no_other_folder(finished, tm
     first, second = (export(finished.url, "huggingface", tmp_path / name) for name in "ab")
     for path in first.rglob("*.*"):
         assert path.read_bytes() == (second / path.relative_to(first)).read_bytes()
-    with pytest.raises(ForeignError, match="exists: use --overwrite"):
+    with pytest.raises(FormatError, match="exists: use --overwrite"):
         export(finished.url, "huggingface", first)
     export(finished.url, "huggingface", first, overwrite=True)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/README.md").write_text("mine")
-    with pytest.raises(ForeignError, match="is no folder that was exported"):
+    with pytest.raises(FormatError, match="is no folder that was exported"):
         export(finished.url, "huggingface", tmp_path / "mine", overwrite=True)
 
 
@@ -140,7 +140,7 @@ def test_two_exports_are_the_same_bytes_and_replace_no_other_folder(finished, tm
 def test_what_others_put_into_the_folder_is_never_lost(finished, tmp_path, format):
     folder = export(finished.url, format, tmp_path / "out")
     (folder / ".git").mkdir()
-    with pytest.raises(ForeignError, match=r"holds \.git, which no export has written"):
+    with pytest.raises(FormatError, match=r"holds \.git, which no export has written"):
         export(finished.url, format, folder, overwrite=True)
     (folder / ".git").rmdir()
     export(finished.url, format, folder, overwrite=True)
@@ -148,6 +148,6 @@ def test_what_others_put_into_the_folder_is_never_lost(finished, tmp_path, forma
 
 def test_without_pyarrow_the_extra_is_named(finished, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ForeignError, match=r"pip install 'pdegen-operators\[huggingface\]'"):
+    with pytest.raises(FormatError, match=r"pip install 'pdegen-operators\[huggingface\]'"):
         export(finished.url, "huggingface", tmp_path / "hub")
     assert list(tmp_path.iterdir()) == []

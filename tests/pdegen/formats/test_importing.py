@@ -9,8 +9,8 @@ import xarray as xr
 
 from pdegen.equations.base import SampleError
 from pdegen.formats import importing
-from pdegen.formats.arrays import ForeignError
-from pdegen.formats.declaration import Declaration
+from pdegen.formats.arrays import FormatError
+from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import ImportJob, import_files
 from pdegen.store.reading import StoreError
 from tests.pdegen.formats.files import (
@@ -28,7 +28,7 @@ from tests.pdegen.formats.files import (
 from tests.stores import faults, interrupted, objects_of
 
 SPLITS = {"train": 6, "validation": 2, "test": 2}
-BY_HAND = Declaration(input="p", target="q", grid="nodal", splits=SPLITS)
+BY_HAND = ImportOptions(input="p", target="q", grid="nodal", splits=SPLITS)
 
 
 def npy_pair(folder, a, u):
@@ -39,7 +39,7 @@ def npy_pair(folder, a, u):
 
 def test_a_file_that_is_not_known_is_listed_with_what_to_say(tmp_path):
     file = mat5(tmp_path / "mine.mat", {"p": random(10, 8), "q": random(10, 8)})
-    with pytest.raises(ForeignError) as caught:
+    with pytest.raises(FormatError) as caught:
         imported(tmp_path, file)
     message = str(caught.value)
     assert "p (10, 8) float64, q (10, 8) float64" in message
@@ -51,7 +51,7 @@ def test_a_file_that_is_not_known_is_listed_with_what_to_say(tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bool", "int16", "int32"])
 def test_numbers_are_kept_exactly(tmp_path, dtype):
     a, u = (random(10, 8, seed=s).astype(dtype) for s in (0, 1))
-    store = imported(tmp_path, *npy_pair(tmp_path, a, u), declaration=BY_HAND)
+    store = imported(tmp_path, *npy_pair(tmp_path, a, u), import_options=BY_HAND)
     assert value(store, "a").dtype == (np.float64 if dtype in ("float64", "int32") else np.float32)
     np.testing.assert_array_equal(value(store, "a"), a)
     assert store.raw_attributes["imported"]["variables"]["a"]["type"] == dtype
@@ -60,8 +60,8 @@ def test_numbers_are_kept_exactly(tmp_path, dtype):
 
 def test_integers_beyond_a_float_are_refused(tmp_path):
     a = np.full((10, 8), 2**60 + 1)
-    with pytest.raises(ForeignError, match="int64, which floats do not hold"):
-        imported(tmp_path, *npy_pair(tmp_path, a, a), declaration=BY_HAND)
+    with pytest.raises(FormatError, match="int64, which floats do not hold"):
+        imported(tmp_path, *npy_pair(tmp_path, a, a), import_options=BY_HAND)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -75,8 +75,10 @@ def test_axes_are_found_or_said(tmp_path, order, samples, times):
     if samples == "last":
         stored_a, stored_u = np.moveaxis(a, 0, -1), np.moveaxis(stored_u, 0, -1)
     stored_a, stored_u = (np.asarray(v, order=order) for v in (stored_a, stored_u))
-    declaration = Declaration("p", "q", "periodic", SPLITS, samples)
-    store = imported(tmp_path, *npy_pair(tmp_path, stored_a, stored_u), declaration=declaration)
+    import_options = ImportOptions("p", "q", "periodic", SPLITS, samples)
+    store = imported(
+        tmp_path, *npy_pair(tmp_path, stored_a, stored_u), import_options=import_options
+    )
     np.testing.assert_array_equal(value(store, "a"), a)
     np.testing.assert_array_equal(value(store, "u"), u)
     dataset = xr.open_zarr(store.url)
@@ -87,11 +89,11 @@ def test_axes_are_found_or_said(tmp_path, order, samples, times):
 def test_times_that_shapes_do_not_tell_must_be_said(tmp_path):
     a, u = random(10, 8, 8), random(10, 8, 8, 8, seed=1)
     files = npy_pair(tmp_path, a, u)
-    with pytest.raises(ForeignError, match="say whether the times are first"):
-        imported(tmp_path, *files, declaration=BY_HAND)
-    last = Declaration("p", "q", "nodal", SPLITS, times="last")
+    with pytest.raises(FormatError, match="say whether the times are first"):
+        imported(tmp_path, *files, import_options=BY_HAND)
+    last = ImportOptions("p", "q", "nodal", SPLITS, times="last")
     np.testing.assert_array_equal(
-        value(imported(tmp_path, *files, declaration=last), "u"), np.moveaxis(u, -1, 1)
+        value(imported(tmp_path, *files, import_options=last), "u"), np.moveaxis(u, -1, 1)
     )
 
 
@@ -99,12 +101,12 @@ def test_times_that_shapes_do_not_tell_must_be_said(tmp_path):
 def test_channels_and_times_of_any_place_are_said(tmp_path, space):
     names = "xy"[: len(space)]
     a, u = random(10, *space, 2), random(2, 10, *space, 3, seed=1)
-    declaration = Declaration(
+    import_options = ImportOptions(
         "p", "q", ",".join(["nodal", "periodic"][: len(space)]), SPLITS,
         input_axes=("sample", *names, "channel"), target_axes=("channel", "sample", *names, "time"),
         boundary=0.5,
     )  # fmt: skip
-    store = imported(tmp_path, *npy_pair(tmp_path, a, u), declaration=declaration)
+    store = imported(tmp_path, *npy_pair(tmp_path, a, u), import_options=import_options)
     np.testing.assert_array_equal(value(store, "a"), np.moveaxis(a, -1, 1))
     np.testing.assert_array_equal(value(store, "u"), np.moveaxis(np.moveaxis(u, -1, 0), 2, 0))
     assert xr.open_zarr(store.url).u.dims == ("sample", "time", "channel", *names)
@@ -136,8 +138,8 @@ def test_channels_and_times_of_any_place_are_said(tmp_path, space):
 )
 def test_declarations_and_shapes_that_do_not_fit_are_refused(tmp_path, change, a, u, message):
     files = npy_pair(tmp_path, np.zeros(a), np.zeros(u))
-    with pytest.raises(ForeignError, match=message):
-        imported(tmp_path, *files, declaration=replace(BY_HAND, **change))
+    with pytest.raises(FormatError, match=message):
+        imported(tmp_path, *files, import_options=replace(BY_HAND, **change))
 
 
 @pytest.mark.parametrize("name", ["p", "q"])
@@ -151,11 +153,11 @@ def test_files_that_are_joined_have_one_type_and_one_grid(tmp_path, name, other)
     files = [tmp_path / "one.npz", tmp_path / "two.npz"]
     for file, values in zip(files, (first, second), strict=True):
         np.savez(file, **values)
-    store = imported(tmp_path, *files, declaration=BY_HAND)
+    store = imported(tmp_path, *files, import_options=BY_HAND)
     np.testing.assert_array_equal(value(store, "u"), np.concatenate([first["q"], second["q"]]))
     np.savez(files[1], **{**second, name: other})
-    with pytest.raises(ForeignError, match=rf"one.npz: {name} .* and two.npz: {name} .* differ"):
-        imported(tmp_path / "other", *files, declaration=BY_HAND)
+    with pytest.raises(FormatError, match=rf"one.npz: {name} .* and two.npz: {name} .* differ"):
+        imported(tmp_path / "other", *files, import_options=BY_HAND)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +169,8 @@ def test_a_sample_whose_squares_are_not_finite_is_named(tmp_path, value, message
     u[7, 3] = value
     files = npy_pair(tmp_path, random(10, 8), u)
     with pytest.raises(SampleError, match=f"sample 7: {message}"):
-        imported(tmp_path, *files, declaration=BY_HAND)
-    store = imported(tmp_path, *files, declaration=BY_HAND, skip_failed=True, resume=True)
+        imported(tmp_path, *files, import_options=BY_HAND)
+    store = imported(tmp_path, *files, import_options=BY_HAND, skip_failed=True, resume=True)
     assert store.skipped == [7]
 
 
@@ -217,8 +219,8 @@ def test_a_job_that_travels_to_another_process_computes_the_same(tmp_path, monke
 
 def test_another_file_or_declaration_does_not_resume_a_store(tmp_path):
     files = npy_pair(tmp_path, random(10, 8), random(10, 8, seed=1))
-    url = imported(tmp_path, *files, declaration=BY_HAND).url
-    other = Declaration("p", "q", "periodic", SPLITS)
+    url = imported(tmp_path, *files, import_options=BY_HAND).url
+    other = ImportOptions("p", "q", "periodic", SPLITS)
     with pytest.raises(StoreError, match="otherwise declared"):
         import_files(files, url, other, resume=True)
     np.save(tmp_path / "q.npy", random(10, 8, seed=2))
@@ -242,15 +244,15 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ImportJob, "check", check)
-        with pytest.raises(ForeignError, match="has changed"):
-            imported(tmp_path, *files, declaration=BY_HAND)
+        with pytest.raises(FormatError, match="has changed"):
+            imported(tmp_path, *files, import_options=BY_HAND)
 
 
 def test_nothing_unpacked_is_left_behind(tmp_path, monkeypatch):
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     file = mat5_compressed(tmp_path / "f.mat", {"p": random(10, 8), "q": random(10, 8, seed=1)})
-    imported(tmp_path, file, declaration=BY_HAND)
+    imported(tmp_path, file, import_options=BY_HAND)
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
@@ -264,11 +266,11 @@ def test_memory_is_bounded_by_shards_not_by_the_file(tmp_path):
     done = run(f"""
         for kind in ("mat5", "mat5_compressed", "mat73_compressed"):  # what they import is not data
             import_files(["{tmp_path}/small_" + kind + ".mat"], "{tmp_path}/small_" + kind,
-                Declaration("p", "q", "nodal", {{"train": 16}}), workers=1)
+                ImportOptions("p", "q", "nodal", {{"train": 16}}), workers=1)
         for kind in ("mat5", "mat5_compressed", "mat73_compressed"):
             file = "{tmp_path}/" + kind + ".mat"
             before = at_most()
-            import_files([file], "{tmp_path}/" + kind, Declaration(
+            import_files([file], "{tmp_path}/" + kind, ImportOptions(
                 "p", "q", "nodal", {{"train": 16}}), workers=1)
             print(kind, at_most() - before)
     """)

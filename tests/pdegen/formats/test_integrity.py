@@ -15,18 +15,18 @@ import scipy.io
 import torch
 
 from pdegen.formats import exporting
-from pdegen.formats.arrays import ForeignError
-from pdegen.formats.declaration import Declaration
+from pdegen.formats.arrays import FormatError
 from pdegen.formats.exporting import FORMATS, export
+from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import import_files
 from pdegen.generation.generate import Options, write
-from pdegen.store.signed import signed, unsigned
+from pdegen.store.digests import with_digest, without_digest
 from tests.pdegen.formats.files import BY_HAND as PQ
 from tests.pdegen.formats.files import PAIR, imported, random, refused, value
 from tests.pdegen.formats.test_exporting import Mixed
 
 # a declaration would read these arrays of a file that is not known as an export
-BY_HAND = Declaration("a", "u", "periodic", {"train": 4})
+BY_HAND = ImportOptions("a", "u", "periodic", {"train": 4})
 FILES = [*FORMATS, "mat73"]
 EVERY = pytest.mark.parametrize("format", FILES)
 
@@ -38,7 +38,7 @@ def mixed(tmp_path_factory):
 
 
 @pytest.fixture
-def exported(mixed, tmp_path, monkeypatch):
+def exported_plan(mixed, tmp_path, monkeypatch):
     def made(format, name="out"):
         if format == "mat73":
             monkeypatch.setattr(exporting, "_LARGEST_MAT5", 2**8)
@@ -47,11 +47,11 @@ def exported(mixed, tmp_path, monkeypatch):
     return made
 
 
-def outcome(path, folder, mixed, declaration=Declaration()):  # noqa: B008, it is frozen
+def outcome(path, folder, mixed, import_options=ImportOptions()):  # noqa: B008, it is frozen
     """The refusal of a file; None where it makes the same store."""
     try:
-        store = import_files([path], str(folder / "store.zarr"), declaration, workers=1)
-    except ForeignError as error:
+        store = import_files([path], str(folder / "store.zarr"), import_options, workers=1)
+    except FormatError as error:
         return str(error)
     assert {*store.arrays} == {*mixed.arrays}
     for name in mixed.arrays:
@@ -106,9 +106,9 @@ def test_a_cut_off_export_is_refused(exported, mixed, tmp_path, format):
 def described(folder, change):
     """A description that was edited and signed again."""
     path = folder / "pdegen.json"
-    said = unsigned(path.read_bytes())
+    said = without_digest(path.read_bytes())
     change(said)
-    path.write_bytes(signed(said))
+    path.write_bytes(with_digest(said))
 
 
 @pytest.mark.parametrize(
@@ -150,13 +150,13 @@ def test_an_edited_description_with_its_digest_is_refused(exported, mixed, tmp_p
 
 def test_a_description_without_digests_is_refused(exported, mixed, tmp_path):
     folder = exported("npy")
-    said = unsigned((folder / "pdegen.json").read_bytes())
+    said = without_digest((folder / "pdegen.json").read_bytes())
     (folder / "pdegen.json").write_text(json.dumps(said), "utf-8")
     assert "export the store again" in outcome(folder, tmp_path, mixed)
 
 
 def test_edited_values_with_a_fresh_digest_of_them_alone_are_refused(exported, mixed, tmp_path):
-    from pdegen.formats.digests import Digest
+    from pdegen.formats.array_digests import Digest
 
     folder = exported("npy")
     path, digest = folder / "a.npy", Digest()
@@ -164,7 +164,7 @@ def test_edited_values_with_a_fresh_digest_of_them_alone_are_refused(exported, m
     np.save(path, edited)
     digest.add(edited)
     text = (folder / "pdegen.json").read_bytes()
-    old = unsigned(text)["arrays"]["a"]["sha256"]
+    old = without_digest(text)["arrays"]["a"]["sha256"]
     (folder / "pdegen.json").write_bytes(text.replace(old.encode(), digest.hex.encode()))
     assert "differs from its own digest" in outcome(folder, tmp_path, mixed)
 
@@ -208,7 +208,7 @@ def test_an_export_is_not_joined_with_files_of_others(exported, tmp_path):
     other = tmp_path / "other.h5"
     with h5py.File(other, "w") as content:
         content.update({"a": random(2, 4, 4), "u": random(2, 3, 4, 4)})
-    with pytest.raises(ForeignError, match=r"out\.h5 was exported: it is imported by itself"):
+    with pytest.raises(FormatError, match=r"out\.h5 was exported: it is imported by itself"):
         import_files([other, file], str(tmp_path / "store.zarr"), BY_HAND)
 
 
@@ -289,7 +289,7 @@ def test_variables_of_matlab_end_where_the_file_does(tmp_path, compressed):
 def test_npz_files_are_imported_with_their_checksums(tmp_path, save, order):
     file, arrays = tmp_path / "p.npz", PAIR
     save(file, p=np.asarray(arrays["p"], order=order), q=arrays["q"].astype(">f8"))
-    store = imported(tmp_path, file, declaration=PQ)
+    store = imported(tmp_path, file, import_options=PQ)
     np.testing.assert_array_equal(value(store, "a"), arrays["p"])
     np.testing.assert_array_equal(value(store, "u"), arrays["q"])
     shutil.rmtree(store.url)

@@ -10,10 +10,10 @@ import xarray as xr
 from operators.data import read_pairs
 from pdegen.domains import Box, CellGrid, NodalGrid, PeriodicGrid, from_attributes
 from pdegen.formats import importing
-from pdegen.formats.arrays import ForeignError
-from pdegen.formats.declaration import Declaration
-from pdegen.formats.opening import merged, opened
-from pdegen.formats.recognised import known
+from pdegen.formats.arrays import FormatError
+from pdegen.formats.import_options import ImportOptions
+from pdegen.formats.opening import merged, open_file
+from pdegen.formats.recognised import recognised_plan
 from tests.pdegen.formats.files import (
     MATLAB,
     hdf5,
@@ -28,7 +28,7 @@ from tests.pdegen.formats.files import (
 )
 from tests.stores import faults
 
-FEW = Declaration(splits={"train": 3, "validation": 1, "test": 2})
+FEW = ImportOptions(splits={"train": 3, "validation": 1, "test": 2})
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def burgers():
 @MATLAB
 def test_burgers_r10_is_read_from_every_version_of_matlab(burgers, tmp_path, write):
     file = write(tmp_path / "burgers_data_R10.mat", burgers)
-    store = imported(tmp_path, file, declaration=FEW)
+    store = imported(tmp_path, file, import_options=FEW)
     for name in ("a", "u"):
         assert value(store, name).dtype == np.float64
         np.testing.assert_array_equal(value(store, name), burgers[name])
@@ -63,8 +63,8 @@ def test_two_darcy_files_are_joined_as_training_and_test(tmp_path, monkeypatch, 
         u = random(count, n, n, dtype="float32", seed=10 + k)
         parts.append({"coeff": a, "sol": u, "Kcoeff": a[:, :2].astype("float64")})
     files = [write(tmp_path / f"smooth{k}.mat", part) for k, part in enumerate(parts)]
-    splits = Declaration(splits={"train": 3, "test": 2})
-    store = imported(tmp_path, *files, declaration=splits)
+    splits = ImportOptions(splits={"train": 3, "test": 2})
+    store = imported(tmp_path, *files, import_options=splits)
     assert store.shards == 3
     for name, key in (("a", "coeff"), ("u", "sol")):
         expected = np.concatenate([part[key] for part in parts])
@@ -84,7 +84,7 @@ def test_navier_stokes_has_its_times_before_space(tmp_path, write):
     a, u = random(6, 8, 8, dtype="float32"), random(6, 8, 8, 20, dtype="float32", seed=1)
     t = np.arange(1.0, 21)[None]
     file = write(tmp_path / "NavierStokes_V1e-5_N1200_T20.mat", {"a": a, "u": u, "t": t})
-    store = imported(tmp_path, file, declaration=FEW)
+    store = imported(tmp_path, file, import_options=FEW)
     np.testing.assert_array_equal(value(store, "u"), np.moveaxis(u, -1, 1))
     np.testing.assert_array_equal(value(store, "time"), t[0])
     assert store.raw_attributes_of("u")["viscosity"] == 1e-5
@@ -97,7 +97,7 @@ def test_navier_stokes_has_its_times_before_space(tmp_path, write):
 @pytest.mark.parametrize(("name", "viscosity"), [("ns_V1000_N5000_T50", 1e-3), ("ns", 1e-4)])
 def test_navier_stokes_viscosity_follows_from_the_name_or_the_times(tmp_path, name, viscosity):
     file = mat5(tmp_path / f"{name}.mat", {"a": random(6, 4, 4), "u": random(6, 4, 4, 30)})
-    store = imported(tmp_path, file, declaration=FEW)
+    store = imported(tmp_path, file, import_options=FEW)
     assert store.raw_attributes_of("u")["viscosity"] == pytest.approx(viscosity)
     np.testing.assert_array_equal(value(store, "time"), np.arange(1, 31))
 
@@ -107,7 +107,7 @@ def test_navier_stokes_viscosity_follows_from_the_name_or_the_times(tmp_path, na
 )
 def test_splits_of_navier_stokes_begin_with_1000_and_end_with_200(tmp_path, samples, validation):
     file = mat5(tmp_path / "ns.mat", {"a": random(samples, 2, 2), "u": random(samples, 2, 2, 20)})
-    plan = known(merged([opened(file, tmp_path)]), Declaration())
+    plan = recognised_plan(merged([open_file(file, tmp_path)]), ImportOptions())
     expected = {"train": (0, 1000), "test": (samples - 200, samples)}
     assert plan.splits == expected | ({"validation": validation} if validation else {})
 
@@ -177,13 +177,13 @@ def test_the_well_asks_for_one_of_several_fields_and_for_the_grid(tmp_path):
     values = random(5, 4, 8, 8, dtype="f4")
     fields = {"density": values, "pressure": 2 * values}
     file = well_file(tmp_path / "toy.hdf5", fields, bc="WALL")
-    with pytest.raises(ForeignError, match="t0_fields/density, t0_fields/pressure"):
+    with pytest.raises(FormatError, match="t0_fields/density, t0_fields/pressure"):
         imported(tmp_path, file)
-    one = Declaration(input="t0_fields/pressure")
-    with pytest.raises(ForeignError, match="give the grid"):
-        imported(tmp_path, file, declaration=one)
-    one = Declaration(input="t0_fields/pressure", grid="cell")
-    store = imported(tmp_path, file, declaration=one)
+    one = ImportOptions(input="t0_fields/pressure")
+    with pytest.raises(FormatError, match="give the grid"):
+        imported(tmp_path, file, import_options=one)
+    one = ImportOptions(input="t0_fields/pressure", grid="cell")
+    store = imported(tmp_path, file, import_options=one)
     np.testing.assert_array_equal(value(store, "u"), 2 * values[:, 1:])
 
 
@@ -194,7 +194,7 @@ def test_the_well_has_vectors_and_boxes_of_several_kinds(tmp_path):
         content["t1_fields/velocity"] = values
         del content["dimensions/y"]
         content["dimensions/y"] = np.linspace(-1, 2, 6).astype("f4")
-    store = imported(tmp_path, file, declaration=Declaration(grid="periodic,nodal"))
+    store = imported(tmp_path, file, import_options=ImportOptions(grid="periodic,nodal"))
     np.testing.assert_array_equal(value(store, "u"), np.moveaxis(values[:, 1:], -1, 2))
     np.testing.assert_array_equal(value(store, "a"), np.moveaxis(values[:, 0], -1, 1))
     assert store.raw_attributes_of("u")["channels"] == ["velocity_x", "velocity_y"]
@@ -203,8 +203,8 @@ def test_the_well_has_vectors_and_boxes_of_several_kinds(tmp_path):
     assert domain == Box((PeriodicGrid(8), NodalGrid(6, 3.0, -1.0)))
     with h5py.File(file, "r+") as content:
         content["dimensions/y"][3] = 0.9
-    with pytest.raises(ForeignError, match="axis y has 6 points: they do not rise by equal"):
-        imported(tmp_path, file, declaration=Declaration(grid="periodic,nodal"))
+    with pytest.raises(FormatError, match="axis y has 6 points: they do not rise by equal"):
+        imported(tmp_path, file, import_options=ImportOptions(grid="periodic,nodal"))
 
 
 def test_files_of_numpy_have_their_samples_last(tmp_path):
@@ -241,13 +241,13 @@ def test_a_known_file_beside_an_unknown_one_is_no_reason_to_leave_it_out(burgers
     known = mat5(tmp_path / "burgers_data_R10.mat", burgers)
     other = mat5(tmp_path / "mine.mat", {"p": random(10, 8), "q": random(10, 8)})
     files = [known, other] if first else [other, known]
-    with pytest.raises(ForeignError, match=r"no file that is known\. Give --input"):
+    with pytest.raises(FormatError, match=r"no file that is known\. Give --input"):
         imported(tmp_path, *files)
 
 
 def test_attributes_name_the_source_without_its_path(burgers, tmp_path):
     file = mat73(tmp_path / "burgers_data_R10.mat", burgers)
-    attributes = imported(tmp_path, file, declaration=FEW).raw_attributes
+    attributes = imported(tmp_path, file, import_options=FEW).raw_attributes
     assert str(tmp_path) not in json.dumps(attributes)
     (known,) = attributes["imported"]["files"]
     assert known["name"] == file.name
@@ -258,7 +258,7 @@ def test_attributes_name_the_source_without_its_path(burgers, tmp_path):
 def test_splits_are_those_of_the_literature(tmp_path):
     file = mat5(tmp_path / "r10.mat", {"a": np.zeros((2048, 8192), "u1")} | {
         "u": np.zeros((2048, 8192), "u1")})  # fmt: skip
-    plan = known([opened(file, tmp_path)], Declaration())
+    plan = recognised_plan([open_file(file, tmp_path)], ImportOptions())
     assert plan is not None
     assert plan.splits == {"train": (0, 1024), "validation": (1848, 1948), "test": (1948, 2048)}
 
@@ -276,5 +276,5 @@ def test_a_torus_has_its_length_and_nodes_their_boundary(tmp_path):
 
 def test_the_grid_that_is_given_goes_before_what_is_known(tmp_path):
     file = neuralop_file("darcy_test_16.pt")
-    store = imported(tmp_path, file, declaration=Declaration(grid="cell"))
+    store = imported(tmp_path, file, import_options=ImportOptions(grid="cell"))
     assert store.raw_attributes_of("x")["grid"] == "cell"

@@ -5,16 +5,16 @@ import pytest
 
 from operators.data import read_pairs
 from pdegen.domains import Cloud, Curvilinear
-from pdegen.formats.arrays import ForeignError
-from pdegen.formats.declaration import Declaration
-from pdegen.formats.opening import merged, opened
-from pdegen.formats.recognised import known
+from pdegen.formats.arrays import FormatError
+from pdegen.formats.import_options import ImportOptions
+from pdegen.formats.opening import merged, open_file
+from pdegen.formats.recognised import recognised_plan
 from pdegen.recipe import load_recipe
 from pdegen.store.format import Physics
 from tests.pdegen.formats.files import hdf5, imported, mat5, mat73, random, trains, value
 from tests.stores import faults
 
-FEW = Declaration(splits={"train": 3, "validation": 1, "test": 2})
+FEW = ImportOptions(splits={"train": 3, "validation": 1, "test": 2})
 
 
 def has_roles(store, problem, *keys):
@@ -42,7 +42,7 @@ def unit_cells(tmp_path, samples=12, points=36):
 
 def test_unit_cells_have_the_roles_of_the_recipe(tmp_path):
     arrays, files = unit_cells(tmp_path)
-    store = imported(tmp_path, *files, declaration=Declaration(splits={"train": 8, "test": 2}))
+    store = imported(tmp_path, *files, import_options=ImportOptions(splits={"train": 8, "test": 2}))
     for k, name in enumerate("xy"):
         assert np.array_equal(value(store, name), arrays["XY"][:, k].T)
     assert np.array_equal(value(store, "u"), arrays["sigma"].T)
@@ -59,8 +59,8 @@ def test_unit_cells_have_the_roles_of_the_recipe(tmp_path):
 
 def test_a_cloud_has_no_grid(tmp_path):
     _, files = unit_cells(tmp_path)
-    with pytest.raises(ForeignError, match="the points are a cloud, not a grid: leave 'cell' out"):
-        imported(tmp_path, *files, declaration=Declaration(grid="cell"))
+    with pytest.raises(FormatError, match="the points are a cloud, not a grid: leave 'cell' out"):
+        imported(tmp_path, *files, import_options=ImportOptions(grid="cell"))
 
 
 def pipes(tmp_path, samples=6):
@@ -74,7 +74,7 @@ def pipes(tmp_path, samples=6):
 
 def test_pipes_have_the_roles_of_the_recipe(tmp_path):
     arrays, files = pipes(tmp_path)
-    store = imported(tmp_path, *files, declaration=FEW)
+    store = imported(tmp_path, *files, import_options=FEW)
     for name in "xy":
         assert np.array_equal(value(store, name), arrays[name.upper()])
     for k, name in enumerate("uvp"):
@@ -99,7 +99,7 @@ def test_the_flux_of_published_pipes_shows_spikes(tmp_path, dtype):
     q[4, 0, -1, 29:-1] = -1.8
     for name, values in {"X": labels["x"], "Y": labels["y"], "Q": q}.items():
         np.save(tmp_path / f"Pipe_{name}.npy", values)
-    store = imported(tmp_path, *sorted(tmp_path.glob("Pipe_*.npy")), declaration=FEW)
+    store = imported(tmp_path, *sorted(tmp_path.glob("Pipe_*.npy")), import_options=FEW)
     flux, sound = value(store, "flux"), np.arange(6) != 4
     assert flux.dtype == np.float64
     assert "type_in_file" not in store.raw_attributes_of("flux")
@@ -115,8 +115,8 @@ def test_pipes_with_an_even_number_of_nodes_across_or_of_a_line_are_unknown(tmp_
     arrays = {"X": random(6, *size), "Y": random(6, *size), "Q": random(6, 3, *size)}
     for name, values in arrays.items():
         np.save(tmp_path / f"Pipe_{name}.npy", values)
-    with pytest.raises(ForeignError, match="no file that is known"):
-        imported(tmp_path, *sorted(tmp_path.glob("Pipe_*.npy")), declaration=FEW)
+    with pytest.raises(FormatError, match="no file that is known"):
+        imported(tmp_path, *sorted(tmp_path.glob("Pipe_*.npy")), import_options=FEW)
 
 
 # forging
@@ -135,7 +135,7 @@ def blocks(samples, dtype=float):
 @pytest.mark.parametrize("write", [mat5, mat73], ids=lambda f: f.__name__)
 def test_forged_blocks_have_the_roles_of_the_recipe(tmp_path, write):
     arrays = blocks(6)
-    store = imported(tmp_path, write(tmp_path / "plas_N987_T20.mat", arrays), declaration=FEW)
+    store = imported(tmp_path, write(tmp_path / "plas_N987_T20.mat", arrays), import_options=FEW)
     u = arrays["output"][:, ::-1, ::-1, :, 2:].transpose(0, 3, 4, 1, 2)
     np.testing.assert_array_equal(value(store, "u"), u)
     np.testing.assert_array_equal(value(store, "a"), np.repeat(arrays["input"][..., None], 31, -1))
@@ -162,7 +162,7 @@ def sections(tmp_path, samples=6, size=(9, 5)):
 
 def test_sections_have_the_roles_of_the_recipe(tmp_path):
     arrays, files = sections(tmp_path)
-    store = imported(tmp_path, *files, declaration=Declaration(splits={"train": 3, "test": 2}))
+    store = imported(tmp_path, *files, import_options=ImportOptions(splits={"train": 3, "test": 2}))
     assert np.array_equal(value(store, "x"), arrays["X"])
     assert np.array_equal(value(store, "y"), arrays["Y"])
     places = {"density": 0, "velocity": slice(1, 3), "pressure": 3, "u": 4}
@@ -191,7 +191,8 @@ def test_sections_have_the_roles_of_the_recipe(tmp_path):
     ids=["unit cells", "pipes", "few pipes", "forging", "airfoils"],
 )  # fmt: skip
 def test_splits_are_the_published_ones_and_a_validation(tmp_path, files, expected):
-    plan = known(merged([opened(file, tmp_path) for file in files(tmp_path)]), Declaration())
+    contents = merged([open_file(file, tmp_path) for file in files(tmp_path)])
+    plan = recognised_plan(contents, ImportOptions())
     named = zip(("train", "validation", "test"), expected, strict=True)
     assert plan.splits == {name: split for name, split in named if split}
 
@@ -199,5 +200,5 @@ def test_splits_are_the_published_ones_and_a_validation(tmp_path, files, expecte
 def test_unit_cells_are_known_without_radius_and_numbers(tmp_path):
     _, files = unit_cells(tmp_path)
     few = [file for file in files if "XY" in file.name or "sigma" in file.name]
-    store = imported(tmp_path, *few, declaration=Declaration(splits={"train": 8, "test": 2}))
+    store = imported(tmp_path, *few, import_options=ImportOptions(splits={"train": 8, "test": 2}))
     assert set(store.variables) == {"u", "x", "y"}

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from pdegen.formats import replacing as module
-from pdegen.formats.arrays import ForeignError
+from pdegen.formats.arrays import FormatError
 from pdegen.formats.replacing import replacing
 
 
@@ -39,7 +39,7 @@ def test_what_another_process_writes_is_left_alone(tmp_path):
     path = tmp_path / "out"
     with replacing(path) as partial:
         partial.write_text("first")
-        with pytest.raises(ForeignError, match="out is being written by"), replacing(path):
+        with pytest.raises(FormatError, match="out is being written by"), replacing(path):
             pytest.fail("two at a time")
         assert partial.read_text() == "first"
     assert path.read_text() == "first"

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from pdegen.formats import hdf5, sandbox
-from pdegen.formats.arrays import ForeignError
-from pdegen.formats.opening import opened, unpacked
+from pdegen.formats.arrays import FormatError
+from pdegen.formats.opening import open_file, unpacked
 from pdegen.formats.sandbox import Request
 from tests.pdegen.formats.files import mat5, mat73_compressed, random
 
@@ -65,9 +65,9 @@ def test_a_missing_library_is_named(reader):
 def test_large_arrays_are_unpacked_when_they_are_needed(tmp_path, monkeypatch, write):
     monkeypatch.setattr("pdegen.formats.arrays.SMALL_BYTES", 100)
     a, small = random(40, 30), random(3, 3)
-    contents = opened(write(tmp_path / "p.mat", {"a": a, "small": small}), tmp_path)
+    contents = open_file(write(tmp_path / "p.mat", {"a": a, "small": small}), tmp_path)
     np.testing.assert_array_equal(contents.array("small").values(), small)
-    with pytest.raises(ForeignError, match="a coordinate has at most"):
+    with pytest.raises(FormatError, match="a coordinate has at most"):
         contents.array("a").values()
     (array,) = unpacked([contents.array("a")], tmp_path).values()
     np.testing.assert_array_equal(array.read((slice(3, 7), slice(None))), a[3:7])

@@ -1,6 +1,6 @@
 """What an exported file says of the store that it was: written with it, and read again.
 
-It has the SHA-256 of each array (`pdegen.formats.digests`), and ends with that of itself: whatever
+It has the SHA-256 of each array (`pdegen.formats.array_digests`) and ends with its own: whatever
 changes in a file, and wherever, the import refuses it or makes the identical store. Digests protect
 against accidents; who makes all of them anew has made another dataset.
 """
@@ -16,14 +16,14 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pydantic
 
-from pdegen.formats.arrays import KEY, MARK, SMALL_BYTES, Array, Contents, ForeignError, printable
-from pdegen.formats.digests import Digest
+from pdegen.formats.array_digests import Digest
+from pdegen.formats.arrays import KEY, MARK, SMALL_BYTES, Array, Contents, FormatError, printable
 from pdegen.formats.npy import npy
 from pdegen.formats.plan import Field, Plan, View, check_digest
 from pdegen.schema import SchemaError, Strict
 from pdegen.store.arrays import Json
+from pdegen.store.digests import with_digest, without_digest
 from pdegen.store.reading import Store
-from pdegen.store.signed import signed, unsigned
 from pdegen.store.variables import Coordinate
 
 FILE = "pdegen.json"  # beside .npy files
@@ -90,16 +90,16 @@ def description(store: Store, digests: Mapping[str, str]) -> Exported:
 
 def encoded(exported: Exported) -> np.ndarray:
     """The text with its own digest, as an array of bytes, which every format can hold."""
-    return np.frombuffer(signed(exported.model_dump()), np.uint8)
+    return np.frombuffer(with_digest(exported.model_dump()), np.uint8)
 
 
 def folder_contents(folder: Path) -> tuple[Contents, list[Path]]:
-    """The arrays of a folder of .npy files that was exported, and the files. Raises ForeignError if
+    """The arrays of a folder of .npy files that was exported, and the files. Raises FormatError if
     it is none, or not sound."""
     try:
         text = _bounded(folder / FILE)
     except FileNotFoundError:
-        raise ForeignError(
+        raise FormatError(
             f"{folder} is a folder, but none that was exported: give its files"
         ) from None
     names = list(_parsed(text, folder.name).arrays)
@@ -114,16 +114,16 @@ def folder_contents(folder: Path) -> tuple[Contents, list[Path]]:
 
 def _bounded(path: Path) -> bytes:
     if path.exists() and not path.is_file():  # to read a pipe is to wait for a writer
-        raise ForeignError(f"{path} is no file")
+        raise FormatError(f"{path} is no file")
     with path.open("rb") as file:
         data = file.read(SMALL_BYTES + 1)
     if len(data) > SMALL_BYTES:
-        raise ForeignError(f"{path.name} has more than {SMALL_BYTES:,} bytes")
+        raise FormatError(f"{path.name} has more than {SMALL_BYTES:,} bytes")
     return data
 
 
-def exported(files: Sequence[Contents]) -> Plan | None:
-    """The store that a file was exported from; None where it was not exported. Raises ForeignError
+def exported_plan(files: Sequence[Contents]) -> Plan | None:
+    """The store that a file was exported from; None where it was not exported. Raises FormatError
     if it was, and is damaged; or there are several."""
     ours = [one for one in files if is_export(one)]
     if not ours:
@@ -131,7 +131,7 @@ def exported(files: Sequence[Contents]) -> Plan | None:
     contents = ours[0]
     where = contents.path.name
     if len(files) > 1:
-        raise ForeignError(f"{where} was exported: it is imported by itself")
+        raise FormatError(f"{where} was exported: it is imported by itself")
     if KEY in contents.attributes:  # of a folder, whose files its description has named
         found = _parsed(str(contents.attributes[KEY]).encode(), where)
     else:
@@ -140,7 +140,7 @@ def exported(files: Sequence[Contents]) -> Plan | None:
     try:
         return _plan(found, contents)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, ForeignError):
+        if isinstance(error, FormatError):
             raise
         raise _damaged(contents.path.name, repr(error)) from None
 
@@ -153,18 +153,18 @@ def is_export(contents: Contents) -> bool:
 
 
 def _check_names(where: str, found: set[str], said: Iterable[str]) -> None:
-    """Raise ForeignError where arrays are not those that were exported."""
+    """Raise FormatError where arrays are not those that were exported."""
     if missing := set(said) - found:
-        raise ForeignError(f"{where}: the array {min(missing)} is missing")
+        raise FormatError(f"{where}: the array {min(missing)} is missing")
     if others := found - set(said):
-        raise ForeignError(
+        raise FormatError(
             f"{where} holds {printable(min(others))}, which was not exported: move it away"
         )
 
 
 def _parsed(text: bytes, where: str) -> Exported:
     try:
-        found = Exported.parse(unsigned(text), where)
+        found = Exported.parse(without_digest(text), where)
         json.dumps(found.model_dump(), allow_nan=False)  # NaN is no JSON
     except (ValueError, SchemaError) as error:
         raise _damaged(where, f"{error}; export the store again") from None
@@ -180,9 +180,9 @@ def _parsed(text: bytes, where: str) -> Exported:
     return found
 
 
-def _damaged(where: str, what: str) -> ForeignError:
+def _damaged(where: str, what: str) -> FormatError:
     text = " ".join(what.split())[:200]
-    return ForeignError(f"{where}: what it says of its arrays is damaged: {text}")
+    return FormatError(f"{where}: what it says of its arrays is damaged: {text}")
 
 
 def _plan(found: Exported, contents: Contents) -> Plan:
@@ -231,7 +231,7 @@ def _view(contents: Contents, name: str, array: ExportedArray) -> View:
     _check(there, array)
     added = len(there.shape) - len(array.shape)
     if array.dims[:1] != ["sample"]:
-        raise ForeignError(f"{there.where} should begin with the samples, has {array.dims}")
+        raise FormatError(f"{there.where} should begin with the samples, has {array.dims}")
     return View(there, (*array.dims, *[""] * added))
 
 
@@ -246,10 +246,10 @@ def _coordinate(contents: Contents, name: str, array: ExportedArray) -> Coordina
 
 
 def _check(there: Array, array: ExportedArray) -> None:
-    """Raise ForeignError where an array is not as it is said to be."""
+    """Raise FormatError where an array is not as it is said to be."""
     shape = tuple(array.shape)
     padded = (*shape, *[1] * (len(there.shape) - len(shape)))
     if there.shape != padded or there.dtype != np.dtype(array.dtype):
-        raise ForeignError(
+        raise FormatError(
             f"{there.where} is {there.shape} of {there.dtype}, should be {shape} of {array.dtype}"
         )

@@ -8,7 +8,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Declaration:
+class ImportOptions:
     """How to read files that are not known, or otherwise than is known."""
 
     # input, target: names of the arrays in the file; one name for both takes the first frame of a

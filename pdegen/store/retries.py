@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def causes() -> Generator[list[str]]:
+def retried_errors() -> Generator[list[str]]:
     """What failed meanwhile in this thread and was tried again with success, one line each."""
     found = list[str]()
     token = _causes.set(found)
@@ -34,7 +34,7 @@ def causes() -> Generator[list[str]]:
         _causes.reset(token)
 
 
-def patient(operation: Callable[P, T]) -> Callable[P, T]:
+def retried(operation: Callable[P, T]) -> Callable[P, T]:
     """The operation, tried again after errors that may pass; the cause is kept (`causes`)."""
 
     @wraps(operation)
