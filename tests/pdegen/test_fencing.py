@@ -14,7 +14,7 @@ import pytest
 
 from operators.data import DataError, open_pairs, read_pairs
 from pdegen.generation import repair as repairing
-from pdegen.generation.existing import found
+from pdegen.generation.existing import store_at
 from pdegen.generation.generate import generate
 from pdegen.generation.job import RecipeJob
 from pdegen.generation.repair import repair
@@ -352,8 +352,8 @@ def test_a_layout_that_changes_before_the_seal_is_not_sealed(small, finished, tm
 def test_shards_outlive_a_layout_that_a_late_job_begins(small, finished, store):
     (Path(store.url) / "zarr.json").write_bytes(UNFINISHED_ROOT)
     objects = Objects(store.url)
-    assert found(objects, RecipeJob(small, None).identity).url == store.url
-    assert found(objects, "of another job") is None
+    assert store_at(objects, RecipeJob(small, None).identity).url == store.url
+    assert store_at(objects, "of another job") is None
     with interrupted(RecipeJob, 0):  # whatever is computed again
         (Path(store.url) / "records" / "000002.json").unlink()
         generate(small, store.url, resume=True, workers=1)
