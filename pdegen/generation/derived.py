@@ -112,7 +112,7 @@ class NoiseJob(Job):
         """Raise StoreError where the parent's data are not those that it was sealed with."""
         parent = open_sealed(self.parent)
         if missing(parent) or summary_of(parent).content != parent.metadata.content:
-            raise StoreError(f"{self.parent} is damaged: pdegen verify names the shards")
+            raise StoreError(f"{self.parent} is damaged: pdegen verify lists the damaged shards")
 
     def layout(self) -> Layout:
         parent = open_sealed(self.parent)

@@ -136,7 +136,7 @@ def check_no_unexpected(objects: Objects, store: Store | None = None) -> None:
 
 
 def laid_out(objects: Objects, described: dict[str, bytes], check: Callable[[], None]) -> Store:
-    """A new store of metadata and coordinates (`pdegen.store.writing.described_by`), in place of
+    """A new store of metadata and coordinates (`pdegen.store.writing.layout_objects`), in place of
     what is there; `log/` goes on. `check` raises LockedError once the place is another job's; it is
     called before and after each change."""
     objects.write(ROOT, UNFINISHED_ROOT, check)  # from here on the old one is none

@@ -28,7 +28,7 @@ from pdegen.store.format import ROOT
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Store, StoreError, seal_in
 from pdegen.store.retries import retried_errors
-from pdegen.store.writing import described_by, seal, write_shard
+from pdegen.store.writing import layout_objects, seal, write_shard
 
 _NOTES = 1000  # that a log keeps at most
 _ATTEMPTS = 3  # at a shard whose solver process dies
@@ -94,7 +94,7 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
     job.check()
     plan = job.layout()
     job.probe(options.skip_failed)
-    described, resumes = described_by(plan, url), there is not None and options.resume
+    described, resumes = layout_objects(plan, url), there is not None and options.resume
     if resumes:  # what is sealed has nothing else in it
         existing.check_no_unexpected(objects, Store(url, root=described[ROOT]))
     elif objects.is_local:

@@ -90,8 +90,8 @@ class RecipeJob(Job):
         try:
             recipe = Recipe.parse(recorded := store.raw_attributes["recipe"], where)
         except SchemaError as error:
-            said = f"; the store was made with --equation {file.said}" if file else ""
-            raise SchemaError(f"{error}{said}") from None
+            hint = f"; the store was made with --equation {file}" if file else ""
+            raise SchemaError(f"{error}{hint}") from None
         if fingerprint_of(recorded, recipe.problem) != store.metadata.fingerprint:
             raise SchemaError(f"{store.url}: {_other_recipe(recipe, store)}")
         return cls(recipe, store.metadata.provenance.device or None)
@@ -145,7 +145,7 @@ def _other_recipe(recipe: Recipe, store: Store) -> str:
     word = recipe.problem.equation_name
     if made is not None and (own is None or own.digest != made.sha256):
         there = "" if own is None else f", {own.path} is another version of it"
-        return f"its equation {word} is of the file {made.said}{there}: give that by --equation"
+        return f"its equation {word} is of the file {made}{there}: give that by --equation"
     if made is None and own is not None:
         return (
             f"its equation {word} was registered by an import, not by the file {own.path}: verify "

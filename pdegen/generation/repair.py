@@ -20,7 +20,7 @@ from pdegen.store.format import ROOT
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Store, StoreError
 from pdegen.store.record import Record, Seal
-from pdegen.store.writing import closing, encoded
+from pdegen.store.writing import closing_objects, encoded
 
 Mend = tuple[str, bytes]  # the key of an object and what is written there
 
@@ -185,7 +185,7 @@ def _sealed_again(store: Store, job: RecipeJob) -> Iterator[Mend]:
         return
     with pool("threads", None) as workers:
         measured = job.measurements(workers)
-    closed = closing(Store(store.url, root=json.dumps(plan).encode()), measured)
+    closed = closing_objects(Store(store.url, root=json.dumps(plan).encode()), measured)
     if closed[ROOT] != fixed(store, ROOT)[0]:
         return
     for key in (CARD, CROISSANT, Seal.KEY):

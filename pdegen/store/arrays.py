@@ -1,7 +1,7 @@
-"""The arrays of a store, as Zarr's metadata describe them: all that may be said, and the limits.
+"""The arrays of a store, parsed from their Zarr metadata, and their limits.
 
-A store may come from a stranger: nothing is allocated or decoded before its size is checked here.
-The package `zarr-metadata` parses what any Zarr store may say; this module accepts what ours say.
+A store may come from an untrusted source: sizes are checked here before anything is allocated or
+decoded. Only the part of Zarr that pdegen writes is accepted.
 """
 
 from __future__ import annotations
@@ -20,11 +20,16 @@ from pydantic.dataclasses import dataclass as typed
 
 from pdegen.domains import NAMES as SPACE
 
-SAMPLES = 2**24  # and so many shards, at most
+SAMPLES = 2**24  # largest number of samples, and of shards
 SHARD_BYTES = 2**31
-CHUNK_BYTES = 2**30  # of a chunk, and of all coordinates together
-AXIS_BYTES = 8 * SAMPLES  # of a coordinate along one axis: the numbers of the samples are one
-LEADING = ("sample", "level", "time", "channel")  # axes of a variable that are none of the domain
+CHUNK_BYTES = 2**30  # largest size of a chunk, and of all coordinates together
+AXIS_BYTES = 8 * SAMPLES  # largest size of a coordinate along one axis, such as `sample`
+LEADING = (
+    "sample",
+    "level",
+    "time",
+    "channel",
+)  # axes of a variable that are not axes of the domain
 
 Compressor = Literal["lz4", "zstd", "none"]
 DType = Literal[
@@ -34,7 +39,7 @@ DType = Literal[
 Json = dict[str, Any]
 Values = np.ndarray[Any, np.dtype[Any]]
 
-BLOSC = {"clevel": 5, "blocksize": 0}  # beside a shuffle of bytes
+BLOSC = {"clevel": 5, "blocksize": 0}  # together with a byte shuffle
 
 _crc32c: Any = importlib.import_module("google_crc32c")  # compiled, without types
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -44,12 +49,12 @@ KEYS = {"name": "default", "configuration": {"separator": "/"}}
 
 
 class MetadataError(ValueError):
-    """Metadata of a store that are damaged or not ours; says where and what."""
+    """Metadata of a store that are damaged or not of this format; says where and why."""
 
 
 def _named(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise ValueError(f"letters, digits, _ and - make a name: a name cannot be {name!r:.80}")
+        raise ValueError(f"a name has letters, digits, _ and -, got {name!r:.80}")
     return name
 
 
@@ -59,12 +64,12 @@ Shape = Annotated[tuple[Annotated[int, Field(ge=1, le=SHARD_BYTES)], ...], Field
 
 def _unit(units: str) -> str:
     if " since " in units:
-        raise ValueError(f"xarray would read dates: a unit cannot be {units!r:.80}")
+        raise ValueError(f"xarray would read these units as dates: {units!r:.80}")
     return units
 
 
 def _undecoded(value: object) -> None:
-    raise ValueError(f"xarray would read other values than the stored ones, got {value!r:.80}")
+    raise ValueError(f"xarray would change values on reading, got {value!r:.80}")
 
 
 _Absent = Annotated[None, BeforeValidator(_undecoded)]
@@ -72,17 +77,16 @@ _Absent = Annotated[None, BeforeValidator(_undecoded)]
 
 @typed(frozen=True, config=ConfigDict(strict=True, extra="ignore", defer_build=True))
 class ArrayMetadata:
-    """What an array says of itself to all readers."""
+    """The attributes of an array that readers use."""
 
     long_name: str = ""
     units: Annotated[str, AfterValidator(_unit)] = ""
-    role: str = ""  # what it is for: input, target, geometry, parameter, quality, weight or count
-    grid: str = ""  # of an axis of a box: "periodic", "cell" or "nodal"
-    coordinates: str = ""  # names of coordinates beside those of its axes, as CF has them
-    type_in_file: str = ""
+    role: str = ""  # input, target, geometry, parameter, quality, weight or count
+    grid: str = ""  # grid of an axis of a box: "periodic", "cell" or "nodal"
+    coordinates: str = ""  # names of further coordinates, by the CF conventions
+    type_in_file: str = ""  # type in the imported file, if it differs
     channels: tuple[str, ...] = ()  # names along its axis `channel`
-    # scale_factor, add_offset, missing_value, fill_value: absent: by these, as CF has them, readers
-    # change values
+    # must be absent: readers that follow the CF conventions would change values by these
     scale_factor: _Absent = None
     add_offset: _Absent = None
     missing_value: _Absent = None
@@ -105,7 +109,7 @@ class _Grid:
 
 @typed(frozen=True, config=_CLOSED)
 class ZarrArray:
-    """Zarr's metadata of an array, as far as all of our arrays have them alike."""
+    """Zarr metadata of an array, with the values that all arrays of pdegen share."""
 
     zarr_format: Literal[3]
     node_type: Literal["array"]
@@ -124,46 +128,47 @@ class ZarrArray:
 class Array:
     """An array of a store."""
 
-    name: str  # its name
+    name: str  # name in the store
     dims: tuple[str, ...]  # names of its axes
-    shape: tuple[int, ...]  # points along each of these
-    dtype: np.dtype[Any]  # type of its values
-    shard: tuple[int, ...]  # shape of what one object holds
-    chunk: tuple[int, ...]  # shape of what is compressed at a time
-    compressor: Compressor = "none"  # how it is compressed
-    metadata: ArrayMetadata = field(default_factory=ArrayMetadata)  # what it says of itself
+    shape: tuple[int, ...]  # points along each axis
+    dtype: np.dtype[Any]  # type of the values
+    shard: tuple[int, ...]  # shape of the values in one object
+    chunk: tuple[int, ...]  # shape of the values that are compressed together
+    compressor: Compressor = "none"  # how chunks are compressed
+    metadata: ArrayMetadata = field(default_factory=ArrayMetadata)  # its checked attributes
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The dimensions that are not among `LEADING`: of a function, those of its domain."""
+        """The axes that are not in `LEADING`; for a function, the axes of its domain."""
         return tuple(dim for dim in self.dims if dim not in LEADING)
 
     @property
     def nbytes(self) -> int:
+        """Size of the uncompressed values in bytes."""
         return self.dtype.itemsize * math.prod(self.shape)
 
     @property
     def limit(self) -> int:
-        """Bytes that one of its objects cannot exceed, compressed or not."""
+        """Largest size of an object of this array in bytes, compressed or not."""
         return 2**20 + 2 * self.dtype.itemsize * math.prod(self.shard)
 
     @property
     def fill(self) -> float:
-        """What is read where nothing was written."""
+        """The fill value, read where nothing was written."""
         return fill(self.dtype)
 
     def key(self, shard: int = 0) -> str:
-        """The key of the object that holds a shard, or a coordinate.
+        """Key of the object that holds a shard, or a coordinate.
 
         >>> Array("u", ("sample", "x"), (9, 5), np.dtype("f4"), (3, 5), (3, 5)).key(2)
         'u/c/2/0'
         """
-        place = [shard, *[0] * (len(self.shape) - 1)] if self.shape else []
-        return "/".join([self.name, "c", *map(str, place)])
+        position = [shard, *[0] * (len(self.shape) - 1)] if self.shape else []
+        return "/".join([self.name, "c", *map(str, position)])
 
     def decode(self, data: bytes) -> Values:
-        """The values of a coordinate in the bytes of its object. Raises MetadataError if they are
-        too many or too few, or differ from their checksum."""
+        """The values of a coordinate from the bytes of its object. Raises MetadataError if these
+        have another size or differ from their checksum."""
         if len(data) != self.nbytes + 4:
             raise MetadataError(f"{self.key()} has {self.nbytes + 4:,} bytes, got {len(data):,}")
         if checksum(data[:-4]) != data[-4:]:
@@ -172,33 +177,41 @@ class Array:
         return stored.astype(self.dtype).reshape(self.shape)
 
     @classmethod
-    def of(cls, name: str, said: ZarrArray, cut: tuple[int, int] | None) -> Array:
-        """An array from Zarr's metadata of it; `cut`, samples of the store and of a shard, is None
-        for a coordinate. Raises MetadataError if they are not those of the format, and KeyError,
-        TypeError or IndexError if a codec has no name, or one that is no text."""
-        dims, dtype = said.dimension_names or (), np.dtype(said.data_type)
-        shard = said.chunk_grid.configuration.chunk_shape
-        if len(set(dims)) != len(dims) or len(dims) != len(said.shape):
-            refuse(f"{name} has a name for each axis of {said.shape}, got {dims}")
-        _check(same(said.chunk_key_encoding, KEYS), f"{name}: keys", said.chunk_key_encoding)
-        array = cls(name, dims, said.shape, dtype, shard, shard, "none", said.attributes)
-        empty = array.fill
-        expected = "NaN" if math.isnan(empty) else np.array(empty).astype(dtype).item()
-        _check(same(said.fill_value, expected), f"{name}: fill value", said.fill_value)
-        if cut is None:
-            return _coordinate(array, said.codecs)
-        return _variable(array, said.codecs, *cut)
+    def of(cls, name: str, zarr: ZarrArray, sizes: tuple[int, int] | None) -> Array:
+        """An array from its Zarr metadata.
+
+        Args:
+            name: Name of the array.
+            zarr: Its metadata.
+            sizes: Number of samples of the store and of a shard; None for a coordinate.
+
+        Raises:
+            MetadataError: If the metadata are not those of the format.
+            KeyError, TypeError, IndexError: If a codec has no name, or one that is no text.
+        """
+        dims, dtype = zarr.dimension_names or (), np.dtype(zarr.data_type)
+        shard = zarr.chunk_grid.configuration.chunk_shape
+        if len(set(dims)) != len(dims) or len(dims) != len(zarr.shape):
+            refuse(f"{name} has a name for each axis of {zarr.shape}, got {dims}")
+        _check(same(zarr.chunk_key_encoding, KEYS), f"{name}: keys", zarr.chunk_key_encoding)
+        array = cls(name, dims, zarr.shape, dtype, shard, shard, "none", zarr.attributes)
+        fill_value = array.fill
+        expected = "NaN" if math.isnan(fill_value) else np.array(fill_value).astype(dtype).item()
+        _check(same(zarr.fill_value, expected), f"{name}: fill value", zarr.fill_value)
+        if sizes is None:
+            return _coordinate(array, zarr.codecs)
+        return _variable(array, zarr.codecs, *sizes)
 
 
 def fill(dtype: np.dtype[Any]) -> float:
-    """What is read where nothing was written: no value, if the type has one that is none."""
+    """Fill value of a type: NaN for floats, -1 for signed integers, 0 for others."""
     if dtype.kind == "f":
         return math.nan
     return -1 if dtype.kind == "i" else 0
 
 
 def checksum(data: Any) -> bytes:
-    """The CRC-32C that ends a chunk or an index, as four bytes."""
+    """CRC-32C, as the four bytes at the end of a chunk or an index."""
     return _crc32c.value(data).to_bytes(4, "little")
 
 
@@ -210,7 +223,9 @@ def _coordinate(array: Array, codecs: list[Json]) -> Array:
     if size > allowed:
         refuse(f"{name} has {size:,} bytes: allowed are {allowed:,}")
     if array.shard != array.shape:
-        refuse(f"{name} has shape {array.shape} in chunks {array.shard}: allowed is a whole one")
+        refuse(
+            f"{name} has shape {array.shape} in chunks of {array.shard}: a coordinate is one chunk"
+        )
     return array
 
 
@@ -220,34 +235,38 @@ def _variable(array: Array, codecs: list[Json], samples: int, shard: int) -> Arr
     if shape[:1] != (samples,):
         refuse(f"{name} has shape {shape}: the store has samples = {samples}")
     values, crc32c = _plain(array)
-    known: dict[Compressor, list[Json]] = {
+    codecs_of: dict[Compressor, list[Json]] = {
         "lz4": [values, _blosc(item, "lz4"), crc32c],
         "zstd": [values, _blosc(item, "zstd"), crc32c],
         "none": [values, crc32c],
     }
     sharding: Json = codecs[0].get("configuration", {})
     chunk: list[Any] = sharding.get("chunk_shape", [0])
-    found = next((one for one in known if same(codecs, [_sharding(chunk, known[one])])), None)
-    if found is None:
+    compressor = next(
+        (name for name in codecs_of if same(codecs, [_sharding(chunk, codecs_of[name])])), None
+    )
+    if compressor is None:
         refuse(
             f"{name} has codecs {_listed(codecs)}: allowed is sharding_indexed of "
-            f"{_listed(known['lz4'])}, its index bytes little, crc32c at the end; or the same "
+            f"{_listed(codecs_of['lz4'])}, its index bytes little, crc32c at the end; or the same "
             "without blosc"
         )
-    for what, one, most in (("chunks", chunk, CHUNK_BYTES), ("shards", array.shard, SHARD_BYTES)):
-        if (size := item * math.prod(one)) > most:
-            refuse(f"{name} has {what} of {size:,} bytes: allowed are {most:,}")
+    for part, part_shape, limit in (
+        ("chunks", chunk, CHUNK_BYTES), ("shards", array.shard, SHARD_BYTES)
+    ):  # fmt: skip
+        if (size := item * math.prod(part_shape)) > limit:
+            refuse(f"{name} has {part} of {size:,} bytes: allowed are {limit:,}")
     whole = array.shard == (shard, *shape[1:]) and same(chunk[1:], shape[1:])
     if not whole or type(chunk[0]) is not int or chunk[0] < 1 or shard % chunk[0]:
         refuse(
             f"{name} has shards {array.shard} of chunks {tuple(chunk)}: a shard has {shard} whole "
-            "samples, and a chunk a divisor of these"
+            "samples, and a chunk a divisor of that number"
         )
-    return replace(array, chunk=tuple(chunk), compressor=found)
+    return replace(array, chunk=tuple(chunk), compressor=compressor)
 
 
 def _blosc(typesize: int, compressor: Compressor) -> Json:
-    """Zarr's metadata of the codec that compresses chunks."""
+    """Zarr metadata of the codec that compresses chunks."""
     options = {"typesize": typesize, "cname": compressor, "shuffle": "shuffle", **BLOSC}
     return {"name": "blosc", "configuration": options}
 
@@ -259,13 +278,13 @@ def _sharding(chunk: object, codecs: list[Json]) -> Json:
 
 
 def _plain(array: Array) -> list[Json]:
-    """The codecs of values as they are, and of their checksum, which every reader checks."""
+    """The codecs of uncompressed values and of their checksum, which every reader checks."""
     values: Json = {"name": "bytes"} if array.dtype.itemsize == 1 else _BYTES
     return [values, _CRC32C]
 
 
 def _listed(codecs: list[Json]) -> str:
-    """Names of codecs, with the order of bytes and the inner codecs of those that have them."""
+    """Names of codecs in one line, with byte order and inner codecs."""
     words = list[str]()
     for codec in codecs:
         options = codec.get("configuration", {})
@@ -277,39 +296,48 @@ def _listed(codecs: list[Json]) -> str:
 def check_axes(
     variables: Mapping[str, Array], coordinates: Mapping[str, Array], domain: bool
 ) -> None:
-    """Each axis is as long in all arrays, and those of space, level and time have a coordinate.
-    Where the store describes its domain, axes may have other names than x, y, z, and x, y, z may be
-    positions along these. Raises MetadataError where arrays contradict each other."""
-    held = sum(array.nbytes for array in coordinates.values())
-    _check(held <= CHUNK_BYTES, "the size of all coordinates", held)
-    own = {dim: array.shape for dim, array in coordinates.items() if array.dims in ((), (dim,))}
+    """Check that each axis has one length in all arrays, and that space, level and time have a
+    coordinate.
+
+    Args:
+        variables, coordinates: The arrays, by name.
+        domain: Whether the store describes its domain. Then axes may have other names than x, y
+            and z, and x, y and z may be positions along these axes.
+
+    Raises:
+        MetadataError: If arrays contradict each other.
+    """
+    total = sum(array.nbytes for array in coordinates.values())
+    _check(total <= CHUNK_BYTES, "the size of all coordinates", total)
+    along = {dim: array.shape for dim, array in coordinates.items() if array.dims in ((), (dim,))}
     sizes = dict[str, int]()
     for name, array in (*variables.items(), *coordinates.items()):
         for dim, n in zip(array.dims, array.shape, strict=True):
-            found = own.get(dim, (sizes.setdefault(dim, n),))
-            if found != (n,) and (dim, n, found) != ("time", 1, ()):
-                refuse(f"{name} has {n} points along {dim}, the coordinate has shape {found}")
+            shape = along.get(dim, (sizes.setdefault(dim, n),))
+            if shape != (n,) and (dim, n, shape) != ("time", 1, ()):
+                refuse(f"{name} has {n} points along {dim}, the coordinate has shape {shape}")
     used = {dim for array in variables.values() for dim in array.dims[1:]}
     for dim in used & {*SPACE, "level", "time"}:
-        _check(dim in own, "an axis without a coordinate", dim)
+        _check(dim in along, "an axis without a coordinate", dim)
     for name in coordinates.keys() & {*SPACE, "sample", "level", "time"}:
         array, space = coordinates[name], name in SPACE
         if space and domain and name not in (*array.dims, *used):
             continue  # positions along other axes
-        _check(name in own and bool(array.dims or not space), f"{name}: dimensions", array.dims)
+        _check(name in along and bool(array.dims or not space), f"{name}: dimensions", array.dims)
         _check(not space or name in used, "an axis that no variable has", name)
         _check(not space or bool(array.metadata.grid), f"{name}: grid", array.metadata.grid)
 
 
 def same(value: object, expected: object) -> bool:
-    """Whether both are the same JSON, where 1, 1.0 and true are three values."""
+    """Whether two values are the same JSON; 1, 1.0 and true are different values."""
     return json.dumps(value, sort_keys=True) == json.dumps(expected, sort_keys=True)
 
 
-def _check(sound: bool, what: str, value: object) -> None:
+def _check(sound: bool, claim: str, value: object) -> None:
     if not sound:
-        refuse(f"{what} cannot be {value!r:.80}")
+        refuse(f"{claim} cannot be {value!r:.80}")
 
 
-def refuse(what: str) -> NoReturn:
-    raise MetadataError(what)
+def refuse(message: str) -> NoReturn:
+    """Raise MetadataError."""
+    raise MetadataError(message)

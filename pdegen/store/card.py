@@ -1,6 +1,6 @@
-"""What a sealed store says of itself to people: a dataset card in Markdown.
+"""The dataset card of a sealed store, in Markdown.
 
-It follows from the metadata of the store alone, so two makings of a dataset have the same bytes.
+It depends on the metadata of the store alone, so that a regenerated dataset has the same bytes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,23 @@ CARD, CROISSANT = "README.md", "croissant.json"
 
 
 def documents(store: Description, root_digest: str) -> dict[str, bytes]:
-    """The card and the Croissant metadata by keys, from the SHA-256 of the bytes of `zarr.json`."""
+    """The card and the Croissant metadata, by key.
+
+    Args:
+        store: Description of the store.
+        root_digest: SHA-256 of `zarr.json`.
+    """
     metadata = json.dumps(croissant(store, root_digest), indent=2, ensure_ascii=False)
     return {CARD: card(store).encode(), CROISSANT: metadata.encode()}
 
 
 def card(store: Description, use: Iterable[str] | None = None) -> str:
-    """The card of a store that was made from a recipe, with noise from another one, or imported;
-    `use` are lines that say how to read it, where it is no longer a Zarr group."""
+    """The card of a generated, derived or imported store.
+
+    Args:
+        store: Description of the store.
+        use: Lines on how to read the dataset, if it was exported from the Zarr group.
+    """
     sections = (
         _facts(store),
         _arrays(store),
@@ -41,32 +50,32 @@ def card(store: Description, use: Iterable[str] | None = None) -> str:
 
 
 def _facts(store: Description) -> Iterator[str]:
-    """What it is, in a table."""
-    said = store.metadata
+    """Facts on the dataset, as a table."""
+    metadata = store.metadata
     yield "| | |"
     yield "|---|---|"
-    yield f"| equation | {escaped(said.equation)} |"
-    for name, text in _declared(said.recipe.problem):
+    yield f"| equation | {escaped(metadata.equation)} |"
+    for name, text in _problem_rows(metadata.recipe.problem):
         yield f"| {name} | {text} |"
-    if said.noise:
+    if metadata.noise:
         yield f"| noise | {_pairs(store.raw_attributes['noise'])} |"
-    yield f"| samples | {said.samples} |"
-    yield f"| made | {_made(said)} |"
-    if said.label_error:
-        worst = f"up to {max(said.label_error.relative_l2):.2e} in relative L2"
-        yield f"| label error | {worst}, from {escaped(said.label_error.reference)} |"
-    if said.sampled_inputs:
-        yield f"| inputs | {escaped(said.sampled_inputs.sentence)} |"
-    if said.imported:
+    yield f"| samples | {metadata.samples} |"
+    yield f"| made | {_provenance(metadata)} |"
+    if metadata.label_error:
+        worst = f"up to {max(metadata.label_error.relative_l2):.2e} in relative L2"
+        yield f"| label error | {worst}, from {escaped(metadata.label_error.reference)} |"
+    if metadata.sampled_inputs:
+        yield f"| inputs | {escaped(metadata.sampled_inputs.sentence)} |"
+    if metadata.imported:
         yield "| licence | that of its source |"
     else:
         yield f"| licence | CC BY 4.0, <{LICENCE}> |"
-    yield f"| fingerprint | {code(said.fingerprint)}: SHA-256 of what it was made from |"
-    yield f"| content | {code(said.content)}: SHA-256 of the data |"
+    yield f"| fingerprint | {code(metadata.fingerprint)}: SHA-256 of what it was made from |"
+    yield f"| content | {code(metadata.content)}: SHA-256 of the data |"
 
 
-def _declared(problem: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Parameters, law and solver of a recipe, by their names there."""
+def _problem_rows(problem: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Parameters, law and solver of a recipe, by key."""
     plain = {k: v for k, v in problem.items() if not isinstance(v, Mapping) and k != "equation"}
     if plain:
         yield "parameters", _pairs(plain)
@@ -75,16 +84,17 @@ def _declared(problem: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield escaped(name), _pairs(cast(Mapping[str, object], value))
 
 
-def _made(said: StoreMetadata) -> str:
-    by = f"pdegen {escaped(said.provenance.pdegen)}"
-    if parent := said.parent:
-        return f"by {by} from the dataset {escaped(parent.recipe)}, content {code(parent.content)}"
-    if said.imported:
-        files = ", ".join(escaped(one.name) for one in said.imported.files)
-        return f"from {files} by {by}, in the type of the file"
-    device = said.provenance.device
+def _provenance(metadata: StoreMetadata) -> str:
+    software = f"pdegen {escaped(metadata.provenance.pdegen)}"
+    if parent := metadata.parent:
+        dataset = f"{escaped(parent.recipe)}, content {code(parent.content)}"
+        return f"by {software} from the dataset {dataset}"
+    if metadata.imported:
+        files = ", ".join(escaped(file.name) for file in metadata.imported.files)
+        return f"from {files} by {software}, in the type of the file"
+    device = metadata.provenance.device
     where = f" on {escaped(device)}" if device else ""
-    return f"by {by}{where}: solved in float64, rounded once; dimensionless"
+    return f"by {software}{where}: solved in float64, rounded once; dimensionless"
 
 
 def _arrays(store: Description) -> Iterator[str]:
@@ -94,32 +104,32 @@ def _arrays(store: Description) -> Iterator[str]:
     for name in [*store.variables, *sorted(store.coordinates)]:
         array = store.arrays[name]
         dims, shape = ", ".join(array.dims) or "none", " x ".join(map(str, array.shape)) or "1"
-        own, said = array.metadata, [f"`{name}`", dims, shape, array.dtype.name]
-        yield f"| {' | '.join([*said, escaped(own.long_name), escaped(own.units)])} |"
+        metadata, cells = array.metadata, [f"`{name}`", dims, shape, array.dtype.name]
+        yield f"| {' | '.join([*cells, escaped(metadata.long_name), escaped(metadata.units)])} |"
     if store.labels is not None:
         names = store.labels.names
         meaning = f"{store.labels.attributes['long_name']}: {escaped(', '.join(names))}"
         yield f"| `channel` | channel | {len(names)} | string | {meaning} | |"
 
 
-def _splits(said: StoreMetadata) -> Iterator[str]:
+def _splits(metadata: StoreMetadata) -> Iterator[str]:
     yield from ("## Splits", "")
-    for name, (start, stop) in said.splits.items():
+    for name, (start, stop) in metadata.splits.items():
         yield f"- {name}: samples {start} to {stop - 1}"
-    if said.skipped:
-        skipped = ", ".join(map(str, said.skipped))
+    if metadata.skipped:
+        skipped = ", ".join(map(str, metadata.skipped))
         yield f"- in no split, for they could not be computed: samples {skipped}"
     yield from ("", "Over the training split:", "")
-    for name, values in said.statistics.items():
+    for name, values in metadata.statistics.items():
         yield f"- `{name}`: mean {values['mean']:.6g}, standard deviation {values['std']:.6g}"
 
 
-def _use(said: StoreMetadata) -> Iterator[str]:
+def _use(metadata: StoreMetadata) -> Iterator[str]:
     yield from ("## Use", "")
     yield "This folder is a Zarr v3 group. With xarray:"
     yield from ("", "```python", "import xarray as xr", "")
     yield 'dataset = xr.open_zarr("PATH OR URL OF THIS FOLDER")'
-    yield f'print(dataset["{said.variables[0]}"].sel(sample=0))'
+    yield f'print(dataset["{metadata.variables[0]}"].sel(sample=0))'
     yield from ("```", "", "With pdegen:", "", "```sh", "pdegen info PATH")
     yield from (
         "pdegen plot PATH --out picture.png",
@@ -128,11 +138,11 @@ def _use(said: StoreMetadata) -> Iterator[str]:
     yield "```"
 
 
-def _checks(said: StoreMetadata) -> Iterator[str]:
+def _checks(metadata: StoreMetadata) -> Iterator[str]:
     yield from ("## Checks", "")
     yield "`records/` and `seal.json` hold the SHA-256 of all objects. `pdegen verify PATH` checks:"
     yield from ("", "- every byte against them, and that all values are finite;")
-    if said.parent or said.imported:
+    if metadata.parent or metadata.imported:
         yield "- that the statistics above follow from the values."
         return
     yield "- that the statistics above follow from the values;"
@@ -140,13 +150,13 @@ def _checks(said: StoreMetadata) -> Iterator[str]:
     yield "- with `--deep`, that samples which it computes again have the same values."
 
 
-def _citation(said: StoreMetadata) -> Iterator[str]:
+def _citation(metadata: StoreMetadata) -> Iterator[str]:
     yield from ("## Citation", "")
-    if said.imported:
+    if metadata.imported:
         yield "Cite the source of the files; the digests above say which data these are."
         return
     yield "Whoever has the recipe makes the data again; the digests prove that they are the same."
-    yield from ("", *block("bibtex", citation(said)))
+    yield from ("", *block("bibtex", citation(metadata)))
 
 
 def _origin(attributes: Mapping[str, object]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Stores, checked: what is wrong with shards, records, seal, and all that they cover."""
+"""Checks of a store: faults of shards, records, the seal, and the objects that these cover."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from pdegen.store.record import Record, Seal, Summary
 
 @dataclass(frozen=True)
 class Fault:
-    """Something wrong in a store."""
+    """Something wrong in a store, as one line."""
 
-    where: str  # the object, or what of the store
+    where: str  # key of the object, or part of the store
     what: str  # what is wrong with it
-    shard: int | None = None  # number of the shard, where it is one
-    variable: str | None = None  # name of the variable, where it is one
+    shard: int | None = None  # number of the shard, for a fault of a shard
+    variable: str | None = None  # name of the variable, for a fault of its values
 
     @classmethod
     def of_shard(cls, shard: int, what: str, variable: str | None = None) -> Fault:
+        """A fault of a shard, or of a variable in it."""
         where = f"shard {shard}" if variable is None else f"{variable}, shard {shard}"
         return cls(where, what, shard, variable)
 
     @classmethod
     def of_seal(cls, error: StoreError) -> Fault:
-        """What `seal_in` or `check_seal` has said."""
+        """The fault in an error of `seal_in` or `check_seal`."""
         return cls(Seal.KEY, str(error).removeprefix(f"{Seal.KEY}: "))
 
     def __str__(self) -> str:
@@ -39,41 +40,48 @@ class Fault:
 
 
 def inspect(store: Store, shard: int) -> tuple[Record | None, dict[str, bytes], list[Fault]]:
-    """The record of a shard, the bytes of each variable that fit it, and what is wrong."""
+    """The record of a shard, the bytes of variables that match it, and faults of the others."""
     try:
         record = store.record(shard)
     except StoreError as error:
-        what = str(error).removeprefix(f"{store.url}: ")
-        return None, {}, [Fault.of_shard(shard, what)]
+        problem = str(error).removeprefix(f"{store.url}: ")
+        return None, {}, [Fault.of_shard(shard, problem)]
     sound, faults, objects = dict[str, bytes](), list[Fault](), store.objects
     for name in store.variables:
-        what = "the data differ from the recorded digest"
+        problem = "the data differ from the recorded digest"
         try:
             data = objects.read(store.key(name, shard), store.arrays[name].limit)
             if sha256(data) == record.digest.get(name):
                 sound[name] = data
                 continue
         except (FileNotFoundError, NotADirectoryError):
-            what = "the data are missing"
+            problem = "the data are missing"
         except IsADirectoryError:
-            what = "a folder is in the place of the data"
+            problem = "a folder is in the place of the data"
         except TooLargeError as error:
-            what = f"the data are {error.strerror}"
-        faults.append(Fault.of_shard(shard, what, name))
+            problem = f"the data are {error.strerror}"
+        faults.append(Fault.of_shard(shard, problem, name))
     return record, sound, faults
 
 
 def missing(store: Store) -> list[int]:
-    """The shards without a valid record, or with other data than it says."""
+    """Numbers of the shards without a valid record, or whose data differ from the record."""
     return [shard for shard in range(store.shards) if inspect(store, shard)[2]]
 
 
 def summary_of(store: Store, replaced: Mapping[int, Record] | None = None) -> Summary:
-    """What follows from all records of a store, those of some shards replaced. Raises StoreError if
-    a record is missing or damaged, or no training sample is left."""
+    """The summary of all records of a store.
+
+    Args:
+        store: The store.
+        replaced: Records to use in place of the stored ones, by shard.
+
+    Raises:
+        StoreError: If a record is missing or damaged, or all training samples were skipped.
+    """
     records = store.records()
     if replaced:
-        records = (replaced.get(k) or store.record(k) for k in range(store.shards))
+        records = (replaced.get(shard) or store.record(shard) for shard in range(store.shards))
     try:
         return Summary.of(records, store.variables, store.metadata.splits["train"], store.samples)
     except StoreError:
@@ -83,63 +91,63 @@ def summary_of(store: Store, replaced: Mapping[int, Record] | None = None) -> Su
 
 
 def summary_faults(store: Store, seal: Seal | None = None) -> list[Fault]:
-    """What of all records together is other than the store says, and its seal where that is known.
-    Raises StoreError if a record is missing or damaged."""
-    summary, said, found = summary_of(store), store.metadata, list[Fault]()
+    """Differences between the summary of all records and the metadata of the store, and its seal if
+    given. Raises StoreError if a record is missing or damaged."""
+    summary, metadata, faults = summary_of(store), store.metadata, list[Fault]()
     if seal is not None and summary.records != seal.records:
-        found.append(Fault("records", "differ from the seal"))
-    if summary.statistics != said.statistics:
-        found.append(Fault("statistics", "differ from the recorded samples"))
-    if summary.content != said.content:
-        found.append(Fault("content", "the digest differs from the records"))
+        faults.append(Fault("records", "differ from the seal"))
+    if summary.statistics != metadata.statistics:
+        faults.append(Fault("statistics", "differ from the recorded samples"))
+    if summary.content != metadata.content:
+        faults.append(Fault("content", "the digest differs from the records"))
     if summary.skipped != store.skipped:
-        found.append(Fault("skipped", "differs from the records"))
-    return found
+        faults.append(Fault("skipped", "differs from the records"))
+    return faults
 
 
 def check_seal(store: Store, seal: Seal) -> None:
-    """Raise StoreError where a seal is that of another store."""
+    """Raise StoreError if a seal covers other objects than the store has."""
     if seal.objects.keys() != {ROOT, CARD, CROISSANT, *fixed_keys(store)}:
-        raise StoreError(f"{Seal.KEY}: it is the seal of other objects than the store has")
+        raise StoreError(f"{Seal.KEY}: it covers other objects than the store has")
 
 
 def seal_faults(store: Store) -> list[Fault]:
-    """What is wrong with the seal, or with what it covers beside records and shards."""
+    """Faults of the seal, and of the objects that it covers besides records and shards."""
     try:
         seal = seal_in(store.objects)
         check_seal(store, seal)
     except StoreError as error:
         return [Fault.of_seal(error)]
-    found, named = list[Fault](), store.description.labels
+    faults, labels = list[Fault](), store.description.labels
     for key, digest in seal.objects.items():
-        data, what = fixed(store, key)
+        data, problem = fixed(store, key)
         if data is not None and sha256(data) != digest:
-            what = "differs from the seal"
-        elif named is not None and key == Labels.KEY and data not in (None, named.data):
-            what = "has other names than the channels"
-        if what:
-            found.append(Fault(key, what))
-    return found
+            problem = "differs from the seal"
+        elif labels is not None and key == Labels.KEY and data not in (None, labels.data):
+            problem = "differs from the names of the channels"
+        if problem:
+            faults.append(Fault(key, problem))
+    return faults
 
 
 def altered(store: Store) -> list[int]:
-    """The shards whose record is another than the seal knows; none where there is no seal."""
+    """Numbers of the shards whose record differs from the seal; none if there is no seal."""
     try:
         seal = seal_in(store.objects)
         check_seal(store, seal)
     except StoreError:
         return []
-    found, objects = list[int](), store.objects
+    changed, objects = list[int](), store.objects
     for shard in store.recorded():
         with suppress(OSError):
             data = objects.read(Record.key(shard), METADATA_BYTES)
             if short_digest_of(seal.shards, shard) not in ("", short_digest(data)):
-                found.append(shard)
-    return found
+                changed.append(shard)
+    return changed
 
 
 def fixed(store: Store, key: str) -> tuple[bytes | None, str]:
-    """The bytes of metadata, a coordinate or the card; or why there are none."""
+    """The bytes of metadata, a coordinate or the card; or None and the reason."""
     labels = store.description.labels
     if labels is not None and key == Labels.KEY:
         return store.objects.try_read(key, len(labels.data))
@@ -149,16 +157,15 @@ def fixed(store: Store, key: str) -> tuple[bytes | None, str]:
 
 
 def fixed_keys(store: Store) -> list[str]:
-    """The keys of what does not change after the layout: metadata of arrays, coordinates."""
-    described = store.description
-    chunks = [array.key() for array in described.coordinates.values()]
-    labels = () if described.labels is None else (f"{CHANNEL}/{ROOT}", Labels.KEY)
-    return sorted([*(f"{name}/{ROOT}" for name in described.arrays), *chunks, *labels])
+    """Keys of the objects that stay as laid out: metadata of arrays, and coordinates."""
+    description = store.description
+    chunks = [array.key() for array in description.coordinates.values()]
+    labels = () if description.labels is None else (f"{CHANNEL}/{ROOT}", Labels.KEY)
+    return sorted([*(f"{name}/{ROOT}" for name in description.arrays), *chunks, *labels])
 
 
 def expects_key(store: Store, key: str) -> bool:
-    """Whether it is the key of an object that a store of this layout has, beside its lock and
-    `log/`."""
+    """Whether a store of this layout has an object of this key; lock and `log/` do not count."""
     if key in (ROOT, CARD, CROISSANT, Seal.KEY):
         return True
     first, _, rest = key.partition("/")

@@ -1,7 +1,7 @@
-"""The bytes of a shard of a variable, those that Zarr writes, and the chunks in them.
+"""Encoding and decoding of shards and their chunks, to the same bytes as Zarr.
 
-Zarr encodes the chunks of a shard as tasks of one event loop and one pool of threads, which all
-shards of a process share. Here each thread encodes its own. A test compares the bytes with Zarr's.
+Zarr encodes chunks as tasks of one event loop and one thread pool, which all shards of a process
+share. Here each thread encodes its own shard. A test compares the bytes with those of Zarr.
 """
 
 from __future__ import annotations
@@ -15,20 +15,31 @@ import numpy as np
 
 from pdegen.store.arrays import BLOSC, Array, Values, checksum
 
-GROUP_BYTES = 2**24  # read at a time
+GROUP_BYTES = 2**24  # largest number of bytes to read at a time
 _blosc: Any = importlib.import_module("numcodecs.blosc")  # compiled, without types
-_HEADER = 16  # bytes of a blosc header: version, flags, sizes before and after, and of blocks
-_ABSENT = 2**64 - 1  # offset and length of a chunk that was not written: all values are the fill
+_HEADER = (
+    16  # bytes of a Blosc header: version, flags, and sizes of values, blocks and compressed data
+)
+_ABSENT = (
+    2**64 - 1
+)  # offset and length of a chunk that was not written, as all its values are fill values
 
 
 def index_bytes(array: Array) -> int:
-    """Size of the index at the end of a shard, with its checksum."""
+    """Size in bytes of the index at the end of a shard, with its checksum."""
     return 16 * (array.shard[0] // array.chunk[0]) + 4
 
 
 def spans(array: Array, index: bytes) -> list[tuple[int, int] | None]:
-    """First byte and one past the last of each chunk, from the last `index_bytes` of a shard; None
-    for a chunk that was not written. Raises ValueError if the index is damaged."""
+    """First byte and one past the last of each chunk in a shard; None for an absent chunk.
+
+    Args:
+        array: The variable.
+        index: The last `index_bytes` of the shard.
+
+    Raises:
+        ValueError: If the index is damaged.
+    """
     if len(index) != index_bytes(array) or checksum(index[:-4]) != index[-4:]:
         raise ValueError("the index of the shard is damaged")
     entries = np.frombuffer(index[:-4], "<u8").reshape(-1, 2)
@@ -36,11 +47,13 @@ def spans(array: Array, index: bytes) -> list[tuple[int, int] | None]:
     written = entries[(entries != _ABSENT).any(axis=1)]
     if (written[:, 1] > largest).any() or (written[:, 0] >= 2**62).any():
         raise ValueError("the index of the shard is damaged")
-    return [None if at == _ABSENT else (at, at + size) for at, size in entries.tolist()]
+    return [None if start == _ABSENT else (start, start + size) for start, size in entries.tolist()]
 
 
 def adjacent(spans: Sequence[tuple[int, int] | None], chunks: Sequence[int]) -> Iterator[list[int]]:
-    """Chunks in groups that lie side by side, each read at once; an absent one is alone.
+    """Chunks grouped so that those of a group are adjacent and can be read at once.
+
+    An absent chunk is a group of its own.
 
     >>> list(adjacent([(0, 8), (8, 12), None, (12, 20)], [0, 1, 2, 3]))
     [[0, 1], [2], [3]]
@@ -48,8 +61,11 @@ def adjacent(spans: Sequence[tuple[int, int] | None], chunks: Sequence[int]) -> 
     group = list[int]()
     for k in chunks:
         if group:
-            first, last, own = spans[group[0]], spans[group[-1]], spans[k]
-            if not (first and last and own) or own[0] != last[1] or own[1] - first[0] > GROUP_BYTES:
+            first, last, span = spans[group[0]], spans[group[-1]], spans[k]
+            if (
+                first is None or last is None or span is None
+                or span[0] != last[1] or span[1] - first[0] > GROUP_BYTES
+            ):  # fmt: skip
                 yield group
                 group = []
         group.append(k)
@@ -58,8 +74,8 @@ def adjacent(spans: Sequence[tuple[int, int] | None], chunks: Sequence[int]) -> 
 
 
 def decode(array: Array, stored: memoryview, out: Values) -> None:
-    """Decompress a chunk into a contiguous array of its shape and type. Raises ValueError or
-    RuntimeError if the bytes are no such chunk."""
+    """Decompress a chunk into `out`, a contiguous array of its shape and type. Raises ValueError or
+    RuntimeError if the chunk is damaged."""
     stored, end = stored[:-4], stored[-4:]
     if checksum(np.frombuffer(stored, "u1")) != bytes(end):
         raise ValueError("a chunk differs from its checksum")
@@ -77,11 +93,11 @@ def decode(array: Array, stored: memoryview, out: Values) -> None:
 
 
 def encoded_shard(array: Array, rows: Values) -> bytes:
-    """The object of a shard.
+    """The bytes of the object of a shard.
 
-    Chunks lie one after another along the first axis; a chunk that is not full ends in fill values,
-    and one of nothing but fill values is left out. Then comes the index, offset and size of each
-    chunk, with its checksum.
+    Chunks follow each other along the first axis. The last one is padded with fill values; a chunk
+    of fill values alone is left out. An index with offset and size of each chunk, and its checksum,
+    end the object.
     """
     size, fill = array.chunk[0], array.fill
     stored = np.ascontiguousarray(rows, dtype=array.dtype.newbyteorder("<"))
@@ -90,31 +106,31 @@ def encoded_shard(array: Array, rows: Values) -> bytes:
     for number, start in enumerate(range(0, len(stored), size)):
         values = stored[start : start + size]
         if len(values) < size:
-            whole = np.full(array.chunk, fill, dtype=stored.dtype)
-            whole[: len(values)] = values
-            values = whole
+            padded = np.full(array.chunk, fill, dtype=stored.dtype)
+            padded[: len(values)] = values
+            values = padded
         if _is_all(values, fill):
             continue
         chunk = _chunk(values, array)
         index[number] = offset, sum(map(len, chunk))
         offset += int(index[number, 1])
         parts += chunk
-    described = index.tobytes()
-    return b"".join([*parts, described, checksum(described)])
+    encoded_index = index.tobytes()
+    return b"".join([*parts, encoded_index, checksum(encoded_index)])
 
 
 def _chunk(values: Values, array: Array) -> list[bytes]:
-    """The parts of an encoded chunk."""
+    """The parts of an encoded chunk: values and checksum."""
     if array.compressor == "none":
         data = values.tobytes()
-    else:  # it takes the size of an item from the array
+    else:  # Blosc takes the item size from the array
         level, shuffle, blocks = BLOSC["clevel"], _blosc.SHUFFLE, BLOSC["blocksize"]
         data: bytes = _blosc.compress(values, array.compressor.encode(), level, shuffle, blocks)
     return [data, checksum(data)]
 
 
 def _is_all(values: Values, fill: float) -> bool:
-    """Whether all values are the fill value; of almost all arrays the first one tells."""
+    """Whether all values are the fill value; for almost all arrays the first value decides."""
     if values.dtype.kind == "f":
         return bool(np.isnan(values.flat[0])) and bool(np.isnan(values).all())
     return bool(values.flat[0] == fill) and bool((values == fill).all())

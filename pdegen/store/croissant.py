@@ -1,4 +1,4 @@
-"""What a sealed store says of itself to machines: Croissant metadata (MLCommons), JSON-LD."""
+"""Croissant metadata (MLCommons) of a sealed store, as JSON-LD for machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pdegen.store.description import Description
 from pdegen.store.format import StoreMetadata
 from pdegen.store.labels import CHANNEL, Labels
 
-LICENCE = "https://creativecommons.org/licenses/by/4.0/"  # of data that pdegen has made
+LICENCE = "https://creativecommons.org/licenses/by/4.0/"  # licence of generated data
 
 TYPES = {"bool": "sc:Boolean"} | {
     f"{stem}{bits}": f"cr:{word}{bits}"
@@ -40,27 +40,30 @@ CONTEXT = {
 
 
 def croissant(store: Description, root_digest: str) -> Json:
-    """Metadata of a store by the Croissant format 1.1.
+    """Metadata of a store in the Croissant format 1.1.
 
-    A file set is all objects of an array and a record set its rows, one for each sample, or a
-    coordinate as a whole. Croissant knows no Zarr: a reader that wants numbers decodes the objects
-    with Zarr, by `zarr.json`, whose digest stands here; it holds the digest of the data. There is
-    no date, so that two makings are the same bytes.
+    A file set contains all objects of an array. A record set contains the rows of a variable, one
+    for each sample, or a whole coordinate. Croissant has no Zarr codec: readers decode the objects
+    with Zarr and `zarr.json`, whose digest is listed here and which holds the digest of the data.
+    No date is written, so that a regenerated dataset has the same bytes.
 
     References: Croissant Format Specification 1.1, https://docs.mlcommons.org/croissant/.
     """
-    arrays, said = store.arrays, store.metadata
+    arrays, metadata = store.arrays, store.metadata
     names = [*store.variables, *sorted(store.coordinates)]
     labels = () if store.labels is None else (CHANNEL,)
-    axes = {*labels, *(name for name in names if arrays[name].shape)}  # of those that have any
-    name, content = said.recipe.name, said.content
+    axes = {
+        *labels,
+        *(name for name in names if arrays[name].shape),
+    }  # arrays with at least one axis
+    name, content = metadata.recipe.name, metadata.content
     return {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.1",
         "name": name,
-        "description": description(said),
-        **({"license": LICENCE, "citeAs": citation(said)} if not said.imported else {}),
+        "description": description(metadata),
+        **({"license": LICENCE, "citeAs": citation(metadata)} if not metadata.imported else {}),
         "version": f"1.0.0+{content[:12]}",
         "distribution": [
             {
@@ -86,31 +89,35 @@ def croissant(store: Description, root_digest: str) -> Json:
         ],
         "recordSet": [
             *(_array(arrays[name], name in store.variables) for name in names),
-            *(_labels(one) for one in (store.labels,) if one is not None),
-            _splits(said.splits),
+            *(_labels(names) for names in (store.labels,) if names is not None),
+            _splits(metadata.splits),
         ],
     }  # fmt: skip
 
 
-def description(said: StoreMetadata) -> str:
-    """Title and equation, which is said once where the title has it."""
-    return said.title if said.equation in said.title else f"{said.title}: {said.equation}"
+def description(metadata: StoreMetadata) -> str:
+    """Title and equation, or the title alone if it contains the equation."""
+    return (
+        metadata.title
+        if metadata.equation in metadata.title
+        else f"{metadata.title}: {metadata.equation}"
+    )
 
 
-def citation(said: StoreMetadata) -> str:
+def citation(metadata: StoreMetadata) -> str:
     """BibTeX of a dataset that pdegen made.
 
-    It has what determines the numbers (recipe, fingerprint), what proves them (content), and no
-    year, so that two makings are the same bytes.
+    It names what determines the numbers (recipe and fingerprint) and their digest (content). It has
+    no year, so that a regenerated dataset has the same bytes.
     """
-    name = said.recipe.name.replace("_", r"\_")
-    of = f"the dataset {said.parent.content}" if said.parent else "its recipe"
+    name = metadata.recipe.name.replace("_", r"\_")
+    origin = f"the dataset {metadata.parent.content}" if metadata.parent else "its recipe"
     return (
-        f"@misc{{pdegen-{said.content[:12]},\n"
+        f"@misc{{pdegen-{metadata.content[:12]},\n"
         f"  title = {{{{The dataset {name}}}}},\n"
-        f"  note = {{Made by pdegen {said.provenance.pdegen} from {of};\n"
-        f"    fingerprint {said.fingerprint};\n"
-        f"    content {said.content}}}\n"
+        f"  note = {{Made by pdegen {metadata.provenance.pdegen} from {origin};\n"
+        f"    fingerprint {metadata.fingerprint};\n"
+        f"    content {metadata.content}}}\n"
         "}"
     )
 
@@ -118,9 +125,9 @@ def citation(said: StoreMetadata) -> str:
 def _array(array: Array, by_sample: bool) -> Json:
     shape = array.shape[1:] if by_sample else array.shape
     name, units = array.name, array.metadata.units
-    meaning, whose = array.metadata.long_name or name, "one for each sample" if by_sample else ""
-    about = f"{meaning}, unit {units}" if units else meaning
-    return _record_set(name, meaning, whose, about, TYPES[array.dtype.name], shape)
+    meaning, rows = array.metadata.long_name or name, "one for each sample" if by_sample else ""
+    values = f"{meaning}, unit {units}" if units else meaning
+    return _record_set(name, meaning, rows, values, TYPES[array.dtype.name], shape)
 
 
 def _labels(labels: Labels) -> Json:
@@ -129,19 +136,19 @@ def _labels(labels: Labels) -> Json:
 
 
 def _record_set(
-    name: str, meaning: str, whose: str, about: str, kind: str, shape: tuple[int, ...]
+    name: str, meaning: str, rows: str, values: str, kind: str, shape: tuple[int, ...]
 ) -> Json:
     return {
         "@type": "cr:RecordSet",
         "@id": name,
         "name": name,
-        "description": f"{meaning}; {whose or 'of all samples'}",
+        "description": f"{meaning}; {rows or 'of all samples'}",
         "field": [
             {
                 "@type": "cr:Field",
                 "@id": f"{name}/values",
                 "name": f"{name}/values",
-                "description": about,
+                "description": values,
                 "dataType": kind,
                 **({"isArray": True, "arrayShape": ",".join(map(str, shape))} if shape else {}),
                 "source": {

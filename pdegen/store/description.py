@@ -1,7 +1,7 @@
-"""`zarr.json` of a store, parsed: what the store says of itself, and all its arrays.
+"""The parsed `zarr.json` of a store: its metadata and all its arrays.
 
-A store may come from a stranger: what it says is checked before anything is read by it, so a store
-can neither name files elsewhere nor claim memory without bound.
+A store may come from an untrusted source. Its metadata are checked before they are used, so that a
+store can neither refer to files elsewhere nor claim unbounded memory.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from pdegen.store.format import FORMAT, READABLE, StoreMetadata
 from pdegen.store.labels import CHANNEL, Labels
 
 _CLOSED = ConfigDict(strict=True, extra="forbid", defer_build=True)
-# what is raised on the way to a value where keys are missing and types are others
-_ABSURD = (KeyError, TypeError, AttributeError, IndexError, RecursionError, ArithmeticError)
+# errors of an access to nested JSON in which keys are missing or types are wrong
+_MALFORMED = (KeyError, TypeError, AttributeError, IndexError, RecursionError, ArithmeticError)
 
 
 class UnfinishedMetadataError(MetadataError):
@@ -60,50 +60,59 @@ class _Group:
 
 @dataclass(frozen=True)
 class Description:
-    """What a store says of itself."""
+    """Metadata and arrays of a store."""
 
     raw: Json  # the JSON of `zarr.json`
-    version: int  # of the format
-    metadata: StoreMetadata  # the attributes of the group
-    # variables, coordinates: arrays with values of each sample, and those of all samples
+    version: int  # version of the store format
+    metadata: StoreMetadata  # the checked attributes of the store
+    # variables: arrays with values of each sample; coordinates: arrays that all samples share
     variables: Mapping[str, Array]
     coordinates: Mapping[str, Array]
-    # the coordinate `channel`, which is not among `coordinates`: its values are text
+    # the coordinate `channel`; not among `coordinates`, as its values are text
     labels: Labels | None = None
 
     @property
     def raw_attributes(self) -> Json:
-        """The attributes of the group as they stand there."""
+        """The attributes of the store as JSON."""
         return self.raw["attributes"]
 
     @property
     def zarr_metadata(self) -> Mapping[str, Json]:
-        """Zarr's metadata of all arrays."""
+        """The Zarr metadata of all arrays as JSON, by name."""
         return self.raw["consolidated_metadata"]["metadata"]
 
     @cached_property
     def arrays(self) -> Mapping[str, Array]:
+        """Variables and coordinates, by name."""
         return {**self.variables, **self.coordinates}
 
     @property
     def shards(self) -> int:
+        """Number of shards of each variable."""
         return math.ceil(self.metadata.samples / self.metadata.shard)
 
     def axes_of(self, array: Array) -> tuple[str, ...]:
-        """The axes of the domain that an array of functions has last; none of other arrays."""
-        said = self.metadata.domain or {}
-        axes: object = said.get("axes", list(SPACE))
+        """The last axes of a variable, where these are axes of the domain; otherwise ()."""
+        attributes = self.metadata.domain or {}
+        axes: object = attributes.get("axes", list(SPACE))
         listed = cast("list[object]", axes) if isinstance(axes, list) else []
-        known = [
+        names = [
             cast(Json, axis).get("name") if isinstance(axis, dict) else axis for axis in listed
         ]
-        found = tuple(dim for dim in array.dims if dim in known)
-        last = array.dims[len(array.dims) - len(found) :] == found
-        return found if last and array.dims[:1] == ("sample",) else ()
+        dims = tuple(dim for dim in array.dims if dim in names)
+        last = array.dims[len(array.dims) - len(dims) :] == dims
+        return dims if last and array.dims[:1] == ("sample",) else ()
 
     def domain(self, axes: tuple[str, ...], values: Mapping[str, Values]) -> Domain:
-        """The domain of functions along the axes of a variable, from the values of all coordinates.
-        Raises MetadataError if the store describes none, or one of other axes or points."""
+        """The domain of functions along the axes of a variable.
+
+        Args:
+            axes: Names of these axes.
+            values: Values of all coordinates, by name.
+
+        Raises:
+            MetadataError: If the store describes no domain, or one with other axes or points.
+        """
         try:
             domain = self._domain(axes, values)
             sizes = {
@@ -117,18 +126,18 @@ class Description:
             grids = domain.grids if isinstance(domain, Box) else ()
             for axis, grid in zip(axes, grids, strict=False):
                 if not np.allclose(values[axis], grid.x, rtol=0, atol=1e-3 * grid.spacing):
-                    raise MetadataError(f"{axis} has other points")
-        except (ValueError, *_ABSURD) as error:  # DomainError, and what it cannot compute
+                    raise MetadataError(f"the points of {axis} are not those of its grid")
+        except (ValueError, *_MALFORMED) as error:  # DomainError is a ValueError
             raise MetadataError(f"the domain is damaged: {error}") from None
         return domain
 
     def _domain(self, axes: tuple[str, ...], values: Mapping[str, Values]) -> Domain:
-        said = self.metadata.domain
-        if said is None:
+        attributes = self.metadata.domain
+        if attributes is None:
             return Box(tuple(self._grid(axis, values) for axis in axes))
         shared = [values[name] for name in SPACE if name in values]
-        positions = np.stack(shared, axis=-1) if said.get("moves") is False else None
-        return from_attributes(said, positions, values.get("cells"), values.get("edge"))
+        positions = np.stack(shared, axis=-1) if attributes.get("moves") is False else None
+        return from_attributes(attributes, positions, values.get("cells"), values.get("edge"))
 
     def _grid(self, axis: str, values: Mapping[str, Values]) -> Grid:
         array = self.coordinates.get(axis)
@@ -139,7 +148,7 @@ class Description:
 
 
 def parse(data: bytes) -> Description:
-    """What the bytes of a store's `zarr.json` say. Raises MetadataError if they describe no store
+    """The description in the bytes of a `zarr.json`. Raises MetadataError if they describe no store
     that this version reads."""
     try:
         raw: object = json.loads(data, object_pairs_hook=unique_keys)
@@ -148,57 +157,57 @@ def parse(data: bytes) -> Description:
     if not isinstance(raw, dict) or cast(Json, raw).get("node_type") != "group":
         raise MetadataError("not a pdegen store")
     content = cast(Json, raw)
-    said: object = content.get("attributes")
-    if not isinstance(said, dict) or cast(Json, said).get("format") != FORMAT:
+    attributes: object = content.get("attributes")
+    if not isinstance(attributes, dict) or cast(Json, attributes).get("format") != FORMAT:
         raise MetadataError("a Zarr group, but not a pdegen store")
-    version: object = cast(Json, said).get("format_version")
+    version: object = cast(Json, attributes).get("format_version")
     if type(version) is not int or version not in READABLE:
-        found = str(version)[:20] if type(version) is int else type(version).__name__
-        known = " and ".join(map(str, READABLE))
-        raise MetadataError(f"format version {found}, this version reads {known}")
+        got = str(version)[:20] if type(version) is int else type(version).__name__
+        readable = " and ".join(map(str, READABLE))
+        raise MetadataError(f"format version {got}, this version reads {readable}")
     if "consolidated_metadata" not in content:
         raise UnfinishedMetadataError("its layout was interrupted: start again with --resume")
     try:
-        return _described(content, cast(Json, said), version)
+        return _described(content, cast(Json, attributes), version)
     except MetadataError as error:
         raise MetadataError(f"the metadata are damaged: {error}") from None
     except ValidationError as error:
-        what = explained(error).removeprefix("attributes.")
-        what = what.removeprefix("consolidated_metadata.metadata.")[:200]
-        raise MetadataError(f"the metadata are damaged: {what}") from None
-    except _ABSURD as error:
+        problem = explained(error).removeprefix("attributes.")
+        problem = problem.removeprefix("consolidated_metadata.metadata.")[:200]
+        raise MetadataError(f"the metadata are damaged: {problem}") from None
+    except _MALFORMED as error:
         raise MetadataError(f"the metadata are damaged: {repr(error)[:120]}") from None
 
 
 def _described(raw: Json, attributes: Json, version: int) -> Description:
     group = _GROUP.validate_json(json.dumps(_without_labels(raw)))
-    said, metadata = group.attributes, group.consolidated_metadata.metadata
-    needed = ("content", "statistics") if said.sealed else ()
-    lost = [name for name in needed if name not in attributes]
-    lost += [name for name in _OPTIONAL if attributes.get(name, "") is None]
-    _check(not lost, "values are those of the format", lost)
+    metadata, zarr_arrays = group.attributes, group.consolidated_metadata.metadata
+    required = ("content", "statistics") if metadata.sealed else ()
+    absent = [name for name in required if name not in attributes]
+    absent += [name for name in _OPTIONAL if attributes.get(name, "") is None]
+    _check(not absent, "the attributes of the format have values", absent)
     arrays = dict[str, Array]()
-    for name, array in metadata.items():
+    for name, array in zarr_arrays.items():
         for value in raw["consolidated_metadata"]["metadata"][name]["attributes"].values():
-            below = type(value) is not int or abs(value) < 2**64  # in a title it is a float at last
-            _check(below, f"{name}: numbers are below 2**64", value)
-        cut = (said.samples, said.shard) if name in said.variables else None
-        arrays[name] = Array.of(name, array, cut)
-    _check(set(said.variables) <= arrays.keys(), "variables have metadata", said.variables)
-    variables = {name: arrays[name] for name in said.variables}
+            fits = type(value) is not int or abs(value) < 2**64  # titles print it as a float
+            _check(fits, f"{name}: numbers are below 2**64", value)
+        sizes = (metadata.samples, metadata.shard) if name in metadata.variables else None
+        arrays[name] = Array.of(name, array, sizes)
+    _check(set(metadata.variables) <= arrays.keys(), "variables are arrays", metadata.variables)
+    variables = {name: arrays[name] for name in metadata.variables}
     coordinates = {name: array for name, array in arrays.items() if name not in variables}
-    check_axes(variables, coordinates, said.domain is not None)
+    check_axes(variables, coordinates, metadata.domain is not None)
     labels = None
     if version > 3 and CHANNEL not in arrays:
         labels = Labels.common((a.dims, a.shape, a.metadata.channels) for a in variables.values())
-    found = None if CHANNEL in arrays else raw["consolidated_metadata"]["metadata"].get(CHANNEL)
+    stored = None if CHANNEL in arrays else raw["consolidated_metadata"]["metadata"].get(CHANNEL)
     expected = None if labels is None else labels.zarr_metadata
-    _check(same(found, expected), "channel is the coordinate of the names of the channels", found)
-    return Description(raw, version, said, variables, coordinates, labels)
+    _check(same(stored, expected), "channel is the coordinate of channel names", stored)
+    return Description(raw, version, metadata, variables, coordinates, labels)
 
 
 def _without_labels(raw: Json) -> Json:
-    """The metadata of a group without those of the coordinate of text."""
+    """The JSON of `zarr.json` without the coordinate `channel`, whose values are text."""
     consolidated = raw["consolidated_metadata"]
     arrays = consolidated["metadata"]
     if CHANNEL not in arrays or arrays[CHANNEL]["data_type"] != "string":

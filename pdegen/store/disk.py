@@ -1,4 +1,4 @@
-"""Files of a folder on this machine: written whole, flushed, and never through a symbolic link."""
+"""Files on this machine: written atomically, flushed, and never through a symbolic link."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from pathlib import Path
 from typing import Any
 
 PARTIAL = ".partial"
-_HERE = -100  # AT_FDCWD: paths are as they are
-_EXCHANGE = 2  # RENAME_EXCHANGE
+_CURRENT_FOLDER = -100  # AT_FDCWD of renameat2: paths are used as given
+_EXCHANGE = 2  # RENAME_EXCHANGE of renameat2
 
 
 def check_folders(root: str, path: str) -> None:
-    """Raise OSError where a folder between `root` and a path below it is a symbolic link: what is
-    written or removed there would be another folder's. The root itself may be a link."""
+    """Raise OSError if a folder between `root` and a path below it is a symbolic link, which may
+    lead out of `root`. The root itself may be a link."""
     folder = os.path.dirname(path)
     while len(folder) > len(root):
         if os.path.islink(folder):
-            what = "a symbolic link is in the place of a folder: move it away"
-            raise OSError(errno.ELOOP, what, folder)
+            problem = "a symbolic link is in the place of a folder: move it away"
+            raise OSError(errno.ELOOP, problem, folder)
         folder = os.path.dirname(folder)
 
 
 @contextmanager
 def finished(path: str, data: bytes) -> Generator[str]:
-    """A finished file beside a path, gone afterwards; then the folder is flushed as well."""
+    """Write a flushed file beside `path`, for the caller to rename or link. At the end the file is
+    removed and the folder flushed."""
     partial, folder = beside(path), os.path.dirname(path)
     try:
         try:
@@ -50,30 +51,33 @@ def finished(path: str, data: bytes) -> Generator[str]:
 
 
 def beside(path: str) -> str:
-    """A name beside a path that no other writer has."""
+    """A unique name beside a path, for a partial file."""
     return f"{path}.{uuid.uuid4().hex}{PARTIAL}"
 
 
 def put(partial: str, path: str, check: Callable[[], None]) -> None:
-    """Give a finished file beside a path its name, where `check` passes before and after: it raises
-    an error once the folder is another writer's, and then what had the name has it again."""
+    """Rename a finished file to `path`, if `check` passes.
+
+    `check` raises an error once another writer owns the folder. It is called before the rename and
+    again after; if the second call fails, the older file gets its name back.
+    """
     check()
-    mine = os.stat(partial)
+    new = os.stat(partial)
     try:
         replaced = _replaced(partial, path)
     except OSError:
-        check()  # the other writer has removed the folder
+        check()  # the other writer may have removed the folder
         raise
     try:
         check()
     except BaseException:
         with suppress(FileNotFoundError):  # the other writer has removed it
-            _put_back(partial if replaced else None, path, mine)
+            _put_back(partial if replaced else None, path, new)
         raise
 
 
 def _replaced(partial: str, path: str) -> bool:
-    """Give a file its name; whether `partial` is the name of what had it."""
+    """Rename `partial` to `path`. True if an older file was there, which then is `partial`."""
     while True:
         try:
             os.link(partial, path)
@@ -81,35 +85,37 @@ def _replaced(partial: str, path: str) -> bool:
         except FileExistsError:
             clear(path)
         try:
-            if not exchanged(partial, path):  # what arrives between these two lines is lost
-                kept = beside(path)
-                os.link(path, kept)
+            if not exchanged(
+                partial, path
+            ):  # a file that appears between the next two lines is lost
+                older = beside(path)
+                os.link(path, older)
                 os.replace(partial, path)
-                os.rename(kept, partial)
+                os.rename(older, partial)
             return True
         except FileNotFoundError:  # it was removed meanwhile
             if not os.path.lexists(partial):
                 raise
 
 
-def _put_back(replaced: str | None, path: str, mine: os.stat_result) -> None:
-    """Undo `_replaced`, unless another file has the name by now."""
-    if not os.path.samestat(os.stat(path, follow_symlinks=False), mine):
+def _put_back(replaced: str | None, path: str, new: os.stat_result) -> None:
+    """Undo `_replaced`, unless yet another file has the name by now."""
+    if not os.path.samestat(os.stat(path, follow_symlinks=False), new):
         return
     if replaced is None:
         os.remove(path)
     elif not exchanged(replaced, path):
         os.replace(replaced, path)
-    elif not os.path.samestat(os.stat(replaced, follow_symlinks=False), mine):
-        exchanged(replaced, path)  # another file came between
+    elif not os.path.samestat(os.stat(replaced, follow_symlinks=False), new):
+        exchanged(replaced, path)  # yet another file had the name: swap back
 
 
 def exchanged(a: str | Path, b: str | Path) -> bool:
-    """Swap two names in one step; False where the system cannot."""
+    """Swap two names in one step. Returns False if the system cannot."""
     renameat2 = _renameat2()
     if renameat2 is None:
         return False
-    if renameat2(_HERE, os.fsencode(a), _HERE, os.fsencode(b), _EXCHANGE) == 0:
+    if renameat2(_CURRENT_FOLDER, os.fsencode(a), _CURRENT_FOLDER, os.fsencode(b), _EXCHANGE) == 0:
         return True
     number = ctypes.get_errno()
     if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
@@ -128,7 +134,7 @@ def _renameat2() -> Any:
 
 
 def clear(path: str) -> None:
-    """Remove an empty folder in the place of an object. Raises OSError where it has files."""
+    """Remove an empty folder that has the name of an object. Raises OSError if it has files."""
     if not os.path.isdir(path) or os.path.islink(path):
         return
     try:
@@ -137,12 +143,12 @@ def clear(path: str) -> None:
     except OSError as error:
         if error.errno != errno.ENOTEMPTY:
             raise
-        what = "a folder with files is in the place of an object: move it away"
-        raise OSError(errno.ENOTEMPTY, what, path) from error
+        problem = "a folder with files is in the place of an object: move it away"
+        raise OSError(errno.ENOTEMPTY, problem, path) from error
 
 
 def make_folder(folder: str) -> None:
-    """Make a folder, and those above it, whose entries survive a loss of power."""
+    """Make a folder and its parents, flushed to survive a power loss."""
     above = os.path.dirname(folder)
     if above and not os.path.isdir(above):
         make_folder(above)
@@ -152,19 +158,22 @@ def make_folder(folder: str) -> None:
 
 
 def flush_folder(folder: str | Path) -> None:
-    """Write a folder's entries to the disk."""
+    """Flush the entries of a folder to the disk."""
     descriptor = os.open(folder or ".", os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EBADF):  # some networks' folders have no flush
+        if error.errno not in (
+            errno.EINVAL,
+            errno.EBADF,
+        ):  # some network file systems cannot flush folders
             raise
     finally:
         os.close(descriptor)
 
 
 def read(path: str, at_most: int | None) -> bytes:
-    """A file, into as much memory as it has bytes; one byte more than `at_most`, at most."""
+    """The bytes of a file, at most `at_most` + 1; allocates no more than its size."""
     with open(path, "rb") as file:
         if at_most is None:
             return file.read()

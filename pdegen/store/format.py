@@ -1,7 +1,7 @@
-"""What a store says of itself, typed: the attributes of its group in `zarr.json`.
+"""The metadata of a store: the attributes of its group in `zarr.json`, typed and checked.
 
-A store may come from a stranger: its attributes are checked before anything is read by them, so a
-reader finds what it looks for, in the type that it expects.
+A store may come from an untrusted source. Its attributes are checked before they are used, so that
+readers find each value in the type that they expect.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ FORMAT = "pdegen"
 FORMAT_VERSION = 4
 READABLE = (3, 4)  # version 3 has no labels of channels
 ROOT = "zarr.json"
-METADATA_BYTES = 2**26  # of zarr.json, and of other descriptions
+METADATA_BYTES = 2**26  # largest size of zarr.json, a record, the seal or the card
 
-# the root of a store whose layout is not finished
+# `zarr.json` of a store whose layout is not finished
 UNFINISHED_ROOT = json.dumps(
     {
         "zarr_format": 3,
@@ -42,7 +42,7 @@ _TYPED = ConfigDict(strict=True, extra="ignore", defer_build=True)
 
 @typed(frozen=True, config=_TYPED)
 class Provenance:
-    """The software that made a store, and the device that solved, where it is not NumPy."""
+    """The version of pdegen that made a store, and the PyTorch device if it did not use NumPy."""
 
     pdegen: str
     device: str = ""
@@ -50,7 +50,7 @@ class Provenance:
 
 @typed(frozen=True, config=_TYPED)
 class StoredRecipe:
-    """The recipe of a store; `problem` is empty where the store was not solved."""
+    """The recipe of a store; `problem` is empty if the samples were not solved by pdegen."""
 
     name: str
     problem: Json = field(default_factory=Json)
@@ -58,7 +58,7 @@ class StoredRecipe:
 
 @typed(frozen=True, config=_TYPED)
 class Parent:
-    """The store that another one was made from."""
+    """The store from which a derived store was made."""
 
     recipe: str
     fingerprint: str
@@ -68,7 +68,7 @@ class Parent:
 
 @typed(frozen=True, config=_TYPED)
 class AddedNoise:
-    """The noise of a derived store; `deviation` is the digest of σ(x)."""
+    """The noise of a derived store; `deviation` is the SHA-256 of the standard deviation σ(x)."""
 
     variable: str
     kind: str
@@ -78,27 +78,26 @@ class AddedNoise:
 
 @typed(frozen=True, config=_TYPED)
 class SourceFile:
-    """A file that a store was imported from, or whose code made it."""
+    """A file from which a store was imported, or whose code computed it."""
 
     name: str
     sha256: str
 
-    @property
-    def said(self) -> str:
-        """Its name and the first digits of its digest."""
+    def __str__(self) -> str:
+        """Name of the file and first digits of its digest."""
         return f"{self.name} (SHA-256 {self.sha256[:12]}...)"
 
 
 @typed(frozen=True, config=_TYPED)
 class Imported:
-    """The files that a store was imported from."""
+    """The files from which a store was imported."""
 
     files: tuple[SourceFile, ...]
 
 
 @typed(frozen=True, config=_TYPED)
 class LabelError:
-    """Relative L² differences of the first labels to solutions on a finer grid."""
+    """Relative L² differences between labels of the first samples and solutions on a finer grid."""
 
     relative_l2: Annotated[tuple[float, ...], Field(min_length=1)]
     reference: str
@@ -106,24 +105,24 @@ class LabelError:
 
 @typed(frozen=True, config=_TYPED)
 class SampledInputs:
-    """Inputs that the points of the store do not determine."""
+    """Inputs that their values at the stored points do not determine."""
 
-    # points, modes: points along each axis, and the largest wave number of the inputs
+    # points along each axis, and the largest wave number of the inputs
     points: int
     modes: int
-    # relative L² differences of the first labels to those of the trigonometric interpolants of the
-    # stored inputs
+    # relative L² differences between labels of the first samples and solutions for the
+    # trigonometric interpolants of the stored inputs
     relative_l2: tuple[Finite, ...] = ()
 
     @property
     def sentence(self) -> str:
-        """What it means for a reader."""
-        of = f"wave numbers up to {self.modes} on {self.points} points"
-        said = f"{of}: the label belongs to the function, not to its sampled values"
+        """One sentence for the dataset card."""
+        modes = f"wave numbers up to {self.modes} on {self.points} points"
+        meaning = f"{modes}: the label belongs to the function, not to its sampled values"
         if not self.relative_l2:
-            return said
+            return meaning
         return (
-            f"{said}; for the interpolant of the stored input it would differ by up to "
+            f"{meaning}; for the interpolant of the stored input it would differ by up to "
             f"{max(self.relative_l2):.1e} in relative L2 ({len(self.relative_l2)} samples)"
         )
 
@@ -136,27 +135,29 @@ def _not_zero(value: float) -> float:
 
 @typed(frozen=True, config=_TYPED)
 class SurfaceCurve:
-    """A curve of a variable v along the bodies that a mesh goes around: (v - offset)/scale."""
+    """A curve of a variable v along the bodies inside a mesh: (v - offset)/scale."""
 
-    symbol: Annotated[str, Field(min_length=1)]  # what the curve is called
-    # offset, scale: those of the formula; the scale is not 0
+    symbol: Annotated[str, Field(min_length=1)]  # symbol of the curve
+    # offset and scale of the formula; the scale is not 0
     offset: Finite = 0.0
     scale: Annotated[Finite, AfterValidator(_not_zero)] = 1.0
 
 
 @typed(frozen=True, config=_TYPED)
 class Drawing:
-    """How a variable is drawn."""
+    """How a variable is drawn in pictures."""
 
-    symbol: str = ""  # what it is called in formulas; its name where empty
-    # "phases" of a coefficient, "sequential" or "diverging"
+    symbol: str = ""  # symbol of the variable in formulas; empty: its name
+    # colour map: "phases" of a coefficient, "sequential" or "diverging"
     colours: Literal["phases", "sequential", "diverging"] = "sequential"
-    log: bool = False  # whether the scale of colours is logarithmic
-    moves: bool = False  # whether its channels displace the points: then it is drawn where they are
-    contours: bool = False  # whether lines of equal values are drawn over its colours
-    along: SurfaceCurve | None = None  # a curve of it along bodies, where there is one
-    # where it is the height, over the first axis, of a body above what moves: the speed at which
-    # that comes down
+    log: bool = False  # whether the colour scale is logarithmic
+    moves: bool = (
+        False  # whether its channels displace the points, so that it is drawn on moved points
+    )
+    contours: bool = False  # whether contour lines are drawn over the colours
+    along: SurfaceCurve | None = None  # its curve along bodies, if it has one
+    # speed of descent of a body above points that move, if the variable is the height of that body
+    # over the first axis
     falls: Finite | None = None
 
 
@@ -172,33 +173,33 @@ Axis = Literal["x", "y", "z"]
 
 @typed(frozen=True, config=_TYPED)
 class Physics:
-    """What an equation says of its fields to readers that do not know it: the attribute `physics`.
+    """The attribute `physics`: facts on the fields for readers that do not know the equation.
 
     >>> Physics.of({"physics": {"boundary": {"u": 0.0}}}).boundary
     {'u': 0.0}
     """
 
-    # the value that a variable has on the boundary of the domain, by its name
+    # value of a variable on the boundary of the domain, by name
     boundary: Mapping[Name, Finite] = field(default_factory=dict[str, float])
-    # of the solution map, such as "shift", "odd-reflection" or "square"
+    # symmetries of the solution map, such as "shift", "odd-reflection" or "square"
     symmetries: tuple[str, ...] = ()
-    # the variable that weights the derivative in the loss weighted-h1
+    # variable that weights the derivative in the loss weighted-h1
     loss_weight: Name | None = None
-    # the two values of a variable that has just two, by its name
+    # the two values of a variable that takes only two, by name
     phases: Mapping[Name, Pair] = field(default_factory=dict[str, tuple[float, float]])
-    # a part of the recipe in words, by its key
+    # a part of the recipe in words, by key of the recipe
     sentences: Mapping[Name, str] = field(default_factory=dict[str, str])
-    # how a variable is drawn, by its name
+    # how a variable is drawn, by name
     drawing: Mapping[Name, Drawing] = field(default_factory=dict[str, Drawing])
-    # the box, lower and upper end by axis, whose points have an error of their own
+    # box, as lower and upper end by axis, for whose points reports give a separate error
     near: Mapping[Axis, Pair] = field(default_factory=dict[Axis, tuple[float, float]])
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any]) -> Self:
-        """What the attributes of a group say; nothing where they have no `physics`.
+        """The physics in the attributes of a group; empty if they have no `physics`.
 
-        Keys that this version does not know are left out. Raises MetadataError if they say what
-        cannot be.
+        Keys that this version does not know are ignored. Raises MetadataError on an impossible
+        value.
         """
         try:
             return TypeAdapter(cls).validate_json(json.dumps(attributes.get("physics", {})))
@@ -206,52 +207,56 @@ class Physics:
             raise MetadataError(f"physics: {explained(error)}") from None
 
     def attributes(self) -> Json:
-        """The attribute that `of` reads; what is not said is left out."""
-        said = TypeAdapter(type(self)).dump_python(self, mode="json")
-        said["drawing"] = {
-            name: {key: value for key, value in how.items() if value}
-            for name, how in said["drawing"].items()
+        """The attribute that `of` reads, without empty entries."""
+        content = TypeAdapter(type(self)).dump_python(self, mode="json")
+        content["drawing"] = {
+            name: {key: value for key, value in drawing.items() if value}
+            for name, drawing in content["drawing"].items()
         }
-        return {key: value for key, value in said.items() if value}
+        return {key: value for key, value in content.items() if value}
 
 
 @typed(frozen=True, config=_TYPED, kw_only=True)
 class StoreMetadata:
-    """What the group of a store says."""
+    """The attributes of the group of a store."""
 
     sealed: bool  # whether the store is complete
-    # title, equation: for people
+    # title and equation, as text for people
     title: str
     equation: str
-    recipe: StoredRecipe  # what it was made by
-    fingerprint: str  # SHA-256 of all that the numbers depend on
-    # samples, shard: how many samples there are, and in a shard
+    recipe: StoredRecipe  # the recipe of the store
+    fingerprint: str  # SHA-256 of everything that the numbers depend on
+    # number of samples, and of samples in a shard
     samples: Annotated[int, Field(ge=1, le=SAMPLES)]
     shard: Annotated[int, Field(ge=1)]
     # names of the arrays with values of each sample
     variables: Annotated[tuple[Name, ...], Field(min_length=1)]
-    # first and one past the last sample of each; they share no sample
+    # first and one past the last sample of each split; splits share no sample
     splits: Mapping[Name, tuple[int, int]]
-    provenance: Provenance  # what made it
+    provenance: Provenance  # software and device that made the store
     content: str = ""  # SHA-256 of the data; empty before the store is sealed
     # "mean" and "std" of each variable over the training split
     statistics: Mapping[Name, Mapping[str, Finite]] = field(
         default_factory=dict[str, Mapping[str, float]]
     )
-    skipped: tuple[int, ...] = ()  # samples that could not be computed, rising
+    skipped: tuple[int, ...] = ()  # samples that could not be computed, in rising order
     parent: Parent | None = None
     noise: AddedNoise | None = None
     imported: Imported | None = None
     label_error: LabelError | None = None
-    sampled_inputs: SampledInputs | None = None  # where its points do not determine its inputs
+    sampled_inputs: SampledInputs | None = (
+        None  # present if the stored points do not determine the inputs
+    )
     physics: Physics = field(default_factory=Physics)
-    # `pdegen.domains.Domain.attributes`; None where the coordinates say all of it
+    # `pdegen.domains.Domain.attributes`; None if the coordinates determine the domain
     domain: Json | None = None
-    equation_file: SourceFile | None = None  # the file of --equation that made it
+    equation_file: SourceFile | None = (
+        None  # the file of the option --equation that computed the samples
+    )
 
     @property
     def job(self) -> str:
-        """What its samples were made by, to the bit."""
+        """Identity of the job that determines the bits of the samples."""
         return job_of(self.fingerprint, self.provenance.device)
 
     @validator(mode="after")
@@ -271,7 +276,7 @@ class StoreMetadata:
 
 
 def job_of(fingerprint: str, device: str | None) -> str:
-    """What makes a store's samples, to the bit: the fingerprint, and a device that is not NumPy."""
+    """Identity of a job, by which its samples agree to the bit: fingerprint and PyTorch device."""
     return f"{fingerprint}@{device}" if device else fingerprint
 
 

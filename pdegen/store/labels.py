@@ -1,7 +1,6 @@
-"""The coordinate `channel`: the names of the components, by which readers of Zarr select.
+"""The coordinate `channel`: names of the components, for selection in xarray.
 
-Its bytes follow from the attribute `channels` of the variables, so whoever knows that needs not
-read it; xarray reads it.
+Its bytes follow from the attribute `channels` of the variables, so pdegen does not read it.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ CHANNEL = "channel"
 
 @dataclass(frozen=True)
 class Labels:
-    """Names along the axis `channel` of all variables that have it."""
+    """Names along the axis `channel`, which all variables with channels share."""
 
-    names: tuple[str, ...]  # of the components, each once
+    names: tuple[str, ...]  # names of the components, each once
 
     KEY = f"{CHANNEL}/c/0"
 
@@ -27,35 +26,37 @@ class Labels:
     def common(
         cls, variables: Iterable[tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]]
     ) -> Self | None:
-        """The labels of a store; None where no variable has channels, or they have other names in
-        different variables, no names, or names that are not of one channel each.
+        """The labels of a store, from dimensions, shape and channel names of each variable.
+
+        None if no variable has channels, if variables name them differently, or if names are
+        missing or repeated.
 
         >>> Labels.common([(("x",), (8,), ()), (("channel", "x"), (2, 8), ("u", "v"))])
         Labels(names=('u', 'v'))
         """
-        found = {
+        counted = {
             (shape[dims.index(CHANNEL)], names) for dims, shape, names in variables
             if CHANNEL in dims
         }  # fmt: skip
-        if len(found) != 1:
+        if len(counted) != 1:
             return None
-        ((count, names),) = found
+        ((count, names),) = counted
         if not len(names) == len(set(names)) == count:
             return None
         try:
             "".join(names).encode()
-        except UnicodeEncodeError:  # half of a pair of UTF-16, which JSON can hold
+        except UnicodeEncodeError:  # a lone surrogate, which JSON can hold
             return None
         return cls(names)
 
     @property
     def attributes(self) -> Json:
-        """What it says of itself."""
+        """The attributes of the coordinate."""
         return {"long_name": "names of the channels"}
 
     @property
     def zarr_metadata(self) -> Json:
-        """Zarr's metadata of it."""
+        """The Zarr metadata of the coordinate."""
         shape = [len(self.names)]
         return {
             "shape": shape,
@@ -73,7 +74,7 @@ class Labels:
 
     @property
     def data(self) -> bytes:
-        """The bytes of its object: the number of names, each after its length, and the CRC-32C.
+        """The bytes of the object: number of names, length and text of each name, and CRC-32C.
 
         >>> Labels(("rho", "m")).data[:15]
         b'\\x02\\x00\\x00\\x00\\x03\\x00\\x00\\x00rho\\x01\\x00\\x00\\x00'

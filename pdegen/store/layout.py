@@ -1,4 +1,4 @@
-"""What a store will hold: variables, coordinates, attributes; and the Zarr metadata of it."""
+"""The layout of a store: variables, coordinates and attributes, and their Zarr metadata."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pdegen.store.labels import CHANNEL, Labels
 from pdegen.store.splits import splits_fault
 from pdegen.store.variables import Coordinate, Variable, check_domain
 
-_CHUNK_BYTES = min(2**19, CHUNK_BYTES)  # half a megabyte: small enough to read one sample
+_CHUNK_BYTES = min(2**19, CHUNK_BYTES)  # half a megabyte: small enough to read single samples
 _COMPRESSORS = {
     "lz4": [BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")],
     "zstd": [BloscCodec(cname="zstd", clevel=5, shuffle="shuffle")],
@@ -32,18 +32,18 @@ _COMPRESSORS = {
 
 @dataclass(frozen=True)
 class Layout:
-    """What a store will hold: variables, coordinates and attributes; and how it is cut. Raises
-    SchemaError if it is larger than readers accept, or has splits that cannot be."""
+    """Variables, coordinates and attributes of a store, and number of samples in a shard. Raises
+    SchemaError if the store is larger than readers accept, or has impossible splits."""
 
     samples: int
     shard: int
     variables: tuple[Variable, ...]
     coordinates: tuple[Coordinate, ...]
     attributes: Mapping[str, Any]
-    # how chunks of variables are compressed: "lz4", "zstd" (both within Blosc, after a shuffle of
-    # bytes) or "none". `python -m benchmarks.codecs` has sizes and speeds
+    # compression of chunks: "lz4", "zstd" (both in Blosc, after a byte shuffle) or "none";
+    # `python -m benchmarks.codecs` prints sizes and speeds
     codec: str = "lz4"
-    domain: Domain | None = None  # where the variables are functions, unless the attributes say it
+    domain: Domain | None = None  # domain of the variables, unless the attributes have it
 
     def __post_init__(self) -> None:
         check_sizes(self.samples, self.shard, self.variables)
@@ -51,34 +51,35 @@ class Layout:
             check_domain(self.domain, self.variables)
         if fault := splits_fault(self.attributes["splits"], self.samples):
             raise SchemaError(fault)
-        held = sum(coordinate.values.nbytes for coordinate in self.coordinates)
-        if held > CHUNK_BYTES:
+        total = sum(coordinate.values.nbytes for coordinate in self.coordinates)
+        if total > CHUNK_BYTES:
             raise SchemaError(
-                f"all coordinates together have {held:,} bytes, readers accept {CHUNK_BYTES:,}"
+                f"all coordinates together have {total:,} bytes, readers accept {CHUNK_BYTES:,}"
             )
 
     @property
     def shards(self) -> int:
+        """Number of shards of each variable."""
         return math.ceil(self.samples / self.shard)
 
     @property
     def bytes(self) -> int:
-        """Size of the variables before compression."""
+        """Size of all variables before compression, in bytes."""
         return sum(
             self.samples * math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in self.variables
         )
 
     @property
     def labels(self) -> Labels | None:
-        """The coordinate `channel`; None where another array has its name, too."""
-        if CHANNEL in {one.name for one in (*self.variables, *self.coordinates)}:
+        """The coordinate `channel`; None without common names, or if another array has its name."""
+        if CHANNEL in {array.name for array in (*self.variables, *self.coordinates)}:
             return None
         return Labels.common(
-            (one.dims, one.shape, _texts(one.attributes.get("channels"))) for one in self.variables
+            (v.dims, v.shape, _texts(v.attributes.get("channels"))) for v in self.variables
         )
 
     def objects(self, version: int = FORMAT_VERSION) -> dict[str, bytes]:
-        """Metadata and coordinates by keys, `zarr.json` last; version 3 has no labels."""
+        """Metadata and coordinates by key, `zarr.json` last. Format version 3 has no labels."""
         memory = MemoryStore()
         group = zarr.create_group(  # pyright: ignore[reportUnknownMemberType]
             store=memory,
@@ -113,10 +114,10 @@ class Layout:
                 attributes=dict(variable.attributes),
             )
         with warnings.catch_warnings():
-            # zarr warns that readers other than zarr-python may ignore this part; they may
+            # zarr warns that other readers may ignore this part, which is harmless
             warnings.filterwarnings("ignore", "Consolidated metadata", ZarrUserWarning)
             zarr.consolidate_metadata(memory, zarr_format=3)  # pyright: ignore[reportUnknownMemberType]
-        # what Zarr has written to memory, by keys
+        # objects that Zarr has written to memory, by key
         written = memory._store_dict  # pyright: ignore[reportPrivateUsage]
         objects = {key: buffer.to_bytes() for key, buffer in written.items()}
         objects |= {} if labels is None else {labels.KEY: labels.data}
@@ -127,7 +128,7 @@ class Layout:
 
 
 def check_sizes(samples: int, shard: int, variables: Iterable[Variable]) -> None:
-    """Raise SchemaError where a store would be larger than readers accept (see `format`)."""
+    """Raise SchemaError if a store would be larger than readers accept (`pdegen.store.arrays`)."""
     if samples > SAMPLES:
         raise SchemaError(f"samples must be at most {SAMPLES:,}, got {samples:,}")
     for variable in variables:
@@ -136,16 +137,16 @@ def check_sizes(samples: int, shard: int, variables: Iterable[Variable]) -> None
                 raise SchemaError(
                     f"{variable.name} has {n:,} points along {dim}, readers accept {SAMPLES:,}"
                 )
-        one = math.prod(variable.shape) * np.dtype(variable.dtype).itemsize
-        if one > CHUNK_BYTES:
+        size = math.prod(variable.shape) * np.dtype(variable.dtype).itemsize
+        if size > CHUNK_BYTES:
             raise SchemaError(
-                f"{variable.name} has {one:,} bytes in each sample, readers accept {CHUNK_BYTES:,}"
+                f"{variable.name} has {size:,} bytes in each sample, readers accept {CHUNK_BYTES:,}"
             )
-        if one * shard > SHARD_BYTES:
+        if size * shard > SHARD_BYTES:
             raise SchemaError(
-                f"{variable.name} has {one:,} bytes in each sample, so {one * shard:,} in a shard "
-                f"of {shard:,}, readers accept {SHARD_BYTES:,}: choose a shard of at most "
-                f"{SHARD_BYTES // one:,}"
+                f"{variable.name} has {size:,} bytes in each sample, so {size * shard:,} in a "
+                f"shard of {shard:,}, readers accept {SHARD_BYTES:,}: choose a shard of at most "
+                f"{SHARD_BYTES // size:,}"
             )
 
 
@@ -165,7 +166,7 @@ def _put(coordinate: Coordinate, group: zarr.Group) -> None:
 
 
 def _add(labels: Labels, group: zarr.Group) -> None:
-    """The metadata of labels in a group; their bytes are `Labels.data`."""
+    """Add the metadata of labels to a group; their bytes are `Labels.data`."""
     group.create_array(
         CHANNEL,
         shape=(len(labels.names),),
@@ -178,9 +179,9 @@ def _add(labels: Labels, group: zarr.Group) -> None:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    """What a list of texts holds; nothing of anything else, which a reader refuses."""
+    """The entries of a list of texts; () for any other value, which readers refuse."""
     values = tuple(cast("list[object]", value)) if isinstance(value, list) else ()
-    texts = tuple(one for one in values if isinstance(one, str))
+    texts = tuple(text for text in values if isinstance(text, str))
     return texts if len(texts) == len(values) else ()
 
 

@@ -1,13 +1,12 @@
-"""One driver at a time: the lock of a store that is being written.
+"""The lock of a store that is being written: one job writes at a time.
 
-The lock is a lease. Its holder renews it every few seconds; another job takes it over once it has
-seen no renewal for a whole lease by its own clock, so clocks need not agree. On one machine the
-kernel tells at once whether the holder lives: it holds a temporary file locked, which nobody else
-can have locked in its place.
+The lock is a lease. Its holder renews it every few seconds. Another job takes it over after it has
+seen no renewal for the length of a lease on its own clock, so clocks need not agree. On one machine
+the kernel tells whether the holder still runs, by a temporary file that the holder keeps locked.
 
-A lease cannot stop a holder that slept. Its token does: workers look at the lock before they write,
-and refuse where it is another's. They look again after each object: one that slept in between puts
-back what it has replaced (on an object store, removes what it wrote).
+A holder that was suspended may wake after its lease. Its token stops it: workers read the lock
+before they write, and stop if it has another token. They read it again after each object and undo
+that write if they lost the lock: a disk gets back the older file, an object store loses the object.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ logger = logging.getLogger(__name__)
 
 LOCK_KEY, LEASE_KEY = "lock.json", "lease.json"
 RENEWAL = 5.0  # seconds between two renewals
-LEASE = 60.0  # seconds without one, after which the holder counts as gone
-_BYTES = 2**16
+LEASE = 60.0  # seconds without a renewal after which the lock may be taken over
+_BYTES = 2**16  # largest size of a lock
 _TOKEN = re.compile("[0-9a-f]{32}")
-_SETTLING = 0.2  # seconds that two who take over at once need to see each other
+_SETTLING = 0.2  # seconds in which two jobs that take over at once see each other
 
 
 class LockedError(ValueError):
-    """Another job writes to the store, or has taken over; one line. `same`: it is known to make the
-    same store, with the same bytes."""
+    """Another job writes to the store, or has taken it over; one line. `same` says whether that job
+    is known to write the same bytes."""
 
     exit_status = 2
 
@@ -54,25 +53,25 @@ class LockedError(ValueError):
 
 @dataclass(frozen=True)
 class Holder:
-    """Who writes to a store."""
+    """The job and process that hold the lock of a store."""
 
-    token: str  # of this attempt alone
-    job: str  # what it makes (`pdegen.store.reading.Store.job`)
-    kernel: str  # the running kernel of its machine; empty where the system does not tell
-    # host, pid, since: Machine, process and begin, for people
+    token: str  # random, unique to this attempt
+    job: str  # identity of the job (`pdegen.store.format.job_of`)
+    kernel: str  # boot ID of the machine; empty if unknown
+    # machine, process and start time, for people
     host: str
     pid: int
     since: str
 
     @classmethod
     def parse(cls, data: bytes) -> Holder:
-        """Raises ValueError on bytes that name no holder."""
+        """The holder in the bytes of a lock. Raises ValueError on other bytes."""
         try:
             holder = cls(**json.loads(data))
         except (TypeError, RecursionError) as error:
-            raise ValueError(f"it is no lock: {error}") from None
-        words = [value for name, value in vars(holder).items() if name != "pid"]
-        if not all(isinstance(word, str) and word.isprintable() for word in words):
+            raise ValueError(f"it is not a lock: {error}") from None
+        texts = [value for name, value in vars(holder).items() if name != "pid"]
+        if not all(isinstance(text, str) and text.isprintable() for text in texts):
             raise ValueError("its fields are not texts of one line")
         if type(holder.pid) is not int or not _TOKEN.fullmatch(holder.token):
             raise ValueError("it has no process, or no token")
@@ -80,7 +79,7 @@ class Holder:
 
     @classmethod
     def here(cls, job: str) -> Holder:
-        """This process, with a new token."""
+        """A holder for this process, with a new token."""
         return cls(
             token=uuid.uuid4().hex,
             job=job,
@@ -95,7 +94,7 @@ class Holder:
 
 
 def holder(objects: Objects) -> Holder | None:
-    """Who holds the lock; None where nobody does, or the lock cannot be read."""
+    """The holder of the lock; None if there is none, or it cannot be read."""
     data, _ = objects.try_read(LOCK_KEY, _BYTES)
     try:
         return None if data is None else Holder.parse(data)
@@ -105,18 +104,26 @@ def holder(objects: Objects) -> Holder | None:
 
 def check(objects: Objects, mine: Holder) -> None:
     """Raise LockedError unless this holder still has the lock."""
-    other = holder(objects)
-    if other is None or other.token != mine.token:
-        same = other is not None and other.job == mine.job
-        raise LockedError(f"{objects.url} was taken over by {other or 'another job'}", same)
+    current = holder(objects)
+    if current is None or current.token != mine.token:
+        same = current is not None and current.job == mine.job
+        raise LockedError(f"{objects.url} was taken over by {current or 'another job'}", same)
 
 
 @contextmanager
 def locked(objects: Objects, job: str, take_over: bool = False) -> Generator[Holder]:
-    """Hold the lock of a store for a job; `take_over` takes it from whoever holds it, who then can
-    neither write nor seal. Raises LockedError if somebody else holds it, and lives as far as can be
-    known, and OSError if a folder with files is in the place of the lock."""
-    objects.clear(LEASE_KEY)  # no renewal could be written there
+    """Hold the lock of a store.
+
+    Args:
+        objects: The objects of the store.
+        job: Identity of the job.
+        take_over: Take the lock from its holder, who can then neither write nor seal.
+
+    Raises:
+        LockedError: If another process holds the lock and may still run.
+        OSError: If a folder with files has the name of the lock.
+    """
+    objects.clear(LEASE_KEY)  # a folder of this name would stop renewals
     mine = Holder.here(job)
     data = json.dumps(asdict(mine)).encode()
     with ExitStack() as stack:
@@ -126,49 +133,49 @@ def locked(objects: Objects, job: str, take_over: bool = False) -> Generator[Hol
                 objects.create(LOCK_KEY, data)
                 break
             except FileExistsError:
-                other = holder(objects)
-                if other == mine:  # the answer to the first attempt was lost
+                current = holder(objects)
+                if current == mine:  # the answer to the first attempt was lost
                     break
-                if take_over or _expired(objects, other):
+                if take_over or _expired(objects, current):
                     objects.write(LOCK_KEY, data)
                     time.sleep(_SETTLING)
                     check(objects, mine)
                     break
-        stack.callback(_give_back, objects, mine.token)
+        stack.callback(_release, objects, mine.token)
         stack.enter_context(_renewed(objects, mine.token))
         yield mine
 
 
-def _expired(objects: Objects, other: Holder | None) -> bool:
-    """Whether the holder is gone: true after a lease without a sign, or where the kernel knows;
-    false where the lock was given back. Raises LockedError if the holder gives a sign."""
-    seen = _signs(objects)
+def _expired(objects: Objects, current: Holder | None) -> bool:
+    """Whether the holder has ended: by the kernel, or by a lease without renewal. False if the lock
+    was released meanwhile. Raises LockedError if the holder still runs."""
+    before = _lock_and_lease(objects)
     refused = LockedError(
-        f"{objects.url} is being written by {other or 'another job'}: wait for it, or take over "
+        f"{objects.url} is being written by {current or 'another job'}: wait for it, or take over "
         "with --take-over if it has ended"
     )
-    lives = None if other is None else _lives(other)
-    if lives:
+    running = None if current is None else _is_running(current)
+    if running:
         raise refused
-    if lives is False:
+    if running is False:
         return True
     logger.warning(
         "%s is locked by %s: waiting up to %.0f seconds to see whether it still runs "
-        "(--take-over if it has ended)", objects.url, other or "an unknown job", LEASE,
+        "(--take-over if it has ended)", objects.url, current or "an unknown job", LEASE,
     )  # fmt: skip
     end = time.monotonic() + LEASE
     while time.monotonic() < end:
         time.sleep(min(1.0, LEASE / 10))
-        now = _signs(objects)
+        now = _lock_and_lease(objects)
         if now[0] is None:
             return False
-        if now != seen:
+        if now != before:
             raise refused
     return True
 
 
-def _signs(objects: Objects) -> tuple[bytes | None, ...]:
-    """What changes while a holder lives."""
+def _lock_and_lease(objects: Objects) -> tuple[bytes | None, ...]:
+    """The bytes of lock and lease, which change while a holder runs."""
     return tuple(_bytes(objects, key) for key in (LOCK_KEY, LEASE_KEY))
 
 
@@ -183,11 +190,11 @@ def _bytes(objects: Objects, key: str) -> bytes | None:
 
 @contextmanager
 def _alive(token: str) -> Generator[None]:
-    """Hold a file of this machine locked by the kernel, which lets go when the process ends."""
-    path = _sign_of_life(token)
+    """Keep a temporary file locked; the kernel releases it when this process ends."""
+    path = _life_file(token)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
     try:
-        with suppress(OSError):  # a file system without such locks: renewals are all there is
+        with suppress(OSError):  # a file system without such locks: renewals must do
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
@@ -195,14 +202,14 @@ def _alive(token: str) -> Generator[None]:
         os.close(descriptor)
 
 
-def _lives(other: Holder) -> bool | None:
-    """Whether a holder on this machine lives; None where that is not known."""
+def _is_running(other: Holder) -> bool | None:
+    """Whether the process of a holder on this machine runs; None if unknown."""
     if not other.kernel or other.kernel != _kernel():
         return None
-    path = _sign_of_life(other.token)
+    path = _life_file(other.token)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # it may be in a container with files of its own
+    except OSError:  # it may run in a container with other files
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -211,27 +218,27 @@ def _lives(other: Holder) -> bool | None:
     except OSError:
         return None
     else:
-        with suppress(OSError):  # it may be another user's
+        with suppress(OSError):  # the file may belong to another user
             path.unlink()
         return False
     finally:
         os.close(descriptor)
 
 
-def _sign_of_life(token: str) -> Path:
+def _life_file(token: str) -> Path:
     return Path(tempfile.gettempdir(), f"pdegen-{token}.lock")
 
 
 @contextmanager
 def _renewed(objects: Objects, token: str) -> Generator[None]:
-    """Renew the lease while the job runs and the lock is its own."""
+    """Renew the lease while the job runs and holds the lock."""
     done = threading.Event()
 
     def renew() -> None:
         for number in count():
-            with suppress(OSError):  # the next renewal may succeed; workers have their own errors
-                other = holder(objects)
-                if other is None or other.token != token:
+            with suppress(OSError):  # the next renewal may succeed; workers report their own errors
+                current = holder(objects)
+                if current is None or current.token != token:
                     return
                 objects.write(LEASE_KEY, json.dumps({"token": token, "renewal": number}).encode())
             if done.wait(RENEWAL):
@@ -246,15 +253,15 @@ def _renewed(objects: Objects, token: str) -> Generator[None]:
         thread.join()
 
 
-def _give_back(objects: Objects, token: str) -> None:
-    other = holder(objects)
-    if other is not None and other.token == token:
+def _release(objects: Objects, token: str) -> None:
+    current = holder(objects)
+    if current is not None and current.token == token:
         objects.remove(LEASE_KEY)
         objects.remove(LOCK_KEY)
 
 
 def _kernel() -> str:
-    """The running kernel of this machine, by a number drawn when it started; empty if unknown."""
+    """The boot ID of this machine, drawn when its kernel started; empty if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Named bytes under a URL, on a directory or an object store: read, write atomically, list."""
+"""The objects of a store, in a folder or an object store: read, write atomically, list."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from fsspec.implementations.local import (  # pyright: ignore[reportMissingTypeS
 from pdegen.store import disk
 from pdegen.store.retries import as_os_errors, retried
 
-_WRITING = re.compile(r"[0-9a-f]{32}\.partial")  # how the name of what is being written ends
+_WRITING = re.compile(r"[0-9a-f]{32}\.partial")  # end of the name of a file that is being written
 
 
 class TooLargeError(OSError):
-    """An object has more bytes than it can have."""
+    """An object has more bytes than allowed."""
 
 
 class UrlError(ValueError):
-    """A URL that cannot be used; one line, which repeats no credentials."""
+    """A URL that cannot be used; one line without credentials."""
 
     exit_status = 2
 
@@ -40,11 +40,12 @@ class UrlError(ValueError):
 class Objects:
     """The objects below a URL or path, by keys such as "records/000003.json".
 
-    A write appears as a whole or not at all, and survives a loss of power once it has returned: on
-    a disk by a finished file that is flushed, renamed, and flushed in its folder; on object stores
-    by the store's own guarantee. What goes wrong is an OSError, on object stores too, after several
-    attempts where it may pass. Raises UrlError where the URL holds a user name or password, or is a
-    chain; and on first use, where its protocol is unknown, or needs a package that is not here.
+    A write is atomic and durable. On a disk the file is finished, flushed and renamed, and its
+    folder is flushed; object stores guarantee this themselves. All failures are OSErrors, also on
+    object stores; transient failures are retried.
+
+    Raises UrlError if the URL has credentials or chains file systems. The first use raises UrlError
+    if its protocol is unknown or needs a package that is not installed.
     """
 
     url: str
@@ -54,7 +55,7 @@ class Objects:
             raise UrlError("the path or URL of a store is empty")
         if "\0" in str(self.url):
             raise UrlError("the path or URL of a store has no NUL character")
-        if "::" in str(self.url):  # fsspec would take its parts for several places
+        if "::" in str(self.url):  # fsspec would read a chain of file systems
             raise UrlError(
                 "the path or URL of a store has no '::': chains of file systems are not read or "
                 "written, and a folder needs another name"
@@ -77,54 +78,58 @@ class Objects:
         except OSError as error:
             # an unknown protocol, or a library that is not installed
             if error.errno in (errno.EINVAL, errno.EIO):
-                said = (error.strerror or "").partition("\n")[0]
-                raise UrlError(f"{self.url}: {said}") from None
+                first_line = (error.strerror or "").partition("\n")[0]
+                raise UrlError(f"{self.url}: {first_line}") from None
             raise
 
     @property
     def root(self) -> str:
-        """The path without its protocol."""
+        """The path, without the protocol of the URL."""
         return self._location[1]
 
     @property
     def is_local(self) -> bool:
+        """Whether the objects are files on this machine."""
         return isinstance(self._location[0], LocalFileSystem)
 
     def _path(self, key: str) -> str:
         if key and not set(key.split("/")).isdisjoint({"", ".", ".."}):
-            raise ValueError(f"no key of an object: {key!r}")
+            raise ValueError(f"an object cannot have the key {key!r}")
         return f"{self.root}/{key}" if key else self.root
 
     @retried
     def exists(self, key: str = "") -> bool:
+        """Whether there is an object or folder of this key."""
         filesystem, _ = self._location
         with as_os_errors(self._path(key)):
-            filesystem.invalidate_cache()  # others write too
+            filesystem.invalidate_cache()  # other processes write too
             return filesystem.exists(self._path(key))
 
     @retried
     def size(self, key: str) -> int:
-        """Bytes of an object. Raises FileNotFoundError where there is none."""
+        """Size of an object in bytes. Raises FileNotFoundError if there is none."""
         with as_os_errors(self._path(key)):
             return self._location[0].size(self._path(key))
 
     @retried
     def identity(self, key: str) -> str:
-        """What changes with an object: of when, of which size, and further marks that its place
-        has. Raises FileNotFoundError where there is none."""
+        """A text that changes with the object: its time, size and further marks of the file system.
+        Raises FileNotFoundError if there is none."""
         filesystem, path = self._location[0], self._path(key)
         with as_os_errors(path):
-            filesystem.invalidate_cache()  # others write too
+            filesystem.invalidate_cache()  # other processes write too
             return filesystem.ukey(path)
 
     @retried
     def read(self, key: str, at_most: int | None = None) -> bytes:
-        """The bytes of an object. Raises FileNotFoundError where there is no such object, and
-        TooLargeError where it has more than `at_most` bytes."""
+        """The bytes of an object. Raises FileNotFoundError if there is none, and TooLargeError if
+        it has more than `at_most` bytes."""
         filesystem, path = self._location[0], self._path(key)
         with as_os_errors(path):
-            if self.is_local and not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would wait
-                raise IsADirectoryError(errno.EISDIR, "no file", path)
+            if self.is_local and not stat.S_ISREG(
+                os.stat(path).st_mode
+            ):  # reading a pipe would block
+                raise IsADirectoryError(errno.EISDIR, "not a file", path)
             if self.is_local:
                 data = disk.read(path, at_most)
             elif at_most is None:
@@ -137,12 +142,12 @@ class Objects:
 
     @retried
     def part(self, key: str, start: int | None, end: int | None) -> bytes:
-        """Some bytes of an object, of a file in place. A negative start counts from its end."""
+        """Bytes `start` to `end` of an object. A negative start counts from the end."""
         with as_os_errors(self._path(key)):
             return self._location[0].cat_file(self._path(key), start=start, end=end)
 
     def found(self, key: str, at_most: int) -> tuple[bytes | None, str]:
-        """The bytes of an object; or None, and why there are none of at most so many."""
+        """The bytes of an object and ""; or None and the reason, such as "is missing"."""
         try:
             return self.read(key, at_most), ""
         except (FileNotFoundError, NotADirectoryError):
@@ -154,47 +159,47 @@ class Objects:
 
     @retried
     def read_all(self, keys: list[str], at_most: int) -> list[bytes]:
-        """Several objects, at once where that is faster. Raises FileNotFoundError where one of them
-        does not exist, and TooLargeError where one has more than `at_most` bytes."""
+        """The bytes of several objects, read concurrently on object stores. Raises
+        FileNotFoundError if one is missing, and TooLargeError if one exceeds `at_most` bytes."""
         if self.is_local or not keys:
             return [self.read(key, at_most) for key in keys]
         filesystem, paths = self._location[0], [self._path(key) for key in keys]
         with as_os_errors(self.root):
-            found = filesystem.cat_ranges(
+            contents = filesystem.cat_ranges(
                 paths, [0] * len(paths), [at_most + 1] * len(paths), on_error="raise"
             )
-        if max(map(len, found)) > at_most:
+        if max(map(len, contents)) > at_most:
             raise TooLargeError(errno.EFBIG, f"larger than {at_most:,} bytes", self.root)
-        return found
+        return contents
 
-    def _place(self, key: str) -> str:
-        """The path of what is to be written or removed. Raises OSError where a folder on the way
-        is a symbolic link, which leads out of the store."""
+    def _writable_path(self, key: str) -> str:
+        """The path of an object to write or remove. Raises OSError if a folder above it is a
+        symbolic link, which may lead out of the store."""
         path = self._path(key)
         if self.is_local:
             disk.check_folders(self.root, path)
         return path
 
     def links(self) -> list[str]:
-        """The keys of the symbolic links in the place of folders, which nothing is written to."""
+        """Keys of the folders that are symbolic links; nothing is written below these."""
         if not self.is_local:
             return []
-        found = list[str]()
+        linked = list[str]()
         for folder, names, _ in os.walk(self.root):
             paths = [os.path.join(folder, name) for name in names]
-            found += [os.path.relpath(path, self.root) for path in paths if os.path.islink(path)]
-        return sorted(found)
+            linked += [os.path.relpath(path, self.root) for path in paths if os.path.islink(path)]
+        return sorted(linked)
 
     @retried
     def write(self, key: str, data: bytes, check: Callable[[], None] | None = None) -> None:
-        """Write an object, in place of what is there.
+        """Write an object, replacing an older one.
 
-        `check` is called before the object has its name, and again after. Where it raises an error
-        the second time, what was there is there again on a disk; on an object store, which cannot
-        swap, the object is removed, so that its readers miss it, unless the error says `same`: what
-        replaced it has the same bytes.
+        `check` is called before the object gets its name, and again after. If it raises an error
+        the second time, the write is undone: a disk gets back the older file. An object store
+        cannot swap objects, so the new one is removed, unless the error is marked `same`: then the other
+        job writes the same bytes.
         """
-        filesystem, path = self._location[0], self._place(key)
+        filesystem, path = self._location[0], self._writable_path(key)
         if not self.is_local:
             if check is not None:
                 check()
@@ -220,9 +225,9 @@ class Objects:
 
     @retried
     def create(self, key: str, data: bytes) -> None:
-        """Write an object that must not exist; of several who try at once, one succeeds. Raises
-        FileExistsError where it exists."""
-        filesystem, path = self._location[0], self._place(key)
+        """Write an object that must not exist; of several concurrent calls one succeeds. Raises
+        FileExistsError if it exists."""
+        filesystem, path = self._location[0], self._writable_path(key)
         if not self.is_local:
             with as_os_errors(path):
                 try:
@@ -237,21 +242,21 @@ class Objects:
             os.link(partial, path)
 
     def clear(self, key: str) -> None:
-        """Remove an empty folder in the place of an object. Raises OSError where it has files."""
+        """Remove an empty folder that has the name of an object. Raises OSError if it has files."""
         if self.is_local:
-            disk.clear(self._place(key))
+            disk.clear(self._writable_path(key))
 
     def check_conditional(self) -> None:
-        """Ask the server for a second object of one name, which it must refuse.
+        """Test that the server refuses to create an object that exists.
 
-        Locks rest on this, and some servers ignore the header If-None-Match. Disks are not asked.
-        Raises UrlError if both are made.
+        Locks depend on this, and some servers ignore the header If-None-Match. Disks need no test.
+        Raises UrlError if the server overwrites the object.
         """
         if self.is_local:
             return
         key = f"{uuid.uuid4().hex}{disk.PARTIAL}"
         try:
-            with suppress(FileExistsError):  # after a lost answer it is our own
+            with suppress(FileExistsError):  # a retry after a lost answer finds this object
                 self.create(key, b"first")
             self.create(key, b"second")
         except FileExistsError:
@@ -265,7 +270,7 @@ class Objects:
 
     @retried
     def keys(self, prefix: str) -> list[str]:
-        """Names directly below the prefix; none where it does not exist."""
+        """Names directly below a prefix; [] if it does not exist."""
         filesystem, _ = self._location
         with as_os_errors(self._path(prefix)):
             filesystem.invalidate_cache()
@@ -277,7 +282,7 @@ class Objects:
         return sorted(name for name in short if not _is_partial(name))
 
     def all_keys(self) -> Iterator[str]:
-        """The keys of all objects, except what writers that were killed have left."""
+        """Keys of all objects, without partial files of killed writers."""
         filesystem, root = self._location
         with as_os_errors(root):
             filesystem.invalidate_cache()
@@ -288,8 +293,8 @@ class Objects:
 
     @retried
     def remove(self, key: str) -> None:
-        """Remove one object, where there is one."""
-        path = self._place(key)
+        """Remove an object, if it exists."""
+        path = self._writable_path(key)
         with as_os_errors(path):
             try:
                 self._location[0].rm_file(path)
@@ -300,10 +305,12 @@ class Objects:
 
     @retried
     def remove_all(self, key: str = "", check: Callable[[], None] | None = None) -> None:
-        """Remove an object, or everything below a key. `check` is called before, and on a disk
-        again before what was moved aside is removed: where it raises an error, that is moved
-        back."""
-        path = self._place(key)
+        """Remove an object, or everything below a key.
+
+        `check` is called first. On a disk the files are then moved aside, and `check` is called
+        again before they are removed; if it raises an error, they are moved back.
+        """
+        path = self._writable_path(key)
         if check is not None:
             check()
         with as_os_errors(path):
@@ -322,7 +329,7 @@ class Objects:
             self._location[0].rm(aside, recursive=True)
 
     def remove_partial(self) -> None:
-        """Remove what writers that were killed have left on a disk."""
+        """Remove partial files of killed writers on a disk."""
         if self.is_local:
             for folder, folders, names in os.walk(self.root):
                 aside = [name for name in folders if _is_partial(name)]
@@ -330,24 +337,24 @@ class Objects:
                 for name in aside:
                     shutil.rmtree(os.path.join(folder, name))
                 for name in partial:
-                    with suppress(FileNotFoundError):  # its writer lives, and has finished it
+                    with suppress(FileNotFoundError):  # its writer runs and has renamed it
                         os.remove(os.path.join(folder, name))
                 if partial or aside:
                     disk.flush_folder(folder)
 
     def flush(self, key: str = "") -> None:
-        """Make what was removed or renamed below a key survive a loss of power."""
+        """Flush the folders below a key, so that removals and renames survive a power loss."""
         if self.is_local:
             for folder, _, _ in os.walk(self._path(key)):
                 disk.flush_folder(folder)
 
 
 def _is_partial(name: str) -> bool:
-    """Whether it is the name of an object that is being written or removed, or below one."""
+    """Whether a name, or a folder in it, is of an object that is being written or removed."""
     return any(_WRITING.fullmatch(part[-40:]) for part in name.split("/"))
 
 
 def _refused(error: OSError) -> bool:
-    """Whether an S3 server found a condition unmet; s3fs asks which, and not all servers say it."""
+    """Whether an S3 server refused a write because the object exists (HTTP status 412)."""
     response: dict[str, dict[str, object]] = getattr(error.__cause__, "response", None) or {}
     return response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 412

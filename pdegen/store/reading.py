@@ -1,7 +1,7 @@
-"""Stores, read: the one reader of both packages.
+"""The reader of stores, which pdegen and operators share.
 
-What is read is compared with what was recorded and sealed of it: metadata and coordinates when a
-store is opened, and shards when they are read (`pdegen.store.shards`).
+Metadata and coordinates are compared with the seal when a store is opened. Shards are compared with
+their records when they are read (`pdegen.store.shards`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pdegen.store.objects import Objects, TooLargeError
 from pdegen.store.record import Record, Seal
 from pdegen.store.shards import Shards as Shards
 
-_AT_ONCE = 256  # records read at a time
+_RECORDS_AT_ONCE = 256  # records read at a time
 
 
 class StoreError(ValueError):
-    """A store that is absent, not ours, unfinished, in the way, or damaged; one line."""
+    """The store is absent, not of this format, unfinished, in the way or damaged; one line."""
 
     exit_status = 2
 
@@ -38,26 +38,26 @@ class UnfinishedLayoutError(StoreError):
 
 @dataclass(frozen=True)
 class Store:
-    """A store at a URL or path; nothing in it is open. Raises StoreError on first use, if there is
-    no pdegen store."""
+    """A store at a URL or path; no file or connection is held open. The first use raises StoreError
+    if there is no pdegen store."""
 
-    url: str  # where it is
-    # bytes to take in place of its `zarr.json`
+    url: str  # URL or path of the store
+    # bytes of `zarr.json` to use in place of the stored ones
     root: bytes | None = field(default=None, repr=False)
-    # its seal, if records and coordinates are to be those that it knows
+    # the seal that records and coordinates must match; None to read them as they are
     seal: Seal | None = field(default=None, repr=False)
 
     def __getstate__(self) -> Json:
-        """The arguments alone: another process reads coordinates itself."""
+        """The fields without cached values: another process reads coordinates itself."""
         return {"url": self.url, "root": self.root, "seal": self.seal}
 
     @property
     def objects(self) -> Objects:
-        return Objects(self.url)  # each time anew: connections do not survive a fork
+        return Objects(self.url)  # a new one at each use: connections do not survive a fork
 
     @cached_property
     def description(self) -> Description:
-        """What `zarr.json` says: attributes, and all arrays."""
+        """The parsed `zarr.json`: metadata of the store and all its arrays."""
         try:
             return parse(_root_bytes(self.objects) if self.root is None else self.root)
         except MetadataError as error:
@@ -67,102 +67,107 @@ class Store:
 
     @property
     def metadata(self) -> StoreMetadata:
-        """What the group says."""
+        """The checked, typed attributes of the store."""
         return self.description.metadata
 
     @property
     def raw_attributes(self) -> Json:
-        """The same, as JSON."""
+        """The attributes of the store as JSON, as they stand in `zarr.json`."""
         return self.description.raw_attributes
 
     @property
     def sealed(self) -> bool:
+        """Whether the store is complete."""
         return self.metadata.sealed
 
     @property
     def version(self) -> int:
-        """Version of the format."""
+        """Version of the store format."""
         return self.description.version
 
     @property
     def derived(self) -> bool:
-        """Whether it was made from another store, its parent (`pdegen.generation.derived`)."""
+        """Whether the store was made from a parent store (`pdegen.generation.derived`)."""
         return self.metadata.parent is not None
 
     @property
     def command(self) -> str:
-        """The command that made it."""
+        """The command of pdegen that made the store."""
         if self.derived:
             return "noise"
         return "import" if self.metadata.imported else "generate"
 
     @property
     def samples(self) -> int:
+        """Number of samples."""
         return self.metadata.samples
 
     @property
     def shard_size(self) -> int:
+        """Number of samples in a shard; the last shard may have fewer."""
         return self.metadata.shard
 
     @property
     def shards(self) -> int:
+        """Number of shards of each variable."""
         return self.description.shards
 
     @property
     def variables(self) -> list[str]:
+        """Names of the variables: arrays with values of each sample."""
         return [*self.metadata.variables]
 
     @property
     def skipped(self) -> list[int]:
-        """Samples that could not be computed; their values are NaN."""
+        """Numbers of the samples that could not be computed; their values are NaN."""
         return [*self.metadata.skipped]
 
     @property
     def arrays(self) -> Mapping[str, Array]:
-        """All arrays, by name."""
+        """Variables and coordinates, by name."""
         return self.description.arrays
 
     def array(self, name: str) -> Array:
-        """An array of the store. Raises StoreError if there is none of this name."""
+        """The array of a name. Raises StoreError if the store has no such array."""
         try:
             return self.arrays[name]
         except KeyError:
             raise StoreError(f"{self.url} has no variable {name}") from None
 
     def raw_attributes_of(self, name: str) -> Json:
-        """What an array says of itself, as JSON."""
+        """The attributes of an array as JSON, as they stand in `zarr.json`."""
         return self.description.zarr_metadata[name]["attributes"]
 
     def shard_range(self, shard: int) -> range:
-        """The samples of a shard."""
+        """Numbers of the samples in a shard."""
         start = shard * self.shard_size
         return range(start, min(start + self.shard_size, self.samples))
 
     def key(self, name: str, shard: int) -> str:
-        """The key of the object that holds a variable's shard."""
+        """Key of the object that holds a shard of a variable."""
         return self.arrays[name].key(shard)
 
     # values
 
     @cached_property
     def coordinates(self) -> Mapping[str, Values]:
-        """The values of all coordinates but the names of channels, which the metadata have. Raises
-        StoreError if they are damaged, or not those that were sealed."""
+        """The values of all coordinates by name, without the labels of channels, which the metadata
+        hold. Raises StoreError if they are damaged or differ from the seal."""
         arrays, labels = self.description.coordinates, self.description.labels
         limits = {array.key(): array.limit for array in arrays.values()}
         limits |= {} if labels is None else {labels.KEY: len(labels.data)}
-        found = dict[str, bytes]()
+        stored = dict[str, bytes]()
         for key, limit in limits.items():
-            data, what = self.objects.try_read(key, limit)
+            data, problem = self.objects.try_read(key, limit)
             if data is None:
-                raise self.damaged(f"{key} {what}")
+                raise self.damaged(f"{key} {problem}")
             if self.seal is not None and sha256(data) != self.seal.objects.get(key):
                 raise self.damaged(f"{key} differs from the seal")
-            found[key] = data
-        if labels is not None and found[labels.KEY] != labels.data:
-            raise self.damaged(f"{Labels.KEY} has other names than the channels")
+            stored[key] = data
+        if labels is not None and stored[labels.KEY] != labels.data:
+            raise self.damaged(f"{Labels.KEY} differs from the names of the channels")
         try:
-            return {name: array.decode(found[array.key()]) for name, array in arrays.items()}
+            return {name: array.decode(stored[array.key()]) for name, array in arrays.items()}
         except MetadataError as error:
             raise self.damaged(str(error)) from None
 
@@ -174,8 +179,8 @@ class Store:
             raise StoreError(f"{self.url}: {error}") from None
 
     def values(self, name: str, samples: range | None = None) -> Values:
-        """What is stored of a coordinate, or of a variable for these samples, by default all; NaN
-        of samples that were skipped. Raises StoreError if it is damaged or missing."""
+        """The values of a coordinate, or of a variable for these samples (by default all); NaN for
+        skipped samples. Raises StoreError if they are damaged or missing."""
         if name in self.description.coordinates:
             return self.coordinates[name]
         array, shards = self.array(name), self.shards_of(name)
@@ -185,56 +190,58 @@ class Store:
             for shard in range(
                 samples.start // self.shard_size, -(-samples.stop // self.shard_size)
             ):
-                whole = self.shard_range(shard)
-                own = range(max(whole.start, samples.start), min(whole.stop, samples.stop))
-                into = out[own.start - samples.start : own.stop - samples.start]
-                for _ in shards.pieces(np.array(own), into):
+                in_shard = self.shard_range(shard)
+                wanted = range(max(in_shard.start, samples.start), min(in_shard.stop, samples.stop))
+                rows = out[wanted.start - samples.start : wanted.stop - samples.start]
+                for _ in shards.pieces(np.array(wanted), rows):
                     pass
             if not_finite(out, samples, self.skipped).size:
                 raise ValueError("values are missing")
         except (ValueError, RuntimeError) as error:
-            what = str(error).removeprefix(f"{self.url}: ")
+            problem = str(error).removeprefix(f"{self.url}: ")
             raise StoreError(
                 f"{self.url}: {name}, samples {samples.start} to {samples.stop - 1} are damaged "
-                f"({what}); pdegen verify names the shards"
+                f"({problem}); pdegen verify lists the damaged shards"
             ) from error
         return out
 
     def shards_of(self, name: str) -> Shards:
-        """The shards of a variable."""
-        known = f"{self.metadata.content}, {'sealed' if self.seal else 'as recorded'}"
-        return Shards(self.url, self.array(name), self.record, known)
+        """The shards of a variable, to read from."""
+        content = f"{self.metadata.content}, {'sealed' if self.seal else 'as recorded'}"
+        return Shards(self.url, self.array(name), self.record, content)
 
-    def damaged(self, what: str) -> StoreError:
-        """An error that says what of its metadata is wrong."""
-        return StoreError(f"{self.url} is damaged: {what}; pdegen verify --repair mends it")
+    def damaged(self, problem: str) -> StoreError:
+        """The error for damaged metadata or coordinates, which names the command for repair."""
+        return StoreError(f"{self.url} is damaged: {problem}; pdegen verify --repair mends it")
 
     # records
 
     def recorded(self) -> list[int]:
-        """The shards that have a record, valid or not."""
-        found = map(Record.number, self.objects.keys("records"))
-        return sorted(shard for shard in found if shard is not None and shard < self.shards)
+        """Numbers of the shards that have a record, valid or not."""
+        numbers = map(Record.number, self.objects.keys("records"))
+        return sorted(shard for shard in numbers if shard is not None and shard < self.shards)
 
     def record(self, shard: int) -> Record:
-        """The record of a shard. Raises StoreError if there is none that fits the store."""
-        data, what = self.objects.try_read(Record.key(shard), METADATA_BYTES)
+        """The record of a shard. Raises StoreError if it is missing or belongs to another store."""
+        data, problem = self.objects.try_read(Record.key(shard), METADATA_BYTES)
         if data is None:
-            raise StoreError(f"{self.url}: shard {shard} has no record: {Record.key(shard)} {what}")
+            raise StoreError(
+                f"{self.url}: shard {shard} has no record: {Record.key(shard)} {problem}"
+            )
         return self._parsed(shard, data)
 
     def records(self) -> Iterator[Record]:
-        """The records of all shards, in order, some at a time. Raises StoreError if one is missing,
-        or does not fit the store."""
+        """The records of all shards, in order, read in groups. Raises StoreError if one is missing
+        or belongs to another store."""
         objects = self.objects
-        for start in range(0, self.shards, _AT_ONCE):
-            shards = range(start, min(start + _AT_ONCE, self.shards))
+        for start in range(0, self.shards, _RECORDS_AT_ONCE):
+            shards = range(start, min(start + _RECORDS_AT_ONCE, self.shards))
             try:
-                found = objects.read_all([Record.key(shard) for shard in shards], METADATA_BYTES)
+                encoded = objects.read_all([Record.key(shard) for shard in shards], METADATA_BYTES)
             except (FileNotFoundError, TooLargeError):
-                yield from map(self.record, shards)  # which names the one that is missing
+                yield from map(self.record, shards)  # its error names the missing record
             else:
-                yield from map(self._parsed, shards, found)
+                yield from map(self._parsed, shards, encoded)
 
     def _parsed(self, shard: int, data: bytes) -> Record:
         where = f"{self.url}: {Record.key(shard)}"
@@ -255,7 +262,7 @@ class Store:
 def not_finite(
     values: Values, samples: range, skipped: Mapping[int, str] | list[int]
 ) -> np.ndarray:
-    """Numbers of the samples with values that are not finite, except those that were skipped."""
+    """Numbers of the samples with values that are not finite, without skipped samples."""
     finite = np.isfinite(values)
     if finite.all():
         return np.array([], dtype=int)
@@ -264,10 +271,10 @@ def not_finite(
 
 
 def seal_in(objects: Objects) -> Seal:
-    """The seal that lies somewhere. Raises StoreError if it is missing or damaged."""
-    data, what = objects.try_read(Seal.KEY, METADATA_BYTES)
+    """The seal among the objects of a store. Raises StoreError if it is missing or damaged."""
+    data, problem = objects.try_read(Seal.KEY, METADATA_BYTES)
     if data is None:
-        raise StoreError(f"{Seal.KEY}: {what}")
+        raise StoreError(f"{Seal.KEY}: {problem}")
     try:
         return Seal.parse(data)
     except ValueError as error:
@@ -275,17 +282,17 @@ def seal_in(objects: Objects) -> Seal:
 
 
 def _root_bytes(objects: Objects) -> bytes:
-    """The bytes of `zarr.json`; StoreError where there is none."""
+    """The bytes of `zarr.json`. Raises StoreError if there is none."""
     try:
         return objects.read(ROOT, at_most=METADATA_BYTES)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        what = "not a pdegen store" if objects.exists() else "no such store"
-        raise StoreError(f"{objects.url}: {what}") from None
+        problem = "not a pdegen store" if objects.exists() else "no such store"
+        raise StoreError(f"{objects.url}: {problem}") from None
 
 
 def open_sealed(url: str) -> Store:
-    """A finished store whose metadata and coordinates are those that were sealed. Raises StoreError
-    if it is absent, not ours, not sealed (saying how to resume), or damaged."""
+    """A sealed store whose metadata and coordinates match the seal. Raises StoreError if it is
+    absent, not of this format, not sealed (the message says how to resume) or damaged."""
     root = _root_bytes(Objects(url))
     finished(Store(url, root))
     try:
@@ -296,17 +303,17 @@ def open_sealed(url: str) -> Store:
     if store.seal.objects.get(ROOT) != sha256(root):
         raise store.damaged(f"{ROOT}: differs from the seal")
     if len(store.seal.shards) != SHORT_DIGITS * store.shards:
-        raise store.damaged(f"{Seal.KEY}: it is the seal of other shards than the store has")
+        raise store.damaged(f"{Seal.KEY} has another number of shards than the store")
     _ = store.coordinates
     return store
 
 
 def finished(store: Store) -> Store:
-    """A store that is sealed, as it says itself. Raises StoreError if it is absent, not ours, or
-    not sealed (saying how to resume)."""
+    """The store, if its metadata say that it is sealed. Raises StoreError if it is absent, not of
+    this format, or not sealed (the message says how to resume)."""
     if not store.sealed:
-        done, said = len(store.recorded()), store.metadata
-        recipe = f" {said.recipe.name}" if store.command == "generate" else ""
+        done = len(store.recorded())
+        recipe = f" {store.metadata.recipe.name}" if store.command == "generate" else ""
         raise StoreError(
             f"{store.url} is not sealed ({done} of {store.shards} shards are written): finish it "
             f"by the command that made it, pdegen {store.command}{recipe} ... "

@@ -1,4 +1,4 @@
-"""What is known of a written shard, and of a whole store once it is sealed."""
+"""The record of a written shard, the summary of all records, and the seal of a store."""
 
 from __future__ import annotations
 
@@ -16,47 +16,49 @@ from pydantic import TypeAdapter, ValidationError
 from pdegen.schema import explained
 from pdegen.store.digests import sha256, short_digest, with_digest, without_digest
 
-_BLOCK = 2**15  # points whose float64 copy stays in a core's cache
+_BLOCK = 2**15  # points whose float64 copy fits in the cache of a core
 
 
 @cache
 def _validator(kind: type[Any]) -> TypeAdapter[Any]:
-    """To build one takes longer than to use it."""
+    """The validator of a class, cached because building one takes longer than using it."""
     return TypeAdapter(kind)
 
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of one written shard."""
+    """Digests, moments and skipped samples of one written shard."""
 
-    shard: int  # its number
+    shard: int  # number of the shard
     samples: tuple[int, int]  # first and one past the last sample
     digest: dict[str, str]  # SHA-256 of the stored object of each variable
-    # mean, mean_square: per variable, of each sample, in float64 over the stored values; None of a
-    # sample that was skipped
+    # mean and mean square of each sample, by variable, in float64 over the stored values; None for
+    # a skipped sample
     mean: dict[str, list[float | None]]
     mean_square: dict[str, list[float | None]]
-    skipped: dict[int, str]  # samples that could not be computed, and why
-    job: str  # what made them (`job_of`)
+    skipped: dict[int, str]  # reason for each sample that could not be computed
+    job: str  # identity of the job that computed them (`pdegen.store.format.job_of`)
 
     @staticmethod
     def key(shard: int) -> str:
+        """Key of the record of a shard."""
         return f"records/{shard:06d}.json"
 
     @staticmethod
     def number(name: str) -> int | None:
-        """The shard whose record has this name; None where it is no record's."""
+        """Number of the shard whose record has this file name; None if it is no record."""
         digits = name.removesuffix(".json")
         if not digits.isdecimal() or len(digits) > 18:
             return None
         return int(digits) if Record.key(int(digits)) == f"records/{name}" else None
 
     def encode(self) -> bytes:
+        """JSON that ends with its own SHA-256."""
         return with_digest(vars(self))
 
     @classmethod
     def parse(cls, data: bytes) -> Record:
-        """Raises ValueError on bytes that are no record, or where any of them was changed."""
+        """The record in bytes. Raises ValueError if they are no record, or were changed."""
         try:
             return _validator(cls).validate_python(without_digest(data))
         except ValidationError as error:
@@ -65,29 +67,40 @@ class Record:
 
 @dataclass(frozen=True)
 class Summary:
-    """What follows from all records, in their order, without holding them."""
+    """Digests and statistics of all records in order, computed without holding them in memory."""
 
-    content: str  # SHA-256 over the digests of all shards: the identity of the data
-    records: str  # SHA-256 over the records themselves
-    shards: str  # the mark of each record (`mark`), one after another
-    skipped: list[int]  # numbers of the samples that were skipped
+    content: str  # SHA-256 over the digests of all shards, which identifies the data
+    records: str  # SHA-256 over the records
+    shards: str  # the `short_digest` of each record, concatenated
+    skipped: list[int]  # numbers of the skipped samples
     # mean and standard deviation of each variable over the training split, in float64. Sums over
-    # samples are rounded once, so they do not depend on how the samples are cut into shards
+    # samples are rounded once, so that they do not depend on the size of shards
     statistics: dict[str, dict[str, float]]
 
     @classmethod
     def of(
         cls, records: Iterable[Record], variables: list[str], split: tuple[int, int], samples: int
     ) -> Summary:
-        content, whole, marks = hashlib.sha256(), hashlib.sha256(), list[str]()
+        """The summary of records.
+
+        Args:
+            records: The records of all shards, in order.
+            variables: Names of the variables.
+            split: First and one past the last training sample.
+            samples: Number of samples in the store.
+
+        Raises:
+            ValueError: If all training samples were skipped.
+        """
+        content, whole, short_digests = hashlib.sha256(), hashlib.sha256(), list[str]()
         skipped = list[int]()
-        # eight bytes for each number: Python's own objects would take four times as much
+        # arrays, because Python floats would take four times the memory
         moments = {name: np.full((2, samples), np.nan) for name in variables}
         for record in records:
             content.update(json.dumps(sorted(record.digest.items())).encode())
             encoded = record.encode()
             whole.update(encoded)
-            marks.append(short_digest(encoded))
+            short_digests.append(short_digest(encoded))
             skipped += sorted(record.skipped)
             for name, values in moments.items():
                 values[0, slice(*record.samples)] = record.mean[name]
@@ -95,7 +108,7 @@ class Summary:
         return cls(
             content=content.hexdigest(),
             records=whole.hexdigest(),
-            shards="".join(marks),
+            shards="".join(short_digests),
             skipped=skipped,
             statistics={
                 name: _statistics(values[:, slice(*split)]) for name, values in moments.items()
@@ -113,19 +126,21 @@ def _statistics(moments: np.ndarray) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Seal:
-    """What closes a store: the digests of all that its shards' records do not cover."""
+    """The seal of a complete store: digests of all objects that the records do not cover."""
 
-    objects: dict[str, str]  # SHA-256 of the metadata, coordinates, card and description, by keys
-    metadata: dict[str, str]  # the text of the Zarr metadata, from which damaged ones are mended
+    objects: dict[
+        str, str
+    ]  # SHA-256 of metadata, coordinates, card and Croissant description, by key
+    metadata: dict[str, str]  # text of the Zarr metadata by key, to repair damaged ones
     records: str  # SHA-256 over the records
-    # the first 16 digits of SHA-256 of each record, one after another: which record is another one
+    # the `short_digest` of each record, concatenated, to find changed records
     shards: str
 
     KEY = "seal.json"
 
     @classmethod
     def of(cls, objects: Mapping[str, bytes], records: str, shards: str) -> Seal:
-        """The seal of these objects, and of records (`Summary`)."""
+        """The seal of objects by key, with `records` and `shards` of the `Summary`."""
         return cls(
             objects={key: sha256(objects[key]) for key in sorted(objects)},
             metadata={
@@ -136,41 +151,41 @@ class Seal:
         )
 
     def encode(self) -> bytes:
+        """JSON that ends with its own SHA-256."""
         return with_digest(vars(self))
 
     @classmethod
     def parse(cls, data: bytes) -> Seal:
-        """Raises ValueError on bytes that are no seal, or where any of them was changed."""
+        """The seal in bytes. Raises ValueError if they are no seal, or were changed."""
         try:
             seal: Seal = _validator(cls).validate_python(without_digest(data))
         except ValidationError as error:
             raise ValueError(f"it is no seal: {explained(error)}") from None
         for key, text in seal.metadata.items():
             if seal.objects.get(key) != sha256(text.encode()):
-                raise ValueError(f"it holds another {key} than it has the digest of")
+                raise ValueError(f"its copy of {key} differs from the digest")
         return seal
 
 
 def sample_moments(values: np.ndarray) -> tuple[list[float | None], list[float | None]]:
-    """Mean and mean square of each sample, in float64; None where it was skipped (all NaN).
+    """Mean and mean square of each sample, in float64; None for a skipped sample (all NaN).
 
-    NumPy sums a row in pairs, alone or among others, so the bits do not depend on the blocks.
+    NumPy sums each row pairwise, so that the bits do not depend on the block size.
     """
     rows = values.reshape(len(values), -1)
     size = max(1, _BLOCK // rows.shape[1])
     means, squares = np.empty(len(rows)), np.empty(len(rows))
     for start in range(0, len(rows), size):
         block = slice(start, start + size)
-        some = rows[block].astype(
-            np.float64, order="C"
-        )  # a block at a time: no copy of all in float64
+        # by blocks, without a float64 copy of all values
+        values64 = rows[block].astype(np.float64, order="C")
         with np.errstate(invalid="ignore"):  # infinities of both signs have no mean
-            some.mean(axis=1, out=means[block])
-            some *= some
-            some.mean(axis=1, out=squares[block])
-    lost = np.isnan(means).tolist()
-    return _or_none(means, lost), _or_none(squares, lost)
+            values64.mean(axis=1, out=means[block])
+            values64 *= values64
+            values64.mean(axis=1, out=squares[block])
+    skipped = np.isnan(means).tolist()
+    return _or_none(means, skipped), _or_none(squares, skipped)
 
 
-def _or_none(values: np.ndarray, lost: list[bool]) -> list[float | None]:
-    return [None if gone else value for value, gone in zip(values.tolist(), lost, strict=True)]
+def _or_none(values: np.ndarray, skipped: list[bool]) -> list[float | None]:
+    return [None if nan else value for value, nan in zip(values.tolist(), skipped, strict=True)]

@@ -1,4 +1,4 @@
-"""What fails on disks and object stores: in one kind of error, tried again where it may pass."""
+"""Failures of disks and object stores, as OSErrors; transient failures are retried."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-_ATTEMPTS = 5  # at what may fail for a moment, as networks and their disks do
-_PAUSE = 0.05  # seconds before the second one; each further pause is three times as long
-_FINAL = {  # errors that another attempt does not mend
+_ATTEMPTS = 5  # at an operation that may fail for a moment
+_PAUSE = 0.05  # seconds before the second attempt; each further pause is three times as long
+_PERMANENT = {  # errors that are not retried
     errno.ENOENT, errno.EEXIST, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM,
     errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EFBIG, errno.ENOTEMPTY,
     errno.ELOOP,
 }  # fmt: skip
-_causes: ContextVar[list[str] | None] = ContextVar("causes", default=None)
+_errors: ContextVar[list[str] | None] = ContextVar("errors", default=None)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,38 +25,38 @@ T = TypeVar("T")
 
 @contextmanager
 def retried_errors() -> Generator[list[str]]:
-    """What failed meanwhile in this thread and was tried again with success, one line each."""
-    found = list[str]()
-    token = _causes.set(found)
+    """Collect the errors in this thread after which `retried` tried again, one line each."""
+    errors = list[str]()
+    token = _errors.set(errors)
     try:
-        yield found
+        yield errors
     finally:
-        _causes.reset(token)
+        _errors.reset(token)
 
 
 def retried(operation: Callable[P, T]) -> Callable[P, T]:
-    """The operation, tried again after errors that may pass; the cause is kept (`causes`)."""
+    """Decorate an operation to retry after transient errors (listed by `retried_errors`)."""
 
     @wraps(operation)
-    def again(*arguments: P.args, **options: P.kwargs) -> T:
+    def attempt_several(*arguments: P.args, **options: P.kwargs) -> T:
         for attempt in range(1, _ATTEMPTS):
             try:
                 return operation(*arguments, **options)
             except OSError as error:
-                if error.errno in _FINAL:
+                if error.errno in _PERMANENT:
                     raise
-                found = _causes.get()
-                if found is not None:
-                    found.append(f"attempt {attempt} failed: {error}")
+                errors = _errors.get()
+                if errors is not None:
+                    errors.append(f"attempt {attempt} failed: {error}")
                 time.sleep(_PAUSE * 3 ** (attempt - 1))
         return operation(*arguments, **options)
 
-    return again
+    return attempt_several
 
 
 @contextmanager
 def as_os_errors(path: str) -> Generator[None]:
-    """What object stores raise, as an OSError in one line."""
+    """Convert any error of an object store to an OSError in one line."""
     try:
         yield
     except (ImportError, MemoryError):
@@ -64,11 +64,11 @@ def as_os_errors(path: str) -> Generator[None]:
     except OSError as error:
         if error.errno is not None:
             raise
-        known: dict[type[OSError], int] = {
+        numbers: dict[type[OSError], int] = {
             FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES,
             FileExistsError: errno.EEXIST,
         }  # fmt: skip
-        raise OSError(known.get(type(error), errno.EIO), str(error), path) from error
+        raise OSError(numbers.get(type(error), errno.EIO), str(error), path) from error
     except ValueError as error:
         raise OSError(errno.EINVAL, str(error), path) from error
     except Exception as error:

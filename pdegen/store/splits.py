@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 
 def splits_fault(splits: Mapping[str, Sequence[int]], samples: int) -> str | None:
-    """Why these cannot be the splits of a store; None where they can.
+    """Why ranges cannot be the splits of a store; None if they can.
 
-    There is a split train. Each split is a range of at least one sample of the store, and no sample
-    is in two splits, for a score on samples of the training says nothing. Samples may be in none.
+    There is a split train. Each split has at least one sample of the store. Splits share no sample,
+    because scores on training samples are meaningless. Samples may be in no split.
 
     Args:
-        splits: First and one past the last sample of each.
+        splits: First and one past the last sample of each split.
         samples: Number of samples in the store.
 
     >>> splits_fault({"train": (0, 6), "test": (7, 10)}, 10)
@@ -26,10 +26,10 @@ def splits_fault(splits: Mapping[str, Sequence[int]], samples: int) -> str | Non
         if not 0 <= start < stop <= samples:
             return f"split {name} is a range of 0 to {samples}, got {[start, stop]}"
     ranges = sorted((start, stop, name) for name, (start, stop) in splits.items())
-    for (start, stop, name), (other_start, other_stop, other) in itertools.pairwise(ranges):
-        if other_start < stop:
+    for (start, stop, name), (next_start, next_stop, next_name) in itertools.pairwise(ranges):
+        if next_start < stop:
             return (
                 f"splits share no sample, got {name} {[start, stop]} and "
-                f"{other} {[other_start, other_stop]}"
+                f"{next_name} {[next_start, next_stop]}"
             )
     return None

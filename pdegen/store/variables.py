@@ -1,4 +1,4 @@
-"""The arrays of a store: what has a value for every sample, and what all samples share."""
+"""Variables and coordinates of a store, and how domains and functions are stored in them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Variable:
     """An array with a value for every sample."""
 
     name: str  # name in the store
-    dims: tuple[str, ...]  # names of its dimensions after `sample`
-    shape: tuple[int, ...]  # sizes of these
+    dims: tuple[str, ...]  # names of the dimensions after `sample`
+    shape: tuple[int, ...]  # sizes of these dimensions
     dtype: str  # type on disk
-    # long_name, units and what else a reader should know
+    # long_name, units and further attributes for readers
     attributes: Mapping[str, Any] = field(default_factory=Json)
 
 
@@ -46,23 +46,24 @@ def function(
     dtype: str = "float32",
     **attributes: Any,
 ) -> Variable:
-    """A variable whose values are functions on a domain, (time, channel, *axes) in each sample.
+    """A variable whose samples are functions on a domain, shape (time, channel, *axes).
 
     Args:
-        domain, name: Where, and how it is called in the store.
+        domain: Domain of the functions.
+        name: Name in the store.
         role: "input", "target" or "geometry".
-        long_name: For people.
-        times: Of the values; a single one has no axis.
-        channels: Names of the components; no axis where there are none.
-        dtype: On disk.
-        attributes: Parameters of the equation, and units, which are "1" by default.
+        long_name: Description for people.
+        times: Times of the values; a single time has no axis.
+        channels: Names of the components; without components there is no axis.
+        dtype: Type on disk.
+        attributes: Parameters of the equation, and units ("1" by default).
 
     >>> function(Box.cell(8, 4), "u", "target", "velocity", channels=("u", "v")).shape
     (2, 8, 4)
     """
     timed = len(times) > 1
-    words = ["time"] if len(times) else []
-    words += [] if isinstance(domain, Box) or role == "geometry" else NAMES[: domain.dim]
+    coordinates = ["time"] if len(times) else []
+    coordinates += [] if isinstance(domain, Box) or role == "geometry" else NAMES[: domain.dim]
     return Variable(
         name,
         (*(("time",) if timed else ()), *(("channel",) if channels else ()), *domain.axes),
@@ -71,7 +72,7 @@ def function(
         {
             "long_name": long_name,
             "role": role,
-            **({"coordinates": " ".join(words)} if words else {}),
+            **({"coordinates": " ".join(coordinates)} if coordinates else {}),
             **({"channels": list(channels)} if channels else {}),
             "units": "1",
             **attributes,
@@ -82,14 +83,14 @@ def function(
 def scalar(
     name: str, role: str, long_name: str, *, dtype: str = "float64", **attributes: Any
 ) -> Variable:
-    """A variable with one number for each sample, of the role quality, parameter or count."""
+    """A variable with one number for each sample; its role is quality, parameter or count."""
     return Variable(
         name, (), (), dtype, {"long_name": long_name, "role": role, "units": "1", **attributes}
     )
 
 
 def geometry(domain: Domain) -> tuple[Variable, ...]:
-    """The variables that hold the positions of each sample, where those differ."""
+    """The variables with the positions of the points, for a domain that differs between samples."""
     if not domain.moves:
         return ()
     return tuple(
@@ -99,47 +100,47 @@ def geometry(domain: Domain) -> tuple[Variable, ...]:
 
 
 def parameters(name: str, axis: str, count: int, long_name: str) -> Variable:
-    """A variable with so many numbers for each sample, from which its inputs follow."""
-    said = {"long_name": long_name, "role": "parameter", "units": "1"}
-    return Variable(name, (axis,), (count,), "float64", said)
+    """A variable with `count` parameters for each sample, which determine its inputs."""
+    attributes = {"long_name": long_name, "role": "parameter", "units": "1"}
+    return Variable(name, (axis,), (count,), "float64", attributes)
 
 
 def positions(domain: Domain) -> tuple[Coordinate, ...]:
-    """The coordinates of a domain: positions that all samples share, cells and the boundary."""
-    found, names = list[Coordinate](), NAMES[: domain.dim]
+    """The coordinates of a domain: shared positions of the points, cells and boundary."""
+    coordinates, names = list[Coordinate](), NAMES[: domain.dim]
     if isinstance(domain, Box):
         for name, grid in zip(domain.axes, domain.grids, strict=True):
-            where = _where(grid, f"position {name}" if domain.dim > 1 else "position")
-            said = {"long_name": where, "units": "1", "grid": grid.kind}
-            found.append(Coordinate(name, (name,), grid.x, said))
+            text = _grid_text(grid, f"position {name}" if domain.dim > 1 else "position")
+            attributes = {"long_name": text, "units": "1", "grid": grid.kind}
+            coordinates.append(Coordinate(name, (name,), grid.x, attributes))
     elif not domain.moves:
         for k, name in enumerate(names):
-            said = {"long_name": f"position {name} of each point", "units": "1"}
-            found.append(Coordinate(name, domain.axes, domain.points[..., k], said))
+            attributes = {"long_name": f"position {name} of each point", "units": "1"}
+            coordinates.append(Coordinate(name, domain.axes, domain.points[..., k], attributes))
     if isinstance(domain, Cloud) and domain.cells is not None:
-        said = {
+        attributes = {
             "long_name": "corners of each cell, in order around it; -1 fills up",
             "cf_role": "face_node_connectivity",
             "start_index": 0,
         }
         cells = domain.cells.astype(np.int64)
-        found.append(Coordinate("cells", ("cell", "corner"), cells, said))
-        said = {
+        coordinates.append(Coordinate("cells", ("cell", "corner"), cells, attributes))
+        attributes = {
             "long_name": "mesh of points and cells (UGRID)",
             "cf_role": "mesh_topology",
             "topology_dimension": 2,
             "node_coordinates": " ".join(names),
             "face_node_connectivity": "cells",
         }
-        found.append(Coordinate("mesh", (), np.zeros((), np.int64), said))
+        coordinates.append(Coordinate("mesh", (), np.zeros((), np.int64), attributes))
     if isinstance(domain, Cloud) and domain.edge is not None:
-        said = {"long_name": "whether the point lies on the boundary"}
-        found.append(Coordinate("edge", ("point",), domain.edge, said))
-    return tuple(found)
+        attributes = {"long_name": "whether the point lies on the boundary"}
+        coordinates.append(Coordinate("edge", ("point",), domain.edge, attributes))
+    return tuple(coordinates)
 
 
-def _where(grid: Grid, position: str) -> str:
-    """The points of a grid in words."""
+def _grid_text(grid: Grid, position: str) -> str:
+    """Description of the points of a grid, for people."""
     start, end = f"{grid.start:g}", f"{grid.start + grid.length:g}"
     return {
         "periodic": f"{position} on the circle of length {grid.length:g}",
@@ -149,7 +150,7 @@ def _where(grid: Grid, position: str) -> str:
 
 
 def times(values: Sequence[float] | np.ndarray) -> Coordinate:
-    """The coordinate time: without an axis where there is one time."""
+    """The coordinate time; a single time has no axis."""
     array = np.asarray(values)
     attributes = {"long_name": "time", "units": "1"}
     if array.size == 1:
@@ -158,28 +159,28 @@ def times(values: Sequence[float] | np.ndarray) -> Coordinate:
 
 
 def check_domain(domain: Domain, variables: Iterable[Variable]) -> None:
-    """Raise SchemaError where variables do not fit the domain that they are functions on."""
-    known = {variable.name: variable for variable in variables}
+    """Raise SchemaError if variables do not fit the domain on which they are functions."""
+    by_name = {variable.name: variable for variable in variables}
     between, sizes = ("level", "time", "channel"), dict(zip(domain.axes, domain.shape, strict=True))
-    for name, variable in known.items():
+    for name, variable in by_name.items():
         if not set(variable.dims) & set(domain.axes):
             continue
         if variable.dims != (*(dim for dim in between if dim in variable.dims), *domain.axes):
             wanted = ", ".join(domain.axes)
             raise SchemaError(
-                f"{name} has the axes {', '.join(variable.dims)}: expected {wanted}, and before "
-                "them none but level, time, channel, in this order"
+                f"{name} has the axes {', '.join(variable.dims)}: expected {wanted}, after level, "
+                "time and channel in this order, if present"
             )
         for dim, n in zip(variable.dims, variable.shape, strict=True):
             if sizes.setdefault(dim, n) != n:
                 raise SchemaError(f"{name} has {n} points along {dim}, expected {sizes[dim]}")
         channels = variable.attributes.get("channels", [])
         if "channel" in variable.dims and len(channels) != sizes["channel"]:
-            raise SchemaError(f"{name} has {sizes['channel']} channels, and names of {channels}")
+            raise SchemaError(f"{name} has {sizes['channel']} channels, but the names {channels}")
     for variable in geometry(domain):
-        there = known.get(variable.name)
-        if there is None or there.dims != variable.dims:
+        stored = by_name.get(variable.name)
+        if stored is None or stored.dims != variable.dims:
             raise SchemaError(
-                f"the positions differ from sample to sample: a variable {variable.name} of the "
-                f"role geometry, with the axes {', '.join(variable.dims)}, must hold them"
+                f"the points of each sample differ: they need a variable {variable.name} with the "
+                f"role geometry and the axes {', '.join(variable.dims)}"
             )

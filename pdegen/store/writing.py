@@ -1,8 +1,8 @@
-"""Stores, written: laid out first, filled shard by shard by one writer each, and sealed last.
+"""Writing of stores: laid out first, filled shard by shard, sealed last.
 
-`datasets/README.md` describes the format. A shard counts as written once its record, written after
-its data, carries the digests of the data and names the job that made them. So an interrupted store
-is continued by writing the shards that have no valid record.
+`datasets/README.md` describes the format. The record of a shard is written after its data and holds
+their digests and the identity of the job. An interrupted store is resumed by writing the shards
+that have no valid record.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from pdegen.store.record import Record, Seal, sample_moments
 
 
 def lay_out(url: str, layout: Layout) -> Store:
-    """Create an empty store: metadata and coordinates, no data yet. Raises StoreError if the layout
-    is beyond what a store can have, and OSError if the place cannot be written."""
-    objects, described = Objects(url), described_by(layout, url)
+    """Create a store with metadata and coordinates, but no data. Raises StoreError if the layout
+    exceeds the limits of a store, and OSError if the location cannot be written."""
+    objects, laid_out = Objects(url), layout_objects(layout, url)
     objects.write(ROOT, UNFINISHED_ROOT)
-    for key, data in described.items():  # the root last
+    for key, data in laid_out.items():  # the root last
         objects.write(key, data)
     return Store(url)
 
 
-def described_by(layout: Layout, url: str) -> dict[str, bytes]:
-    """The metadata and coordinates of a layout by their keys, `zarr.json` last. Raises StoreError
-    if the layout is beyond what a store can have."""
-    described = layout.objects()
+def layout_objects(layout: Layout, url: str) -> dict[str, bytes]:
+    """Metadata and coordinates of a layout by key, `zarr.json` last. Raises StoreError if the
+    layout exceeds the limits of a store."""
+    objects = layout.objects()
     try:
-        parse(described[ROOT])
+        parse(objects[ROOT])
     except MetadataError as error:
         raise StoreError(f"{url}: {error}") from None
-    return described
+    return objects
 
 
 def write_shard(
@@ -53,13 +53,21 @@ def write_shard(
     skipped: Mapping[int, str] | None = None,
     check: Callable[[], None] | None = None,
 ) -> Record:
-    """Write the data of one shard of a store that is laid out, then its record. Skipped samples
-    have a reason, and NaN. `check` is called before and after each object, such as to raise
-    LockedError (`pdegen.store.objects.Objects.write`). Raises ValueError on missing variables,
-    other shapes, or values that are not finite."""
-    made, record = encoded(store, shard, values, skipped or {})
+    """Write the data of one shard, then its record.
+
+    Args:
+        store: A store that is laid out.
+        shard: Number of the shard.
+        values: Values of each variable, shape (samples of the shard, ...).
+        skipped: Reason for each skipped sample, by number; the values of these are NaN.
+        check: Called before and after each write (`pdegen.store.objects.Objects.write`).
+
+    Raises:
+        ValueError: If a variable is missing, has another shape, or is not finite.
+    """
+    objects_of_shard, record = encoded(store, shard, values, skipped or {})
     objects = store.objects
-    for key, data in made.items():
+    for key, data in objects_of_shard.items():
         objects.write(key, data, check)
     objects.write(Record.key(shard), record.encode(), check)
     return record
@@ -68,20 +76,20 @@ def write_shard(
 def encoded(
     store: Store, shard: int, values: Mapping[str, np.ndarray], skipped: Mapping[int, str]
 ) -> tuple[dict[str, bytes], Record]:
-    """The objects of a shard's data by keys, and its record; as `write_shard` writes them."""
+    """The data objects of a shard by key, and its record. Arguments are those of `write_shard`."""
     samples = store.shard_range(shard)
     stored, objects = dict[str, np.ndarray](), dict[str, bytes]()
     moments = dict[str, tuple[list[float | None], list[float | None]]]()
     for name in store.variables:
         if name not in values:
-            raise ValueError(f"{name}: no values are given")
+            raise ValueError(f"{name}: the values are missing")
         array = store.arrays[name]
         data = stored[name] = np.asarray(values[name], dtype=array.dtype)
         expected = (len(samples), *array.shape[1:])
         if data.shape != expected:
             raise ValueError(f"{name}: expected shape {expected}, got {data.shape}")
         moments[name] = sample_moments(data)
-        # where all means are finite, all values are
+        # finite means imply finite values
         if not np.isfinite(np.array(moments[name][0], dtype=float)).all():
             bad = not_finite(data, samples, skipped)
             if bad.size:
@@ -105,21 +113,27 @@ def seal(
     measured: Mapping[str, object] | None = None,
     check: Callable[[], None] | None = None,
 ) -> Store:
-    """Close a store whose shards are written, with further attributes; as it is then. `check` is
-    that of `write_shard`. Raises StoreError if a shard has no record, or no training sample is
-    left."""
-    made, objects = closing(store, measured or {}), store.objects
-    for key, data in made.items():
-        if key == ROOT:  # the last one, before which failed writes of the others are cleared away
+    """Seal a store whose shards are all written. Returns the sealed store.
+
+    Args:
+        store: The store.
+        measured: Further attributes of the store.
+        check: Called before and after each write, as in `write_shard`.
+
+    Raises:
+        StoreError: If a shard has no record, or all training samples were skipped.
+    """
+    closing, objects = closing_objects(store, measured or {}), store.objects
+    for key, data in closing.items():
+        if key == ROOT:  # written last, after partial files of failed writes are removed
             objects.remove_partial()
         objects.write(key, data, check)
     return Store(store.url)
 
 
-def closing(store: Store, measured: Mapping[str, object]) -> dict[str, bytes]:
-    """What closes a store whose shards are written: card, description, seal, and `zarr.json` with
-    further attributes, statistics and content digest, by keys. Raises StoreError if a shard has no
-    record, or no training sample is left."""
+def closing_objects(store: Store, measured: Mapping[str, object]) -> dict[str, bytes]:
+    """The objects that seal a store, by key: card, Croissant description, seal, and `zarr.json`
+    with further attributes, statistics and content digest. Errors are those of `seal`."""
     summary = summary_of(store)
     content = dict(store.description.raw)
     content["attributes"] = {

@@ -265,7 +265,7 @@ def test_a_parent_that_is_no_finished_store_is_refused(refused, parent, tmp_path
 def test_a_damaged_parent_is_refused(refused, parent, key):
     path = Path(parent.url) / key
     path.write_bytes(path.read_bytes()[:-3])
-    refused("parent.zarr is damaged: pdegen verify names the shards", parent.url)
+    refused("parent.zarr is damaged: pdegen verify lists the damaged shards", parent.url)
 
 
 def test_an_unknown_variable_is_refused(refused):

@@ -196,10 +196,10 @@ def test_labels_of_a_stranger_are_those_of_the_variables(tube):
     """They are sealed soundly, and name other channels than the readers of this project."""
     (Path(tube.url) / Labels.KEY).write_bytes(Labels(("E", "m", "rho")).data)
     resealed(tube)
-    assert faults(tube) == [f"{Labels.KEY}: has other names than the channels"]
-    with pytest.raises(DataError, match="channel/c/0 has other names than the channels"):
+    assert faults(tube) == [f"{Labels.KEY}: differs from the names of the channels"]
+    with pytest.raises(DataError, match="channel/c/0 differs from the names of the channels"):
         read_pairs(tube.url, "train")
-    with pytest.raises(StoreError, match="has other names than the channels"):
+    with pytest.raises(StoreError, match="differs from the names of the channels"):
         open_sealed(tube.url)
 
 

@@ -131,7 +131,7 @@ def test_a_value_that_is_no_number_is_refused_by_its_sample(empty, small, name, 
         ("u", lambda u: u[:4], r"u: expected shape \(5, 32\), got \(4, 32\)"),
         ("u", lambda u: u[:, None], r"u: expected shape \(5, 32\), got \(5, 1, 32\)"),
         ("error", lambda error: error[:, None], r"error: expected shape \(5,\), got \(5, 1\)"),
-        ("u", None, "u: no values are given"),
+        ("u", None, "u: the values are missing"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:overflow")

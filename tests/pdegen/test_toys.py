@@ -82,10 +82,10 @@ MESH = Curvilinear((4, 3), 2)
         ([Variable("u", ("j", "i"), (3, 4), "float32")], "u has the axes j, i: expected i, j"),
         ([Variable("u", ("i",), (4,), "float32")], "u has the axes i: expected i, j"),
         ([Variable("u", ("channel", "time", "i", "j"), (2, 3, 4, 3), "float32")],
-         "level, time, channel, in this order"),
+         "time and channel in this order, if present"),
         ([Variable("u", ("i", "j"), (4, 4), "float32")], "u has 4 points along j, expected 3"),
         ([Variable("u", ("channel", "i", "j"), (2, 4, 3), "float32")],
-         "u has 2 channels, and names of"),
+         "u has 2 channels, but the names"),
     ],
 )  # fmt: skip
 def test_variables_that_do_not_fit_the_domain_are_refused(variables, said):

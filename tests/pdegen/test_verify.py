@@ -293,7 +293,7 @@ def test_a_forged_seal_writes_and_reads_nothing_outside(store):
     key, text = "../owned.zarr.json", "owned"
     forged(store, metadata={key: text}, objects={key: sha256(text.encode())})
     (fault,) = verify(store.url).faults
-    assert str(fault) == "seal.json: it is the seal of other objects than the store has"
+    assert str(fault) == "seal.json: it covers other objects than the store has"
     assert repair(store.url).faults == []  # it is made again by the recipe
     assert not outside.exists()
 
