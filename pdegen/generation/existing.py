@@ -1,4 +1,4 @@
-"""What lies where a store is to be made: nothing, a store of ours, or what is never touched."""
+"""What is at the URL of a new store: nothing, a store of pdegen, or files that are left alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pdegen.store.objects import Objects, TooLargeError
 from pdegen.store.reading import Store, StoreError, UnfinishedLayoutError, seal_in
 from pdegen.store.record import Record, Seal
 
-_AT_ONCE = 256  # records read at a time
+_RECORDS_AT_ONCE = 256  # records read at a time
 _LOG = re.compile(r"log/\d{8}T\d{12}Z\.json")
 _OURS = re.compile(
     "|".join(
@@ -31,14 +31,20 @@ _OURS = re.compile(
 
 
 def store_at(objects: Objects, job: str | None = None) -> Store | None:
-    """The store that is there, damaged or not; None where nothing is, or nothing but the beginning
-    of a layout. The shards of a job that goes on count, although a layout was begun over them by
-    one that was too late to see that it had been taken over. Raises StoreError if something else is
-    there."""
-    there = set(objects.keys("")) if objects.exists() else set()
-    logs = [f"log/{name}" for name in objects.keys("log")] if "log" in there else []
-    if all(map(_LOG.fullmatch, logs)) and not there - {lock.LOCK_KEY, lock.LEASE_KEY, "log"}:
-        if there:  # in a folder that has the name of the lock
+    """The store at a URL, damaged or not; None if nothing is there, or only an unfinished layout.
+
+    Args:
+        objects: The objects at the URL.
+        job: Identity of the job that is resumed, if any. Its shards count as a store even if
+            another job began a layout over them before it saw that it had lost the lock.
+
+    Raises:
+        StoreError: If something else is there.
+    """
+    names = set(objects.keys("")) if objects.exists() else set()
+    logs = [f"log/{name}" for name in objects.keys("log")] if "log" in names else []
+    if all(map(_LOG.fullmatch, logs)) and not names - {lock.LOCK_KEY, lock.LEASE_KEY, "log"}:
+        if names:  # a folder may have the name of the lock
             check_no_unexpected(objects)
         return None
     store = Store(objects.url)
@@ -46,13 +52,13 @@ def store_at(objects: Objects, job: str | None = None) -> Store | None:
     if isinstance(damage, UnfinishedLayoutError):
         check_no_unexpected(objects)
         return store if job and objects.keys("records") and holds_only_job(objects, job) else None
-    if damage is not None and not _is_ours(objects):
+    if damage is not None and not _was_store(objects):
         raise damage
     return store
 
 
 def damage_of(store: Store) -> StoreError | None:
-    """Why a store cannot be read; None where it can."""
+    """Why a store cannot be read; None if it can."""
     try:
         _ = store.description
     except StoreError as error:
@@ -60,16 +66,16 @@ def damage_of(store: Store) -> StoreError | None:
     return None
 
 
-def _is_ours(objects: Objects) -> bool:
-    """Whether what cannot be read as a store was one: by its root, by another object of ours that
-    is whole, or since nothing else than a root that was cut off is there."""
+def _was_store(objects: Objects) -> bool:
+    """Whether objects that cannot be read as a store were one: by the root, by another intact
+    object of a store, or because only a truncated root is there."""
     root, _ = objects.try_read(ROOT, METADATA_BYTES)
-    torn = False  # the root is no JSON, as after a loss of power
+    truncated = False  # the root is not JSON, as after a power loss
     try:
         if root is not None and json.loads(root)["attributes"]["format"] == "pdegen":
             return True
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-        torn = True
+        truncated = True
     except (TypeError, KeyError):
         pass
     if lock.holder(objects) is not None or next(_records(objects), None) is not None:
@@ -77,39 +83,44 @@ def _is_ours(objects: Objects) -> bool:
     with suppress(StoreError):
         seal_in(objects)
         return True
-    return torn and set(objects.keys("")) <= {ROOT, "log"}
+    return truncated and set(objects.keys("")) <= {ROOT, "log"}
 
 
 def _records(objects: Objects) -> Iterator[Record]:
-    """The records that can be read, some at a time."""
+    """The valid records, read in groups."""
     keys = [
         f"records/{name}" for name in objects.keys("records") if Record.number(name) is not None
     ]
-    for start in range(0, len(keys), _AT_ONCE):
-        some = keys[start : start + _AT_ONCE]
+    for start in range(0, len(keys), _RECORDS_AT_ONCE):
+        group = keys[start : start + _RECORDS_AT_ONCE]
         try:
-            found = objects.read_all(some, METADATA_BYTES)
+            encoded = objects.read_all(group, METADATA_BYTES)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError, TooLargeError):
-            whole = (objects.try_read(key, METADATA_BYTES)[0] for key in some)
-            found = [data for data in whole if data is not None]
-        for data in found:
+            readable = (objects.try_read(key, METADATA_BYTES)[0] for key in group)
+            encoded = [data for data in readable if data is not None]
+        for data in encoded:
             with suppress(ValueError):
                 yield Record.parse(data)
 
 
 def holds_only_job(objects: Objects, job: str) -> bool:
-    """Whether all that was computed and can be read is of this job, whatever the root says."""
+    """Whether all readable records are of this job, whatever the root says."""
     records = _records(objects)
     first = next(records, None)
     if first is not None:
         return first.job == job and all(record.job == job for record in records)
-    nothing = not objects.keys("records") and not objects.exists(Seal.KEY)
-    return nothing and damage_of(Store(objects.url)) is not None
+    empty = not objects.keys("records") and not objects.exists(Seal.KEY)
+    return empty and damage_of(Store(objects.url)) is not None
 
 
-def strangers(objects: Objects, store: Store | None) -> Iterator[str]:
-    """The keys of what a store of this layout does not have; without a layout, of what no store at
-    all has, or not the one of the seal."""
+def unexpected_keys(objects: Objects, store: Store | None) -> Iterator[str]:
+    """Keys of objects that do not belong to a store.
+
+    Args:
+        objects: The objects at the URL of the store.
+        store: The store, whose layout decides. None if its layout is unknown: then keys count that
+            no store has, or that the seal does not cover.
+    """
     sealed = None
     if store is None:
         with suppress(StoreError):
@@ -117,47 +128,51 @@ def strangers(objects: Objects, store: Store | None) -> Iterator[str]:
     for key in objects.all_keys():
         if key in (lock.LOCK_KEY, lock.LEASE_KEY) or _LOG.fullmatch(key):
             continue
-        room, within, _ = key.partition("/")
-        unknown = sealed is not None and bool(within) and room not in sealed
+        folder, below, _ = key.partition("/")
+        unknown = sealed is not None and bool(below) and folder not in sealed
         if unknown or not (_OURS.fullmatch(key) if store is None else expects_key(store, key)):
             yield key
 
 
 def check_no_unexpected(objects: Objects, store: Store | None = None) -> None:
-    """Raise StoreError where a file lies there that the store does not have (`strangers`): nobody
-    knows whose it is, and it may be in the way."""
-    some = list(itertools.islice(strangers(objects, store), 4))
-    if some:
-        more = ", ..." if len(some) > 3 else ""
+    """Raise StoreError if there are objects that do not belong to the store (`unexpected_keys`).
+    They may be somebody's, so they are neither removed nor overwritten."""
+    keys = list(itertools.islice(unexpected_keys(objects, store), 4))
+    if keys:
+        more = ", ..." if len(keys) > 3 else ""
         raise StoreError(
-            f"{objects.url} holds what is not of a store: {', '.join(some[:3])}{more}; nothing was "
-            "deleted: move it away"
+            f"{objects.url} holds files that are not of a store: {', '.join(keys[:3])}{more}; "
+            "nothing was deleted: move them away"
         )
 
 
-def laid_out(objects: Objects, described: dict[str, bytes], check: Callable[[], None]) -> Store:
-    """A new store of metadata and coordinates (`pdegen.store.writing.layout_objects`), in place of
-    what is there; `log/` goes on. `check` raises LockedError once the place is another job's; it is
-    called before and after each change."""
-    objects.write(ROOT, UNFINISHED_ROOT, check)  # from here on the old one is none
+def laid_out(objects: Objects, layout: dict[str, bytes], check: Callable[[], None]) -> Store:
+    """Lay out a new store, in place of what is there; `log/` is kept.
+
+    Args:
+        objects: The objects at the URL of the store.
+        layout: Metadata and coordinates (`pdegen.store.writing.layout_objects`).
+        check: Called before and after each write; raises LockedError if the lock was lost.
+    """
+    objects.write(ROOT, UNFINISHED_ROOT, check)  # from here on the old store is invalid
     for key in objects.keys(""):
         if key not in (lock.LOCK_KEY, lock.LEASE_KEY, ROOT, "log"):
             objects.remove_all(key, check)
     objects.flush()
-    for key, data in described.items():  # the root last
+    for key, data in layout.items():  # the root last
         objects.write(key, data, check)
     return Store(objects.url)
 
 
-def continued(objects: Objects, described: dict[str, bytes], check: Callable[[], None]) -> Store:
-    """A store whose metadata and coordinates are made those of the layout; a sealed one is open
-    again. The arguments are those of `laid_out`."""
-    for key in differing(objects, described):
-        objects.write(key, described[key], check)
+def resumed(objects: Objects, layout: dict[str, bytes], check: Callable[[], None]) -> Store:
+    """Restore metadata and coordinates of a store to those of the layout, which unseals a sealed
+    store. Arguments are those of `laid_out`."""
+    for key in differing(objects, layout):
+        objects.write(key, layout[key], check)
     return Store(objects.url)
 
 
-def differing(objects: Objects, described: dict[str, bytes]) -> list[str]:
-    """The keys of what is not as it was laid out, `zarr.json` first."""
-    keys = [ROOT, *(key for key in described if key != ROOT)]
-    return [key for key in keys if objects.try_read(key, len(described[key]))[0] != described[key]]
+def differing(objects: Objects, layout: dict[str, bytes]) -> list[str]:
+    """Keys of the objects that differ from the layout, `zarr.json` first."""
+    keys = [ROOT, *(key for key in layout if key != ROOT)]
+    return [key for key in keys if objects.try_read(key, len(layout[key]))[0] != layout[key]]

@@ -1,4 +1,4 @@
-"""Recipe, or another job -> one task for each shard -> sealed store."""
+"""Write the dataset of a recipe, or of another job, to a sealed store: one task for each shard."""
 
 from __future__ import annotations
 
@@ -30,83 +30,95 @@ from pdegen.store.reading import Store, StoreError, seal_in
 from pdegen.store.retries import retried_errors
 from pdegen.store.writing import layout_objects, seal, write_shard
 
-_NOTES = 1000  # that a log keeps at most
-_ATTEMPTS = 3  # at a shard whose solver process dies
+_NOTES = 1000  # largest number of notes in a log
+_ATTEMPTS = 3  # at a shard whose solver process ends unexpectedly
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a job is."""
+    """Progress of a job."""
 
-    # done, total: shards done in this run, and to do in it
+    # shards that this run has done, and all that it has to do
     done: int
     total: int
-    seconds: float  # since its start
-    # what went wrong with the last shard and was mended, or was skipped
+    seconds: float  # since the start
+    # retried errors and skipped samples of the last shard
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a job is done; none of it changes the result."""
+    """How a job runs; no option changes the written values."""
 
-    # workers, scheduler: as of `pdegen.generation.engines.pool`
+    # workers and scheduler, as in `pdegen.generation.engines.pool`
     workers: int | None = None
     scheduler: str = "threads"
     # continue an unfinished store of the same job, and restore damaged objects
     resume: bool = False
-    overwrite: bool = False  # remove a store that is there
-    take_over: bool = False  # take the lock of the store from another job, which has ended
+    overwrite: bool = False  # replace an existing store
+    take_over: bool = False  # take the lock from another job, which must have ended
     # leave out samples that cannot be computed, instead of stopping at the first
     skip_failed: bool = False
     progress: Callable[[Progress], None] = lambda progress: None  # called after each shard
 
 
 def generate(recipe: Recipe, url: str, device: str | None = None, **options: Any) -> Store:
-    """Write the dataset of a recipe to a store and seal it: `write` with a recipe, and the fields
-    of `Options`. On a device of PyTorch, such as "cuda", samples agree with those of NumPy on the
-    CPU (None) up to the solver's tolerance, not bit for bit. Raises SchemaError if the recipe
-    cannot be, MissingSolverError if its solver is not installed, and what `write` raises."""
-    checked = Recipe.parse(recipe.model_dump(), f"recipe {recipe.name}")  # a copy need not be sound
+    """Write the dataset of a recipe to a store and seal it.
+
+    Args:
+        recipe: The recipe.
+        url: Path or URL of the store.
+        device: PyTorch device, such as "cuda"; None solves with NumPy. Samples of both agree up to
+            the tolerance of the solver, not bit for bit.
+        options: The fields of `Options`.
+
+    Raises:
+        SchemaError: If the recipe is not valid.
+        MissingSolverError: If its solver is not installed.
+        StoreError, OSError, SampleError, ...: As `write`.
+    """
+    checked = Recipe.parse(
+        recipe.model_dump(), f"recipe {recipe.name}"
+    )  # pydantic does not check copies
     return write(RecipeJob(checked, device), url, Options(**options))
 
 
 def write(job: Job, url: str, options: Options = Options()) -> Store:
-    """Write what a job makes to a store at a path, or a URL that fsspec knows, and seal it.
+    """Write the samples of a job to a store at a path, or a URL that fsspec knows, and seal it.
 
-    The store is the same, byte for byte, for any scheduler and number of workers, and after any
-    interruption. `log/` says when and how it was made, and differs.
+    The store has the same bytes for any scheduler and number of workers, and after any
+    interruption. Only `log/`, with time and circumstances of each run, differs.
 
     Raises:
-        StoreError: If something is in the way at `url`, or the store to resume is another's.
-        LockedError: If another job writes there.
+        StoreError: If something is in the way at `url`, or the store to resume is of another job.
+        LockedError: If another job writes to the store.
         UrlError: If the URL cannot be used, or its server cannot refuse a second writer.
-        EngineError: If tasks cannot be run as asked.
+        EngineError: If the scheduler cannot be used.
         WorkerLostError: If every worker that computed a shard has died.
-        OSError: If the place cannot be written or has no room.
+        OSError: If the location cannot be written or has no room.
         SampleError: If a sample cannot be computed; finished shards stay, `resume` continues.
     """
     check(options.scheduler)
     objects = Objects(url)
     if objects.is_local and (around := enclosing_store(objects.root)):
         raise StoreError(f"{around} is a store, which holds nothing else: choose another --out")
-    there = _found(job, objects, options)
+    before = _existing(job, objects, options)
     job.check()
     plan = job.layout()
     job.probe(options.skip_failed)
-    described, resumes = layout_objects(plan, url), there is not None and options.resume
-    if resumes:  # what is sealed has nothing else in it
-        existing.check_no_unexpected(objects, Store(url, root=described[ROOT]))
+    laid_out, resumes = layout_objects(plan, url), before is not None and options.resume
+    if resumes:  # a sealed store has no unexpected files
+        existing.check_no_unexpected(objects, Store(url, root=laid_out[ROOT]))
     elif objects.is_local:
         check_room(objects.root, plan.bytes, ": the store may take")
     objects.check_conditional()
     with (
-        pool(options.scheduler, options.workers) as workers,  # which must be there, before all else
+        pool(options.scheduler, options.workers) as workers,  # first, because it may fail
         lock.locked(objects, job.identity, options.take_over) as mine,
         logged(objects, options.scheduler, options.workers, job.device) as log,
     ):
-        store = _found(job, objects, options)
-        if (store is None) != (there is None):
+        store = _existing(job, objects, options)
+        if (store is None) != (before is None):
             raise StoreError(f"{url} was changed by another job meanwhile: start again")
         begun = store if resumes and store and existing.damage_of(store) is None else None
         todo, suspects = None, []
@@ -116,9 +128,9 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
                 return begun
         if begun is not None:
             suspects = altered(begun)
-        still_mine = partial(lock.check, objects, mine)  # before each step that cannot be undone
-        layout = existing.continued if resumes else existing.laid_out
-        store = layout(objects, described, still_mine)
+        still_mine = partial(lock.check, objects, mine)  # called around each write
+        lay_out = existing.resumed if resumes else existing.laid_out
+        store = lay_out(objects, laid_out, still_mine)
         if todo is None:
             todo = _unsound(store, mine.job, workers)
         todo = sorted({*todo, *suspects})
@@ -126,10 +138,10 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
         measured = job.measurements(workers)
         if changed := _unsound(store, mine.job, workers, todo):
             raise StoreError(
-                f"{url}: shard {changed[0]} was changed by another job meanwhile: --resume makes "
-                "it again"
+                f"{url}: shard {changed[0]} was changed by another job meanwhile: --resume "
+                "computes it again"
             )
-        if existing.differing(objects, described):
+        if existing.differing(objects, laid_out):
             raise StoreError(f"{url}: its metadata were changed by another job: use --resume")
         return seal(store, measured, still_mine)
 
@@ -140,7 +152,7 @@ def _compute(
 ) -> None:  # fmt: skip
     start = time.monotonic()
     task = partial(_shard, job, store.url, options.skip_failed, mine)
-    with closing(workers.run(task, todo)) as results:  # no task runs on when the lock is given back
+    with closing(workers.run(task, todo)) as results:  # ends all tasks before the lock is released
         for done, (shard, notes) in enumerate(results, 1):
             log["shards"] = done
             room = max(0, _NOTES - len(log["notes"]))
@@ -149,10 +161,10 @@ def _compute(
 
 
 def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int) -> tuple[str, ...]:
-    """The task: compute one shard and write it, where the store is of this job, which still holds
-    the lock. Notes say what was tried again or skipped."""
+    """The task of a worker: compute one shard and write it, if this job still holds the lock.
+    Returns notes on retried errors and skipped samples."""
     store = Store(url)
-    if store.metadata.job != mine.job:  # its records would name the other one
+    if store.metadata.job != mine.job:  # records name the job of the store
         raise StoreError(f"{url}: its metadata were changed by another job: use --resume")
     still_mine = partial(lock.check, store.objects, mine)
     still_mine()
@@ -174,16 +186,23 @@ def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int)
 def values_of(
     job: Job, store: Store, samples: range, skipped: dict[int, str] | None
 ) -> dict[str, np.ndarray]:
-    """The values of these samples. Where `skipped` is given, samples that cannot be computed are
-    NaN and entered there."""
+    """The values of samples, for each variable.
+
+    Args:
+        job: The job that computes them.
+        store: The store, which is laid out.
+        samples: Numbers of the samples.
+        skipped: Filled with the reason for each sample that cannot be computed, whose values are
+            NaN. None to raise SampleError instead.
+    """
     if skipped is None:
         return job.compute(store, samples)
     pieces = list(_pieces(job, store, samples, skipped))
     values = {}
     for name in store.variables:
         array = store.arrays[name]
-        nothing = np.nan if np.issubdtype(array.dtype, np.inexact) else -1  # the fill values
-        values[name] = np.full((len(samples), *array.shape[1:]), nothing, array.dtype)
+        empty = np.nan if np.issubdtype(array.dtype, np.inexact) else -1  # the fill values
+        values[name] = np.full((len(samples), *array.shape[1:]), empty, array.dtype)
         for piece, computed in pieces:
             values[name][piece.start - samples.start : piece.stop - samples.start] = computed[name]
     return values
@@ -192,7 +211,7 @@ def values_of(
 def _pieces(
     job: Job, store: Store, samples: range, skipped: dict[int, str]
 ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
-    """Runs of samples that can be computed, with their values."""
+    """Ranges of samples that can be computed, with their values."""
     if not samples:
         return
     try:
@@ -206,13 +225,13 @@ def _pieces(
 def _unsound(
     store: Store, job: str, workers: Pool, shards: Sequence[int] | None = None
 ) -> list[int]:
-    """The shards without a valid record of a job, or with other data than it says. Workers read
-    those that have one."""
+    """Numbers of the shards without a valid record of the job, or whose data differ from the
+    record. Workers read the shards."""
     shards = range(store.shards) if shards is None else shards
     recorded = set(store.recorded())
     task = partial(_is_sound, store.url, job)
-    found = dict(workers.run(task, [shard for shard in shards if shard in recorded]))
-    return [shard for shard in shards if not found.get(shard)]
+    sound = dict(workers.run(task, [shard for shard in shards if shard in recorded]))
+    return [shard for shard in shards if not sound.get(shard)]
 
 
 def _is_sound(url: str, job: str, shard: int) -> bool:
@@ -220,9 +239,9 @@ def _is_sound(url: str, job: str, shard: int) -> bool:
     return store.metadata.job == job and not inspect(store, shard)[2]
 
 
-def _found(job: Job, objects: Objects, options: Options) -> Store | None:
-    """The store that is there, which may be resumed or replaced; None where there is none. Raises
-    StoreError if it may not, or something else is there."""
+def _existing(job: Job, objects: Objects, options: Options) -> Store | None:
+    """The existing store at the URL, to be resumed or replaced; None if there is none. Raises
+    StoreError if the options do not allow this, or something else is there."""
     store = existing.store_at(objects, job.identity if options.resume else None)
     if store is None:
         return None
@@ -231,8 +250,8 @@ def _found(job: Job, objects: Objects, options: Options) -> Store | None:
         existing.check_no_unexpected(objects, None if damage else store)
     elif not options.resume:
         finished = damage is None and store.sealed
-        ways = " and is finished: use it," if finished else ": use --resume to finish it"
-        raise StoreError(f"{objects.url} exists{ways} or --overwrite to replace it")
+        hint = " and is finished: use it," if finished else ": use --resume to finish it"
+        raise StoreError(f"{objects.url} exists{hint} or --overwrite to replace it")
     elif (damage or not job.matches(store)) and not existing.holds_only_job(objects, job.identity):
         raise damage or StoreError(job.difference(store))
     return store

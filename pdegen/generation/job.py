@@ -1,4 +1,4 @@
-"""What a store is to hold: the samples of a recipe, or those of another job."""
+"""Jobs that fill a store: the samples of a recipe, or those of another source."""
 
 from __future__ import annotations
 
@@ -22,26 +22,31 @@ from pdegen.store.reading import Store
 
 
 class Job(ABC):
-    """What a store is to hold. It travels to the processes that compute it."""
+    """A job that fills a store with samples. It is pickled to worker processes."""
 
-    device: str | None = None  # of PyTorch, that solves
+    device: str | None = None  # PyTorch device of the solver; None for NumPy
 
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """SHA-256 of all that the numbers depend on."""
+        """SHA-256 of everything that the numbers depend on."""
 
     @property
     def identity(self) -> str:
-        """What its records name: all that its bits depend on except versions of the software."""
+        """Identity of the job in its records: all that its bits depend on, except software
+        versions."""
         return self.fingerprint
 
     @abstractmethod
     def check(self) -> None:
-        """Raise an error where the job cannot be done here."""
+        """Raise an error if the job cannot run on this machine."""
 
     def probe(self, failures: bool) -> None:
-        """Raise an error where code of a user is wrong, before anything is written."""
+        """Raise an error if the code of a user's equation fails, before anything is written.
+
+        Args:
+            failures: Whether samples that cannot be computed are allowed.
+        """
         return
 
     @abstractmethod
@@ -50,41 +55,41 @@ class Job(ABC):
 
     @abstractmethod
     def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
-        """The values of these samples for each variable; `store` is laid out already. Raises
-        SampleError if a sample cannot be computed or is not finite."""
+        """The values of samples, by variable. The store is laid out. Raises SampleError if a
+        sample cannot be computed or is not finite."""
 
     def skipped(self, samples: range) -> Mapping[int, str]:
-        """Samples that have no values, which `compute` gives as NaN, and why."""
+        """Reason for each sample without values, by number; `compute` returns NaN for these."""
         return {}
 
     def measurements(self, workers: Pool) -> Json:
-        """Further attributes of the complete store."""
+        """Further attributes of the complete store, measured by workers."""
         return {}
 
     def matches(self, store: Store) -> bool:
-        """Whether the store is of this job, so that it may go on there."""
+        """Whether the store is of this job, which may then be resumed there."""
         return store.metadata.job == self.identity
 
     @abstractmethod
     def difference(self, store: Store) -> str:
-        """What to say of a store that is of another job."""
+        """An error message for a store that is of another job."""
 
 
 @dataclass(frozen=True)
 class RecipeJob(Job):
-    """The dataset of a recipe, solved on a device of PyTorch, or with NumPy."""
+    """The dataset of a recipe, solved on a PyTorch device, or with NumPy."""
 
     recipe: Recipe
     device: str | None
 
     @classmethod
     def of(cls, store: Store) -> RecipeJob:
-        """What made a store. Raises SchemaError if it was not made from a recipe, or not from one
-        of this version."""
+        """The job of a store. Raises SchemaError if the store was not generated from a recipe, or
+        from one that this version reads."""
         if store.command != "generate":
             raise SchemaError(
-                f"{store.url} was made from other data, not from a recipe: its samples are made "
-                "again by the command that made it, with --resume"
+                f"{store.url} was made from other data, not from a recipe: its samples are "
+                "restored by the command that made it, with --resume"
             )
         where, file = f"the recipe of {store.url}", store.metadata.equation_file
         try:
@@ -124,31 +129,31 @@ class RecipeJob(Job):
         if store.metadata.fingerprint == self.fingerprint:
             device = store.metadata.provenance.device or "cpu"
             return f"{store.url} was begun with --device {device}: resume it with that"
-        there = store.metadata.fingerprint
-        own, others = self.recipe.model_dump(mode="json"), store.raw_attributes["recipe"]
-        same = {key for key in own if own[key] == others.get(key)}
-        if own.keys() - same - {"name", "summary", "remark"} == {"splits"}:
+        recipe, stored = self.recipe.model_dump(mode="json"), store.raw_attributes["recipe"]
+        same = {key for key in recipe if recipe[key] == stored.get(key)}
+        if recipe.keys() - same - {"name", "summary", "remark"} == {"splits"}:
             return (
                 f"{store.url} was laid out with other splits "
-                f"({json.dumps(others.get('splits'))}, this one {json.dumps(own['splits'])}): "
-                "--overwrite starts anew"
+                f"({json.dumps(stored.get('splits'))}, not {json.dumps(recipe['splits'])}): "
+                "--overwrite starts again"
             )
         return (
-            f"{store.url} was made from another recipe (fingerprint {there[:12]}, this one "
-            f"{self.fingerprint[:12]})"
+            f"{store.url} was made from another recipe (fingerprint "
+            f"{store.metadata.fingerprint[:12]}, not {self.fingerprint[:12]})"
         )
 
 
 def _other_recipe(recipe: Recipe, store: Store) -> str:
-    """Why a recipe has not the fingerprint of the store that says it."""
-    made, own = store.metadata.equation_file, equation_file_of(type(recipe.problem))
+    """Why the recipe in a store does not have the store's fingerprint."""
+    stored, loaded = store.metadata.equation_file, equation_file_of(type(recipe.problem))
     word = recipe.problem.equation_name
-    if made is not None and (own is None or own.digest != made.sha256):
-        there = "" if own is None else f", {own.path} is another version of it"
-        return f"its equation {word} is of the file {made}{there}: give that by --equation"
-    if made is None and own is not None:
+    if stored is not None and (loaded is None or loaded.digest != stored.sha256):
+        version = "" if loaded is None else f", {loaded.path} is another version of it"
+        return f"its equation {word} is of the file {stored}{version}: give that by --equation"
+    if stored is None and loaded is not None:
         return (
-            f"its equation {word} was registered by an import, not by the file {own.path}: verify "
-            "it where that is imported, or generate it by --equation or pdegen.load_equation"
+            f"its equation {word} was registered by an import, not by the file {loaded.path}: "
+            "verify it in a program with that import, or generate it again with --equation or "
+            "pdegen.load_equation"
         )
     return "the recipe does not have the store's fingerprint"

@@ -1,4 +1,4 @@
-"""`log/`: a file for each run that wrote to a store: when, on what, by which code, how it ended."""
+"""`log/`: one file for each run that wrote to a store, with time, machine, commit and outcome."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pdegen.store.objects import Objects
 from pdegen.store.retries import retried_errors
 from pdegen.version import __version__
 
-_SHOWN = ("processor", "commit", "device", "dask")  # of a run, to people
+_SHOWN = ("processor", "commit", "device", "dask")  # keys that `runs` shows
 
 
 @contextmanager
 def logged(
     objects: Objects, scheduler: str, workers: int | None, device: str | None
 ) -> Iterator[Json]:
-    """What is known of this run, written to `log/` when it ends, however it does.
+    """Collect facts on this run, which are written to `log/` however it ends.
 
-    Commit and processor stand here, not in the attributes: two makings of a recipe are the same
-    bytes on machines and at commits that give the same numbers.
+    Commit and processor are logged here and not in the attributes, so that machines and commits
+    that give the same numbers write the same bytes.
     """
     started = datetime.now(UTC)
     log: Json = {
@@ -51,19 +51,19 @@ def logged(
     finally:
         log["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
         key = f"log/{started:%Y%m%dT%H%M%S%fZ}.json"
-        with suppress(OSError):  # a full disk has its own error
+        with suppress(OSError):  # a full disk raises its own error elsewhere
             objects.write(key, json.dumps(log, indent=1).encode())
 
 
 def runs(objects: Objects) -> list[str]:
-    """The runs that computed shards of a store, each in a line: processor, commit, device, Dask.
+    """The runs that computed shards of a store, one line each: processor, commit, device, Dask.
 
-    Logs are not sealed, and a copy of a store need not have them: then the list is empty.
+    The list is empty for a copy of a store without logs, which are not sealed.
     """
     lines = list[str]()
     try:
         names = sorted(objects.keys("log"))
-    except OSError:  # of a place that cannot be listed
+    except OSError:  # the location cannot be listed
         return []
     for name in names:
         data, _ = objects.try_read(f"log/{name}", METADATA_BYTES)
@@ -72,7 +72,7 @@ def runs(objects: Objects) -> list[str]:
         except (ValueError, RecursionError):
             continue
         if isinstance(log, dict) and log.get("shards"):
-            said = {key: log[key] for key in _SHOWN if isinstance(log.get(key), str)}
-            words = [v if key == "processor" else f"{key} {v}" for key, v in said.items()]
+            shown = {key: log[key] for key in _SHOWN if isinstance(log.get(key), str)}
+            words = [v if key == "processor" else f"{key} {v}" for key, v in shown.items()]
             lines.append(", ".join(words))
     return [line for line in dict.fromkeys(lines) if line]

@@ -1,5 +1,5 @@
-"""What is measured of a store's samples: the error of labels, known beforehand or found by workers,
-and what it means where points do not determine inputs."""
+"""Measurements on the samples of a store: the error of its labels, and the effect of inputs that
+their sampled values do not determine."""
 
 from __future__ import annotations
 
@@ -16,49 +16,49 @@ from pdegen.numerics.errors import SolveError
 from pdegen.recipe import Recipe, recipe_folder
 from pdegen.store.arrays import Json
 
-_COMPARED = 4  # the first samples, whose labels are compared to those of interpolants
+_COMPARED = 4  # number of first samples whose labels are compared with those of interpolants
 TABLE = "label_errors.json"  # beside the recipes; `python -m benchmarks.label_errors` writes it
 
 
 def label_error(recipe: Recipe, workers: Pool) -> Json:
-    """The attribute `label_error`, or nothing where the equation has no reference solution.
+    """The attribute `label_error`; {} if the equation has no reference solution.
 
-    Both ways give the same numbers, and so the same bytes: to four digits, which rounding errors
-    of other machines do not reach.
+    Errors come from the shipped table, or are computed by workers. Both agree, because errors are
+    rounded to four digits, beyond the rounding errors of different machines.
     """
     problem = recipe.problem
     samples = range(min(problem.compared_samples, recipe.samples))
     if not samples:
         return {}
-    known = table().get(error_key(recipe), {}).get("relative_l2")
-    errors = dict(enumerate(known)) if known else measured_errors(recipe, samples, workers)
-    found = [i for i in samples if i in errors]
-    if not found:
+    shipped = table().get(error_key(recipe), {}).get("relative_l2")
+    errors = dict(enumerate(shipped)) if shipped else measured_errors(recipe, samples, workers)
+    solved = [i for i in samples if i in errors]
+    if not solved:
         return {}
     return {
         "label_error": {
-            "relative_l2": [errors[i] for i in found],
-            "samples": found,
+            "relative_l2": [errors[i] for i in solved],
+            "samples": solved,
             "reference": problem.reference,
         }
     }
 
 
 def measured_errors(recipe: Recipe, samples: Sequence[int], workers: Pool) -> dict[int, float]:
-    """By sample; those that cannot be computed are left out."""
+    """Label error of each sample, by number, without samples that cannot be computed."""
     task = partial(_of_sample, recipe.problem, recipe.seed)
     return {i: error for i, error in workers.run(task, samples) if error is not None}
 
 
 def error_key(recipe: Recipe) -> str:
-    """SHA-256 of what the error depends on: neither the number of samples nor the layout."""
+    """SHA-256 of everything that label errors depend on; the key of `table`."""
     problem = recipe.problem
-    words = [problem.model_dump(mode="json"), problem.algorithm, recipe.seed]
-    return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()
+    content = [problem.model_dump(mode="json"), problem.algorithm, recipe.seed]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def table() -> Json:
-    """Errors of the first samples of recipes that come with the project, by their keys."""
+    """Shipped label errors of the first samples of recipes, by `error_key`."""
     return json.loads((recipe_folder() / TABLE).read_text("utf-8"))
 
 
@@ -70,12 +70,12 @@ def _of_sample(problem: Problem, seed: int, sample: int) -> float | None:
 
 
 def sampled_inputs(recipe: Recipe, workers: Pool) -> Json:
-    """The attribute `sampled_inputs`, or nothing where the stored values determine the inputs.
+    """The attribute `sampled_inputs`; {} if the stored values determine the inputs.
 
-    n points determine a function of wave numbers up to m where n is at least 2m + 1. On fewer
-    points many functions have the same values, and the label is that of one of them. What this
-    means is measured on the first samples: the relative L² difference of the label to the solution
-    for the trigonometric interpolant of the stored input, to three digits.
+    n points determine a function of wave numbers up to m if n ≥ 2m + 1. On fewer points many
+    functions have the same values, and the label belongs to one of them. The effect is measured on
+    the first samples: the relative L² difference between the label and the solution for the
+    trigonometric interpolant of the stored input, to three digits.
     """
     problem = recipe.problem
     modes, points = problem.input_modes, problem.resolution
@@ -83,17 +83,18 @@ def sampled_inputs(recipe: Recipe, workers: Pool) -> Json:
         return {}
     samples = range(min(_COMPARED, recipe.samples))
     task = partial(interpolant_difference, problem, recipe.seed)
-    found = dict(workers.run(task, samples))
-    measured = [found[i] for i in samples if found[i] is not None]
-    return {"sampled_inputs": {"points": points, "modes": modes, "relative_l2": measured}}
+    by_sample = dict(workers.run(task, samples))
+    differences = [by_sample[i] for i in samples if by_sample[i] is not None]
+    return {"sampled_inputs": {"points": points, "modes": modes, "relative_l2": differences}}
 
 
 def interpolant_difference(problem: Problem, seed: int, sample: int) -> float | None:
-    """Of one sample; None where one of both cannot be solved."""
+    """Relative L² difference between the label of a sample and the solution for the interpolant of
+    its input; None if one of the two cannot be solved."""
     try:
         values = problem.compute(seed, range(sample, sample + 1))
-        other = problem.target_of_interpolant(values["a"].astype(np.float64))
+        interpolated = problem.target_of_interpolant(values["a"].astype(np.float64))
     except (SampleError, SolveError):
         return None
     label = values["u"].astype(np.float64)
-    return float(f"{np.linalg.norm(label - other) / np.linalg.norm(label):.3g}")
+    return float(f"{np.linalg.norm(label - interpolated) / np.linalg.norm(label):.3g}")

@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 
 from pdegen.equations.base import SampleError
-from pdegen.generation.existing import damage_of, strangers
+from pdegen.generation.existing import damage_of, unexpected_keys
 from pdegen.generation.job import RecipeJob
 from pdegen.schema import SchemaError
 from pdegen.store.arrays import Json, MetadataError
@@ -83,7 +83,7 @@ def verify(
     if seal is not None:
         result.faults += seal_faults(store)
         result.bytes += sum(len(fixed(store, key)[0] or b"") for key in seal.objects)
-    for key in islice(strangers(store.objects, store), _NAMED):
+    for key in islice(unexpected_keys(store.objects, store), _NAMED):
         result.faults.append(Fault(key, "is no object of this store, and stays: move it away"))
     job = _job(store, result, law or bool(deep))
     blocks = checked_blocks(store, seal, result, progress)

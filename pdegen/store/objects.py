@@ -196,8 +196,8 @@ class Objects:
 
         `check` is called before the object gets its name, and again after. If it raises an error
         the second time, the write is undone: a disk gets back the older file. An object store
-        cannot swap objects, so the new one is removed, unless the error is marked `same`: then the other
-        job writes the same bytes.
+        cannot swap objects, so the new one is removed, unless the error is marked `same`: then the
+        other job writes the same bytes.
         """
         filesystem, path = self._location[0], self._writable_path(key)
         if not self.is_local:

@@ -78,7 +78,7 @@ MESH = Curvilinear((4, 3), 2)
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ([function(MESH, "u", "target", "u")], "a variable x of the role geometry"),
+        ([function(MESH, "u", "target", "u")], "a variable x with the role geometry"),
         ([Variable("u", ("j", "i"), (3, 4), "float32")], "u has the axes j, i: expected i, j"),
         ([Variable("u", ("i",), (4,), "float32")], "u has the axes i: expected i, j"),
         ([Variable("u", ("channel", "time", "i", "j"), (2, 3, 4, 3), "float32")],
