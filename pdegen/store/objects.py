@@ -146,7 +146,7 @@ class Objects:
         with as_os_errors(self._path(key)):
             return self._location[0].cat_file(self._path(key), start=start, end=end)
 
-    def found(self, key: str, at_most: int) -> tuple[bytes | None, str]:
+    def try_read(self, key: str, at_most: int) -> tuple[bytes | None, str]:
         """The bytes of an object and ""; or None and the reason, such as "is missing"."""
         try:
             return self.read(key, at_most), ""
