@@ -1,4 +1,4 @@
-"""Arrays of a file, mapped and read slice by slice; and what is refused of any file."""
+"""Arrays of imported files, memory-mapped and read in slices, and limits for all formats."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 
 Index = tuple[slice, ...]
 
-# deflate makes at most 1032 bytes of one: who claims more does not describe the file
+# deflate expands by a factor of at most 1032; a larger claim is false
 LARGEST_EXPANSION = 1100
-SMALL_BYTES = 2**24  # of an array that is read as a whole, such as a coordinate
+SMALL_BYTES = 2**24  # largest array that is read as a whole, such as a coordinate
 MOST_ARRAYS = 10_000
-# of files that were exported: the array of bytes that says what they are, and a second mark
+# marks of exported files: name of the array with their metadata, value and text of a second mark
 KEY, MARK, WRITTEN = "pdegen", "export", "written by pdegen"
 REAL = "arrays of real numbers can be imported"
 
@@ -33,32 +33,31 @@ class FormatError(ValueError):
 
 @dataclass(frozen=True)
 class Location:
-    """Numbers that lie in a file one after the other."""
+    """The location of contiguous numbers in a file."""
 
-    file: Path  # the file; that of the array, or one that the array was unpacked to
-    offset: int  # the first byte
-    order: Literal["C", "F"]  # "C", the last axis is the fastest; or "F", the first one
+    file: Path  # the imported file, or the file to which the array was unpacked
+    offset: int  # first byte
+    order: Literal["C", "F"]  # "C": the last axis varies fastest; "F": the first axis
     stored: np.dtype  # type of the numbers, in the byte order of the file
 
 
 @dataclass(frozen=True)
 class Array:
-    """An array of a file; no value of it is in memory before it is read. Raises FormatError if the
-    name could be taken for a path, the numbers are of another kind than bool, integer and float, or
-    the file is shorter than the array."""
+    """An array of a file; values are read on demand. Raises FormatError if the name could be taken
+    for a path, the type is not bool, integer or float, or the file is shorter than the array."""
 
-    path: Path  # the file
+    path: Path  # the imported file
     name: str  # name in the file
-    # shape, dtype: as in the file; the dtype in the byte order of this machine
+    # shape and type in the file; the type has the byte order of this machine
     shape: tuple[int, ...]
     dtype: np.dtype
-    place: Location | None = None  # where the numbers lie; None before they are unpacked
+    location: Location | None = None  # location of the numbers; None before they are unpacked
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise FormatError(
-                f"{self.path.name}: an array is named {self.name[:80]!r}: names are letters, "
-                "digits and _ .,=+-, in groups parted by /"
+                f"{self.path.name}: an array is named {self.name[:80]!r}: names have letters, "
+                "digits and _ .,=+-, in groups separated by /"
             )
         if self.dtype.kind not in "biuf":
             raise FormatError(
@@ -66,9 +65,9 @@ class Array:
             )
         if any(n < 0 for n in self.shape):
             raise FormatError(f"{self.where} has the impossible shape {self.shape}")
-        if self.place is not None:
-            need = self.place.offset + math.prod(self.shape) * self.place.stored.itemsize
-            size = self.place.file.stat().st_size
+        if self.location is not None:
+            need = self.location.offset + math.prod(self.shape) * self.location.stored.itemsize
+            size = self.location.file.stat().st_size
             if need > size:
                 raise FormatError(
                     f"{self.where} of shape {self.shape} ends at byte {need:,}, the file has "
@@ -77,25 +76,28 @@ class Array:
 
     @property
     def where(self) -> str:
-        """File and name, for errors."""
+        """File and name of the array, for errors."""
         return f"{self.path.name}: {self.name}"
 
     @property
     def bytes(self) -> int:
+        """Size of the values in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def read(self, index: Index) -> np.ndarray:
-        """The values of a slice of each axis."""
+        """The values at a slice of each axis."""
         if 0 in self.shape:
             return np.empty(self.shape, self.dtype)[index]
-        assert self.place is not None, f"{self.where} is not unpacked"
-        at = self.place
-        values = np.memmap(at.file, at.stored, "r", at.offset, self.shape, at.order)
+        assert self.location is not None, f"{self.where} is not unpacked"
+        file, offset = self.location.file, self.location.offset
+        order, stored = self.location.order, self.location.stored
+        values = np.memmap(file, stored, "r", offset, self.shape, order)
         return values[index].astype(self.dtype)
 
     def values(self) -> np.ndarray:
-        """All values of a small array, such as a coordinate. Raises FormatError if it is large."""
-        if self.bytes > SMALL_BYTES or self.place is None:
+        """All values of a small array, such as a coordinate. Raises FormatError for a large
+        array."""
+        if self.bytes > SMALL_BYTES or self.location is None:
             raise FormatError(
                 f"{self.where} has {self.bytes:,} bytes: a coordinate has at most {SMALL_BYTES:,}"
             )
@@ -107,18 +109,18 @@ class Array:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file holds."""
+    """The contents of a file."""
 
-    path: Path  # the file, or the folder of several
-    format: str  # its format, for people
-    arrays: Mapping[str, Array]  # arrays of numbers by name
-    # what else it holds by name, and why it is no array of numbers
+    path: Path  # the file, or the folder of several files
+    format: str  # name of the format, for people
+    arrays: Mapping[str, Array]  # arrays of numbers, by name
+    # reason why further contents are not arrays of numbers, by name
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    # texts and numbers that it says of itself, by "group@attribute"
+    # attributes that are texts or numbers, by "group@attribute"
     attributes: Mapping[str, str | float] = field(default_factory=dict)
 
     def array(self, name: str) -> Array:
-        """An array by name. Raises FormatError if there is none; it lists what there is."""
+        """An array by name. Raises FormatError if there is none; the error lists the contents."""
         if name in self.unreadable:
             raise FormatError(f"{self.path.name}: {name} {self.unreadable[name]}")
         if name not in self.arrays:
@@ -127,26 +129,26 @@ class Contents:
 
     @property
     def summary(self) -> str:
-        """What it holds, in one line."""
+        """The contents in one line."""
         arrays = [str(array) for array in self.arrays.values()]
-        others = [f"{name} (which {why})" for name, why in self.unreadable.items()]
-        shown = [*arrays, *others][:20]
-        more = len(arrays) + len(others) - len(shown)
+        unreadable = [f"{name} (which {why})" for name, why in self.unreadable.items()]
+        shown = [*arrays, *unreadable][:20]
+        more = len(arrays) + len(unreadable) - len(shown)
         rest = f" and {more} more" if more else ""
         return f"{self.path.name} ({self.format}) holds {', '.join(shown) or 'nothing'}{rest}"
 
 
-def check_proportion(array: Array, held: int) -> None:
-    """Raise FormatError where the values of an array cannot come from so few bytes of a file."""
-    if array.bytes > LARGEST_EXPANSION * max(held, 1):
+def check_expansion(array: Array, stored: int) -> None:
+    """Raise FormatError if an array is larger than `stored` bytes of a file can unpack to."""
+    if array.bytes > LARGEST_EXPANSION * max(stored, 1):
         raise FormatError(
-            f"{array.where} claims {array.bytes:,} bytes from {held:,} in the file: at most "
-            f"{LARGEST_EXPANSION} times as many are unpacked"
+            f"{array.where} claims {array.bytes:,} bytes from {stored:,} in the file: at most "
+            f"{LARGEST_EXPANSION} times as many are possible"
         )
 
 
 def printable(text: object) -> str:
-    """A text of a file in one line for people.
+    """A text from a file as one printable line.
 
     >>> printable("two\\nlines")
     'two lines'

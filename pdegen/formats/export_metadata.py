@@ -1,8 +1,8 @@
-"""What an exported file says of the store that it was: written with it, and read again.
+"""Metadata of the store in an exported file, written by an export and read by an import.
 
 It has the SHA-256 of each array (`pdegen.formats.array_digests`) and ends with its own: whatever
-changes in a file, and wherever, the import refuses it or makes the identical store. Digests protect
-against accidents; who makes all of them anew has made another dataset.
+changes in a file, the import refuses it or makes the identical store. Digests protect against
+accidents, not against forgery.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pdegen.store.digests import with_digest, without_digest
 from pdegen.store.reading import Store
 from pdegen.store.variables import Coordinate
 
-FILE = "pdegen.json"  # beside .npy files
+FILE = "pdegen.json"  # file of the metadata, beside .npy files
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 _SHA256 = re.compile("[0-9a-f]{64}")
-_NEW = {  # attributes of a store that are made anew when it is imported
+_NOT_IMPORTED = {  # attributes that an import sets again
     "format", "format_version", "sealed", "samples", "shard", "variables", "fingerprint",
     "content", "statistics", "skipped", "imported", "provenance",
 }  # fmt: skip
@@ -38,7 +38,7 @@ _TYPES = {"bool", "float32", "float64", *(f"{s}int{n}" for s in ("", "u") for n 
 
 
 class ExportedArray(Strict):
-    """An array of the store: dimensions, shape, type, attributes, digest of its values."""
+    """An array of the store: dimensions, shape, type, attributes, and digest of the values."""
 
     dims: list[str]
     shape: list[int]
@@ -47,21 +47,21 @@ class ExportedArray(Strict):
     sha256: str
 
 
-class _Taken(Strict):
-    """Attributes of the store that are read here: variables, splits, samples without values."""
+class _StoreAttributes(Strict):
+    """Attributes of the store that the import plan needs."""
 
     variables: list[str]
     splits: dict[str, Annotated[list[int], pydantic.Field(min_length=2, max_length=2)]]
     skipped: list[int] = pydantic.Field(default_factory=list)
 
 
-class Exported(Strict):
-    """A store in another format.
+class ExportMetadata(Strict):
+    """Metadata of a store that was exported.
 
     Args:
-        format: Says that it is one.
-        arrays: Its arrays by name; the file has them under the same names.
-        attributes: Those of the store.
+        format: Name and version of this format.
+        arrays: The arrays by name; the file has them under the same names.
+        attributes: Attributes of the store.
     """
 
     format: Literal["pdegen export 2"]
@@ -69,9 +69,14 @@ class Exported(Strict):
     attributes: Json
 
 
-def description(store: Store, digests: Mapping[str, str]) -> Exported:
-    """What is written beside the arrays of a store."""
-    return Exported(
+def description(store: Store, digests: Mapping[str, str]) -> ExportMetadata:
+    """The metadata to write with the arrays of a store.
+
+    Args:
+        store: The store.
+        digests: SHA-256 of the values of each array, by name.
+    """
+    return ExportMetadata(
         format="pdegen export 2",
         arrays={
             name: ExportedArray(
@@ -88,20 +93,19 @@ def description(store: Store, digests: Mapping[str, str]) -> Exported:
     )
 
 
-def encoded(exported: Exported) -> np.ndarray:
-    """The text with its own digest, as an array of bytes, which every format can hold."""
-    return np.frombuffer(with_digest(exported.model_dump()), np.uint8)
+def encoded(metadata: ExportMetadata) -> np.ndarray:
+    """The metadata as JSON with its own digest, in an array of bytes, which every format can
+    hold."""
+    return np.frombuffer(with_digest(metadata.model_dump()), np.uint8)
 
 
 def folder_contents(folder: Path) -> tuple[Contents, list[Path]]:
-    """The arrays of a folder of .npy files that was exported, and the files. Raises FormatError if
-    it is none, or not sound."""
+    """The contents of an exported folder of .npy files, and the paths of its files. Raises
+    FormatError if the folder was not exported, or is damaged."""
     try:
         text = _bounded(folder / FILE)
     except FileNotFoundError:
-        raise FormatError(
-            f"{folder} is a folder, but none that was exported: give its files"
-        ) from None
+        raise FormatError(f"{folder} is not an exported folder: give its files") from None
     names = list(_parsed(text, folder.name).arrays)
     files = [folder / f"{name}.npy" for name in names]
     _check_names(folder.name, {file.stem for file in folder.glob("*.npy")}, names)
@@ -113,8 +117,8 @@ def folder_contents(folder: Path) -> tuple[Contents, list[Path]]:
 
 
 def _bounded(path: Path) -> bytes:
-    if path.exists() and not path.is_file():  # to read a pipe is to wait for a writer
-        raise FormatError(f"{path} is no file")
+    if path.exists() and not path.is_file():  # reading a pipe would block
+        raise FormatError(f"{path} is not a file")
     with path.open("rb") as file:
         data = file.read(SMALL_BYTES + 1)
     if len(data) > SMALL_BYTES:
@@ -123,22 +127,22 @@ def _bounded(path: Path) -> bytes:
 
 
 def exported_plan(files: Sequence[Contents]) -> Plan | None:
-    """The store that a file was exported from; None where it was not exported. Raises FormatError
-    if it was, and is damaged; or there are several."""
-    ours = [one for one in files if is_export(one)]
-    if not ours:
+    """The plan of an exported file; None for other files. Raises FormatError if an exported file is
+    damaged, or is given with further files."""
+    exports = [contents for contents in files if is_export(contents)]
+    if not exports:
         return None
-    contents = ours[0]
+    contents = exports[0]
     where = contents.path.name
     if len(files) > 1:
         raise FormatError(f"{where} was exported: it is imported by itself")
-    if KEY in contents.attributes:  # of a folder, whose files its description has named
-        found = _parsed(str(contents.attributes[KEY]).encode(), where)
+    if KEY in contents.attributes:  # a folder, whose files were checked by `folder_contents`
+        metadata = _parsed(str(contents.attributes[KEY]).encode(), where)
     else:
-        found = _parsed(contents.array(KEY).values().tobytes(), where)
-        _check_names(where, {*contents.arrays, *contents.unreadable} - {KEY}, found.arrays)
+        metadata = _parsed(contents.array(KEY).values().tobytes(), where)
+        _check_names(where, {*contents.arrays, *contents.unreadable} - {KEY}, metadata.arrays)
     try:
-        return _plan(found, contents)
+        return _plan(metadata, contents)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, FormatError):
             raise
@@ -146,55 +150,56 @@ def exported_plan(files: Sequence[Contents]) -> Plan | None:
 
 
 def is_export(contents: Contents) -> bool:
-    """Whether a file was exported; MATLAB and HDF5 have a second mark of it, for where a damaged
-    name hides the first."""
-    named = {*contents.attributes, *contents.arrays, *contents.unreadable}
-    return KEY in named or contents.attributes.get(f"@{KEY}") == MARK
+    """Whether a file was exported. MATLAB and HDF5 files have a second mark, in case a damaged name
+    hides the first."""
+    names = {*contents.attributes, *contents.arrays, *contents.unreadable}
+    return KEY in names or contents.attributes.get(f"@{KEY}") == MARK
 
 
-def _check_names(where: str, found: set[str], said: Iterable[str]) -> None:
-    """Raise FormatError where arrays are not those that were exported."""
-    if missing := set(said) - found:
+def _check_names(where: str, names: set[str], exported: Iterable[str]) -> None:
+    """Raise FormatError if the names of arrays differ from the exported ones."""
+    if missing := set(exported) - names:
         raise FormatError(f"{where}: the array {min(missing)} is missing")
-    if others := found - set(said):
+    if added := names - set(exported):
         raise FormatError(
-            f"{where} holds {printable(min(others))}, which was not exported: move it away"
+            f"{where} holds {printable(min(added))}, which was not exported: move it away"
         )
 
 
-def _parsed(text: bytes, where: str) -> Exported:
+def _parsed(text: bytes, where: str) -> ExportMetadata:
     try:
-        found = Exported.parse(without_digest(text), where)
-        json.dumps(found.model_dump(), allow_nan=False)  # NaN is no JSON
+        metadata = ExportMetadata.parse(without_digest(text), where)
+        json.dumps(metadata.model_dump(), allow_nan=False)  # JSON has no NaN
     except (ValueError, SchemaError) as error:
         raise _damaged(where, f"{error}; export the store again") from None
-    for name, array in found.arrays.items():
-        for word in (name, *array.dims):
-            if not _NAME.fullmatch(word):
-                raise _damaged(where, f"the name {word[:80]!r}")
+    for name, array in metadata.arrays.items():
+        for text in (name, *array.dims):
+            if not _NAME.fullmatch(text):
+                raise _damaged(where, f"the name {text[:80]!r}")
         sound = all(0 <= n < 2**40 for n in array.shape) and array.dtype in _TYPES
         if not sound or len(array.dims) != len(array.shape):
             raise _damaged(where, f"{name}: shape {array.shape} of {array.dtype}")
         if not _SHA256.fullmatch(array.sha256):
             raise _damaged(where, f"{name}: sha256 {array.sha256[:80]!r}")
-    return found
+    return metadata
 
 
-def _damaged(where: str, what: str) -> FormatError:
-    text = " ".join(what.split())[:200]
-    return FormatError(f"{where}: what it says of its arrays is damaged: {text}")
+def _damaged(where: str, problem: str) -> FormatError:
+    text = " ".join(problem.split())[:200]
+    return FormatError(f"{where}: the metadata of its arrays are damaged: {text}")
 
 
-def _plan(found: Exported, contents: Contents) -> Plan:
-    attributes = found.attributes
-    taken = _Taken.parse(
-        {key: attributes[key] for key in _Taken.model_fields if key in attributes}, "attributes"
+def _plan(metadata: ExportMetadata, contents: Contents) -> Plan:
+    attributes = metadata.attributes
+    needed = _StoreAttributes.parse(
+        {key: attributes[key] for key in _StoreAttributes.model_fields if key in attributes},
+        "attributes",
     )
-    names, samples = taken.variables, found.arrays["sample"].shape[0]
-    if len(set(names)) < len(names) or not set(taken.skipped) < set(range(samples)):
-        raise ValueError(f"variables {names} or skipped samples {taken.skipped}")
-    variables = [(name, found.arrays[name]) for name in names]
-    why = "skipped in the store that was exported"
+    names, samples = needed.variables, metadata.arrays["sample"].shape[0]
+    if len(set(names)) < len(names) or not set(needed.skipped) < set(range(samples)):
+        raise ValueError(f"variables {names} or skipped samples {needed.skipped}")
+    variables = [(name, metadata.arrays[name]) for name in names]
+    reason = "skipped in the exported store"
     return Plan(
         name=attributes["recipe"]["name"],
         title=attributes["title"],
@@ -208,48 +213,49 @@ def _plan(found: Exported, contents: Contents) -> Plan:
         ),
         coordinates=tuple(
             _coordinate(contents, name, array)
-            for name, array in found.arrays.items()
+            for name, array in metadata.arrays.items()
             if name not in names
         ),
-        splits={name: (ends[0], ends[1]) for name, ends in taken.splits.items()},
+        splits={name: (ends[0], ends[1]) for name, ends in needed.splits.items()},
         attributes={
-            **{key: value for key, value in attributes.items() if key not in _NEW},
+            **{key: value for key, value in attributes.items() if key not in _NOT_IMPORTED},
             "exported": _origin(attributes),
         },
-        skipped={i: why for i in taken.skipped},
+        skipped={i: reason for i in needed.skipped},
     )
 
 
 def _origin(attributes: Mapping[str, Any]) -> Json:
-    """What the store was."""
+    """Identity and provenance of the exported store."""
     return {key: attributes[key] for key in ("fingerprint", "content", "provenance")}
 
 
 def _view(contents: Contents, name: str, array: ExportedArray) -> View:
-    """MATLAB has at least two axes: what it adds to one is a single point."""
-    there = contents.array(name)
-    _check(there, array)
-    added = len(there.shape) - len(array.shape)
+    """The view of a variable. MATLAB adds axes with a single point to arrays with fewer than
+    two."""
+    stored = contents.array(name)
+    _check(stored, array)
+    added = len(stored.shape) - len(array.shape)
     if array.dims[:1] != ["sample"]:
-        raise FormatError(f"{there.where} should begin with the samples, has {array.dims}")
-    return View(there, (*array.dims, *[""] * added))
+        raise FormatError(f"{stored.where} has the axes {array.dims}: the first should be sample")
+    return View(stored, (*array.dims, *[""] * added))
 
 
 def _coordinate(contents: Contents, name: str, array: ExportedArray) -> Coordinate:
-    there = contents.array(name)
-    _check(there, array)
-    values = there.values().reshape(array.shape).astype(array.dtype, copy=False)
+    stored = contents.array(name)
+    _check(stored, array)
+    values = stored.values().reshape(array.shape).astype(array.dtype, copy=False)
     digest = Digest()
     digest.add(values)
-    check_digest(there, digest, array.sha256)
+    check_digest(stored, digest, array.sha256)
     return Coordinate(name, tuple(array.dims), values, array.attributes)
 
 
-def _check(there: Array, array: ExportedArray) -> None:
-    """Raise FormatError where an array is not as it is said to be."""
+def _check(stored: Array, array: ExportedArray) -> None:
+    """Raise FormatError if an array has another shape or type than in the metadata."""
     shape = tuple(array.shape)
-    padded = (*shape, *[1] * (len(there.shape) - len(shape)))
-    if there.shape != padded or there.dtype != np.dtype(array.dtype):
+    padded = (*shape, *[1] * (len(stored.shape) - len(shape)))
+    if stored.shape != padded or stored.dtype != np.dtype(array.dtype):
         raise FormatError(
-            f"{there.where} is {there.shape} of {there.dtype}, should be {shape} of {array.dtype}"
+            f"{stored.where} is {stored.shape} of {stored.dtype}, expected {shape} of {array.dtype}"
         )

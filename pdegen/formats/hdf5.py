@@ -1,12 +1,12 @@
 """HDF5 files, MATLAB's version 7.3 among them. Runs in the child process of
 `pdegen.formats.sandbox`.
 
-Nothing is followed out of the file: links, external storage and virtual datasets are refused, and
-so are filters that would load a plugin. HDF5 does not look at how much a compressed chunk unpacks
-to, and hands out memory that it never wrote where that is too little: so each is unpacked once with
-a bound before HDF5 sees it.
+References to other files are refused: links, external storage and virtual datasets, and also
+filters that would load a plugin. HDF5 does not check the unpacked size of a compressed chunk, and
+returns uninitialised memory if a chunk is too short. So each chunk is first unpacked here with a
+limit.
 
-MATLAB reverses the order of the axes when it writes HDF5; here they are as in MATLAB.
+MATLAB reverses the order of the axes when it writes HDF5; they are read in the order of MATLAB.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from pdegen.formats.arrays import (
     FormatError,
     Index,
     Location,
-    check_proportion,
+    check_expansion,
 )
 from pdegen.formats.sandbox import Request
 
 _LARGEST_CHUNK = 2**28
-_BLOCK = 2**26  # bytes that are read at a time, if a chunk is no larger
+_BLOCK = 2**26  # bytes to read at a time, unless a chunk is larger
 _LZF = 32000
 _KNOWN_FILTERS = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32, _LZF}
-_OWN_OF_MATLAB = {"#refs#", "#subsystem#"}
+_INTERNAL_OF_MATLAB = {"#refs#", "#subsystem#"}
 _NUMBERS_OF_MATLAB = {
     "double", "single", "logical",
     *(f"{s}int{n}" for s in ("", "u") for n in (8, 16, 32, 64)),
@@ -50,8 +50,8 @@ _Node = h5py.Group | h5py.Dataset
 
 
 def read(request: Request) -> Contents:
-    """The datasets of a file, by their path in it. Raises Exception if it is damaged, refers to
-    other files, or claims more than it can hold."""
+    """The datasets of a file, by their path in it. Raises Exception if the file is damaged, refers
+    to other files, or claims an impossible size."""
     path = request.file
     with path.open("rb") as head:
         matlab = head.read(10) == b"MATLAB 7.3"
@@ -60,48 +60,48 @@ def read(request: Request) -> Contents:
     with h5py.File(path, "r", locking=False) as file:
         datasets: dict[str, h5py.Dataset] = {}
         attributes = _attributes("", file)
-        for name, found in _walked(file, path):
-            attributes.update(_attributes(name, found))
-            if isinstance(found, h5py.Dataset):
-                reason = _unreadable(found)
+        for name, node in _nodes(file, path):
+            attributes.update(_attributes(name, node))
+            if isinstance(node, h5py.Dataset):
+                reason = _unreadable(node)
                 if reason:
                     unreadable[name] = reason
                 else:
-                    datasets[name] = found
-                    arrays[name] = _array(path, name, found, matlab)
+                    datasets[name] = node
+                    arrays[name] = _array(path, name, node, matlab)
         for name in request.wanted(arrays.values()):
             arrays[name] = _unpacked(request, arrays[name], datasets[name], matlab)
     return Contents(path, "MATLAB 7.3" if matlab else "HDF5", arrays, unreadable, attributes)
 
 
-def _walked(file: h5py.File, path: Path) -> Iterator[tuple[str, _Node]]:
-    """All groups and datasets; links that leave the file are refused."""
+def _nodes(file: h5py.File, path: Path) -> Iterator[tuple[str, _Node]]:
+    """All groups and datasets, by name. Raises FormatError on links out of the file."""
     links: list[tuple[str, Any]] = []
     file.visititems_links(lambda *link: len(links) > MOST_ARRAYS or links.append(link))
     for name, link in links:
-        if name.partition("/")[0] in _OWN_OF_MATLAB:
+        if name.partition("/")[0] in _INTERNAL_OF_MATLAB:
             continue
         if not isinstance(link, h5py.HardLink):
             raise FormatError(
-                f"{path.name}: {name[:80]!r} is a link to elsewhere ({type(link).__name__}): a "
-                "file that is imported holds its data itself"
+                f"{path.name}: {name[:80]!r} is a link ({type(link).__name__}): an imported file "
+                "must hold its data itself"
             )
         if len(links) > MOST_ARRAYS or name.count("/") >= _DEEPEST:
-            raise FormatError(f"{path.name}: {name[:80]!r}: no such depth or number of them")
-        found = file[name]
-        if isinstance(found, _Node):
-            yield name, found
+            raise FormatError(f"{path.name}: {name[:80]!r}: too many or too deeply nested names")
+        node = file[name]
+        if isinstance(node, _Node):
+            yield name, node
 
 
-def _attributes(name: str, found: _Node) -> dict[str, str | float]:
-    """Its attributes that are a text or a number."""
+def _attributes(name: str, node: _Node) -> dict[str, str | float]:
+    """The attributes of a group or dataset that are texts or numbers."""
     result: dict[str, str | float] = {}
-    for key in found.attrs:
+    for key in node.attrs:
         try:
-            if found.attrs.get_id(key).shape != ():
+            if node.attrs.get_id(key).shape != ():
                 continue
-            value = found.attrs[key]
-        except (OSError, RuntimeError, TypeError, ValueError):  # of a type that h5py does not know
+            value = node.attrs[key]
+        except (OSError, RuntimeError, TypeError, ValueError):  # a type that h5py does not support
             continue
         value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
         value = value.item() if isinstance(value, np.generic) else value
@@ -111,7 +111,7 @@ def _attributes(name: str, found: _Node) -> dict[str, str | float]:
 
 
 def _unreadable(dataset: h5py.Dataset) -> str | None:
-    """Why a dataset is no array of numbers, if it is none."""
+    """Why a dataset is not an array of numbers; None if it is one."""
     kind = dataset.attrs.get("MATLAB_class")
     kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else None
     if kind is not None and kind not in _NUMBERS_OF_MATLAB:
@@ -121,13 +121,13 @@ def _unreadable(dataset: h5py.Dataset) -> str | None:
     except (TypeError, ValueError):
         return f"is of a type that NumPy does not have: {REAL}"
     if dtype.kind not in "biuf" or dataset.shape is None:
-        what = "objects or texts of any length" if dtype.hasobject else str(dtype)
+        what = "objects or texts of variable length" if dtype.hasobject else str(dtype)
         return f"holds {what}: {REAL}"
     return None
 
 
 def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
-    """A dataset; in place, if its numbers lie in the file one after the other."""
+    """The array of a dataset, with its location if the numbers are contiguous in the file."""
     reverse = _is_reversed(dataset, matlab)
     logical = dataset.attrs.get("MATLAB_class") == b"logical"
     array = Array(
@@ -138,8 +138,8 @@ def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
     )
     if dataset.is_virtual or dataset.external is not None:
         what = "a virtual dataset" if dataset.is_virtual else "stored in another file"
-        raise FormatError(f"{array.where} is {what}: it would read other files")
-    check_proportion(array, min(dataset.id.get_storage_size(), path.stat().st_size))
+        raise FormatError(f"{array.where} is {what}: references to other files are refused")
+    check_expansion(array, min(dataset.id.get_storage_size(), path.stat().st_size))
     _check_written(array, dataset)
     chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
     if chunk > _LARGEST_CHUNK:
@@ -156,20 +156,20 @@ def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
     plain = dataset.id.get_type().equal(h5t.py_create(dataset.dtype, logical=True))
     if offset is None or not plain or dataset.chunks is not None:
         return array
-    return replace(array, place=Location(path, offset, "F" if reverse else "C", dataset.dtype))
+    return replace(array, location=Location(path, offset, "F" if reverse else "C", dataset.dtype))
 
 
 def _check_written(array: Array, dataset: h5py.Dataset) -> None:
-    """Raise FormatError where parts were never written: HDF5 reads a constant there."""
+    """Raise FormatError if parts were never written, for which HDF5 returns a constant."""
     if not array.bytes:
         return
     if dataset.chunks is not None:
         pairs = zip(dataset.shape, dataset.chunks, strict=True)
         chunks = math.prod(-(-n // size) for n, size in pairs)
-        there = dataset.id.get_num_chunks()
-        if there != chunks:
+        written = dataset.id.get_num_chunks()
+        if written != chunks:
             raise FormatError(
-                f"{array.where}: {chunks - there:,} of {chunks:,} chunks were never written"
+                f"{array.where}: {chunks - written:,} of {chunks:,} chunks were never written"
             )
     elif dataset.id.get_space_status() != h5d.SPACE_STATUS_ALLOCATED:
         raise FormatError(f"{array.where} was never written")
@@ -185,7 +185,7 @@ def _filters(dataset: h5py.Dataset) -> list[int]:
 
 
 def _unpacked(request: Request, array: Array, dataset: h5py.Dataset, matlab: bool) -> Array:
-    """The array in a file of its own, block by block."""
+    """The array, unpacked block by block to a separate file."""
     filters, target = _filters(dataset), request.target()
     if h5z.FILTER_DEFLATE in filters:
         _check_chunks(array, dataset, filters)
@@ -199,44 +199,44 @@ def _unpacked(request: Request, array: Array, dataset: h5py.Dataset, matlab: boo
         target.touch()
         stored = array.dtype
     order = "F" if _is_reversed(dataset, matlab) else "C"
-    return replace(array, place=Location(target, 0, order, stored))
+    return replace(array, location=Location(target, 0, order, stored))
 
 
 def _blocks(dataset: h5py.Dataset) -> Iterator[Index]:
-    """Slices that cut no chunk, of _BLOCK bytes or a chunk."""
+    """Slices along the boundaries of chunks, of at most _BLOCK bytes or one chunk."""
     if not dataset.shape:
         yield (slice(None),)
         return
     sizes = list(dataset.chunks or [1] * len(dataset.shape))
     for axis in reversed(range(len(sizes))):
-        rest = math.prod(sizes) * dataset.dtype.itemsize
-        sizes[axis] *= max(1, min(_BLOCK // rest, -(-dataset.shape[axis] // sizes[axis])))
+        size = math.prod(sizes) * dataset.dtype.itemsize
+        sizes[axis] *= max(1, min(_BLOCK // size, -(-dataset.shape[axis] // sizes[axis])))
     starts = [range(0, n, size) for n, size in zip(dataset.shape, sizes, strict=True)]
     for corner in itertools.product(*starts):
         yield tuple(slice(k, k + size) for k, size in zip(corner, sizes, strict=True))
 
 
 def _check_chunks(array: Array, dataset: h5py.Dataset, filters: list[int]) -> None:
-    """Raise FormatError where a compressed chunk unpacks to more or less than a chunk."""
+    """Raise FormatError if a compressed chunk unpacks to another size than that of a chunk."""
     assert dataset.chunks is not None  # filters work on chunks
     position = filters.index(h5z.FILTER_DEFLATE)
     if set(filters[position + 1 :]) - {h5z.FILTER_FLETCHER32}:
         raise FormatError(f"{array.where} has filters after gzip, which cannot be checked")
     size = math.prod(dataset.chunks) * dataset.dtype.itemsize
-    # what filters before gzip may add: a checksum
+    # filters before gzip may add a checksum
     allowed = size + 4 * filters[:position].count(h5z.FILTER_FLETCHER32)
     chunks: list[Any] = []
     dataset.id.chunk_iter(chunks.append)
     for chunk in chunks:
         if chunk.size > 2 * size + 1024:
             raise FormatError(f"{array.where}: a chunk of {size:,} bytes takes {chunk.size:,}")
-        if chunk.filter_mask >> position & 1:  # it is stored as it is, with its checksums
-            sums = [k for k, one in enumerate(filters) if one == h5z.FILTER_FLETCHER32]
+        if chunk.filter_mask >> position & 1:  # it is stored uncompressed, with its checksums
+            sums = [k for k, number in enumerate(filters) if number == h5z.FILTER_FLETCHER32]
             if chunk.size != size + 4 * sum(not chunk.filter_mask >> k & 1 for k in sums):
                 raise FormatError(f"{array.where}: a chunk of {size:,} bytes has {chunk.size:,}")
             continue
         _, packed = dataset.id.read_direct_chunk(chunk.chunk_offset)
         unpacked = len(zlib.decompressobj().decompress(packed, allowed + 1))
         if unpacked != allowed:
-            what = "more" if unpacked > allowed else "less"
-            raise FormatError(f"{array.where}: a chunk unpacks to {what} than {size:,} bytes")
+            relation = "more" if unpacked > allowed else "less"
+            raise FormatError(f"{array.where}: a chunk unpacks to {relation} than {size:,} bytes")

@@ -12,7 +12,7 @@ from pdegen.formats.arrays import Array, Contents, FormatError, Location, printa
 
 MAGIC = b"\x93NUMPY"
 _HEADER_BYTES = 10_000
-# what NumPy raises on headers that are no dictionary
+# errors of NumPy on headers that are not a dictionary
 _DAMAGED = (
     ValueError, TypeError, struct.error, SyntaxError, tokenize.TokenError, RecursionError,
     MemoryError, OverflowError,
@@ -20,12 +20,12 @@ _DAMAGED = (
 
 
 def npy(path: Path) -> Contents:
-    """The array of a file, under the file's name without its suffix. Raises FormatError if it is
+    """The array of a file, named as the file without suffix. Raises FormatError if the file is
     damaged, holds Python objects, or is shorter than it claims."""
     with path.open("rb") as file:
         head = file.read(12)
     try:
-        wide = head[6:7] > b"\x01"  # NumPy reads a header before it looks at the length
+        wide = head[6:7] > b"\x01"  # NumPy would read a header of any length
         (length,) = struct.unpack_from("<I" if wide else "<H", head, 8)
         if length > _HEADER_BYTES:
             raise ValueError(f"a header of {length:,} bytes")
@@ -33,9 +33,11 @@ def npy(path: Path) -> Contents:
     except _DAMAGED as error:
         text = printable(error)
         raise FormatError(
-            f"{path.name} is no .npy file that can be read, cut off or of Python objects: {text}"
+            f"{path.name} cannot be read as .npy: it is damaged, cut off, or holds Python objects: {text}"
         ) from None
     order = "C" if values.flags.c_contiguous else "F"
-    place = Location(path, values.offset, order, values.dtype)
+    location = Location(path, values.offset, order, values.dtype)
     native = values.dtype.newbyteorder("=")
-    return Contents(path, "NumPy", {path.stem: Array(path, path.stem, values.shape, native, place)})
+    return Contents(
+        path, "NumPy", {path.stem: Array(path, path.stem, values.shape, native, location)}
+    )

@@ -1,4 +1,4 @@
-"""NumPy's .npz files, an archive of .npy files. Runs in the child process of
+"""NumPy's .npz files, which are archives of .npy files. Runs in the child process of
 `pdegen.formats.sandbox`. Nothing is unpickled."""
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _HEADER_BYTES = 10_000
 
 
 def read(request: Request) -> Contents:
-    """The arrays of a file by the names of its entries; in place where they are not compressed.
-    Raises Exception if it is damaged, or an entry is no .npy file."""
+    """The arrays of a file, by name of the entry; uncompressed arrays have a location. Raises
+    Exception if the file is damaged, or an entry is not a .npy file."""
     path = request.file
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
-    found = entries(path)
+    checked = entries(path)
     with zipfile.ZipFile(path) as archive:
-        for entry in found:
+        for entry in checked:
             name = entry.name.removesuffix(ENDING)
             if name == entry.name:
-                raise FormatError(f"{path.name}: the entry {name[:80]!r} is no .npy file")
+                raise FormatError(f"{path.name}: the entry {name[:80]!r} is not a .npy file")
             with archive.open(entry.name) as content:
                 shape, order, stored = _header(content)
                 offset = content.tell()
@@ -44,7 +44,7 @@ def read(request: Request) -> Contents:
                     f"{entry.bytes - offset:,}"
                 )
             if not entry.compressed:
-                array = replace(array, place=Location(path, entry.start + offset, order, stored))
+                array = replace(array, location=Location(path, entry.start + offset, order, stored))
             arrays[name] = array
         for name in request.wanted(arrays.values()):
             arrays[name] = _unpacked(request, archive, arrays[name])
@@ -52,7 +52,7 @@ def read(request: Request) -> Contents:
 
 
 def _header(content: Any) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype]:
-    """Shape, order and type of the numbers that come next."""
+    """Shape, order and type of the numbers, from the header of a .npy file."""
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     version = npy.read_magic(content)
     if version not in readers:
@@ -62,9 +62,9 @@ def _header(content: Any) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype]
 
 
 def _unpacked(request: Request, archive: zipfile.ZipFile, array: Array) -> Array:
-    """The array in a file of its own."""
+    """The array, unpacked to a separate file."""
     target = request.target()
     with archive.open(f"{array.name}{ENDING}") as content, target.open("wb") as out:
         _, order, stored = _header(content)
         shutil.copyfileobj(content, out)
-    return replace(array, place=Location(target, 0, order, stored))
+    return replace(array, location=Location(target, 0, order, stored))

@@ -102,8 +102,8 @@ def _array(path: Path, name: str, tensor: Any, found: list[ArchiveEntry], order:
     start = _offset(tensor.data_ptr()) if need else 0
     if need and not any(one.start <= start and start + need <= one.stop for one in found):
         raise FormatError(f"{path.name}: {name} claims {need:,} bytes, its entry has fewer")
-    place = Location(path, start, _layout(tensor) or "C", np.dtype(f"{order}{dtype.str[1:]}"))
-    return Array(path, name, shape, dtype, place)
+    location = Location(path, start, _layout(tensor) or "C", np.dtype(f"{order}{dtype.str[1:]}"))
+    return Array(path, name, shape, dtype, location)
 
 
 def _offset(address: int) -> int:

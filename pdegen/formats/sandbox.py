@@ -62,7 +62,7 @@ class Request:
 
     def wanted(self, found: Iterable[Array]) -> list[str]:
         """Names of the arrays to unpack, the smallest first."""
-        left = sorted((one for one in found if one.place is None), key=lambda one: one.bytes)
+        left = sorted((one for one in found if one.location is None), key=lambda one: one.bytes)
         if self.names:
             return [array.name for array in left if array.name in self.names]
         together = accumulate(array.bytes for array in left)
@@ -83,7 +83,7 @@ def open_file(path: Path, reader: str, folder: Path) -> Contents:
 def unpacked(arrays: Collection[Array], reader: str, folder: Path) -> dict[Array, Array]:
     """Arrays of one file, each with a place. Raises FormatError if the file is damaged or hostile,
     and OSError if the folder has no room."""
-    left = {array.name: array for array in arrays if array.place is None}
+    left = {array.name: array for array in arrays if array.location is None}
     if not left:
         return {array: array for array in arrays}
     need = sum(array.bytes for array in left.values())
@@ -91,9 +91,13 @@ def unpacked(arrays: Collection[Array], reader: str, folder: Path) -> dict[Array
     path = next(iter(left.values())).path
     found = _read(Request(str(path), str(folder), reader, [*left]), need).arrays
     for name, array in left.items():
-        if name not in found or replace(found[name], place=None) != array or not found[name].place:
+        if (
+            name not in found
+            or replace(found[name], location=None) != array
+            or not found[name].location
+        ):
             raise FormatError(f"{array.where} has changed while it was imported")
-    return {array: array if array.place else found[array.name] for array in arrays}
+    return {array: array if array.location else found[array.name] for array in arrays}
 
 
 def _read(request: Request, need: int) -> Contents:
@@ -171,7 +175,7 @@ def answered(request: Request) -> dict[str, Any]:
     arrays = [
         [one.name, one.shape, one.dtype.str,
          at and [str(at.file), at.offset, at.order, at.stored.str]]
-        for one in found.arrays.values() for at in [one.place]
+        for one in found.arrays.values() for at in [one.location]
     ]  # fmt: skip
     unreadable = {printable(name): printable(why) for name, why in found.unreadable.items()}
     return {

@@ -1,4 +1,4 @@
-"""Derived stores: a sealed store again, one of its variables with noise at several levels."""
+"""Derived stores: a copy of a sealed store, with noise at several levels on one variable."""
 
 from __future__ import annotations
 
@@ -24,21 +24,24 @@ from pdegen.store.objects import Objects
 from pdegen.store.reading import Store, StoreError, open_sealed
 from pdegen.store.variables import Coordinate, Variable
 
-# Enters every fingerprint: raised when a change of this code changes the numbers of a noise.
+# Part of every fingerprint: raised when a change of this code changes the noise.
 ALGORITHM_VERSION = 1
 
-_OWN = {  # attributes of a store that are not those of its parent
+_NOT_INHERITED = {  # attributes of a derived store that are not copied from its parent
     "format", "format_version", "sealed", "samples", "shard", "variables", "fingerprint",
     "content", "statistics", "skipped", "provenance",
 }  # fmt: skip
 
 
 def at_levels(declared: Mapping[str, Any], levels: Sequence[float]) -> tuple[Noise, ...]:
-    """A noise at several levels, from the keys of `pdegen.sampling.noise_kinds.Noise` without
-    its level.
+    """Noise at several levels.
+
+    Args:
+        declared: The keys of `pdegen.sampling.noise_kinds.Noise`, without `level`.
+        levels: The levels.
 
     Raises:
-        SchemaError: On an unknown key, an impossible value or level, a level given twice, or none.
+        SchemaError: On an unknown key, an impossible value, a repeated level, or no levels.
 
     >>> [noise.level for noise in at_levels({"kind": "relative"}, [0.0, 0.1])]
     [0.0, 0.1]
@@ -48,25 +51,34 @@ def at_levels(declared: Mapping[str, Any], levels: Sequence[float]) -> tuple[Noi
     if not levels:
         raise SchemaError("noise: a derived store has at least one level")
     noises = tuple(Noise.parse({**declared, "level": level}, "noise") for level in levels)
-    twice = [level for k, level in enumerate(levels) if level in levels[:k]]
-    if twice:
-        raise SchemaError(f"noise: levels must differ, got {twice[0]:g} twice")
+    repeated = [level for k, level in enumerate(levels) if level in levels[:k]]
+    if repeated:
+        raise SchemaError(f"noise: levels must differ, got {repeated[0]:g} twice")
     return noises
 
 
 def add_noise(
     parent: str, variable: str, noises: tuple[Noise, ...], url: str, **options: Any
 ) -> Store:
-    """Write a sealed store again, with noise on one variable, which gets the dimension `level`.
+    """Write a copy of a sealed store with noise on one variable, which gets the axis `level`.
 
     Each split is `noise.build()(u, noise.seed, samples, deviation)` of its samples, bit for bit,
-    for any number of workers and after any interruption. A sample in no split has the noise of
-    its number.
+    for any number of workers and after any interruption. Samples are numbered from 0 in each split;
+    a sample in no split keeps its number in the store.
 
-    Raises StoreError if the parent cannot be read, is damaged, or has no such field; if something
-    is in the way at `url`; or if the store to resume has another parent or noise, or its parent has
-    changed. Raises OSError if the place cannot be written or has no room, and SampleError if a
-    number of a noisy sample exceeds the type it is stored in.
+    Args:
+        parent: Path or URL of the sealed store.
+        variable: Name of the variable.
+        noises: The noise at each level.
+        url: Path or URL of the derived store.
+        options: The fields of `pdegen.generation.generate.Options`.
+
+    Raises:
+        StoreError: If the parent cannot be read, is damaged, or has no such field; if something is
+            in the way at `url`; or if the store to resume has another parent or noise, or its
+            parent has changed.
+        OSError: If the location cannot be written or has no room.
+        SampleError: If a noisy value exceeds the range of its type.
     """
     _check_apart(parent, url)
     job = NoiseJob(str(parent), variable, noises)
@@ -75,8 +87,8 @@ def add_noise(
 
 @dataclass(frozen=True)
 class NoiseJob(Job):
-    """A parent store with noise on one variable. Raises StoreError if the parent cannot be read, or
-    has no field of this name."""
+    """The job of a derived store. Raises StoreError if the parent cannot be read or has no field of
+    this name."""
 
     parent: str
     variable: str
@@ -86,30 +98,30 @@ class NoiseJob(Job):
         parent = open_sealed(self.parent)
         fields = [name for name in parent.variables if parent.arrays[name].dims[1:]]
         if parent.derived:
-            raise StoreError(f"{self.parent} has noise already: give the store it was made from")
+            raise StoreError(f"{self.parent} has noise already: give its parent store")
         if self.variable not in fields:
-            what = "is no field of" if self.variable in parent.variables else "is not in"
-            known = near(self.variable, fields)
-            raise StoreError(f"{self.variable!r} {what} {self.parent}: {known}")
+            problem = "is no field of" if self.variable in parent.variables else "is not in"
+            hint = near(self.variable, fields)
+            raise StoreError(f"{self.variable!r} {problem} {self.parent}: {hint}")
 
     @property
     def fingerprint(self) -> str:
-        said = open_sealed(self.parent).metadata
+        parent = open_sealed(self.parent).metadata
         content = {
-            "parent": [said.fingerprint, said.content],
+            "parent": [parent.fingerprint, parent.content],
             "variable": self.variable,
             "noises": [noise.model_dump(mode="json") for noise in self.noises],
-            "shard": self._shard(said.shard),
+            "shard": self._shard(parent.shard),
             "algorithm": ALGORITHM_VERSION,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    def _shard(self, parents: int) -> int:
-        """Samples of a shard, so that it is about as large as one of the parent."""
-        return -(-parents // len(self.noises))
+    def _shard(self, parent_shard: int) -> int:
+        """Samples in a shard, so that its size is about that of a shard of the parent."""
+        return -(-parent_shard // len(self.noises))
 
     def check(self) -> None:
-        """Raise StoreError where the parent's data are not those that it was sealed with."""
+        """Raise StoreError if the data of the parent differ from its seal."""
         parent = open_sealed(self.parent)
         if missing(parent) or summary_of(parent).content != parent.metadata.content:
             raise StoreError(f"{self.parent} is damaged: pdegen verify lists the damaged shards")
@@ -120,9 +132,9 @@ class NoiseJob(Job):
         deviation = pointwise_deviation(
             values
             for samples in _training_blocks(parent)
-            if len(values := _kept(parent, self.variable, samples))
+            if len(values := _computed(parent, self.variable, samples))
         )
-        self._try_on(deviation)
+        self._check_suits(deviation)
         axes = field.dims[1:]
         levels = np.array([noise.level for noise in self.noises])
         noise = self.noises[0]
@@ -149,7 +161,7 @@ class NoiseJob(Job):
             variables=tuple(self._variable(parent, name) for name in parent.variables),
             coordinates=tuple(coordinates),
             attributes={
-                **{key: value for key, value in attributes.items() if key not in _OWN},
+                **{key: value for key, value in attributes.items() if key not in _NOT_INHERITED},
                 "title": f"{attributes['title']}; {self.variable} with {noise.kind} noise",
                 "fingerprint": self.fingerprint,
                 "parent": {
@@ -164,8 +176,8 @@ class NoiseJob(Job):
             },
         )  # fmt: skip
 
-    def _try_on(self, deviation: np.ndarray) -> None:
-        """Raise StoreError where the noise does not suit the variable."""
+    def _check_suits(self, deviation: np.ndarray) -> None:
+        """Raise StoreError if the noise cannot be added to the variable."""
         try:
             noise = max(self.noises, key=lambda noise: noise.level)
             noise.build()(np.zeros((1, *deviation.shape)), noise.seed, [0], deviation)
@@ -215,11 +227,11 @@ class NoiseJob(Job):
         return values
 
     def skipped(self, samples: range) -> dict[int, str]:
-        there = open_sealed(self.parent).skipped
-        return {i: "skipped in the parent" for i in there if i in samples}
+        skipped = open_sealed(self.parent).skipped
+        return {i: "skipped in the parent" for i in skipped if i in samples}
 
     def _numbers(self, parent: Store) -> list[int]:
-        """The numbers of all samples in the random stream; each split counts for itself."""
+        """Number of each sample in the random stream; each split has its own numbers."""
         numbers = np.arange(parent.samples)
         for start, stop in parent.metadata.splits.values():
             numbers[start:stop] = self.noises[0].build().numbers(range(start, stop))
@@ -236,8 +248,8 @@ class NoiseJob(Job):
             )
         if origin.content != parent.content:
             return f"{self.parent} has changed since {store.url} was made from it"
-        there = {k: v for k, v in store.raw_attributes["noise"].items() if k != "deviation"}
-        return f"{store.url} was made with other noise: {json.dumps(there)}"
+        noise = {k: v for k, v in store.raw_attributes["noise"].items() if k != "deviation"}
+        return f"{store.url} was made with other noise: {json.dumps(noise)}"
 
 
 def _coordinates(parent: Store) -> Iterator[Coordinate]:
@@ -254,14 +266,14 @@ def _training_blocks(parent: Store) -> Iterator[range]:
             yield range(max(start, samples.start), min(stop, samples.stop))
 
 
-def _kept(parent: Store, variable: str, samples: range) -> np.ndarray:
-    """The values of samples that were not skipped."""
+def _computed(parent: Store, variable: str, samples: range) -> np.ndarray:
+    """The values of samples, without skipped ones."""
     return parent.values(variable, samples)[~np.isin(np.array(samples), parent.skipped)]
 
 
 def _deviation(store: Store) -> np.ndarray:
-    """σ(x) as it was stored. Raises StoreError if it is damaged."""
-    damaged = f"{store.url}: the deviation is damaged: --resume makes it again"
+    """The stored standard deviation σ(x). Raises StoreError if it is damaged."""
+    damaged = f"{store.url}: the deviation is damaged: --resume restores it"
     try:
         deviation = store.values("deviation")
     except StoreError as error:
@@ -276,10 +288,10 @@ def _digest(values: np.ndarray) -> str:
 
 
 def _check_apart(parent: str, url: str) -> None:
-    """Raise StoreError where one store would lie in the other, or in its place."""
-    places = [Objects(place) for place in (parent, url)]
-    roots = [os.path.realpath(p.root) if p.is_local else p.root.rstrip("/") for p in places]
-    if places[0].is_local == places[1].is_local and (
+    """Raise StoreError if one store is inside the other, or both are the same."""
+    stores = [Objects(store) for store in (parent, url)]
+    roots = [os.path.realpath(s.root) if s.is_local else s.root.rstrip("/") for s in stores]
+    if stores[0].is_local == stores[1].is_local and (
         f"{roots[0]}/".startswith(f"{roots[1]}/") or f"{roots[1]}/".startswith(f"{roots[0]}/")
     ):
-        raise StoreError(f"the store with noise needs a place apart from {parent}, got {url}")
+        raise StoreError(f"the store with noise must lie outside of {parent}, got {url}")

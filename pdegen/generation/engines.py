@@ -1,4 +1,4 @@
-"""Where tasks run: threads here, Dask's processes, an existing scheduler, MPI, or SLURM."""
+"""Schedulers of tasks: threads, Dask processes, an existing Dask scheduler, MPI, or SLURM."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 
 from pdegen.generation.network import certificates, dashboard, few_ports
 from pdegen.generation.pools import Cluster, EngineError, Pool, Threads
-from pdegen.generation.slurm import keep, slurm_cluster
+from pdegen.generation.slurm import keep_jobs, slurm_cluster
 
 KINDS = ("threads", "processes", "mpi", "slurm")
 _ADDRESS = re.compile(r"(?:(?:tcp|tls|ucx|ws|wss|inproc)://)?[^/\s:]+:\d+")
-_PATIENCE = 30  # seconds to find an existing scheduler, or the first worker of one
+_TIMEOUT = 30  # seconds to find an existing scheduler, or its first worker
 _FORK = {"distributed.worker.multiprocessing-method": "forkserver"}
-_PRELOADED = [  # by the server that worker processes are forked from: what is slow to import
+_PRELOADED = [  # slow modules that the fork server of worker processes imports
     "array_api_compat", "distributed.nanny", "distributed.worker", "fsspec.implementations.local",
     "google_crc32c", "jaxtyping", "numcodecs.blosc", "psutil", "pydantic", "scipy.fft",
     "scipy.linalg", "threadpoolctl", "zarr",
@@ -30,22 +30,22 @@ _PRELOADED = [  # by the server that worker processes are forked from: what is s
 
 @contextmanager
 def pool(scheduler: str, workers: int | None) -> Iterator[Pool]:
-    """A pool for as long as it is needed.
+    """A pool of workers, closed at the end of the context.
 
-    Whoever reaches a scheduler runs code there. Those that are started here speak TLS, with
-    certificates of this run alone or those of Dask's configuration, and serve no dashboard, unless
-    Dask's configuration names an address for it (`pdegen.dashboard`).
+    Anyone who can connect to a Dask scheduler can run code on it. Schedulers that are started here
+    require TLS, with temporary certificates or those of Dask's configuration. They serve no
+    dashboard, unless Dask's configuration has an address for it (`pdegen.dashboard`).
 
     Args:
         scheduler: "threads" of this process; "processes" of a Dask cluster on this machine; the
             address of a running Dask scheduler, such as "tls://10.0.0.1:8786"; "mpi" under
-            mpirun, after `pdegen.generation.mpi.start_mpi`; "slurm", whose jobs Dask's
-            configuration describes.
-        workers: Tasks at a time; jobs with "slurm"; by default the cores of this machine. An
-            existing scheduler and mpirun have their own.
+            mpirun, after `pdegen.generation.mpi.start_mpi`; or "slurm", with jobs as in Dask's
+            configuration.
+        workers: Number of concurrent tasks, or of SLURM jobs; by default the cores of this machine.
+            Ignored for an existing scheduler and mpirun.
 
     Raises:
-        EngineError: If there is no such scheduler, or what it needs is not installed.
+        EngineError: If there is no such scheduler, or a package for it is not installed.
     """
     check(scheduler)
     workers = workers or len(os.sched_getaffinity(0))
@@ -58,19 +58,19 @@ def pool(scheduler: str, workers: int | None) -> Iterator[Pool]:
 
 @contextmanager
 def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
-    """An executor that waits for its tasks at the end, except where it is interrupted."""
-    executor, answers = ThreadPoolExecutor(count), True
+    """A thread pool that waits for its tasks at the end, unless it is interrupted."""
+    executor, wait = ThreadPoolExecutor(count), True
     try:
         yield executor
     except KeyboardInterrupt:
-        answers = False
+        wait = False
         raise
     finally:
-        executor.shutdown(wait=answers, cancel_futures=not answers)
+        executor.shutdown(wait=wait, cancel_futures=not wait)
 
 
 def check(scheduler: str) -> None:
-    """Raise EngineError on a word that is no scheduler."""
+    """Raise EngineError on an unknown scheduler."""
     if scheduler not in KINDS and not _ADDRESS.fullmatch(scheduler):
         raise EngineError(
             f"unknown scheduler {scheduler!r}: known: {', '.join(KINDS)}, or the address of a "
@@ -79,17 +79,17 @@ def check(scheduler: str) -> None:
 
 
 def _start_server() -> None:
-    """Begin to import what worker processes need, in a process without threads and modules of ours,
-    which forks them. One serves all pools, and ends with this process."""
+    """Start the fork server, a process without threads that imports the modules of worker processes
+    and then forks these. It serves all pools and ends with this process."""
     multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
-    resource_tracker.ensure_running()  # which would let Ctrl-C through again
+    resource_tracker.ensure_running()  # first, because its start unblocks Ctrl-C
     with _shielded():
         forkserver.ensure_running()
 
 
 @contextmanager
 def _shielded() -> Iterator[None]:
-    """Processes that are started meanwhile do not see Ctrl-C: this process ends them."""
+    """Block Ctrl-C in processes that are started in this context; this process ends them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -98,16 +98,16 @@ def _shielded() -> Iterator[None]:
 
 
 def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
-    """A Dask client of the cluster that is meant."""
+    """A Dask client of a new or existing cluster."""
     if scheduler == "processes":
-        _start_server()  # it imports while this process does
+        _start_server()  # it imports in parallel to this process
     from dask import config
     from distributed import Client, LocalCluster
 
     if scheduler == "mpi":
         if not config.get("scheduler-address", None):
             raise EngineError("the scheduler mpi needs the command line, under mpirun")
-        return Client(timeout=_PATIENCE, set_as_default=False)
+        return Client(timeout=_TIMEOUT, set_as_default=False)
     if scheduler == "processes":
         folder = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="pdegen-", ignore_cleanup_errors=True)
@@ -116,7 +116,7 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
             stack.enter_context(config.set(_FORK))
             with few_ports():
                 cluster = LocalCluster(
-                    env=dict(os.environ),  # that of the server may be older
+                    env=dict(os.environ),  # the environment of the fork server may be older
                     n_workers=workers,
                     threads_per_worker=1,
                     processes=True,
@@ -127,24 +127,24 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
                 )
         except RuntimeError as error:
             raise EngineError(
-                f"Dask could not start {workers} processes: {error} They import the script again: "
-                "it must be a file, with its work below if __name__ == '__main__'"
+                f"Dask could not start {workers} processes: {error} Each process imports the "
+                "script: it must be a file, with its work below if __name__ == '__main__'"
             ) from error
         stack.enter_context(_closed(cluster))
         return Client(cluster, set_as_default=False)
     if scheduler == "slurm":
         cluster = stack.enter_context(slurm_cluster())
-        keep(cluster, workers)
+        keep_jobs(cluster, workers)
         client = Client(cluster, set_as_default=False)
     else:
         try:
-            client = Client(scheduler, timeout=_PATIENCE, set_as_default=False)
+            client = Client(scheduler, timeout=_TIMEOUT, set_as_default=False)
         except (OSError, TimeoutError) as error:
             raise EngineError(f"no Dask scheduler answers at {scheduler}: {error}") from None
-        except (TypeError, RuntimeError) as error:  # certificates, or encryption that is required
+        except (TypeError, RuntimeError) as error:  # wrong certificates, or encryption is required
             raise EngineError(f"the Dask scheduler at {scheduler}: {error}") from None
     try:
-        client.wait_for_workers(1, timeout=None if scheduler == "slurm" else _PATIENCE)
+        client.wait_for_workers(1, timeout=None if scheduler == "slurm" else _TIMEOUT)
     except TimeoutError:
         client.close()
         raise EngineError(f"the Dask scheduler at {scheduler} has no workers") from None
@@ -153,8 +153,8 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
 
 @contextmanager
 def _closed(cluster: Any) -> Iterator[None]:
-    """Close a cluster of processes at the end. An interrupt does not wait: what they compute is not
-    written any more, and they would be given seconds to finish it."""
+    """Close a cluster of processes at the end. After an interrupt the processes are killed, because
+    Dask would give them seconds to finish results that nobody writes."""
     try:
         yield
     except KeyboardInterrupt:

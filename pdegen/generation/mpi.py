@@ -1,4 +1,4 @@
-"""Workers of a Dask scheduler under mpirun."""
+"""Dask scheduler and workers under mpirun."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pdegen.generation.pools import EngineError
 
 
 def start_mpi() -> None:
-    """Begin under mpirun: process 0 schedules, process 1 returns, and the others work and end.
-    Raises EngineError if there are fewer than three processes, or dask-mpi is not installed."""
+    """Start Dask under mpirun: process 0 is the scheduler, process 1 returns to the caller, and the
+    others are workers. Raises EngineError with fewer than three processes, or without dask-mpi."""
     from dask import config
 
-    config.set({"logging.distributed": "error"})  # as it is without mpirun
+    config.set({"logging.distributed": "error"})  # as without mpirun
     try:
         from dask_mpi import initialize
         from mpi4py import MPI
@@ -29,7 +29,7 @@ def start_mpi() -> None:
                 "the scheduler mpi needs at least 3 processes (one schedules, one drives, others "
                 f"work), got {world.size}: mpirun -n 3 pdegen generate ..."
             )
-        sys.exit(2)  # the first one says it
+        sys.exit(2)  # process 0 prints the error
     security = world.bcast(certificates() if world.rank == 0 else None)
     config.set(tls_entries(security))
     with few_ports():

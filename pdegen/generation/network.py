@@ -1,4 +1,4 @@
-"""Where Dask's schedulers and workers listen, and with which certificates."""
+"""Network addresses and certificates of Dask schedulers and workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psutil
 if TYPE_CHECKING:
     from distributed import Security
 
-TLS = {  # fields of Dask's Security, and their entries in its configuration
+TLS = {  # fields of Dask's Security, and their keys in Dask's configuration
     "tls_ca_file": "distributed.comm.tls.ca-file",
     **{
         f"tls_{role}_{part}": f"distributed.comm.tls.{role}.{part}"
@@ -23,7 +23,7 @@ TLS = {  # fields of Dask's Security, and their entries in its configuration
 
 
 def certificates() -> Security:
-    """The user's certificates, where Dask's configuration names them, or some for this run."""
+    """The certificates in Dask's configuration, or temporary ones for this run."""
     from dask import config
     from distributed import Security
 
@@ -33,7 +33,8 @@ def certificates() -> Security:
 
 
 def dashboard() -> str:
-    """Where the scheduler serves HTTP: where the user says, else at a port that is closed again."""
+    """Address of the dashboard: `pdegen.dashboard` in Dask's configuration, or a port that
+    `few_ports` closes again."""
     from dask import config
 
     return config.get("pdegen.dashboard", None) or "127.0.0.1:0"
@@ -41,7 +42,8 @@ def dashboard() -> str:
 
 @contextmanager
 def few_ports() -> Iterator[None]:
-    """Schedulers and workers that are made meanwhile listen for HTTP only where the user says."""
+    """Schedulers and workers that are started in this context serve HTTP only for a dashboard that
+    Dask's configuration asks for."""
     from dask import config
 
     servers = ["worker"] if config.get("pdegen.dashboard", None) else ["worker", "scheduler"]
@@ -51,26 +53,33 @@ def few_ports() -> Iterator[None]:
 
 
 def dask_setup(server: Any) -> None:
-    """Dask calls this at the start of a scheduler or worker with this module as a preload."""
-    server.http_server.stop()  # it tells tasks, addresses and logs
+    """Preload function, which Dask calls at the start of a scheduler or worker."""
+    server.http_server.stop()  # it would expose tasks, addresses and logs
 
 
 def interface_of(alone: bool) -> str:
-    """The network interface that the user chose, that of loopback where all processes are on this
-    machine, or that of its address."""
+    """The network interface for Dask.
+
+    Args:
+        alone: Whether all processes run on this machine.
+
+    Returns:
+        `pdegen.interface` of Dask's configuration, else the loopback interface if `alone`, else the
+        interface of this machine's address.
+    """
     from dask import config
     from distributed.utils import get_ip
 
     address = "127.0.0.1" if alone else get_ip()
-    mine = {
+    interfaces = {
         name
         for name, addresses in psutil.net_if_addrs().items()
         if any(a.family == socket.AF_INET and a.address == address for a in addresses)
     }
-    return config.get("pdegen.interface", None) or min(mine)
+    return config.get("pdegen.interface", None) or min(interfaces)
 
 
 def tls_entries(security: Security) -> dict[str, Any]:
-    """Certificates as entries of Dask's configuration."""
+    """Certificates as keys and values of Dask's configuration."""
     entries = {key: getattr(security, slot) for slot, key in TLS.items()}
     return {"distributed.comm.require-encryption": True, **entries}

@@ -1,4 +1,4 @@
-"""What runs tasks: threads of this process, or workers of a Dask scheduler."""
+"""Pools that run tasks: threads of this process, or workers of a Dask scheduler."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pdegen.numerics.one_thread import one_thread
 if TYPE_CHECKING:
     from distributed import Client
 
-_WAITING = 64  # tasks that wait: workers never starve, and a task that waits holds no data
+_QUEUED = 64  # queued tasks: enough to keep workers busy; a queued task holds no data
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
 class EngineError(ValueError):
-    """Tasks cannot be run as asked; one line."""
+    """Tasks cannot run with this scheduler; one line."""
 
     exit_status = 2
 
@@ -34,18 +34,19 @@ class WorkerLostError(RuntimeError):
 
 
 class Pool(ABC):
-    """What runs tasks."""
+    """A pool of workers that run tasks."""
 
     @abstractmethod
     def run(
         self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
     ) -> Generator[tuple[Argument, Result], None, None]:
-        """Results of a task as they are ready; a few tasks wait, whatever the number of all.
+        """Run a task on each argument. Yields (argument, result) in order of completion.
+
+        Only a few tasks are queued at a time, whatever the number of arguments.
 
         Raises:
             WorkerLostError: If a task was lost with every worker that tried it.
-            Exception: The first that a task raises; of those that are ready together, that of the
-                argument that came first.
+            Exception: The first error of a task; of several at once, that of the first argument.
         """
 
 
@@ -53,16 +54,16 @@ class Pool(ABC):
 class Threads(Pool):
     """Threads of this process."""
 
-    executor: Executor  # them
-    count: int  # their number
+    executor: Executor  # the thread pool
+    count: int  # number of threads
 
     def run(
         self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
     ) -> Generator[tuple[Argument, Result], None, None]:
-        left, waiting = iter(arguments), dict[Future[Result], Argument]()
+        remaining, waiting = iter(arguments), dict[Future[Result], Argument]()
         try:
             while True:
-                for argument in islice(left, self.count + _WAITING - len(waiting)):
+                for argument in islice(remaining, self.count + _QUEUED - len(waiting)):
                     waiting[self.executor.submit(_in_one_thread, task, argument)] = argument
                 if not waiting:
                     return
@@ -72,7 +73,7 @@ class Threads(Pool):
         except BaseException as error:
             for future in waiting:
                 future.cancel()
-            # an interrupt is answered at once: what runs on writes nothing any more
+            # do not wait after an interrupt: results of running tasks are not written
             if not isinstance(error.__context__ or error, KeyboardInterrupt):
                 wait(waiting)
             raise
@@ -80,9 +81,9 @@ class Threads(Pool):
 
 @dataclass(frozen=True)
 class Cluster(Pool):
-    """Workers of a Dask scheduler, which may come and go."""
+    """Workers of a Dask scheduler, whose number may change."""
 
-    client: Client  # of the scheduler
+    client: Client  # client of the scheduler
 
     def run(
         self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
@@ -90,15 +91,16 @@ class Cluster(Pool):
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
 
-        left, waiting, slots = iter(arguments), dict[Any, Argument](), 0
+        remaining, waiting, slots = iter(arguments), dict[Any, Argument](), 0
         done = as_completed(loop=self.client.loop, with_results=True, raise_errors=False)
         try:
             while True:
-                # many in one message: each message costs the scheduler as much as some tasks
-                if len(waiting) <= slots + _WAITING // 2:
+                # submit many tasks in one message, which costs the scheduler as much as several
+                # tasks
+                if len(waiting) <= slots + _QUEUED // 2:
                     threads: Any = self.client.nthreads()
                     slots = sum(threads.values())
-                    more = list(islice(left, slots + _WAITING - len(waiting)))
+                    more = list(islice(remaining, slots + _QUEUED - len(waiting)))
                     sent = self.client.map(partial(_in_one_thread, task), more, pure=False)
                     waiting |= zip(sent, more, strict=True)
                     done.update(sent)
@@ -122,6 +124,6 @@ class Cluster(Pool):
 
 
 def _in_one_thread(task: Callable[[Argument], Result], argument: Argument) -> Result:
-    """A task with matrix products on one thread: faster beside other tasks, and the same bits."""
+    """Run a task with BLAS on one thread: faster beside other tasks, and the same bits."""
     with one_thread():
         return task(argument)

@@ -1,4 +1,4 @@
-"""From a recipe to what a store of it holds."""
+"""Layout and sample values of the store of a recipe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,13 @@ from pdegen.version import __version__
 def layout(
     recipe: Recipe, device: str | None = None, software: Mapping[str, str] = MappingProxyType({})
 ) -> Layout:
-    """Variables, coordinates and attributes of the recipe's store, made by this software."""
+    """The layout of the store of a recipe.
+
+    Args:
+        recipe: The recipe.
+        device: PyTorch device of the solver; None for NumPy.
+        software: Versions of further packages that determine the numbers.
+    """
     problem = recipe.problem
     source = equation_file_of(type(problem))
     with one_thread():
@@ -44,7 +50,7 @@ def layout(
         attributes={
             "title": recipe.headline,
             "equation": problem.formula,
-            **({"physics": said} if (said := problem.physics().attributes()) else {}),
+            **({"physics": physics} if (physics := problem.physics().attributes()) else {}),
             "recipe": recipe.model_dump(mode="json"),
             "fingerprint": recipe.fingerprint,
             **({"equation_file": source.attributes()} if source else {}),
@@ -57,9 +63,9 @@ def layout(
 
 
 def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
-    """The values of these samples for each variable of the layout. Raises SampleError if a sample
-    cannot be solved or is not finite, and SchemaError if an equation of a user raises another
-    error, or gives other values than its variables say."""
+    """The values of samples, by variable. Raises SampleError if a sample cannot be solved or is not
+    finite. Raises SchemaError if a user's equation raises another error, or returns values that do
+    not match its variables."""
     problem = recipe.problem
     path = path_of_equation(type(problem))
     if path is None:
@@ -72,16 +78,23 @@ def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[s
         values = problem.compute(recipe.seed, samples, device)
     except (SampleError, SchemaError, OSError, MemoryError):
         raise
-    except Exception as error:  # of somebody else's code
-        said = error_in_equation_file(error) or f"{path}: {error_summary(error)}"
-        raise SchemaError(f"{said} ({where}; --debug shows the traceback)") from error
+    except Exception as error:  # of a user's code
+        message = error_in_equation_file(error) or f"{path}: {error_summary(error)}"
+        raise SchemaError(f"{message} ({where}; --debug shows the traceback)") from error
     return _checked(problem, samples, values, f"{path}: solve of {where}")
 
 
 def probe(recipe: Recipe, device: str | None = None, failures: bool = False) -> None:
-    """Solve the first sample of a user's equation, so that its mistakes are found early; the
-    equations of the project are tested. Raises SchemaError if the code raises an error, or its
-    values are not those of its variables."""
+    """Solve the first sample of a user's equation to find mistakes early.
+
+    Args:
+        recipe: The recipe; equations of pdegen are not probed.
+        device: PyTorch device of the solver; None for NumPy.
+        failures: Whether a sample may fail.
+
+    Raises:
+        SchemaError: If the code raises an error, or its values do not match its variables.
+    """
     problem = recipe.problem
     path = path_of_equation(type(problem))
     if path is None:
@@ -93,27 +106,28 @@ def probe(recipe: Recipe, device: str | None = None, failures: bool = False) -> 
             raise SchemaError(f"{path}: equation {problem.equation_name}, {error}") from error
     try:
         problem.law()
-    except Exception as error:  # of somebody else's code
-        said = error_in_equation_file(error) or f"{path}: {error_summary(error)}"
-        raise SchemaError(f"{said} (the law of equation {problem.equation_name})") from error
+    except Exception as error:  # of a user's code
+        message = error_in_equation_file(error) or f"{path}: {error_summary(error)}"
+        raise SchemaError(f"{message} (the law of equation {problem.equation_name})") from error
 
 
 def _checked(problem: Problem, samples: range, values: object, where: str) -> dict[str, np.ndarray]:
-    """The values as they are stored, where all variables have numbers of the shapes they state."""
+    """The values in the types of the variables. Raises SchemaError if names, shapes or types
+    differ."""
     variables = {variable.name: variable for variable in problem.variables()}
     if not isinstance(values, Mapping) or values.keys() != variables.keys():
-        found = (
+        names = (
             ", ".join(map(str, values)) if isinstance(values, Mapping) else type(values).__name__
         )
         raise SchemaError(
-            f"{where} gives {found or 'nothing'}: expected a dictionary of arrays for "
+            f"{where} gives {names or 'nothing'}: expected a dictionary of arrays for "
             f"{', '.join(variables)}"
         )
     stored = dict[str, np.ndarray]()
     for name, variable in variables.items():
         try:
             array, expected = np.asarray(values[name]), (len(samples), *variable.shape)
-        except ValueError as error:  # rows of several lengths
+        except ValueError as error:  # rows of different lengths
             raise SchemaError(f"{where} gives {name} that is no array: {error}") from error
         if array.shape != expected:
             raise SchemaError(f"{where} gives {name} of shape {array.shape}: expected {expected}")
@@ -130,8 +144,8 @@ def _checked(problem: Problem, samples: range, values: object, where: str) -> di
 def _check_finite(name: str, values: np.ndarray, samples: range) -> None:
     finite = np.isfinite(values).reshape(len(samples), -1).all(axis=1)
     if not finite.all():
-        largest = f"or exceeds {values.dtype}"
-        raise SampleError(samples[int(np.argmin(finite))], f"{name} is not finite, {largest}")
+        reason = f"{name} is not finite, or exceeds {values.dtype}"
+        raise SampleError(samples[int(np.argmin(finite))], reason)
 
 
 def _numbers(samples: range) -> str:
@@ -140,8 +154,11 @@ def _numbers(samples: range) -> str:
 
 
 def provenance(software: Mapping[str, str] = MappingProxyType({})) -> Json:
-    """The software that makes it; never when or where, so that two makings are the same bytes:
-    commit, processor and scheduler of each run stand in `log/`."""
+    """Versions of the software that makes a store.
+
+    Time, commit, processor and scheduler are left out, so that a regenerated store has the same
+    bytes; `log/` has these for each run.
+    """
     return {
         "pdegen": __version__,
         "python": platform.python_version(),

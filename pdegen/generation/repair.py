@@ -1,4 +1,4 @@
-"""Mending a sealed store where it is not what it claims to be."""
+"""Repair of damaged objects in a sealed store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pdegen.store.reading import Store, StoreError
 from pdegen.store.record import Record, Seal
 from pdegen.store.writing import closing_objects, encoded
 
-Mend = tuple[str, bytes]  # the key of an object and what is written there
+RepairedObject = tuple[str, bytes]  # key and bytes of an object to write
 
 
 def repair(
@@ -33,20 +33,23 @@ def repair(
     take_over: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Verification:
-    """Make again exactly what `verify` finds damaged, and leave the rest untouched.
+    """Restore the objects that `verify` finds damaged, and leave the rest untouched.
 
-    Metadata come from their copy in the seal, coordinates, records and data from the recipe, and a
-    seal from all of them. Only what has the digest that the seal or a sound record holds is
-    written; without a sound seal, only what makes the store that its recipe makes. Files that are
-    not of the store stay, and remain faults.
+    Metadata are copied from the seal; coordinates, records and data are computed from the recipe; a
+    seal follows from all of them. An object is written only if it has the digest in the seal or in
+    a valid record. Without a valid seal, an object is written only if the repaired store is the one
+    of its recipe. Files that do not belong to the store stay, and remain faults.
 
     Args:
-        url, law, deep, progress: As of `verify`, and what a second one finds is returned.
+        url, law, deep, progress: As in `verify`, which runs again after the repair.
         take_over: Take the lock of the store from another job.
 
+    Returns:
+        The result of the second verification, with the keys of the restored objects.
+
     Raises:
-        LockedError: If another job writes there.
-        StoreError: As `verify`; and where a folder of the store is a symbolic link.
+        LockedError: If another job writes to the store.
+        StoreError: As `verify`; or if a folder of the store is a symbolic link.
     """
     objects = Objects(url)
     if links := objects.links():
@@ -54,140 +57,141 @@ def repair(
             f"{url}: {links[0]} is a symbolic link in the place of a folder; nothing was written: "
             "move it away"
         )
-    found = verify(url, law=False)
-    made = list[str]()
+    damage = verify(url, law=False)
+    written = list[str]()
     job = opened(url, Verification(url))[0].metadata.job
     with lock.locked(objects, job, take_over) as mine:
-        for key, data in _repaired(found) if found.faults else ():
+        for key, data in _repaired(damage) if damage.faults else ():
             try:
                 objects.write(key, data, partial(lock.check, objects, mine))
             except OSError as error:
-                # foreign files are in the way, and stay
+                # files that are not of the store are in the way, and stay
                 if error.errno not in (errno.ENOTEMPTY, errno.ENOTDIR, errno.ELOOP):
                     raise
             else:
-                made.append(key)
+                written.append(key)
         objects.remove_partial()
     result = verify(url, law=law, deep=deep, progress=progress)
-    result.repaired = made
+    result.repaired = written
     return result
 
 
-def _repaired(found: Verification) -> Iterator[Mend]:
-    """What mends a store, by its keys; each is written before the next is asked for."""
-    store, seal = opened(found.url, Verification(found.url))
+def _repaired(damage: Verification) -> Iterator[RepairedObject]:
+    """The objects that repair a store. The caller writes each before it takes the next."""
+    store, seal = opened(damage.url, Verification(damage.url))
     try:
         job = RecipeJob.of(store)
     except SchemaError:
         job = None
     if seal is not None:
-        yield from _mended_fixed(store, seal, job, {fault.where for fault in found.faults})
+        yield from _from_seal(store, seal, job, {fault.where for fault in damage.faults})
     elif job is not None:
-        yield from _mended_layout(store, job)
+        yield from _from_recipe(store, job)
     if job is None:
         return
     recorded, unrecorded = set(store.recorded()), list[int]()
-    damaged = {fault.shard for fault in found.faults if fault.shard is not None}
+    damaged = {fault.shard for fault in damage.faults if fault.shard is not None}
     for shard in sorted(damaged | (set(range(store.shards)) - recorded)):
         record, sound, _ = inspect(store, shard)
         if record is None:
             unrecorded.append(shard)
         else:
-            yield from _mended_data(store, job, record, sound)
+            yield from _repaired_data(store, job, record, sound)
     if unrecorded:
-        yield from _mended_records(store, seal, job, unrecorded)
+        yield from _repaired_records(store, seal, job, unrecorded)
     if seal is None:
-        yield from _sealed_again(store, job)
+        yield from _new_seal(store, job)
 
 
-def _mended_fixed(
+def _from_seal(
     store: Store, seal: Seal, job: RecipeJob | None, damaged: set[str]
-) -> Iterator[Mend]:
-    """Metadata, coordinates and card by what the seal holds of them."""
-    made = {key: text.encode() for key, text in seal.metadata.items()}
-    made |= documents(store.description, sha256(made[ROOT]))
+) -> Iterator[RepairedObject]:
+    """Damaged metadata, coordinates and card, by the copies and digests in the seal."""
+    objects = {key: text.encode() for key, text in seal.metadata.items()}
+    objects |= documents(store.description, sha256(objects[ROOT]))
     if (labels := store.description.labels) is not None:
-        made[labels.KEY] = labels.data
+        objects[labels.KEY] = labels.data
     if job is not None:
-        made = {**job.layout().objects(store.version), **made}
-    for key in sorted(damaged & seal.objects.keys() & made.keys()):
-        if sha256(made[key]) == seal.objects[key]:
-            yield key, made[key]
+        objects = {**job.layout().objects(store.version), **objects}
+    for key in sorted(damaged & seal.objects.keys() & objects.keys()):
+        if sha256(objects[key]) == seal.objects[key]:
+            yield key, objects[key]
 
 
-def _mended_layout(store: Store, job: RecipeJob) -> Iterator[Mend]:
-    """The same without a seal, by the recipe, which itself is read from `zarr.json`."""
-    made = job.layout().objects(store.version)
-    if (
-        json.loads(made[ROOT])["consolidated_metadata"]["metadata"]
-        != store.description.zarr_metadata
-    ):
+def _from_recipe(store: Store, job: RecipeJob) -> Iterator[RepairedObject]:
+    """Metadata and coordinates without a seal, by the recipe in `zarr.json`."""
+    objects = job.layout().objects(store.version)
+    zarr_metadata = json.loads(objects[ROOT])["consolidated_metadata"]["metadata"]
+    if zarr_metadata != store.description.zarr_metadata:
         return
     for key in fixed_keys(store):
-        if fixed(store, key)[0] != made[key]:
-            yield key, made[key]
+        if fixed(store, key)[0] != objects[key]:
+            yield key, objects[key]
 
 
-def _mended_data(
+def _repaired_data(
     store: Store, job: RecipeJob, record: Record, sound: dict[str, bytes]
-) -> Iterator[Mend]:
-    """The data of a shard that its record knows."""
-    made, again = _made_again(store, job, record.shard, dict(record.skipped))
-    if again.digest == record.digest:
+) -> Iterator[RepairedObject]:
+    """Damaged data of a shard, computed again to the digests in its record."""
+    objects, computed = _computed(store, job, record.shard, dict(record.skipped))
+    if computed.digest == record.digest:
         for name in store.variables:
             if name not in sound:
                 key = store.key(name, record.shard)
-                yield key, made[key]
+                yield key, objects[key]
 
 
-def _mended_records(
+def _repaired_records(
     store: Store, seal: Seal | None, job: RecipeJob, shards: list[int]
-) -> Iterator[Mend]:
-    """Shards without a sound record: all records together must have the digest that is known."""
-    records = {shard: _made_again(store, job, shard, {})[1] for shard in shards}
+) -> Iterator[RepairedObject]:
+    """Shards without a valid record, computed again to the digest of all records in the seal or the
+    metadata."""
+    records = {shard: _computed(store, job, shard, {})[1] for shard in shards}
     try:
         summary = summary_of(store, records)
-    except StoreError:  # there are others that could not be mended
+    except StoreError:  # further records could not be repaired
         return
-    known = (seal.records, summary.records) if seal else (
-        store.metadata.content, summary.content
-    )  # fmt: skip
-    if known[0] != known[1]:
+    if seal is not None:
+        matches = seal.records == summary.records
+    else:
+        matches = store.metadata.content == summary.content
+    if not matches:
         return
     for shard in shards:
-        made, record = _made_again(store, job, shard, {})  # again: few are held at a time
+        # computed a second time, because the data of all shards do not fit in memory
+        objects, record = _computed(store, job, shard, {})
         for name in store.variables:
             key = store.key(name, shard)
             data, _ = store.objects.try_read(key, store.arrays[name].limit)
             if data is None or sha256(data) != record.digest[name]:
-                yield key, made[key]
+                yield key, objects[key]
         yield Record.key(shard), record.encode()
 
 
-def _made_again(
+def _computed(
     store: Store, job: RecipeJob, shard: int, skipped: dict[int, str]
 ) -> tuple[dict[str, bytes], Record]:
-    """The objects and the record of a shard."""
+    """The data objects of a shard by key, and its record, computed by the job."""
     job.check()
     samples = store.shard_range(shard)
     values = values_of(job, store, samples, skipped if store.skipped else None)
     return encoded(store, shard, values, skipped)
 
 
-def _sealed_again(store: Store, job: RecipeJob) -> Iterator[Mend]:
-    """Card and seal, where all that they cover is what the recipe makes."""
+def _new_seal(store: Store, job: RecipeJob) -> Iterator[RepairedObject]:
+    """Card and seal, if all objects that they cover are those of the recipe."""
     plan = json.loads(job.layout().objects(store.version)[ROOT])
     plan["attributes"]["provenance"] = store.raw_attributes["provenance"]
-    found = Verification(store.url)
-    for _ in checked_blocks(store, None, found, lambda done, total: None):
+    result = Verification(store.url)
+    for _ in checked_blocks(store, None, result, lambda done, total: None):
         pass
-    if found.faults:
+    if result.faults:
         return
     with pool("threads", None) as workers:
         measured = job.measurements(workers)
-    closed = closing_objects(Store(store.url, root=json.dumps(plan).encode()), measured)
-    if closed[ROOT] != fixed(store, ROOT)[0]:
+    closing = closing_objects(Store(store.url, root=json.dumps(plan).encode()), measured)
+    if closing[ROOT] != fixed(store, ROOT)[0]:
         return
     for key in (CARD, CROISSANT, Seal.KEY):
-        if fixed(store, key)[0] != closed[key]:
-            yield key, closed[key]
+        if fixed(store, key)[0] != closing[key]:
+            yield key, closing[key]

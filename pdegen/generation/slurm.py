@@ -1,4 +1,4 @@
-"""Workers of a Dask scheduler in jobs of SLURM."""
+"""Dask workers in SLURM jobs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from pdegen.generation.pools import EngineError
 if TYPE_CHECKING:
     from distributed import Security
 
-_RENEWAL = 5000  # milliseconds between two looks for jobs of SLURM that have ended
+_RENEWAL = 5000  # milliseconds between two checks for ended SLURM jobs
 
 
 @contextmanager
 def slurm_cluster() -> Iterator[Any]:
-    """A cluster of SLURM jobs, one task at a time each; options from Dask's configuration. Raises
-    EngineError if dask-jobqueue or SLURM is not here, or an option is wrong or missing."""
+    """A Dask cluster of SLURM jobs, each with one task at a time; options are from Dask's
+    configuration. Raises EngineError if dask-jobqueue or SLURM is not installed, or an option is
+    wrong or missing."""
     from dask import config
     from distributed.utils import get_ip
 
@@ -32,13 +33,13 @@ def slurm_cluster() -> Iterator[Any]:
         raise EngineError("the scheduler slurm needs SLURM: there is no command sbatch")
     from dask_jobqueue.slurm import SLURMCluster
 
-    given = config.get("jobqueue.slurm")
-    scheduler = {**(given.get("scheduler-options") or {}), "dashboard_address": dashboard()}
-    if not (given.get("interface") or "interface" in scheduler or "host" in scheduler):
-        scheduler["host"] = get_ip()  # by default it would listen at all addresses
+    configured = config.get("jobqueue.slurm")
+    scheduler = {**(configured.get("scheduler-options") or {}), "dashboard_address": dashboard()}
+    if not (configured.get("interface") or "interface" in scheduler or "host" in scheduler):
+        scheduler["host"] = get_ip()  # the default would listen on all addresses
     with ExitStack() as stack:
         try:
-            security = stack.enter_context(_in_files(certificates(), given))
+            security = stack.enter_context(_in_files(certificates(), configured))
             with few_ports():
                 cluster = SLURMCluster(**options, security=security, scheduler_options=scheduler)
             stack.enter_context(cluster)
@@ -47,8 +48,8 @@ def slurm_cluster() -> Iterator[Any]:
         yield cluster
 
 
-def keep(cluster: Any, jobs: int) -> None:
-    """Submit jobs, and others in place of those that end: at their time limit, or cancelled."""
+def keep_jobs(cluster: Any, jobs: int) -> None:
+    """Submit jobs, and replace those that end, at their time limit or cancelled."""
     from tornado.ioloop import PeriodicCallback
 
     def submit() -> None:
@@ -59,16 +60,16 @@ def keep(cluster: Any, jobs: int) -> None:
 
 
 @contextmanager
-def _in_files(security: Security, given: dict[str, Any]) -> Iterator[Security]:
-    """Certificates where jobs can read them, and other users cannot."""
+def _in_files(security: Security, configured: dict[str, Any]) -> Iterator[Security]:
+    """Certificates in files that jobs can read and other users cannot."""
     from distributed import Security
 
-    shared = os.path.expanduser(os.path.expandvars(given.get("shared-temp-directory") or "."))
+    shared = os.path.expanduser(os.path.expandvars(configured.get("shared-temp-directory") or "."))
     with tempfile.TemporaryDirectory(prefix=".pdegen-", dir=os.path.abspath(shared)) as folder:
         files = dict[str, Any]()
         for slot in TLS:
             files[slot] = getattr(security, slot)
-            if files[slot] and "\n" in files[slot]:  # its text, not its path
+            if files[slot] and "\n" in files[slot]:  # the text of a certificate, not its path
                 path = Path(folder) / slot
                 path.write_text(files[slot], "ascii")
                 files[slot] = str(path)
@@ -76,8 +77,8 @@ def _in_files(security: Security, given: dict[str, Any]) -> Iterator[Security]:
 
 
 def slurm_script() -> str:
-    """The script of one SLURM job, without submitting it. Raises EngineError if dask-jobqueue is
-    not installed, or an option is wrong or missing."""
+    """The script of a SLURM job, for inspection. Raises EngineError if dask-jobqueue is not
+    installed, or an option is wrong or missing."""
     from distributed import Security
 
     job, options = _slurm()
@@ -91,7 +92,7 @@ def slurm_script() -> str:
 
 
 def _slurm() -> tuple[Any, dict[str, Any]]:
-    """The class of SLURM's jobs, and what they are beside Dask's configuration."""
+    """The class of SLURM jobs, and its options beyond Dask's configuration."""
     from dask import config
 
     try:
@@ -100,11 +101,11 @@ def _slurm() -> tuple[Any, dict[str, Any]]:
         raise EngineError(
             "the scheduler slurm needs dask-jobqueue: pip install 'pdegen-operators[slurm]'"
         ) from None
-    given = config.get("jobqueue.slurm")
+    configured = config.get("jobqueue.slurm")
     defaults = {"cores": 1, "processes": 1, "memory": "4GB"}
-    options = {key: value for key, value in defaults.items() if given.get(key) is None}
+    options = {key: value for key, value in defaults.items() if configured.get(key) is None}
     extra = [
-        *(given.get("worker-extra-args") or []),
+        *(configured.get("worker-extra-args") or []),
         "--no-dashboard",
         "--preload",
         network.__name__,

@@ -1,4 +1,4 @@
-"""Whether a sealed store is what it claims to be."""
+"""Verification of a sealed store."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from pdegen.store.objects import Objects
 from pdegen.store.reading import Store, StoreError, finished, seal_in
 from pdegen.store.record import Record, Seal, sample_moments
 
-_NAMED = 1000  # faults of one kind that are named one by one
-_DEVICE_TOLERANCE = 1e-5  # relative, of samples solved on a device of PyTorch
+_LISTED = 1000  # largest number of faults of one kind that are listed
+_DEVICE_TOLERANCE = 1e-5  # relative tolerance for samples that were solved on a PyTorch device
 
 
 @dataclass
 class Verification:
-    """What was found in a store."""
+    """The result of verifying a store."""
 
-    url: str  # the store
-    faults: list[Fault] = field(default_factory=list)  # what is wrong
+    url: str  # URL of the store
+    faults: list[Fault] = field(default_factory=list)  # everything that is wrong
     repaired: list[str] = field(default_factory=list)  # keys of the restored objects
-    # shards, bytes: how much was read
+    # number of shards and of bytes that were read
     shards: int = 0
     bytes: int = 0
     law: bool = False  # whether the law of the recipe was checked
-    # samples that were computed again and compared
+    # numbers of the samples that were computed again and compared
     recomputed: list[int] = field(default_factory=list)
 
     def summary(self) -> Json:
-        """For machines."""
+        """The result as JSON."""
         return {
             "store": self.url,
             "verified": not self.faults,
@@ -62,29 +62,29 @@ def verify(
 ) -> Verification:
     """Check a sealed store.
 
-    Every byte of it is covered: metadata, coordinates and card by the seal, records by their own
-    digests and the seal, data by the records, and the seal by its own digest; `log/` alone is not.
-    The values must be finite and have the recorded means, and the statistics must follow from them.
-    There must be no other files, except the lock and what killed writers have left.
+    Every byte is checked, except in `log/`: metadata, coordinates and card against the seal,
+    records against their own digests and the seal, data against the records, and the seal against
+    its own digest. Values must be finite and have the recorded means, from which the statistics
+    must follow. There must be no other files, except the lock and partial files of killed writers.
 
     Args:
         url: The store.
-        law: Whether values must follow the law of the recipe (`pdegen.checks`).
-        deep: Number of samples, chosen at random, to compute again and to compare bit for bit;
-            those solved on a device of PyTorch within 1e-5, without what estimates their quality.
-        progress: Called after each shard with those done and all.
+        law: Whether to check the values by the law of the recipe (`pdegen.checks`).
+        deep: Number of random samples to compute again and compare bit for bit. Samples solved on a
+            PyTorch device are compared within 1e-5, without variables of the role quality.
+        progress: Called after each shard with the number of checked shards and of all.
 
     Raises:
-        StoreError: If there is no sealed store, or too little of its metadata is left to read it.
-        SchemaError: If samples are to be computed again, and the store has no recipe.
+        StoreError: If there is no sealed store, or its metadata are too damaged to read it.
+        SchemaError: If samples are to be computed again and the store has no recipe.
     """
     result = Verification(url)
     store, seal = opened(url, result)
     if seal is not None:
         result.faults += seal_faults(store)
         result.bytes += sum(len(fixed(store, key)[0] or b"") for key in seal.objects)
-    for key in islice(unexpected_keys(store.objects, store), _NAMED):
-        result.faults.append(Fault(key, "is no object of this store, and stays: move it away"))
+    for key in islice(unexpected_keys(store.objects, store), _LISTED):
+        result.faults.append(Fault(key, "is not a file of this store: move it away"))
     job = _job(store, result, law or bool(deep))
     blocks = checked_blocks(store, seal, result, progress)
     if law and job is not None:
@@ -93,16 +93,16 @@ def verify(
             result.faults.append(
                 Fault(f"{finding.variable}, law", finding.message, None, finding.variable)
             )
-    for _ in blocks:  # where no law has read them
+    for _ in blocks:  # read the shards that no law has read
         pass
     if deep:
-        _check_again(store, job or RecipeJob.of(store), deep, result)
+        _check_recomputed(store, job or RecipeJob.of(store), deep, result)
     return result
 
 
 def _job(store: Store, result: Verification, needed: bool) -> RecipeJob | None:
-    """What made the store; None, and a fault, where its recipe is wrong. Raises SchemaError if it
-    is needed, and the equation is of a file that was not given."""
+    """The job of a generated store; None for other stores, and, with a fault, for a wrong recipe.
+    Raises SchemaError if the job is needed and its equation is in a file that was not given."""
     if store.command != "generate":
         return None
     try:
@@ -115,13 +115,13 @@ def _job(store: Store, result: Verification, needed: bool) -> RecipeJob | None:
 
 
 def opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
-    """The store by the metadata that can be trusted most, and its seal where that is sound."""
+    """The store, by the metadata in its seal if that is valid, and the seal."""
     objects = Objects(url)
     try:
         seal = seal_in(objects)
         store = Store(url, root=seal.metadata.get(ROOT, "").encode(), seal=seal)
         if damage_of(store) is not None:
-            raise StoreError("its copy of zarr.json is no description of a store")
+            raise StoreError("its copy of zarr.json does not describe a store")
         check_seal(store, seal)
     except StoreError as error:
         store = finished(Store(url))
@@ -131,7 +131,7 @@ def opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
         unsealed = not parse(objects.read(ROOT, at_most=METADATA_BYTES)).metadata.sealed
     except (OSError, MetadataError):
         unsealed = False
-    if unsealed:  # it is being written again
+    if unsealed:  # a job has resumed it
         finished(Store(url))
     return store, seal
 
@@ -139,12 +139,12 @@ def opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
 def checked_blocks(
     store: Store, seal: Seal | None, result: Verification, progress: Callable[[int, int], None]
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """The values of each sound shard, without skipped samples, with the samples' numbers; faults of
-    the shards and, in the end, of what is recorded of all of them go to the result."""
+    """Numbers and values of the samples in each valid shard, without skipped samples. Faults of
+    shards, and at the end those of all records together, are added to the result."""
     before, shards = len(result.faults), range(store.shards)
     recorded = store.recorded()
     absent = store.shards - len(recorded)
-    if absent > _NAMED:
+    if absent > _LISTED:
         result.faults.append(Fault("records", f"{absent} of {store.shards} shards have none"))
         shards = recorded
     for done, shard in enumerate(shards, 1):
@@ -157,9 +157,9 @@ def checked_blocks(
             result.faults += _faults_of_values(store, record, values)
             result.shards += 1
             result.bytes += sum(map(len, sound.values()))
-            kept = [i for i in range(*record.samples) if i not in record.skipped]
-            rows = np.array(kept, dtype=int) - record.samples[0]
-            yield np.array(kept), {name: value[rows] for name, value in values.items()}
+            numbers = [i for i in range(*record.samples) if i not in record.skipped]
+            rows = np.array(numbers, dtype=int) - record.samples[0]
+            yield np.array(numbers), {name: value[rows] for name, value in values.items()}
         progress(done, len(shards))
     if len(result.faults) == before:
         result.faults += summary_faults(store, seal)
@@ -169,15 +169,15 @@ def _faults_of_values(
     store: Store, record: Record, values: dict[str, np.ndarray]
 ) -> Iterator[Fault]:
     for name, array in values.items():
-        kept = [i - record.samples[0] for i in range(*record.samples) if i not in record.skipped]
-        if not np.isfinite(array[kept]).all():
+        rows = [i - record.samples[0] for i in range(*record.samples) if i not in record.skipped]
+        if not np.isfinite(array[rows]).all():
             yield Fault.of_shard(record.shard, "values are not finite", name)
         if sample_moments(array) != (record.mean.get(name), record.mean_square.get(name)):
             yield Fault.of_shard(record.shard, "the recorded means differ", name)
 
 
-def _check_again(store: Store, job: RecipeJob, count: int, result: Verification) -> None:
-    """Samples that are computed again, with NumPy, against those that are stored."""
+def _check_recomputed(store: Store, job: RecipeJob, count: int, result: Verification) -> None:
+    """Compute random samples again, with NumPy, and compare them with the stored ones."""
     chosen = sorted(random.sample(range(store.samples), min(count, store.samples)))
     exact, job = job.device is None, replace(job, device=None)
     roles = {name: store.arrays[name].metadata.role for name in store.variables}
@@ -185,20 +185,20 @@ def _check_again(store: Store, job: RecipeJob, count: int, result: Verification)
         shard = sample // store.shard_size
         _, sound, _ = inspect(store, shard)
         try:
-            again = job.compute(store, range(sample, sample + 1))
+            values = job.compute(store, range(sample, sample + 1))
         except SampleError as error:
             if sample not in store.skipped:
                 result.faults.append(Fault.of_shard(shard, f"it cannot be computed again: {error}"))
             continue
         for name, data in sound.items():
-            if roles[name] == "quality" and not exact:  # round-off, and another iteration
+            if roles[name] == "quality" and not exact:  # depends on rounding and iteration counts
                 continue
             stored = store.shards_of(name).decoded(shard, data)[
                 sample - store.shard_range(shard).start
             ]
-            computed = np.asarray(again[name][0], dtype=stored.dtype)
+            computed = np.asarray(values[name][0], dtype=stored.dtype)
             scale = 0.0 if exact else _DEVICE_TOLERANCE * float(np.abs(stored).max())
             if not (np.abs(computed.astype(float) - stored) <= scale).all():
-                what = f"sample {sample} differs from what the recipe gives"
-                result.faults.append(Fault.of_shard(shard, what, name))
+                problem = f"sample {sample} differs from its recomputed values"
+                result.faults.append(Fault.of_shard(shard, problem, name))
         result.recomputed.append(sample)

@@ -281,12 +281,12 @@ def test_noise_on_noise_is_refused(refused, noisy):
 @pytest.mark.parametrize("place", ["parent.zarr", "parent.zarr/noisy", "x/../parent.zarr", "."])
 @pytest.mark.parametrize("flags", [{}, {"overwrite": True}, {"resume": True}])
 def test_a_place_in_the_parent_is_refused(refused, parent, tmp_path, place, flags):
-    refused("a place apart from", parent.url, url=str(tmp_path / place), **flags)
+    refused("must lie outside of", parent.url, url=str(tmp_path / place), **flags)
 
 
 def test_a_link_to_the_parent_is_refused(refused, parent, tmp_path):
     (tmp_path / "link.zarr").symlink_to(parent.url)
-    refused("a place apart from", parent.url, url=str(tmp_path / "link.zarr"), overwrite=True)
+    refused("must lie outside of", parent.url, url=str(tmp_path / "link.zarr"), overwrite=True)
 
 
 def test_a_store_that_exists_is_left_alone(refused, parent, darcy, tmp_path):

@@ -108,7 +108,7 @@ REFUSED = [  # a request, and a pattern of what is said
     ("noise STORE --variable u --out o --level 0.1 --kind sensors --set fraction=1.5", r"got 1\.5"),
     ("noise STORE --variable v --out o --level 0.1", "'v' is not in.*a, u"),
     ("noise STORE --variable error --out o --level 0.1", "no field of"),
-    ("noise STORE --variable u --out STORE --level 0.1 --overwrite", "a place apart from"),
+    ("noise STORE --variable u --out STORE --level 0.1 --overwrite", "must lie outside of"),
     ("noise STORE --variable u --out o --level 0.1 --resume --overwrite", "exclude each other"),
     ("noise STORE --variable u --out memory://s.zarr --level 0.1", "a store in memory is lost"),
     # trainings

@@ -174,7 +174,7 @@ def test_a_cut_off_matlab_file_is_refused(tmp_path, write, keep):
     file = write(tmp_path / "p.mat", PAIR)
     data = file.read_bytes()
     file.write_bytes(data[: int(keep * len(data))])
-    refused(file, match=r"cut off|no known format|has no array|no file that is known")
+    refused(file, match=r"cut off|no known format|has no array|not a recognised file")
 
 
 @pytest.mark.usefixtures("forked")

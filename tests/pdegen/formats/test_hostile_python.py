@@ -258,7 +258,7 @@ def test_names_with_parts_of_paths_are_refused(tmp_path, name):
 
 def test_devices_are_no_files(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    refused(tmp_path / "pipe", match="is no file")
+    refused(tmp_path / "pipe", match="is not a file")
 
 
 def test_random_bytes_are_of_no_known_format(tmp_path):

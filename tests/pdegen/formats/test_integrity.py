@@ -244,7 +244,7 @@ def test_entries_of_one_name_are_refused(tmp_path, save):
     file = tmp_path / "p.npz"
     save(file, PAIR)
     repacked(file, lambda entries: [*entries, (entries[1][0], b"other")])
-    refused(file, match="a name is there twice")
+    refused(file, match="a name is repeated")
 
 
 @pytest.mark.parametrize("options", [

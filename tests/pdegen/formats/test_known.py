@@ -241,7 +241,7 @@ def test_a_known_file_beside_an_unknown_one_is_no_reason_to_leave_it_out(burgers
     known = mat5(tmp_path / "burgers_data_R10.mat", burgers)
     other = mat5(tmp_path / "mine.mat", {"p": random(10, 8), "q": random(10, 8)})
     files = [known, other] if first else [other, known]
-    with pytest.raises(FormatError, match=r"no file that is known\. Give --input"):
+    with pytest.raises(FormatError, match=r"not a recognised file: give --input"):
         imported(tmp_path, *files)
 
 

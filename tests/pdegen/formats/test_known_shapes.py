@@ -115,7 +115,7 @@ def test_pipes_with_an_even_number_of_nodes_across_or_of_a_line_are_unknown(tmp_
     arrays = {"X": random(6, *size), "Y": random(6, *size), "Q": random(6, 3, *size)}
     for name, values in arrays.items():
         np.save(tmp_path / f"Pipe_{name}.npy", values)
-    with pytest.raises(FormatError, match="no file that is known"):
+    with pytest.raises(FormatError, match="not a recognised file"):
         imported(tmp_path, *sorted(tmp_path.glob("Pipe_*.npy")), import_options=FEW)
 
 
