@@ -1,8 +1,8 @@
 """MATLAB's version 5 files, by SciPy. Runs in the child process of `pdegen.formats.sandbox`.
 
 SciPy reads a variable into memory as a whole; the format limits a variable to 2 GiB. Numbers are
-unpacked with the first axis fastest, as MATLAB stores them. SciPy accepts a file that is cut off
-between variables' bytes, so the end of the last variable is checked here. SciPy compares the
+unpacked with the first axis fastest, as MATLAB stores them. SciPy takes the end of the file as the
+end of its variables; here it is checked that the last variable ends there. SciPy compares the
 checksums of compressed variables.
 """
 

@@ -33,7 +33,7 @@ def npy(path: Path) -> Contents:
     except _DAMAGED as error:
         text = printable(error)
         raise FormatError(
-            f"{path.name} cannot be read as .npy: it is damaged, cut off, or holds Python objects: {text}"
+            f"{path.name} cannot be read as .npy (damaged, cut off, or Python objects): {text}"
         ) from None
     order = "C" if values.flags.c_contiguous else "F"
     location = Location(path, values.offset, order, values.dtype)

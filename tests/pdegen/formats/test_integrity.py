@@ -280,7 +280,7 @@ def test_variables_of_matlab_end_where_the_file_does(tmp_path, compressed):
     file.write_bytes(whole[:-20])
     refused(file, match="it is cut off")
     file.write_bytes(whole + bytes(20))
-    refused(file, match="begins no variable")
+    refused(file, match="does not begin a variable")
 
 
 @pytest.mark.usefixtures("forked")
@@ -304,7 +304,7 @@ def test_npz_files_are_imported_with_their_checksums(tmp_path, save, order):
     ("change", "match"),
     [
         (lambda entries: [(entries[0][0], entries[0][1][:-8]), entries[1]], "has 384 bytes, its"),
-        (lambda entries: [*entries, ("readme.txt", b"")], "is no .npy file"),
+        (lambda entries: [*entries, ("readme.txt", b"")], "is not a .npy file"),
         (lambda entries: [("../p.npy", entries[0][1]), entries[1]], "names are letters"),
         (lambda entries: [(entries[0][0], b"\x80\x04K\x01."), entries[1]], "cut off or damaged"),
     ],
