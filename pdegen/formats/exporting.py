@@ -1,4 +1,4 @@
-"""A sealed store -> one file or folder of another format, and back without a loss."""
+"""Lossless export of a sealed store to a file or folder of another format."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from pdegen.ownership import MANIFEST, enclosing_store, note_all, start_manifest
 from pdegen.schema import near
 from pdegen.store.reading import Store, open_sealed
 
-FORMATS = ("mat", "npy", "hdf5", "pt")  # which are imported again
+FORMATS = ("mat", "npy", "hdf5", "pt")  # formats that can be imported again
 _HUB = "huggingface"
-_MARKS = {"npy": (FILE,), _HUB: (CARD, "data")}  # of the folders
+_MARKS = {"npy": (FILE,), _HUB: (CARD, "data")}  # names that identify an exported folder
 
 _Writer = Callable[[Path, Mapping[str, ArraySpec]], AbstractContextManager[dict[str, Sink]]]
 _MATLAB_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
-_LARGEST_MAT5 = 2**31  # bytes of a variable
+_LARGEST_MAT5 = 2**31  # largest variable of MATLAB 5 in bytes
 
 
 def export(
@@ -43,28 +43,31 @@ def export(
     recipe_text: RecipeText | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Path:
-    """Write a sealed store to a file: every array under its name, and what the store says of them
-    as JSON, in UTF-8 bytes, under the name "pdegen" (beside .npy files in pdegen.json). That has
-    the SHA-256 of each array and of itself.
+    """Write a sealed store to a file or folder of another format.
 
-    `import_files` makes the same variables, coordinates and splits of it, bit for bit, or refuses
-    what has changed (`datasets.load_dataset` reads "huggingface"). The file appears as a whole or
-    not at all, and what it replaces is there until then (`pdegen.formats.replacing`).
+    Each array keeps its name. The metadata of the store are written as JSON bytes to the array
+    "pdegen", or to pdegen.json beside .npy files, with the SHA-256 of each array and of themselves.
+    `import_files` restores the same variables, coordinates and splits, bit for bit, or refuses a
+    modified file. "huggingface" is read by `datasets.load_dataset` instead. The write is atomic: an
+    older file stays until the new one is complete (`pdegen.formats.replacing`).
 
     Args:
-        url: A sealed store.
-        format: "mat" (MATLAB 5; 7.3, which is HDF5, where a variable has 2 GiB or more; the axes
-            are those of the store), "hdf5", "pt" (a dictionary of tensors), "npy" (a folder
-            with a file of each array), or "huggingface" (a folder with Parquet tables and a card).
-        path: Where to, on this machine; returned.
-        overwrite: Replace what was exported there before.
-        recipe_text: What the card of "huggingface" says of the recipe.
+        url: Path or URL of a sealed store.
+        format: "mat" (MATLAB 5, or MATLAB 7.3 if a variable has 2 GiB or more, with the axes of the
+            store), "hdf5", "pt" (a dictionary of tensors), "npy" (a folder with a file for each
+            array), or "huggingface" (a folder with Parquet tables and a card).
+        path: Path of the file or folder to write.
+        overwrite: Replace an earlier export.
+        recipe_text: Text on the recipe for the card of "huggingface".
         progress: Called after each shard.
 
+    Returns:
+        The path.
+
     Raises:
-        FormatError: If something is in the way, or the format is unknown or cannot hold a name.
-        StoreError: If the store cannot be read or is damaged.
-        OSError: If the place cannot be written or has no room.
+        FormatError: If something is in the way, the format is unknown, or a name is not allowed in
+            it. StoreError: If the store cannot be read or is damaged. OSError: If the path cannot
+            be written or has no room.
     """
     if format not in (*FORMATS, _HUB):
         raise FormatError(f"no format {format!r}: {near(format, [*FORMATS, _HUB])}")
@@ -75,12 +78,12 @@ def export(
     _check_free(path, format, overwrite)
     if format == _HUB:
         return _export_hub(store, path, overwrite, recipe_text or RecipeText(), progress)
-    arrays = _declared(store) | (_said(store) if format != "npy" else {})
+    arrays = _specs(store) | (_metadata_spec(store) if format != "npy" else {})
     writer = _writer(store, format, arrays)
-    saved = writer in (writers.pt_file, writers.mat5_file)  # from files beside it
-    need = sum(array.bytes for array in arrays.values()) * (2 if saved else 1)
+    buffered = writer in (writers.pt_file, writers.mat5_file)  # they need a second copy on disk
+    need = sum(array.bytes for array in arrays.values()) * (2 if buffered else 1)
     with replacing(path) as partial:
-        _check_free(path, format, overwrite)  # of what a killed export moved aside, too
+        _check_free(path, format, overwrite)  # again, as an older file may have been restored
         check_room(path.absolute().parent, need, ": the file takes")
         with writer(partial, arrays) as sinks:
             text = encoded(description(store, _fill(store, sinks, progress)))
@@ -88,7 +91,7 @@ def export(
                 sinks[KEY].put(0, text)
         if format == "npy":
             (partial / FILE).write_bytes(text.tobytes())
-            _noted(partial)
+            _note_files(partial)
     return path
 
 
@@ -101,53 +104,53 @@ def _export_hub(
 ) -> Path:
     check_huggingface(store)
     with replacing(path) as partial:
-        _check_free(path, _HUB, overwrite)  # of what a killed export moved aside, too
-        need = sum(array.bytes for array in _declared(store).values())
+        _check_free(path, _HUB, overwrite)  # again, as an older file may have been restored
+        need = sum(array.bytes for array in _specs(store).values())
         check_room(path.absolute().parent, need, ": the folder takes up to")
         huggingface_folder(store, partial, recipe_text, progress)
-        _noted(partial)
+        _note_files(partial)
     return path
 
 
-def _noted(folder: Path) -> None:
+def _note_files(folder: Path) -> None:
     start_manifest(folder)
     note_all(folder)
 
 
-def _declared(store: Store) -> dict[str, ArraySpec]:
+def _specs(store: Store) -> dict[str, ArraySpec]:
     return {
         name: ArraySpec(array.shape, array.dtype) for name, array in sorted(store.arrays.items())
     }
 
 
-def _said(store: Store) -> dict[str, ArraySpec]:
-    """The array of the description, of which digests do not change the length."""
+def _metadata_spec(store: Store) -> dict[str, ArraySpec]:
+    """The array of the metadata, whose length does not depend on the digests."""
     text = encoded(description(store, dict.fromkeys(store.arrays, "0" * 64)))
     return {KEY: ArraySpec(text.shape, text.dtype)}
 
 
 def _check_free(path: Path, format: str, overwrite: bool) -> None:
     if around := enclosing_store(path):
-        raise FormatError(f"{around} is a store, which holds nothing else: choose another --out")
+        raise FormatError(f"{around} is a store, and holds no other files: choose another --out")
     if not os.path.lexists(path):
         return
     if not overwrite:
         raise FormatError(f"{path} exists: use --overwrite to replace it")
     marks = _MARKS.get(format)
     if marks is None:
-        ours = path.is_file() and _is_export(path)
+        exported = path.is_file() and _is_export(path)
     else:
-        ours = all((path / mark).exists() for mark in (*marks, MANIFEST))
-    if not ours or path.is_symlink():
-        what = "file" if marks is None else "folder"
-        since = ", or it was changed since" if path.is_file() else ""
-        raise FormatError(f"{path} is no {what} that was exported{since}: it is not replaced")
+        exported = all((path / mark).exists() for mark in (*marks, MANIFEST))
+    if not exported or path.is_symlink():
+        kind = "file" if marks is None else "folder"
+        changed = ", or it was changed since" if path.is_file() else ""
+        raise FormatError(f"{path} is not an exported {kind}{changed}: it is not replaced")
     if marks is not None:
         check_replaceable(path)
 
 
 def _is_export(file: Path) -> bool:
-    """Whether a file can be read, and has what an export has written, and nothing else."""
+    """Whether a file is an unchanged export."""
     with tempfile.TemporaryDirectory(prefix="pdegen-") as folder:
         try:
             plan = exported_plan([open_file(file, Path(folder))])
@@ -164,7 +167,7 @@ def _writer(store: Store, format: str, arrays: Mapping[str, ArraySpec]) -> _Writ
     if format == "mat":
         for name in arrays:
             if not _MATLAB_NAME.fullmatch(name):
-                raise FormatError(f"{store.url}: {name} cannot be the name of a MATLAB variable")
+                raise FormatError(f"{store.url}: {name} is not a valid name of a MATLAB variable")
         large = any(array.bytes >= _LARGEST_MAT5 for array in arrays.values())
         return writers.mat73_file if large else writers.mat5_file
     return {"npy": writers.npy_folder, "hdf5": writers.hdf5_file, "pt": writers.pt_file}[format]
@@ -173,7 +176,7 @@ def _writer(store: Store, format: str, arrays: Mapping[str, ArraySpec]) -> _Writ
 def _fill(
     store: Store, sinks: Mapping[str, Sink], progress: Callable[[Progress], None]
 ) -> dict[str, str]:
-    """Write all values; gives the SHA-256 of each array."""
+    """Write all values. Returns the SHA-256 of each array, by name."""
     start = time.monotonic()
     digests = {name: Digest() for name in store.arrays}
     for name in store.arrays:

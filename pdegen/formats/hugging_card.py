@@ -1,5 +1,5 @@
-"""The card of a folder in the layout of the Hugging Face Hub, with the header that `datasets` and
-the Hub read."""
+"""The card of an exported folder for the Hugging Face Hub, with the header that `datasets` and the
+Hub read."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pdegen.store.format import StoreMetadata
 
 __all__ = ["CARD", "RecipeText", "card", "yaml"]
 
-COORDINATES = "coordinates"  # the table of what all samples share
-# letters that YAML does not print, and letters that reorder or hide others
+COORDINATES = "coordinates"  # table of the coordinates, which all samples share
+# characters that YAML forbids, and characters that reorder or hide others
 _UNPRINTED = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufffe\uffff]")
 _SIZES = {10**k: text for k, text in zip(range(3, 8), (
     "n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M"), strict=True)}  # fmt: skip
@@ -27,25 +27,32 @@ _SIZES = {10**k: text for k, text in zip(range(3, 8), (
 
 @dataclass(frozen=True)
 class RecipeText:
-    """What is said of a recipe beside what the store says."""
+    """Text on a recipe for the card, in addition to the metadata of the store."""
 
-    recipe: str = ""  # as TOML; empty where there is none
-    # of the keys of its problem
+    recipe: str = ""  # the recipe as TOML; empty if there is none
+    # meaning of each key of its problem
     meanings: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def card(
     store: Description, shared: bool, counts: Mapping[str, int], recipe_text: RecipeText
 ) -> str:
-    """README.md: the header, and the card of the store with how to load the folder."""
+    """The text of README.md: header, card of the store, and how to load the folder.
+
+    Args:
+        store: Description of the store.
+        shared: Whether there is a table of coordinates.
+        counts: Number of samples of each split.
+        recipe_text: Text on the recipe.
+    """
     header = yaml(_header(store.metadata, shared, counts))
     body = cards.card(store, [*_use(store), *_recipe_section(recipe_text)])
     return "\n".join([*header, "", body])
 
 
 def yaml(header: Mapping[str, Any]) -> list[str]:
-    """The lines of a header of a card. JSON of one line is YAML, where letters that YAML does not
-    print or that end its lines are escaped.
+    """The lines of the header of a card. JSON on one line is YAML if characters that YAML forbids
+    or that break lines are escaped.
 
     >>> yaml({"name": "a: b\\x7f"})
     ['---', 'name: "a: b\\\\u007f"', '---']
@@ -55,20 +62,20 @@ def yaml(header: Mapping[str, Any]) -> list[str]:
     return ["---", *lines, "---"]
 
 
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escape(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
 
 
-def _header(said: StoreMetadata, shared: bool, counts: Mapping[str, int]) -> Json:
+def _header(metadata: StoreMetadata, shared: bool, counts: Mapping[str, int]) -> Json:
     total = sum(counts.values())
     files = [{"split": split, "path": f"data/{split}-*.parquet"} for split in counts]
     configs = [{"config_name": "default", "default": True, "data_files": files}]
     if shared:
-        one = [{"split": "shared", "path": f"data/{COORDINATES}.parquet"}]
-        configs.append({"config_name": COORDINATES, "data_files": one})
+        table = [{"split": "shared", "path": f"data/{COORDINATES}.parquet"}]
+        configs.append({"config_name": COORDINATES, "data_files": table})
     return {
-        "license": "other" if said.imported else "cc-by-4.0",
-        "pretty_name": said.title,
+        "license": "other" if metadata.imported else "cc-by-4.0",
+        "pretty_name": metadata.title,
         "task_categories": ["other"],
         "tags": ["physics", "pde", "operator-learning"],
         "size_categories": [next((text for most, text in _SIZES.items() if total < most), "n>10M")],

@@ -1,4 +1,4 @@
-"""Files of other projects -> a sealed store, shard by shard."""
+"""Import of files of other projects to a sealed store, shard by shard."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from pdegen.store.arrays import Json
 from pdegen.store.layout import Layout
 from pdegen.store.reading import Store
 
-# Enters every fingerprint: raised when a change of this code changes what is stored of a file.
+# Part of every fingerprint: raised when a change of this code changes the stored values.
 ALGORITHM_VERSION = 2
 
-_SHARD_BYTES = 2**24  # of one variable: a few shards fit into any memory
-_LARGEST = 1e150  # the squares of such numbers, and their sums, are finite in float64
+_SHARD_BYTES = 2**24  # largest size of a shard of one variable
+_LARGEST = 1e150  # squares of such numbers, and their sums, are finite in float64
 
 
 def import_files(
@@ -40,29 +40,29 @@ def import_files(
     import_options: ImportOptions = ImportOptions(),  # noqa: B008, it is frozen
     **options: Any,
 ) -> Store:
-    """Write what files hold to a store: input `a` and target `u`, in the type of the file.
+    """Write the arrays of files to a sealed store: input `a`, target `u`, in the type of the file.
 
     Recognised files (`pdegen.formats.recognised`) and exports of `pdegen.formats.exporting` need no
-    import_options. Several files of one kind are joined along the samples, in the order given.
-    Numbers that no operator reads are kept exactly in a float: bool as float32, 0 and 1.
+    options. Several files of one kind are joined along the samples, in the given order. Types that
+    operators do not read are converted exactly to floats, such as bool to float32.
 
     Args:
-        files: MATLAB 5 and 7.3, HDF5, .npy, .npz and .pt files, or a folder that was exported.
-        url: Where to; a path, or a URL that fsspec knows.
-        import_options: How to read unknown files; its `grid` and `splits` replace those of known
-            files.
+        files: MATLAB 5 and 7.3, HDF5, .npy, .npz and .pt files, or an exported folder.
+        url: Path or URL of the store.
+        import_options: Description of the arrays in unrecognised files; its `grid` and `splits`
+            replace those of recognised files.
         options: The fields of `pdegen.generation.generate.Options`.
 
     Raises:
-        FormatError: If a file cannot be read, is hostile or damaged, is not known and not
-            declared, does not fit what is declared, or was exported and has changed; one line.
-        SampleError: If a number of a sample is not finite, or larger than 1e150.
+        FormatError: If a file cannot be read, is hostile or damaged, is neither recognised nor
+            described, does not fit its description, or is a modified export; one line.
+        SampleError: If a value is not finite, or larger than 1e150.
         StoreError, OSError, ...: As `pdegen.generation.generate.write`.
     """
     paths = [Path(file).absolute() for file in files]
     if not paths:
         raise FormatError("there are no files to import")
-    # what cannot be read in slices from its file is unpacked here, for as long as it takes
+    # arrays that cannot be read in slices from their file are unpacked to this folder
     with tempfile.TemporaryDirectory(prefix="pdegen-import-") as name:
         folder = Path(name)
         contents, sources = _read(paths, folder)
@@ -77,7 +77,7 @@ def import_files(
 def _read(paths: list[Path], folder: Path) -> tuple[list[Contents], list[ImportedFile]]:
     if any(path.is_dir() for path in paths):
         if len(paths) > 1:
-            raise FormatError("a folder is imported by itself")
+            raise FormatError("a folder cannot be imported with other files")
         contents, files = folder_contents(paths[0])
         return [contents], [ImportedFile.of(file) for file in files]
     return merged([open_file(path, folder) for path in paths]), [
@@ -91,18 +91,19 @@ def _plan(contents: list[Contents], import_options: ImportOptions) -> Plan:
         return recognised_plan(contents, import_options) or described_plan(contents, import_options)
     if import_options != ImportOptions():
         raise FormatError(
-            f"{contents[0].path.name} was exported by pdegen, and says itself how it is read"
+            f"{contents[0].path.name} was exported by pdegen: it is imported without options"
         )
     return plan
 
 
 def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) -> Json:
-    """The attribute `imported`: what of which files is in the store, and what is not."""
+    """The attribute `imported`: files, the arrays of each variable, and arrays that are left
+    out."""
     taken = {view.array.name for field in plan.fields for view in field.views}
-    there = {name for one in contents for name in [*one.arrays, *one.unreadable]}
+    names = {name for file in contents for name in [*file.arrays, *file.unreadable]}
     return {
         "files": [
-            {"name": one.path.name, "bytes": one.bytes, "sha256": one.sha256} for one in sources
+            {"name": file.path.name, "bytes": file.bytes, "sha256": file.sha256} for file in sources
         ],
         "format": contents[0].format,
         "variables": {
@@ -110,27 +111,27 @@ def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) 
                 "key": field.views[0].array.name,
                 "axes": list(field.views[0].axes),
                 "frames": None if field.views[0].frames is None else list(field.views[0].frames),
-                **field.views[0].said,
+                **field.views[0].selection,
                 "type": field.views[0].array.dtype.name,
             }
             for field in plan.fields
         },
-        "left_out": sorted(there - taken),
+        "left_out": sorted(names - taken),
         "source": plan.source,
     }
 
 
 @dataclass(frozen=True)
 class ImportJob(Job):
-    """The store of files."""
+    """The job of an imported store."""
 
-    plan: Plan  # what is taken of which arrays
-    sources: tuple[ImportedFile, ...]  # the files
+    plan: Plan  # the arrays of each variable
+    sources: tuple[ImportedFile, ...]  # the imported files
     summary: Json  # the attribute `imported`
 
     @property
     def shard(self) -> int:
-        """Samples of a shard."""
+        """Number of samples in a shard."""
         largest = max(
             int(np.prod(f.shape)) * np.dtype(f.variable.dtype).itemsize for f in self.plan.fields
         )
@@ -142,9 +143,9 @@ class ImportJob(Job):
             "files": [source.sha256 for source in self.sources],
             "variables": self.summary["variables"],
             "coordinates": [
-                [one.name, hashlib.sha256(np.ascontiguousarray(one.values).tobytes()).hexdigest(),
-                 one.attributes.get("grid")]
-                for one in self.plan.coordinates
+                [c.name, hashlib.sha256(np.ascontiguousarray(c.values).tobytes()).hexdigest(),
+                 c.attributes.get("grid")]
+                for c in self.plan.coordinates
             ],
             "physics": self.plan.physics.attributes(),
             "splits": {name: list(ends) for name, ends in self.plan.splits.items()},
@@ -168,7 +169,7 @@ class ImportJob(Job):
                 "title": plan.title,
                 "equation": plan.equation,
                 "recipe": {"name": plan.name},
-                **({"physics": said} if (said := plan.physics.attributes()) else {}),
+                **({"physics": physics} if (physics := plan.physics.attributes()) else {}),
                 **plan.attributes,
                 "splits": {name: list(ends) for name, ends in plan.splits.items()},
                 "fingerprint": self.fingerprint,
@@ -190,19 +191,19 @@ class ImportJob(Job):
             if not sound.all():
                 row = int(np.flatnonzero(~sound)[0])
                 finite = np.isfinite(rows[row]).all()
-                what = f"larger than {_LARGEST:g}" if finite else "not finite"
-                raise SampleError(samples[row], f"{name} is {what} in the file")
+                problem = f"larger than {_LARGEST:g}" if finite else "not finite"
+                raise SampleError(samples[row], f"{name} is {problem} in the file")
         return values
 
     def skipped(self, samples: range) -> Mapping[int, str]:
         return {i: why for i, why in self.plan.skipped.items() if i in samples}
 
     def difference(self, store: Store) -> str:
-        there = store.metadata.imported
+        imported = store.metadata.imported
         names = ", ".join(source.path.name for source in self.sources)
-        if there is None:
+        if imported is None:
             return f"{store.url} was not imported from {names}"
-        known = [one.sha256 for one in there.files]
-        if known == [source.sha256 for source in self.sources]:
-            return f"{store.url} was imported from {names} otherwise declared"
+        digests = [file.sha256 for file in imported.files]
+        if digests == [source.sha256 for source in self.sources]:
+            return f"{store.url} was imported from {names} with other options"
         return f"{store.url} was imported from other files than {names}"

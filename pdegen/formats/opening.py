@@ -1,4 +1,4 @@
-"""A file by its content: what it holds, whatever its name ends in."""
+"""Opening of files to import; the format is detected from the content, not from the name."""
 
 from __future__ import annotations
 
@@ -17,44 +17,53 @@ _LOCAL_HEADER = 30  # bytes of an entry of a ZIP archive before its name
 
 @dataclass(frozen=True)
 class ImportedFile:
-    """A file that was imported."""
+    """A file to import, with its digest."""
 
-    path: Path  # where it is
-    # bytes, sha256: its size and digest
+    path: Path  # path of the file
+    # size in bytes, and digest
     bytes: int
     sha256: str
-    modified: int  # its time in nanoseconds: whether it has changed since
+    modified: int  # time of modification in nanoseconds, to detect changes
 
     @classmethod
     def of(cls, path: Path) -> ImportedFile:
-        """Reads the whole file once. Raises FormatError if it is no file, and OSError if it cannot
-        be read."""
+        """Read the file once. Raises FormatError if it is not a file, and OSError if it cannot be
+        read."""
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise FormatError(f"{path} is no file")
+            raise FormatError(f"{path} is not a file")
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")
         return cls(path, status.st_size, digest.hexdigest(), status.st_mtime_ns)
 
     def check(self) -> None:
-        """Raise FormatError where the file has changed."""
+        """Raise FormatError if the file has changed."""
         status = self.path.stat()
         if (status.st_size, status.st_mtime_ns) != (self.bytes, self.modified):
-            raise FormatError(f"{self.path.name} has changed while it was imported")
+            raise FormatError(f"{self.path.name} changed during the import")
 
 
 def open_file(path: Path, folder: Path) -> Contents:
-    """What a file holds; small arrays that do not lie in it as they are go to a folder. Raises
-    FormatError if it is of no known format, or not sound, and OSError if it cannot be read."""
+    """The contents of a file.
+
+    Args:
+        path: Path of the file.
+        folder: Folder to which small packed arrays are unpacked.
+
+    Raises:
+        FormatError: If the format is unknown or the file is damaged.
+        OSError: If the file cannot be read.
+    """
     if not path.is_file():
-        raise FormatError(f"{path} is no file" if path.exists() else f"{path}: no such file")
+        raise FormatError(f"{path} is not a file" if path.exists() else f"{path}: no such file")
     reader = _reader(path)
     return npy(path) if reader == "npy" else sandbox.open_file(path, reader, folder)
 
 
 def unpacked(arrays: Iterable[Array], folder: Path) -> dict[Array, Array]:
-    """Arrays of any files, each where it can be read in slices. Raises FormatError if a file is
-    damaged, or unpacks to more than it says, and OSError if the folder has no room."""
+    """The arrays, each mapped to one with a location, unpacked to a folder if necessary. Raises
+    FormatError if a file is damaged or unpacks to more than it claims, and OSError if the folder
+    has no room."""
     ready: dict[Array, Array] = {}
     arrays = list(dict.fromkeys(arrays))
     for path in dict.fromkeys(array.path for array in arrays):
@@ -64,17 +73,17 @@ def unpacked(arrays: Iterable[Array], folder: Path) -> dict[Array, Array]:
 
 
 def _reader(path: Path) -> str:
-    """The module that reads a file, by its content."""
+    """Name of the module that reads a file, from its content."""
     with path.open("rb") as file:
         head = file.read(128)
         if head.startswith(MAGIC):
             return "npy"
         if head.startswith(b"PK\x03\x04"):
-            file.seek(_LOCAL_HEADER)  # where the name of the first entry is
+            file.seek(_LOCAL_HEADER)  # name of the first entry
             name = file.read(int.from_bytes(head[26:28], "little"))
             return "npz" if name.endswith(b".npy") else "pt"
-        for place in (0, *(2**k for k in range(9, 32))):  # HDF5 looks there, too
-            file.seek(place)
+        for offset in (0, *(2**k for k in range(9, 32))):  # where HDF5 allows its signature
+            file.seek(offset)
             if file.read(8) == b"\x89HDF\r\n\x1a\n":
                 return "hdf5"
     if head[124:128] in (b"\x00\x01IM", b"\x01\x00MI"):
@@ -85,20 +94,20 @@ def _reader(path: Path) -> str:
             "torch.save of PyTorch 1.6 or newer, or arrays with numpy.save"
         )
     raise FormatError(
-        f"{path.name} is of no known format: MATLAB 5 and 7.3, HDF5, .npy, .npz and .pt can be "
+        f"{path.name} is of an unknown format: MATLAB 5 and 7.3, HDF5, .npy, .npz and .pt can be "
         "imported"
     )
 
 
 def merged(contents: list[Contents]) -> list[Contents]:
-    """Files that are parts of one dataset: .npy files hold an array each, all others are whole.
-    Raises FormatError if two arrays have one name."""
-    single = [one for one in contents if one.format == "NumPy"]
+    """The contents of files, with those of .npy files merged, as each holds one array of a dataset.
+    Raises FormatError if two arrays have the same name."""
+    single = [file for file in contents if file.format == "NumPy"]
     if not single:
         return contents
     if len(single) < len(contents):
-        raise FormatError(".npy files are imported together with .npy files alone")
-    arrays = {name: array for one in single for name, array in one.arrays.items()}
+        raise FormatError(".npy files can be imported only with other .npy files")
+    arrays = {name: array for file in single for name, array in file.arrays.items()}
     if len(arrays) < len(single):
-        raise FormatError("two .npy files have one name")
+        raise FormatError("two .npy files have the same name")
     return [replace(single[0], arrays=arrays)]

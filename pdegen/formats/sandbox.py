@@ -1,9 +1,9 @@
-"""Readers of libraries in a child process, with limits of memory and time.
+"""Readers of file formats in a child process, with limits of memory and time.
 
-SciPy, h5py and PyTorch parse bytes of strangers in code that was not written for such bytes. In a
-process of their own, a file that takes memory or time without end, or that ends the process, is an
-error in one line. The child writes arrays to a folder as flat numbers, or says where they lie in
-the file as such; the parent maps them, and unpickles nothing.
+SciPy, h5py and PyTorch are not written for hostile files. In a child process, a file that exhausts
+memory or time, or crashes the reader, becomes an error of one line. The child writes arrays as flat
+numbers to a folder, or returns their location in the file; the parent maps them into memory and
+unpickles nothing.
 """
 
 from __future__ import annotations
@@ -28,128 +28,127 @@ from pdegen.errors import check_room
 from pdegen.formats import arrays as limits
 from pdegen.formats.arrays import Array, Contents, FormatError, Location, printable
 
-SECONDS = 30  # of processor time, to begin with
+SECONDS = 30  # processor time for any file, in seconds
 BYTES_IN_A_SECOND = 2**24
-MEMORY = 2**30  # beside that of the library
+MEMORY = 2**30  # bytes, in addition to the library
 _ANSWER_BYTES = 2**26
-_PATIENCE = 20  # seconds that pass for a second of the processor: files may be far away
-_KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR")
+_WALL_FACTOR = 20  # allowed wall time per processor time, for files on slow disks
+_INHERITED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR")
 _SET = {"HDF5_PLUGIN_PATH": "::", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _START = "import sys; sys.path[:] = sys.argv[1:]; import pdegen.formats.sandbox as s; s.serve()"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a reader is asked for, and its limits."""
+    """A request to the reader in the child process, with limits."""
 
-    path: str  # the file
-    folder: str  # where arrays are unpacked to
+    path: str  # path of the file
+    folder: str  # folder to which arrays are unpacked
     reader: str  # "hdf5", "mat", "npz" or "pt": the module whose `read` is called
-    names: Collection[str] = ()  # arrays to unpack; none to list all, and unpack the small ones
-    small: int = 0  # bytes of a small array
-    # seconds, memory, written: at most so many of the processor, and bytes
+    names: Collection[str] = ()  # arrays to unpack; empty: list all, unpack the small ones
+    small: int = 0  # largest size of a small array in bytes
+    # limits of processor time in seconds, and of memory and written files in bytes
     seconds: int = 0
     memory: int = 0
     written: int = 0
 
     @property
     def file(self) -> Path:
+        """The path of the file, as a `Path`."""
         return Path(self.path)
 
     def target(self) -> Path:
-        """A new file for an array."""
+        """The path of a new file for an array."""
         return Path(self.folder, uuid.uuid4().hex)
 
-    def wanted(self, found: Iterable[Array]) -> list[str]:
+    def wanted(self, arrays: Iterable[Array]) -> list[str]:
         """Names of the arrays to unpack, the smallest first."""
-        left = sorted((one for one in found if one.location is None), key=lambda one: one.bytes)
+        packed = [array for array in arrays if array.location is None]
+        packed.sort(key=lambda array: array.bytes)
         if self.names:
-            return [array.name for array in left if array.name in self.names]
-        together = accumulate(array.bytes for array in left)
+            return [array.name for array in packed if array.name in self.names]
+        totals = accumulate(array.bytes for array in packed)
         return [
             array.name
-            for array, total in zip(left, together, strict=True)
+            for array, total in zip(packed, totals, strict=True)
             if array.bytes <= self.small and total <= 4 * self.small
         ]
 
 
 def open_file(path: Path, reader: str, folder: Path) -> Contents:
-    """What a file holds: its large arrays may have no place yet. Raises FormatError if the file is
-    damaged or hostile."""
+    """The contents of a file; large arrays may have no location yet. Raises FormatError if the file
+    is damaged or hostile."""
     small = limits.SMALL_BYTES
     return _read(Request(str(path), str(folder), reader, small=small), 4 * small)
 
 
 def unpacked(arrays: Collection[Array], reader: str, folder: Path) -> dict[Array, Array]:
-    """Arrays of one file, each with a place. Raises FormatError if the file is damaged or hostile,
-    and OSError if the folder has no room."""
-    left = {array.name: array for array in arrays if array.location is None}
-    if not left:
+    """The arrays of one file, each mapped to one with a location. Raises FormatError if the file is
+    damaged or hostile, and OSError if the folder has no room."""
+    packed = {array.name: array for array in arrays if array.location is None}
+    if not packed:
         return {array: array for array in arrays}
-    need = sum(array.bytes for array in left.values())
-    check_room(folder, need, f" to unpack {', '.join(left)}:")
-    path = next(iter(left.values())).path
-    found = _read(Request(str(path), str(folder), reader, [*left]), need).arrays
-    for name, array in left.items():
-        if (
-            name not in found
-            or replace(found[name], location=None) != array
-            or not found[name].location
-        ):
-            raise FormatError(f"{array.where} has changed while it was imported")
-    return {array: array if array.location else found[array.name] for array in arrays}
+    need = sum(array.bytes for array in packed.values())
+    check_room(folder, need, f" to unpack {', '.join(packed)}:")
+    path = next(iter(packed.values())).path
+    ready = _read(Request(str(path), str(folder), reader, [*packed]), need).arrays
+    for name, array in packed.items():
+        same = name in ready and replace(ready[name], location=None) == array
+        if not same or not ready[name].location:
+            raise FormatError(f"{array.where} changed during the import")
+    return {array: array if array.location else ready[array.name] for array in arrays}
 
 
 def _read(request: Request, need: int) -> Contents:
-    """What the child answers; it may need so many bytes for arrays."""
+    """The contents that the child returns; `need` is the size of the unpacked arrays in bytes."""
     path, size = request.file, request.file.stat().st_size
     seconds = SECONDS + (need + size) // BYTES_IN_A_SECOND
     memory, written = MEMORY + 3 * need + size, max(need, _ANSWER_BYTES)
-    found = _asked(replace(request, seconds=seconds, memory=memory, written=written))
-    if "error" in found:
-        raise FormatError(found["error"])
+    answer = _answer(replace(request, seconds=seconds, memory=memory, written=written))
+    if "error" in answer:
+        raise FormatError(answer["error"])
     arrays = {}
-    for name, shape, dtype, at in found.pop("arrays"):
-        place = at and Location(Path(at[0]), at[1], at[2], np.dtype(at[3]))
-        arrays[name] = Array(path, name, tuple(shape), np.dtype(dtype), place)
-    return Contents(path, arrays=arrays, **found)
+    for name, shape, dtype, at in answer.pop("arrays"):
+        location = at and Location(Path(at[0]), at[1], at[2], np.dtype(at[3]))
+        arrays[name] = Array(path, name, tuple(shape), np.dtype(dtype), location)
+    return Contents(path, arrays=arrays, **answer)
 
 
-def _asked(request: Request) -> dict[str, Any]:
-    """What a child process answers; an error, where it was ended for its limits or by the file."""
-    answer, name = request.target(), request.file.name
-    with answer.open("wb") as out:
+def _answer(request: Request) -> dict[str, Any]:
+    """The answer of a child process; an error if it exceeded a limit or crashed."""
+    file, name = request.target(), request.file.name
+    with file.open("wb") as out:
         child = subprocess.Popen(
             [sys.executable, "-I", "-c", _START, *filter(os.path.isabs, sys.path)],
             stdin=subprocess.PIPE,
             stdout=out,
             stderr=subprocess.DEVNULL,
-            env={key: os.environ[key] for key in _KEPT if key in os.environ} | _SET,
+            env={key: os.environ[key] for key in _INHERITED if key in os.environ} | _SET,
             start_new_session=True,
         )
         try:
             sent = json.dumps(asdict(request)).encode()
-            child.communicate(sent, timeout=_PATIENCE * request.seconds)
+            child.communicate(sent, timeout=_WALL_FACTOR * request.seconds)
         except subprocess.TimeoutExpired:
             pass
         finally:
-            if child.returncode is None:  # an interrupt, too
+            if child.returncode is None:  # also after an interrupt
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
     try:
-        with answer.open("rb") as file:
-            return json.loads(file.read(_ANSWER_BYTES))
+        with file.open("rb") as answer:
+            return json.loads(answer.read(_ANSWER_BYTES))
     except ValueError:
-        why = f"ended its reader (exit status {child.returncode})"
+        problem = f"ended its reader (exit status {child.returncode})"
         if child.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-            why = f"takes more than {request.seconds} s to read"
-        return {"error": f"{name} {why}: it is damaged, or hostile"}
+            problem = f"takes more than {request.seconds} s to read"
+        return {"error": f"{name} {problem}: it is damaged or hostile"}
     finally:
-        answer.unlink()
+        file.unlink()
 
 
 def serve() -> None:
-    """The child: reads a request, limits itself and answers."""
+    """The main function of the child: read a request, set the limits, and answer."""
     request = Request(**json.load(sys.stdin))
     sys.stdout.write(json.dumps(answered(request)))
     sys.stdout.flush()
@@ -157,40 +156,40 @@ def serve() -> None:
 
 
 def answered(request: Request) -> dict[str, Any]:
-    """What a reader finds, or the error that it ends in, as JSON can say it."""
+    """The contents of a file, or the error of its reader, as JSON."""
     name = request.file.name
     try:
         reader = importlib.import_module(f"pdegen.formats.{request.reader}")
         if request.seconds:
             _limit(request)
-        found: Contents = reader.read(request)
+        contents: Contents = reader.read(request)
     except FormatError as error:
         return {"error": str(error)}
     except ModuleNotFoundError as error:
-        return {"error": f"{name} is read with the package {error.name}: install it"}
+        return {"error": f"{name} needs the package {error.name}: install it"}
     except MemoryError:
         return {"error": f"{name} takes more than {request.memory:,} bytes of memory to read"}
-    except Exception as error:  # of the libraries, on bytes that they were not written for
-        return {"error": f"{name} cannot be read, cut off or damaged: {printable(error)}"}
+    except Exception as error:  # libraries raise any error on damaged files
+        return {"error": f"{name} cannot be read (cut off or damaged): {printable(error)}"}
     arrays = [
-        [one.name, one.shape, one.dtype.str,
+        [array.name, array.shape, array.dtype.str,
          at and [str(at.file), at.offset, at.order, at.stored.str]]
-        for one in found.arrays.values() for at in [one.location]
+        for array in contents.arrays.values() for at in [array.location]
     ]  # fmt: skip
-    unreadable = {printable(name): printable(why) for name, why in found.unreadable.items()}
+    unreadable = {printable(name): printable(why) for name, why in contents.unreadable.items()}
     return {
-        "format": found.format, "arrays": arrays, "unreadable": unreadable,
-        "attributes": dict(found.attributes),
+        "format": contents.format, "arrays": arrays, "unreadable": unreadable,
+        "attributes": dict(contents.attributes),
     }  # fmt: skip
 
 
 def _limit(request: Request) -> None:
-    """Limit this process from now on."""
+    """Set the limits of this process."""
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
-    used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
+    spent = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
     for limit, most in (
         (resource.RLIMIT_AS, pages * resource.getpagesize() + request.memory),
-        (resource.RLIMIT_CPU, used + request.seconds),
+        (resource.RLIMIT_CPU, spent + request.seconds),
         (resource.RLIMIT_FSIZE, request.written),
         (resource.RLIMIT_CORE, 0),
     ):

@@ -132,7 +132,7 @@ def test_two_exports_are_the_same_bytes_and_replace_no_other_folder(finished, tm
     export(finished.url, "huggingface", first, overwrite=True)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/README.md").write_text("mine")
-    with pytest.raises(FormatError, match="is no folder that was exported"):
+    with pytest.raises(FormatError, match="is not an exported folder"):
         export(finished.url, "huggingface", tmp_path / "mine", overwrite=True)
 
 

@@ -120,9 +120,14 @@ def test_channels_and_times_of_any_place_are_said(tmp_path, space):
 @pytest.mark.parametrize(
     ("change", "a", "u", "message"),
     [
-        ({"target_axes": ("sample", "x")}, (10, 8, 8), (10, 8, 8), "say the axes"),
-        ({"target_axes": ("sample", "x", "x")}, (10, 8, 8), (10, 8, 8), "say the axes"),
-        ({"target_axes": ("sample", "x", "level")}, (10, 8, 8), (10, 8, 8), "say the axes"),
+        ({"target_axes": ("sample", "x")}, (10, 8, 8), (10, 8, 8), "otherwise name the axes"),
+        ({"target_axes": ("sample", "x", "x")}, (10, 8, 8), (10, 8, 8), "otherwise name the axes"),
+        (
+            {"target_axes": ("sample", "x", "level")},
+            (10, 8, 8),
+            (10, 8, 8),
+            "otherwise name the axes",
+        ),
         ({"grid": "nodal,cell,cell"}, (10, 8, 8), (10, 8, 8), "one of these for each of x, y"),
         ({"grid": "square"}, (10, 8, 8), (10, 8, 8), "one of these for each of x, y"),
         ({"splits": {"test": 2}}, (10, 8), (10, 8), "train"),
@@ -221,7 +226,7 @@ def test_another_file_or_declaration_does_not_resume_a_store(tmp_path):
     files = npy_pair(tmp_path, random(10, 8), random(10, 8, seed=1))
     url = imported(tmp_path, *files, import_options=BY_HAND).url
     other = ImportOptions("p", "q", "periodic", SPLITS)
-    with pytest.raises(StoreError, match="otherwise declared"):
+    with pytest.raises(StoreError, match="with other options"):
         import_files(files, url, other, resume=True)
     np.save(tmp_path / "q.npy", random(10, 8, seed=2))
     with pytest.raises(StoreError, match="other files"):
@@ -244,7 +249,7 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ImportJob, "check", check)
-        with pytest.raises(FormatError, match="has changed"):
+        with pytest.raises(FormatError, match="changed during the import"):
             imported(tmp_path, *files, import_options=BY_HAND)
 
 

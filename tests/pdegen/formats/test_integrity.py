@@ -38,7 +38,7 @@ def mixed(tmp_path_factory):
 
 
 @pytest.fixture
-def exported_plan(mixed, tmp_path, monkeypatch):
+def exported(mixed, tmp_path, monkeypatch):
     def made(format, name="out"):
         if format == "mat73":
             monkeypatch.setattr(exporting, "_LARGEST_MAT5", 2**8)

@@ -58,7 +58,7 @@ def test_the_environment_is_clean(reader, monkeypatch):
 
 def test_a_missing_library_is_named(reader):
     found = reader("import nosuchlibrary")
-    assert found["error"] == "p.h5 is read with the package nosuchlibrary: install it"
+    assert found["error"] == "p.h5 needs the package nosuchlibrary: install it"
 
 
 @pytest.mark.parametrize("write", [mat5, mat73_compressed], ids=lambda f: f.__name__)
