@@ -1,5 +1,5 @@
-"""Published files whose samples have shapes of their own: the .npy and MATLAB files of the
-geometry-aware Fourier neural operator's paper."""
+"""Published files in which each sample has its own geometry: the .npy and MATLAB files of the paper
+on geometry-aware Fourier neural operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POINTS, _MIXED = ("point", "part", "sample"), ("sample", "part", "i", "j")
 
 
 def flow_spread(u: Float[np.ndarray, "samples i j"]) -> Float[np.ndarray, " samples"]:
-    """The spread of the flow through the sections i, of height 1: Simpson's rule over nodes j."""
+    """Largest less smallest flow through sections i of height 1, over 1/6 (Simpson's rule in j)."""
     weights = np.full(u.shape[2], 2.0)
     weights[1::2], weights[[0, -1]] = 4, 1
     return 6 * np.ptp(u @ (weights / weights.sum()), axis=1)
@@ -35,21 +35,21 @@ def _mesh(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
 
 
 def _odd_mesh(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """Simpson's rule needs an odd number of nodes from wall to wall."""
+    """The facts of a mesh with an odd number of nodes across the pipe, for Simpson's rule."""
     return _mesh(contents, sizes) if sizes["j"] % 2 else None
 
 
 def _positions(name: str) -> tuple[FileEntry, ...]:
     return tuple(
-        FileEntry(one, f"{name}_{one.upper()}", ("sample", "i", "j"),
-                  f"position {one} of each point", role="geometry")
-        for one in "xy"
+        FileEntry(axis, f"{name}_{axis.upper()}", ("sample", "i", "j"),
+                  f"position {axis} of each point", role="geometry")
+        for axis in "xy"
     )  # fmt: skip
 
 
 _ELASTICITY = Published(
-    # Points, stresses, radii of the void at 42 angles, numbers of the radius. Samples are on the
-    # last axis, of theta on the first.
+    # Points, stresses, radii of the void at 42 angles, and parameters of the radius (theta).
+    # Samples are the last axis; of theta the first.
     name="elasticity-published",
     title="Elasticity, the published files Random_UnitCell",
     equation="div sigma = 0 in plane stress, no displacement below, the force (0, 100) over "
@@ -82,16 +82,16 @@ _ELASTICITY = Published(
 )  # fmt: skip
 
 _PIPE = Published(
-    # Nodes of bent pipes, and u, v, p there, inlet first and lower wall first. The flux shows
-    # samples with spikes at the outlet.
+    # Nodes of bent pipes and u, v, p at these, from inlet to outlet and from the lower wall. The
+    # flux identifies samples with spikes at the outlet.
     name="pipe-published",
     title="Pipe, the published files Pipe",
     equation="u . grad u = -grad p + viscosity laplace u, div u = 0 in a bent pipe of height 1",
     source="Li et al., JMLR 2023: the first 1000, the 200 after them",
     entries=(
         *(
-            FileEntry(name, "Pipe_Q", _MIXED, said, part=k, role="target")
-            for k, (name, said) in enumerate(
+            FileEntry(name, "Pipe_Q", _MIXED, meaning, part=k, role="target")
+            for k, (name, meaning) in enumerate(
                 (("u", "horizontal velocity"), ("v", "vertical velocity"), ("p", "pressure"))
             )
         ),
@@ -112,8 +112,8 @@ _PIPE = Published(
 )  # fmt: skip
 
 _PLASTICITY = Published(
-    # The heights of the dies, and positions and displacements in mm on a block that is numbered
-    # from the right and from above. Heights are given from the left.
+    # Heights of the dies from left to right; positions and displacements in mm on a block whose
+    # nodes are numbered from right to left and from top to bottom.
     name="plasticity-published",
     title="Plasticity, the published file plas_N987_T20",
     equation="rho dv/dt = div sigma in plane stress, sigma elastic and perfectly plastic (von "
@@ -144,7 +144,7 @@ _PLASTICITY = Published(
 )  # fmt: skip
 
 _AIRFOIL = Published(
-    # The nodes of C-grids and density, two velocities, pressure and Mach number there.
+    # Nodes of C-grids, and density, two velocities, pressure and Mach number at these.
     name="airfoil-published",
     title="Airfoils, the published files NACA_Cylinder",
     equation="the steady Euler equations of a gas around a section, at Mach 0.8",

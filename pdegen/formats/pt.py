@@ -1,10 +1,10 @@
-"""PyTorch's .pt files, a dictionary of tensors. Runs in the child process of
+"""PyTorch's .pt files with a dictionary of tensors. Runs in the child process of
 `pdegen.formats.sandbox`.
 
-`torch.load(weights_only=True)` runs none of the file's code, and maps the numbers; here they are
-found in the file, for the parent to map. PyTorch does not look at what an entry of the archive
-holds: that each has its checksum, that none is compressed, and that each tensor lies within one, is
-checked here.
+`torch.load(weights_only=True)` runs no code of the file, and maps the numbers. Here their locations
+in the file are determined, for the parent to map. PyTorch does not check the entries of the
+archive, so it is checked here that each has its checksum, that none is compressed, and that each
+tensor lies within one entry.
 """
 
 from __future__ import annotations
@@ -21,62 +21,64 @@ from pdegen.formats.archive import ArchiveEntry, entries
 from pdegen.formats.arrays import MOST_ARRAYS, Array, Contents, FormatError, Location, printable
 from pdegen.formats.sandbox import Request
 
-_torch: Any = importlib.import_module("torch")  # which only this format needs
+_torch: Any = importlib.import_module("torch")  # imported for this format alone
 
 _WHY = re.compile(r"(?:WeightsUnpickler error: |Trying to load )(\S.*?)(?: Please|\n|$)")
 
 
 def read(request: Request) -> Contents:
-    """The tensors of a file, in their places. Raises Exception if it is damaged, holds anything but
-    a dictionary of tensors, or would execute."""
+    """The tensors of a file, with their locations. Raises Exception if the file is damaged, does
+    not hold a dictionary of tensors, or would execute code."""
     path = request.file
-    found, order = _entries(path)
+    archive, order = _entries(path)
     try:
         content = _torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except MemoryError:
         raise
     except Exception as error:
-        why = _WHY.search(str(error))  # around it are ways to read the file nevertheless
-        text = printable(why.group(1)) if why else "its pickle is not of tensors alone"
+        why = _WHY.search(str(error))  # the rest of the message explains how to disable the check
+        text = printable(why.group(1)) if why else "its pickle holds more than tensors"
         raise FormatError(f"{path.name} is damaged, or would execute code: {text}") from None
     if not isinstance(content, dict) or len(content) > MOST_ARRAYS:
-        raise FormatError(f"{path.name} holds no dictionary of tensors")
+        raise FormatError(f"{path.name} does not hold a dictionary of tensors")
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
     for key, value in content.items():
         if key is not None and type(key) not in (str, int, float, bool):
-            raise FormatError(f"{path.name}: a key is a {type(key).__name__}: keys are texts")
+            raise FormatError(
+                f"{path.name}: a key is of type {type(key).__name__}: keys must be texts"
+            )
         name = str(key)
         reason = _unreadable(value, name)
         if reason is None:
-            arrays[name] = _array(path, name, value, found, order)
+            arrays[name] = _array(path, name, value, archive, order)
         else:
             unreadable[name] = reason
     if len(arrays) + len(unreadable) < len(content):
-        raise FormatError(f"{path.name}: a name is there twice")
+        raise FormatError(f"{path.name}: a name is repeated")
     return Contents(path, "PyTorch", arrays, unreadable)
 
 
 def _entries(path: Path) -> tuple[list[ArchiveEntry], str]:
     """The entries, none of them compressed, and the byte order of the numbers."""
-    found, order = entries(path), "<"
-    if not any(entry.name.endswith("/data.pkl") for entry in found):
-        raise FormatError(f"{path.name} is an archive, but none that torch.save or NumPy writes")
+    archive, order = entries(path), "<"
+    if not any(entry.name.endswith("/data.pkl") for entry in archive):
+        raise FormatError(f"{path.name} is an archive, but not one of torch.save or NumPy")
     with path.open("rb") as file:
-        for entry in found:
+        for entry in archive:
             if entry.compressed:
                 raise FormatError(
-                    f"{path.name}: {printable(entry.name)} is compressed, to unpack to "
-                    f"{entry.bytes:,} bytes: torch.save compresses nothing"
+                    f"{path.name}: {printable(entry.name)} is compressed ({entry.bytes:,} "
+                    "bytes unpacked), but torch.save does not compress"
                 )
             file.seek(entry.start)
             if entry.name.endswith("/byteorder") and file.read(3) == b"big":
                 order = ">"
-    return found, order
+    return archive, order
 
 
 def _unreadable(value: Any, name: str) -> str | None:
-    """Why a value is no array of numbers, if it is none."""
+    """Why a value is not an array of numbers; None if it is one."""
     if not isinstance(value, _torch.Tensor):
         return f"is {type(value).__name__}: tensors can be imported"
     dense = value.layout == _torch.strided and value.device.type == "cpu"
@@ -96,18 +98,18 @@ def _unreadable(value: Any, name: str) -> str | None:
     return None
 
 
-def _array(path: Path, name: str, tensor: Any, found: list[ArchiveEntry], order: str) -> Array:
+def _array(path: Path, name: str, tensor: Any, archive: list[ArchiveEntry], order: str) -> Array:
     shape, dtype = tuple(tensor.shape), np.dtype(str(tensor.dtype).removeprefix("torch."))
     need = math.prod(shape) * dtype.itemsize
     start = _offset(tensor.data_ptr()) if need else 0
-    if need and not any(one.start <= start and start + need <= one.stop for one in found):
+    if need and not any(entry.start <= start and start + need <= entry.stop for entry in archive):
         raise FormatError(f"{path.name}: {name} claims {need:,} bytes, its entry has fewer")
     location = Location(path, start, _layout(tensor) or "C", np.dtype(f"{order}{dtype.str[1:]}"))
     return Array(path, name, shape, dtype, location)
 
 
 def _offset(address: int) -> int:
-    """The place in its file of a mapped byte."""
+    """Offset in its file of a mapped byte, from the address of the byte in memory."""
     for line in Path("/proc/self/maps").read_text("utf-8", "surrogateescape").splitlines():
         span, _, offset, *_ = line.split(None, 5)
         first, last = (int(word, 16) for word in span.split("-"))
@@ -117,7 +119,7 @@ def _offset(address: int) -> int:
 
 
 def _layout(tensor: Any) -> Any:
-    """ "C" or "F", by which axis is the fastest; None where numbers lie otherwise."""
+    """Memory order, "C" or "F"; None if the numbers are not contiguous."""
     if tensor.is_contiguous():
         return "C"
     return "F" if tensor.permute(*reversed(range(tensor.ndim))).is_contiguous() else None

@@ -1,4 +1,4 @@
-"""What is known of published files, how they are recognised, and the store that is made of them."""
+"""Descriptions of published files: how they are recognised, and their import plan."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pdegen.store.variables import positions, times
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A variable of a published file: its key and axes, and its meaning.
+    """A variable of a published file: key, axes and meaning.
 
-    `part`, `backwards`, `along` and `number` are those of `pdegen.formats.plan.View`; `frames` that
-    end with None go up to the last one; `channels` are neighbouring ones with their numbers.
-    Without a role a is the input and u the target. A file may lack an optional variable.
+    `part`, `backwards`, `along` and `number` are those of `pdegen.formats.plan.View`. `frames` that
+    end with None reach to the last frame. `channels` has names and indices of adjacent channels.
+    Without a role, `a` is the input and `u` the target. A file may lack an optional variable.
     """
 
     name: str
@@ -41,13 +41,13 @@ class FileEntry:
     optional: bool = False
 
     def view(self, contents: Contents) -> View:
-        """Where it is in a file."""
-        array, numbers, frames = contents.array(self.key), [*self.channels.values()], self.frames
+        """The view of the variable in a file."""
+        array, channels, frames = contents.array(self.key), [*self.channels.values()], self.frames
         if frames is not None:
             frames = (frames[0], frames[1] or array.shape[self.axes.index("time")])
         return View(
             array, self.axes, frames, self.part,
-            (numbers[0], numbers[-1] + 1) if numbers else None, self.backwards, self.along,
+            (channels[0], channels[-1] + 1) if channels else None, self.backwards, self.along,
             self.number,
         )  # fmt: skip
 
@@ -56,7 +56,7 @@ Facts = Json  # fields of `Published` that depend on the file
 
 
 def no_facts(contents: Contents, sizes: Mapping[str, int]) -> Facts:
-    """Change nothing: the default of `Published.facts`."""
+    """No facts, the default of `Published.facts`."""
     return {}
 
 
@@ -64,32 +64,32 @@ def no_facts(contents: Contents, sizes: Mapping[str, int]) -> Facts:
 class Published:
     """A published dataset."""
 
-    # name, title, equation, source: as of `pdegen.formats.plan.Plan`
+    # name, title, equation and source, as in `pdegen.formats.plan.Plan`
     name: str
     title: str
     equation: str
     source: str
-    entries: tuple[FileEntry, ...]  # its variables
-    # splits of the literature, as sizes or as ranges, by the numbers of samples of the files
+    entries: tuple[FileEntry, ...]  # the variables
+    # splits of the literature, as sizes or ranges, from the number of samples in each file
     splits: Callable[[list[int]], Mapping[str, int | tuple[int, int]]]
-    grid: str = ""  # what the points are, as of `pdegen.formats.plan.box`
-    # numbers of points that axes have
+    grid: str = ""  # grid, as in `pdegen.formats.plan.box`
+    # required number of points along axes, by name
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
-    # other values of these fields, from a file and the sizes of all axes; None where the file is
-    # another
+    # values of further fields, from a file and the sizes of all axes; None if the file is not of
+    # this dataset
     facts: Callable[[Contents, Mapping[str, int]], Facts | None] = no_facts
-    # of the equation; attributes of the variables
+    # parameters of the equation, stored as attributes of the variables
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    # along axes that have not the length 1
+    # positions of points along axes whose length is not 1, by name
     points: Mapping[str, np.ndarray] = field(default_factory=dict)
-    times: Sequence[float] | np.ndarray = ()  # of the target
-    # what is known of the equation
+    times: Sequence[float] | np.ndarray = ()  # times of the target
+    # facts on the equation
     physics: Physics = Physics()  # noqa: RUF009, it is frozen
-    domain: Domain | None = None  # where the points are no grid
+    domain: Domain | None = None  # domain, if the points are not a grid
 
     def of(self, contents: Contents) -> Published | None:
-        """What is known of a file of this dataset; None where it is another: where arrays are
-        missing, or axes of one name differ in their points."""
+        """The description with the facts of a file; None if the file is not of this dataset,
+        because arrays are missing or axes of one name have different lengths."""
         sizes: dict[str, int] = {}
         entries = [e for e in self.entries if e.key in contents.arrays or not e.optional]
         for entry in entries:
@@ -106,74 +106,83 @@ class Published:
 
 
 def plan(
-    found: Sequence[Published], files: Sequence[Contents], import_options: ImportOptions
+    datasets: Sequence[Published], files: Sequence[Contents], import_options: ImportOptions
 ) -> Plan:
-    """The store of files of one kind, their samples one after the other. Raises FormatError if the
-    files do not fit together, or are not as published."""
-    known = found[0]
-    for one, contents in zip(found, files, strict=True):
-        alike = one.points.keys() == known.points.keys() and np.array_equal(one.times, known.times)
-        alike &= all(np.array_equal(one.points[dim], x) for dim, x in known.points.items())
-        if one.name != known.name or not alike:
+    """The import plan of published files, whose samples are joined.
+
+    Args:
+        datasets: The description of each file.
+        files: The contents of each file.
+        import_options: Grid and splits that replace the published ones.
+
+    Raises:
+        FormatError: If the files do not fit together, or differ from the published ones.
+    """
+    first = datasets[0]
+    for dataset, contents in zip(datasets, files, strict=True):
+        same = dataset.points.keys() == first.points.keys()
+        same = same and np.array_equal(dataset.times, first.times)
+        same = same and all(np.array_equal(dataset.points[k], x) for k, x in first.points.items())
+        if dataset.name != first.name or not same:
             raise FormatError(
-                f"{contents.path.name} ({one.name}) and {files[0].path.name} ({known.name}) have "
-                "other points or times: they cannot be joined"
+                f"{contents.path.name} ({dataset.name}) and {files[0].path.name} ({first.name}) "
+                "have different points or times: they cannot be joined"
             )
     fields = tuple(
         Field(
             entry.name,
-            tuple(one.entries[i].view(file) for one, file in zip(found, files, strict=True)),
-            _attributes(entry, known),
+            tuple(d.entries[i].view(file) for d, file in zip(datasets, files, strict=True)),
+            _attributes(entry, first),
             "float64" if entry.number else "",
         )
-        for i, entry in enumerate(known.entries)
+        for i, entry in enumerate(first.entries)
     )
-    if known.domain is not None and import_options.grid is not None:
+    if first.domain is not None and import_options.grid is not None:
         raise FormatError(
-            f"{files[0].path.name}: the points are a {known.domain.kind}, not a grid: leave "
+            f"{files[0].path.name}: the points are a {first.domain.kind}, not a grid: leave "
             f"{import_options.grid!r} out"
         )
-    domain = known.domain or box(import_options.grid or known.grid, fields[0].space, known.points)
+    domain = first.domain or box(import_options.grid or first.grid, fields[0].space, first.points)
     return Plan(
-        name=known.name,
-        title=known.title,
-        equation=known.equation,
-        source=known.source,
+        name=first.name,
+        title=first.title,
+        equation=first.equation,
+        source=first.source,
         fields=fields,
         coordinates=(
             numbers(fields[0].samples),
             *positions(domain),
-            *([times(known.times)] if len(known.times) else []),
+            *([times(first.times)] if len(first.times) else []),
         ),
-        splits=_splits(known, fields[0], import_options),
+        splits=_splits(first, fields[0], import_options),
         domain=domain,
-        physics=known.physics,
+        physics=first.physics,
     )
 
 
-def _attributes(entry: FileEntry, known: Published) -> Json:
+def _attributes(entry: FileEntry, dataset: Published) -> Json:
     role = entry.role or {"a": "input", "u": "target"}[entry.name]
-    timed = entry.name == "u" and len(known.times) > 0
-    domain, words = known.domain, ["time"] if timed else []
+    timed = entry.name == "u" and len(dataset.times) > 0
+    domain, coordinates = dataset.domain, ["time"] if timed else []
     of_points = entry.number is None and domain is not None and set(entry.axes) & set(domain.axes)
     if domain is not None and role != "geometry" and of_points:
-        words += NAMES[: domain.dim]
+        coordinates += NAMES[: domain.dim]
     return {
         "long_name": entry.long_name,
         "role": role,
         "units": entry.units,
         **({"channels": [*entry.channels]} if entry.channels else {}),
-        **({"coordinates": " ".join(words)} if words else {}),
-        **(known.parameters if role in ("input", "target") else {}),
+        **({"coordinates": " ".join(coordinates)} if coordinates else {}),
+        **(dataset.parameters if role in ("input", "target") else {}),
     }
 
 
 def _splits(
-    known: Published, field: Field, import_options: ImportOptions
+    dataset: Published, field: Field, import_options: ImportOptions
 ) -> dict[str, tuple[int, int]]:
     if import_options.splits is not None:
         return split_sizes(import_options.splits, field.samples)
-    literature = known.splits([view.sizes["sample"] for view in field.views])
+    literature = dataset.splits([view.sizes["sample"] for view in field.views])
     ranges = {name: ends for name, ends in literature.items() if isinstance(ends, tuple)}
     sizes = {name: size for name, size in literature.items() if isinstance(size, int)}
     return ranges or split_sizes(sizes, field.samples)

@@ -1,7 +1,7 @@
-"""The published files that are known.
+"""Published files that are recognised.
 
-A file is recognised by its keys and shapes; where those of several agree, by its name. Facts come
-from the papers and generators named at each. Where those and the file disagree, the file counts.
+A file is recognised by its keys and shapes, and by its name if several datasets share these. Facts
+come from the cited papers and generators. If these and the file disagree, the file is followed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BURGERS = Physics(
 
 
 def _darcy_physics(low: float, high: float) -> Physics:
-    """What is known of Darcy's equation with a coefficient of two values, a = low or high."""
+    """Facts on Darcy's equation with a coefficient of two values, a = low or high."""
     return Physics(
         boundary={"u": 0.0},
         symmetries=("square",),
@@ -44,7 +44,7 @@ def _darcy_physics(low: float, high: float) -> Physics:
 
 
 def _named(contents: Contents, pattern: str) -> str | None:
-    """What a pattern finds in the file's name."""
+    """The first group of a pattern in the name of the file; None if the name does not match."""
     match = re.search(pattern, contents.path.name)
     return match.group(1) if match else None
 
@@ -59,22 +59,22 @@ def _joined_draws(counts: list[int]) -> dict[str, int]:
 
 
 def _vorticity(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """Times 1, ..., T. The viscosity follows from the file's name, or from T."""
+    """Times 1, ..., T, and the viscosity from the name of the file, or from T."""
     frames = sizes["time"]
-    when = np.arange(1.0, frames + 1)
+    times = np.arange(1.0, frames + 1)
     if "t" in contents.arrays:
-        when = contents.array("t").values().reshape(-1)
-        if len(when) != frames:
+        times = contents.array("t").values().reshape(-1)
+        if len(times) != frames:
             return None
     word = _named(contents, r"V(1e-[345]|1000+)")
     number = None if word is None else float(word) if "e" in word else 1 / float(word)
     viscosity = number or {50: 1e-3, 30: 1e-4, 20: 1e-5}.get(frames)
-    return {"times": when, "parameters": {} if viscosity is None else {"viscosity": viscosity}}
+    return {"times": times, "parameters": {} if viscosity is None else {"viscosity": viscosity}}
 
 
 _FNO = (
     Published(
-        # Papers print the constants of other problems; with these its samples are solutions.
+        # Papers print constants of other problems; with the ones below, the samples are solutions.
         name="burgers-r10-published",
         title="Burgers, the published file burgers_data_R10.mat",
         equation=_BURGERS_EQUATION,
@@ -137,11 +137,11 @@ def _first_tenth(counts: list[int]) -> dict[str, tuple[int, int]]:
 
 
 def _on_a_line(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """The list of times may have one more than there are frames."""
-    frames, found = sizes["time"], contents.arrays
-    if frames < 2 or not {"x-coordinate", "t-coordinate"} <= found.keys():
+    """Facts on a 1-D file of PDEBench, whose list of times may be one longer than its frames."""
+    frames, arrays = sizes["time"], contents.arrays
+    if frames < 2 or not {"x-coordinate", "t-coordinate"} <= arrays.keys():
         return None
-    if found["x-coordinate"].shape != (sizes["x"],) or found["t-coordinate"].shape not in (
+    if arrays["x-coordinate"].shape != (sizes["x"],) or arrays["t-coordinate"].shape not in (
         (frames,), (frames + 1,)
     ):  # fmt: skip
         return None
@@ -150,7 +150,9 @@ def _on_a_line(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
     if nu is not None:
         facts = {
             "equation": "u_t + u u_x = viscosity u_xx, on a circle",
-            "parameters": {"viscosity": float(nu) / math.pi},  # the name has π times it
+            "parameters": {
+                "viscosity": float(nu) / math.pi
+            },  # the name of the file has π times the viscosity
             "physics": _BURGERS,
         }
     elif beta is not None:
@@ -222,15 +224,15 @@ def _viscosity(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
     return {"parameters": {"viscosity": float(contents.array("visc").values().reshape(-1)[0])}}
 
 
-def _kept_nodes(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """Which of 421 points were kept, every 26th or 13th, is all that is known."""
+def _every_nth_node(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
+    """The points, every 26th or 13th of 421 nodes, which is all that is documented."""
     n = sizes["x"]
     if contents.arrays["x"].dtype != bool or n not in (16, 32):
         return None
-    where, every = np.arange(n) * (416 // n) / 420, 416 // n
+    points, every = np.arange(n) * (416 // n) / 420, 416 // n
     source = f"one file for training, one for tests; every {every}th of 421 nodes"
     return {
-        "points": {"x": where, "y": where},
+        "points": {"x": points, "y": points},
         "source": f"neuraloperator: {source}, the last left out",
     }
 
@@ -255,7 +257,8 @@ _NEURALOP = (
     ),
     Published(
         # darcy_train_16.pt and darcy_test_16.pt, or 32: joined, the last file is the test. The
-        # coefficient is true or false; its values, the source and the scale of u are not known.
+        # coefficient is true or false; its values, the source and the scale of u are not
+        # documented.
         name="neuralop-darcy",
         title="Darcy, the small files of neuraloperator",
         equation="-div(a grad u) = f on (0,1)^2; the values of a and f are not documented",
@@ -266,12 +269,12 @@ _NEURALOP = (
             FileEntry("u", "y", ("sample", "x", "y"), "solution u, scaled"),
         ),
         splits=_last_file,
-        facts=_kept_nodes,
+        facts=_every_nth_node,
     ),
 )
 
-# the cost-accuracy study, .npy with the samples on the last axis; not the structural mechanics,
-# whose two grids differ
+# the cost-accuracy study, .npy with samples on the last axis; without structural mechanics, whose
+# input and output have different grids
 
 
 def _halves(counts: list[int]) -> dict[str, int]:
@@ -316,18 +319,18 @@ _COST_ACCURACY = tuple(
     )
 )  # fmt: skip
 
-_KNOWN = (*_FNO, *_PDEBENCH, *_NEURALOP, *_COST_ACCURACY, *MESHES)
+_DATASETS = (*_FNO, *_PDEBENCH, *_NEURALOP, *_COST_ACCURACY, *MESHES)
 
 
 def recognised_plan(files: Sequence[Contents], import_options: ImportOptions) -> Plan | None:
-    """The plan of files that are known; None where they are not. Raises FormatError if they are
-    known and do not fit together, or are not as published."""
-    by_hand = (
-        ImportOptions(grid=import_options.grid, splits=import_options.splits) != import_options
-    )
-    recognisers = [] if by_hand else [one.of for one in _KNOWN]
+    """The plan of recognised files; None for other files. Raises FormatError if recognised files do
+    not fit together, or differ from the published ones."""
+    grid_and_splits = ImportOptions(grid=import_options.grid, splits=import_options.splits)
+    recognisers = [dataset.of for dataset in _DATASETS]
+    if import_options != grid_and_splits:  # the user describes the arrays
+        recognisers = []
     for recognise in (*recognisers, lambda file: well.trajectories(file, import_options)):
-        found = [one for file in files if (one := recognise(file)) is not None]
-        if found and len(found) == len(files):
-            return plan(found, files, import_options)
+        datasets = [dataset for file in files if (dataset := recognise(file)) is not None]
+        if datasets and len(datasets) == len(files):
+            return plan(datasets, files, import_options)
     return None

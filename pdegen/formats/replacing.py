@@ -1,4 +1,4 @@
-"""A file or folder that appears as a whole, in the place of what was there, whatever happens."""
+"""Atomic replacement of a file or folder."""
 
 from __future__ import annotations
 
@@ -13,34 +13,37 @@ from pdegen.formats.arrays import FormatError
 from pdegen.ownership import foreign_files
 from pdegen.store.disk import exchanged, flush_folder
 
-_NEW, _OLD, _SCRATCH = "new", "old", "new.arrays"  # what the hidden folder may hold
+_NEW, _OLD, _SCRATCH = "new", "old", "new.arrays"  # names in the hidden folder
 
 
 def check_replaceable(folder: Path) -> None:
-    """Raise FormatError where a folder holds files that no export has written
-    (`pdegen.ownership`), such as the .git of a clone, or a card that was edited."""
-    found = foreign_files(folder)
-    found += sorted(path.name for path in folder.iterdir() if path.is_dir() and not any(
+    """Raise FormatError if a folder holds files that no export has written (`pdegen.ownership`),
+    such as the .git of a clone, or an edited card."""
+    foreign = foreign_files(folder)
+    foreign += sorted(path.name for path in folder.iterdir() if path.is_dir() and not any(
         inner.is_file() for inner in path.rglob("*")))  # fmt: skip
-    if found:
+    if foreign:
         raise FormatError(
-            f"{folder} holds {found[0]}, which no export has written or which was edited since: "
+            f"{folder} holds {foreign[0]}, which no export has written or which was edited since: "
             "it is not replaced, move that or choose another --out"
         )
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A place to write a file or a folder to, which at the end takes the name `path` in one step.
+    """Yield a path to write a file or folder to, which is renamed to `path` at the end.
 
     It is in the hidden folder .NAME.partial beside `path`, which is locked meanwhile and removed at
-    the end. The lock ends with the process: what a killed one has left, the next one removes. What
-    has its name survives the loss of power. Raises FormatError if another process writes to
-    `path`, and OSError if the place cannot be written.
+    the end. The lock ends with the process; the next process removes what a killed one has left.
+    The renamed file or folder survives a power loss.
+
+    Raises:
+        FormatError: If another process writes to `path`.
+        OSError: If the location cannot be written.
     """
     path = Path(os.path.abspath(path))
     folder = path.with_name(f".{path.name}.partial")
-    held = _locked(folder, path)
+    lock = _locked(folder, path)
     try:
         _restored(folder, path)
         _emptied(folder)
@@ -51,14 +54,14 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         try:
             _emptied(folder)
-            with suppress(OSError):  # what others have put there stays
+            with suppress(OSError):  # files of others stay
                 folder.rmdir()
         finally:
-            os.close(held)
+            os.close(lock)
 
 
 def _locked(folder: Path, path: Path) -> int:
-    """The open hidden folder, with a lock that ends when it is closed."""
+    """Descriptor of the hidden folder, with a lock that ends when it is closed."""
     while True:
         try:
             with suppress(FileExistsError):
@@ -66,38 +69,38 @@ def _locked(folder: Path, path: Path) -> int:
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(path)) from error
         try:
-            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except FileNotFoundError:  # the one before has just removed it
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:  # the previous process has just removed it
             continue
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(held), os.stat(folder)):
-                return held
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), os.stat(folder)):
+                return descriptor
         except BlockingIOError:
-            os.close(held)
+            os.close(descriptor)
             raise FormatError(f"{path} is being written by another process") from None
         except FileNotFoundError:  # it was removed before it was locked
             pass
-        os.close(held)
+        os.close(descriptor)
 
 
 def _restored(folder: Path, path: Path) -> None:
-    """Bring back what was there, where it was moved aside and a kill came between."""
+    """Restore the older file or folder, if a killed process left it moved aside."""
     if os.path.lexists(folder / _OLD) and not os.path.lexists(path):
         os.rename(folder / _OLD, path)
 
 
 def _emptied(folder: Path) -> None:
     for name in (_NEW, _OLD, _SCRATCH):
-        there = folder / name
-        if there.is_dir() and not there.is_symlink():
-            shutil.rmtree(there)
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
         else:
-            there.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
 
 def _swapped(folder: Path, path: Path) -> None:
-    """Give what is new its name; what had it is then in the hidden folder, or gone."""
+    """Rename the new file or folder to `path`; an older folder moves to the hidden folder."""
     if not path.is_dir():
         os.replace(folder / _NEW, path)
     elif not exchanged(folder / _NEW, path):
@@ -106,7 +109,7 @@ def _swapped(folder: Path, path: Path) -> None:
 
 
 def _synced(path: Path) -> None:
-    """Return once a file, or all of a folder, would survive the loss of power."""
+    """Flush a file, or all files of a folder, to survive a power loss."""
     if path.is_dir():
         for inner in path.iterdir():
             _synced(inner)

@@ -1,8 +1,8 @@
-"""The Well's HDF5 files: trajectories of fields, in groups by rank.
+"""HDF5 files of The Well: trajectories of fields, in groups by rank.
 
-Format: PolymathicAI/the_well, docs/data_format.md. Scalars, `t0_fields`, (trajectory, time, x, y,
-z), and vectors, `t1_fields`, with their components last, on points that all trajectories share.
-The published splits are files of their own.
+Format: PolymathicAI/the_well, docs/data_format.md. Scalars are in `t0_fields`, with axes
+(trajectory, time, x, y, z); vectors in `t1_fields`, with the components last. All trajectories
+share the points. Each published split is a separate file.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from pdegen.formats.published import FileEntry, Published
 
 
 def trajectories(contents: Contents, import_options: ImportOptions) -> Published | None:
-    """One field: its first frame is the input, the others are the target. Raises FormatError if
-    there are several fields and `import_options.input` names none of them, or the boundaries do not
-    tell what the points are and `import_options.grid` neither."""
+    """The description of one field: its first frame is the input, the others are the target.
+
+    None if the file is not of The Well. Raises FormatError if there are several fields and
+    `import_options.input` names none of them, or if the grid follows neither from the boundaries
+    nor from `import_options.grid`.
+    """
     fields = [name for name in contents.arrays if name.startswith(("t0_fields/", "t1_fields/"))]
     if "dimensions/time" not in contents.arrays or not fields:
         return None
@@ -25,22 +28,22 @@ def trajectories(contents: Contents, import_options: ImportOptions) -> Published
         return None
     if name not in fields:
         raise FormatError(
-            f"{contents.path.name} holds several fields or another: give one as input, of "
-            f"{', '.join(fields)}"
+            f"{contents.path.name} holds several fields or not the given one: choose as input one "
+            f"of {', '.join(fields)}"
         )
-    array, when = contents.array(name), contents.array("dimensions/time").values()
+    array, times = contents.array(name), contents.array("dimensions/time").values()
     points = {
         dim: contents.array(f"dimensions/{dim}").values()
         for dim in SPACE
         if f"dimensions/{dim}" in contents.arrays
     }
-    # a field that lacks an axis or a time, or a grid of each trajectory, has other shapes
+    # a field without an axis or time, or with a grid for each trajectory, has another shape
     group, _, field = name.partition("/")
     vector = group == "t1_fields"
-    shape = (when.size, *(x.size for x in points.values()), *([len(points)] if vector else []))
-    if array.shape[1:] != shape or when.size < 2:
+    shape = (times.size, *(x.size for x in points.values()), *([len(points)] if vector else []))
+    if array.shape[1:] != shape or times.size < 2:
         raise FormatError(
-            f"{array.where} {array.shape} is no trajectory on the {when.size} times and "
+            f"{array.where} {array.shape} is not a trajectory on the {times.size} times and "
             f"{' x '.join(str(x.size) for x in points.values())} points of the file"
         )
     kind = import_options.grid or _periodic(contents)
@@ -67,7 +70,7 @@ def trajectories(contents: Contents, import_options: ImportOptions) -> Published
             **({"channels": [f"{field}_{dim}" for dim in points]} if vector else {}),
         },
         points=points,
-        times=when[1:],
+        times=times[1:],
     )
 
 
@@ -81,10 +84,10 @@ def _periodic(contents: Contents) -> str | None:
 
 
 def _parameters(contents: Contents) -> dict[str, float]:
-    """The numbers that the file gives of its simulation."""
-    own = {"@n_spatial_dims", "@n_trajectories"}
+    """The parameters of the simulation that the file lists."""
+    sizes = {"@n_spatial_dims", "@n_trajectories"}
     return {
         key.removeprefix("@"): float(value)
         for key, value in contents.attributes.items()
-        if key.startswith("@") and key not in own and isinstance(value, float)
+        if key.startswith("@") and key not in sizes and isinstance(value, float)
     }

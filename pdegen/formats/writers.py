@@ -1,4 +1,4 @@
-"""Arrays into files, filled slice by slice: MATLAB 5 and 7.3, .npy, HDF5, .pt."""
+"""Writers of MATLAB 5 and 7.3, .npy, HDF5 and .pt files, which are filled slice by slice."""
 
 from __future__ import annotations
 
@@ -22,27 +22,29 @@ from pdegen.formats.arrays import KEY, MARK, WRITTEN
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """An array that is to be written: shape and type."""
+    """Shape and type of an array to write."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
 
     @property
     def bytes(self) -> int:
+        """Size of the values in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 class Sink(ABC):
-    """Where the values of one array go."""
+    """A destination for the values of one array."""
 
     @abstractmethod
     def put(self, start: int, values: np.ndarray) -> None:
-        """Write values from a place of the first axis on; arrays without axes as a whole."""
+        """Write values from index `start` of the first axis on; an array without axes as a
+        whole."""
 
 
 @dataclass(frozen=True)
 class MappedSink(Sink):
-    """A mapped array."""
+    """A memory-mapped array."""
 
     target: np.ndarray
 
@@ -55,7 +57,7 @@ class MappedSink(Sink):
 
 @contextmanager
 def npy_folder(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, Sink]]:
-    """A folder with a file NAME.npy of each array."""
+    """Write a folder with a file NAME.npy for each array."""
     path.mkdir()
     yield {
         name: MappedSink(
@@ -69,7 +71,7 @@ def npy_folder(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str
 
 @contextmanager
 def hdf5_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, Sink]]:
-    """Datasets of the same names."""
+    """Write an HDF5 file with a dataset for each array, of the same name."""
     with h5py.File(path, "w", libver=("earliest", "v110")) as file:
         _mark(file)
         yield {
@@ -80,7 +82,7 @@ def hdf5_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str,
 
 @dataclass(frozen=True)
 class DatasetSink(Sink):
-    """A dataset of HDF5, its axes reversed where MATLAB reads it."""
+    """An HDF5 dataset, with reversed axes for MATLAB."""
 
     target: h5py.Dataset
     reverse: bool
@@ -95,7 +97,7 @@ class DatasetSink(Sink):
 
 
 def _mark(file: h5py.File) -> None:
-    """Say that a file was exported beside what its arrays say."""
+    """Add the second mark of exported files."""
     file.attrs[KEY] = np.bytes_(MARK)
 
 
@@ -104,15 +106,16 @@ _MATLAB_CLASSES = {"float64": "double", "float32": "single", "bool": "logical"}
 
 @contextmanager
 def mat73_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, Sink]]:
-    """MATLAB 7.3: HDF5 after a header of 512 bytes, the axes reversed, at least two of them."""
+    """Write a MATLAB 7.3 file: HDF5 after a header of 512 bytes, with at least two axes,
+    reversed."""
     sinks = {}
     with h5py.File(path, "w", userblock_size=512, libver=("earliest", "v108")) as file:
         _mark(file)
         for name, array in arrays.items():
             stored = np.dtype("u1") if array.dtype == bool else array.dtype
             target = file.create_dataset(name, _at_least_two(array.shape)[::-1], stored)
-            word = _MATLAB_CLASSES.get(array.dtype.name, array.dtype.name)
-            target.attrs["MATLAB_class"] = np.bytes_(word)
+            matlab_class = _MATLAB_CLASSES.get(array.dtype.name, array.dtype.name)
+            target.attrs["MATLAB_class"] = np.bytes_(matlab_class)
             if array.dtype == bool:
                 target.attrs["MATLAB_int_decode"] = np.int32(1)
             sinks[name] = DatasetSink(target, reverse=True)
@@ -123,11 +126,13 @@ def mat73_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str
 
 @contextmanager
 def mat5_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, Sink]]:
-    """MATLAB 5, by SciPy: at least two axes, one array after another in memory."""
+    """Write a MATLAB 5 file with SciPy: at least two axes, one array at a time in memory."""
     options = {"appendmat": False, "oned_as": "column"}
     with _saved(path, arrays, lambda mapped: savemat(path, mapped, **options)) as sinks:
         yield sinks
-    with path.open("r+b") as file:  # SciPy's has the time: two exports would differ
+    with path.open(
+        "r+b"
+    ) as file:  # the header of SciPy has the time, which would make exports differ
         file.write(_header(f"MATLAB 5.0 MAT-file, {WRITTEN}", 0x0100))
 
 
@@ -145,8 +150,8 @@ def _columns(values: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def pt_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, Sink]]:
-    """PyTorch: a dictionary of tensors."""
-    torch: Any = importlib.import_module("torch")  # needed only to write its files
+    """Write a PyTorch file with a dictionary of tensors."""
+    torch: Any = importlib.import_module("torch")  # imported for this format alone
 
     def save(mapped: dict[str, np.ndarray]) -> None:
         torch.save({name: torch.from_numpy(values) for name, values in mapped.items()}, path)
@@ -159,7 +164,7 @@ def pt_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, S
 def _saved(
     path: Path, arrays: Mapping[str, ArraySpec], save: Callable[[dict[str, np.ndarray]], None]
 ) -> Iterator[dict[str, Sink]]:
-    """Arrays that lie in mapped files beside `path` until they are saved together."""
+    """Buffer the arrays in memory-mapped files beside `path`, and save them together at the end."""
     folder = path.with_suffix(".arrays")
     mapped: dict[str, np.ndarray] = {}
     try:

@@ -287,7 +287,7 @@ def test_a_solve_that_fails_names_the_sample(small, tmp_path):
 def test_an_engine_that_is_not_there_leaves_everything_as_it_was(
     small, finished, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(engines, "_PATIENCE", 1)
+    monkeypatch.setattr(engines, "_TIMEOUT", 1)
     url = tmp_path / "s.zarr"
     shutil.copytree(finished.url, url)
     before = everything(tmp_path)

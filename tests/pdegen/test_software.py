@@ -94,14 +94,14 @@ def test_makings_on_other_machines_and_commits_are_the_same_bytes_except_the_log
     machines = ({"processor": "one", "commit": "aaaaaaa"}, {"processor": "two"})
     stores = []
     for machine in machines:
-        monkeypatch.setattr(log, "here", lambda machine=machine: machine)
+        monkeypatch.setattr(log, "platform_facts", lambda machine=machine: machine)
         stores.append(generate(recipe, str(tmp_path / f"{len(stores)}.zarr"), workers=1))
     assert objects_of(stores[0]) == objects_of(stores[1])
     assert runs(stores[0].objects) == ["one, commit aaaaaaa"]
     assert runs(stores[1].objects) == ["two"]
     unseal(stores[1])  # another machine goes on
     (tmp_path / "1.zarr/records/000001.json").unlink()
-    monkeypatch.setattr(log, "here", lambda: machines[0])
+    monkeypatch.setattr(log, "platform_facts", lambda: machines[0])
     resumed = generate(recipe, str(tmp_path / "1.zarr"), workers=1, resume=True)
     assert objects_of(stores[0]) == objects_of(resumed)
     assert runs(resumed.objects) == ["two", "one, commit aaaaaaa"]

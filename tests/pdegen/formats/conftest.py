@@ -29,4 +29,4 @@ def forked(monkeypatch):
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         return json.loads(target.read_text()) if status == 0 else {"error": f"ended by {status}"}
 
-    monkeypatch.setattr(sandbox, "_asked", asked)
+    monkeypatch.setattr(sandbox, "_answer", asked)

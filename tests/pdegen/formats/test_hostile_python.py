@@ -168,7 +168,7 @@ def test_other_values_and_keys_beside_tensors_are_left_alone(tmp_path):
 def test_a_deflated_pt_file_is_refused_before_it_is_unpacked(tmp_path):
     file = tensors(tmp_path / "p.pt")
     rewritten(file, {"data/0": lambda _: bytes(2**26)}, zipfile.ZIP_DEFLATED)
-    refused(file, match="torch.save compresses nothing")
+    refused(file, match="torch.save does not compress")
 
 
 @pytest.mark.usefixtures("forked")

@@ -35,7 +35,7 @@ def test_a_reader_that_takes_too_much_is_ended(reader, monkeypatch, tmp_path):
     assert "exit status -11" in reader("os.kill(os.getpid(), 11)")["error"]
     file = tmp_path / "f"
     assert "File too large" in reader(f"open({str(file)!r}, 'wb').write(bytes(2**21))")["error"]
-    monkeypatch.setattr(sandbox, "_PATIENCE", 1)
+    monkeypatch.setattr(sandbox, "_WALL_FACTOR", 1)
     sleeping = f"""
     import subprocess
     subprocess.Popen(['sh', '-c', 'sleep 4; touch {file}.late'])
