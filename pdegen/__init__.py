@@ -18,7 +18,7 @@ __all__ = ["__version__", "generate", "load_equation", "open", "recipes", "verif
 
 
 def __getattr__(name: str) -> Any:
-    """The public functions, imported when they are first asked for: commands start without them."""
+    """The public functions, imported at their first use, so that commands start fast."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pdegen import api

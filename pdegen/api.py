@@ -1,4 +1,4 @@
-"""What the package does, as functions: list recipes, generate, open, verify."""
+"""The functions of the package: list recipes, generate, open and verify datasets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PathOrUrl = str | PathLike[str]
 
 
 def recipes() -> dict[str, str]:
-    """The recipes that come with the package, by name, with their headlines.
+    """Headlines of the shipped recipes, by name.
 
     Example:
         >>> recipes()["burgers-quick"]
@@ -30,17 +30,17 @@ def recipes() -> dict[str, str]:
 
 
 def load_equation(file: PathOrUrl) -> None:
-    """Run a Python file that registers an equation, as the option --equation of the commands does.
+    """Run a Python file that registers an equation, like the option --equation of the commands.
 
-    Its stores record the SHA-256 of the file, so that `pdegen verify STORE --equation FILE.py`
-    finds the code that made them; a plain import of the file makes stores that only programs with
-    that import can verify.
+    Stores of this equation record the SHA-256 of the file, so that
+    `pdegen verify STORE --equation FILE.py` can check it. Stores of an equation that was imported
+    instead can be verified only by programs with that import.
 
     Args:
         file: Path of the file.
 
     Raises:
-        SchemaError: If it cannot be read, raises an error or registers no equation.
+        SchemaError: If the file cannot be read, raises an error or registers no equation.
 
     Example:
         >>> load_equation("nowhere.py")
@@ -60,17 +60,20 @@ def generate(
     device: str | None = None,
     **options: Any,
 ) -> str:
-    """Write the dataset of a recipe to a sealed store; returns its path or URL.
+    """Write the dataset of a recipe to a sealed store.
 
     Args:
         recipe: Name of a recipe, a TOML file, or a `pdegen.recipe.Recipe`.
-        out: Path or URL of the store; by default a place for each fingerprint, below data/.
+        out: Path or URL of the store; by default data/NAME-FINGERPRINT.zarr.
         samples: Number of samples.
         resolution: Points of the output grid.
-        overrides: Other values at dotted keys of the recipe, such as {"viscosity": 0.02}.
-        device: "cuda" solves on a GPU; by default NumPy on the CPU.
+        overrides: Values that replace those of the recipe, by dotted key, as {"viscosity": 0.02}.
+        device: "cuda" to solve on a GPU; by default NumPy on the CPU.
         options: The fields of `pdegen.generation.generate.Options`: workers, scheduler, resume,
             overwrite, take_over, skip_failed, progress.
+
+    Returns:
+        Path or URL of the store.
 
     Raises:
         SchemaError: On an unknown recipe or key, or an impossible value.
@@ -82,21 +85,21 @@ def generate(
         ...     generate("burgers-quick", samples=8, out=f"{folder}/s.zarr").removeprefix(folder)
         '/s.zarr'
     """
-    declared = recipe if isinstance(recipe, Recipe) else load_recipe(fspath(recipe))
-    given = {"samples": samples, "problem.resolution": resolution}
-    asked = {key: value for key, value in given.items() if value is not None}
-    declared = declared.with_overrides({**(overrides or {}), **asked})
-    url = default_store(declared) if out is None else fspath(out)
-    return generating.generate(declared, url, device, **options).url
+    recipe = recipe if isinstance(recipe, Recipe) else load_recipe(fspath(recipe))
+    sizes = {"samples": samples, "problem.resolution": resolution}
+    given = {key: value for key, value in sizes.items() if value is not None}
+    recipe = recipe.with_overrides({**(overrides or {}), **given})
+    url = default_store(recipe) if out is None else fspath(out)
+    return generating.generate(recipe, url, device, **options).url
 
 
 def open(url: PathOrUrl, split: str | None = None) -> xr.Dataset:
-    """A sealed store as an xarray dataset, whose values are read where they are used.
+    """A sealed store as an xarray dataset, whose values are read lazily.
 
     Args:
         url: Path or URL of the store.
-        split: Name of a split, such as "train"; its samples are taken, except skipped ones. By
-            default all samples are.
+        split: Name of a split, such as "train", whose samples are selected, without skipped ones.
+            By default the dataset has all samples.
 
     Raises:
         StoreError: If there is no sealed store, or no such split.
@@ -124,10 +127,10 @@ def verify(url: PathOrUrl, *, deep: int = 0) -> Verification:
 
     Args:
         url: Path or URL of the store.
-        deep: How many samples to compute again and compare, bit for bit.
+        deep: Number of samples to compute again and compare, bit for bit.
 
     Returns:
-        What was found; a sound store has no `faults`.
+        The result; a valid store has no `faults`.
 
     Example:
         >>> import tempfile

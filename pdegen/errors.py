@@ -1,4 +1,4 @@
-"""Errors of the system in words: what and where, without numbers."""
+"""Messages of system errors, without error numbers."""
 
 from __future__ import annotations
 
@@ -8,35 +8,37 @@ from pathlib import Path
 
 
 def message_of(error: BaseException) -> str:
-    """One line.
+    """The message of an error in one line.
 
     >>> message_of(FileNotFoundError(2, "No such file or directory", "data.zarr"))
     'data.zarr: no such file or directory'
     """
     if not isinstance(error, OSError) or not error.strerror:
         return " ".join(str(error).split()) or type(error).__name__
-    what = error.strerror
-    if what[1:2].islower():  # of the system; "PDE" stays
-        what = what[0].lower() + what[1:]
-    places = [str(name) for name in (error.filename, error.filename2) if name is not None]
-    return ": ".join([" -> ".join(places), what] if places else [what])
+    message = error.strerror
+    if message[1:2].islower():  # a sentence of the system; "PDE" stays as it is
+        message = message[0].lower() + message[1:]
+    paths = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    return ": ".join([" -> ".join(paths), message] if paths else [message])
 
 
 class NoRoomError(OSError):
-    """A folder that has no room for what is to be written there; nothing was written."""
+    """The disk has no room for the data; nothing was written."""
 
     exit_status = 2
 
 
-def check_room(folder: str | Path, need: int, what: str) -> None:
-    """Raise NoRoomError where a folder, which may not be there yet, has no room for what is to be
-    written there."""
-    folder = next(
-        there
-        for there in (Path(folder).absolute(), *Path(folder).absolute().parents)
-        if there.exists()
-    )
+def check_room(folder: str | Path, need: int, purpose: str) -> None:
+    """Raise NoRoomError if a disk has too little free space.
+
+    Args:
+        folder: The folder to write to, which need not exist.
+        need: Number of bytes.
+        purpose: End of the sentence "no room" before the number, such as ": the file takes".
+    """
+    path = Path(folder).absolute()
+    folder = next(existing for existing in (path, *path.parents) if existing.exists())
     free = shutil.disk_usage(folder).free
     if free < need:
-        text = f"no room{what} {need:,} bytes, {free:,} are free"
+        text = f"no room{purpose} {need:,} bytes, {free:,} are free"
         raise NoRoomError(errno.ENOSPC, text, str(folder))

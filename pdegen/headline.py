@@ -1,4 +1,4 @@
-"""A line for people, made from what a recipe declares: `{viscosity}` -> its value."""
+"""Headlines of recipes: a template such as "ν = {viscosity}", filled with values of the recipe."""
 
 from __future__ import annotations
 
@@ -10,32 +10,35 @@ from pydantic import BaseModel
 
 from pdegen.equations.base import Problem
 
-_PLACE = re.compile(r"\{([a-z]\w*(?:\.\w+)*)\}")
+_PLACEHOLDER = re.compile(r"\{([a-z]\w*(?:\.\w+)*)\}")
 _DERIVED = ("points", "formula", "samples")
 
 
 class HeadlineError(ValueError):
-    """A headline asks for what its recipe does not have; one line."""
+    """A headline has a key that its recipe does not have; one line."""
 
 
 def headline(template: str, problem: Problem, samples: int) -> str:
-    """The template with a value in place of each key of the problem, such as `{solver.refinement}`;
-    a table such as `{force}` stands for its sentence, `{points}` are those of the domain,
-    `{formula}` is the equation, `{samples}` their number. Raises HeadlineError on another key."""
+    """A template filled with values of a recipe.
 
-    def value(found: re.Match[str]) -> str:
-        return _printed(found[1], problem, samples)
+    Keys are those of the problem, such as `{solver.refinement}`. A table such as `{force}` is
+    replaced by its sentence, `{points}` by the shape of the domain, `{formula}` by the equation,
+    and `{samples}` by the number of samples. Raises HeadlineError on another key.
+    """
 
-    return _PLACE.sub(value, template)
+    def value(match: re.Match[str]) -> str:
+        return _printed(match[1], problem, samples)
+
+    return _PLACEHOLDER.sub(value, template)
 
 
 def keys_of(template: str) -> list[str]:
-    """The keys whose values a template prints.
+    """Keys in a template.
 
     >>> keys_of("u(0) -> u at t = {times} on {points} points, {0, 1}")
     ['times', 'points']
     """
-    return _PLACE.findall(template)
+    return _PLACEHOLDER.findall(template)
 
 
 def _printed(key: str, problem: Problem, samples: int) -> str:
@@ -49,23 +52,23 @@ def _printed(key: str, problem: Problem, samples: int) -> str:
     for part in key.split("."):
         value = getattr(value, part, None)
         if value is None:
-            known = [*_DERIVED, *type(problem).model_fields]
+            keys = [*_DERIVED, *type(problem).model_fields]
             raise HeadlineError(
                 f"the headline prints {{{key}}}, which the problem does not have: "
-                f"its keys are {', '.join(known)}, or --set summary=... gives another headline"
+                f"its keys are {', '.join(keys)}, or --set summary=... gives another headline"
             )
     if isinstance(value, BaseModel):
-        said = problem.physics().sentences.get(key) or getattr(value, "sentence", None)
-        if not isinstance(said, str):
+        sentence = problem.physics().sentences.get(key) or getattr(value, "sentence", None)
+        if not isinstance(sentence, str):
             raise HeadlineError(f"the headline prints {{{key}}}, a table: name one of its keys")
-        return said
+        return sentence
     if isinstance(value, Sequence) and not isinstance(value, str):
         return listed(list(value))
     return number(value) if isinstance(value, float) else str(value)
 
 
 def listed(values: Sequence[object]) -> str:
-    """Words, or the first and the last of several numbers, and how many there are.
+    """All of a list of words; of three or more numbers the first, the last, and their count.
 
     >>> listed([0.5]), listed([1.0, 2.0, 3.0]), listed(["u", "v"])
     ('0.5', '1 ... 3 (3 times)', 'u, v')
@@ -77,7 +80,7 @@ def listed(values: Sequence[object]) -> str:
 
 
 def number(value: float) -> str:
-    """Six digits, or a short multiple of 1/2π where that is closer.
+    """A number with six digits, or as a short multiple of 1/2π if that is exact.
 
     >>> number(0.1 / (2 * math.pi)), number(1 / (2 * math.pi)), number(1e-5), number(0.3)
     ('0.1/2π', '1/2π', '1e-05', '0.3')

@@ -1,5 +1,6 @@
-"""Texts of others in Markdown: titles, names and equations come from stores, files and people, and
-are shown as they are. They become no HTML, link, picture or heading, and end no cell or block."""
+"""Escaping of untrusted text for Markdown. Titles, names and equations of stores and files are
+shown literally: they cannot make HTML, links, pictures or headings, nor end a cell or code
+block."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ _MARKS = str.maketrans({mark: f"\\{mark}" for mark in r"\`*_[]<>|~#$&"})
 
 
 def visible(text: str) -> str:
-    """Control characters, and characters that reorder or hide text, are escaped.
+    """The text with escaped control characters and characters that reorder or hide text.
 
     >>> visible("\\x1b[2Jverified")
     '\\\\x1b[2Jverified'
@@ -23,7 +24,7 @@ def visible(text: str) -> str:
 
 
 def escaped(text: object) -> str:
-    """One line of text, which may be a cell of a table.
+    """The text on one line, escaped for Markdown and for cells of tables.
 
     >>> escaped("[u](https://example.org) <b>\\n|")
     '\\\\[u\\\\](https://example.org) \\\\<b\\\\> \\\\|'
@@ -32,7 +33,7 @@ def escaped(text: object) -> str:
 
 
 def code(text: object) -> str:
-    """A span of code, which may be in a cell of a table.
+    """The text as a code span, also for cells of tables.
 
     >>> code("a|b`c")
     "`a\\\\|b'c`"
@@ -42,7 +43,7 @@ def code(text: object) -> str:
 
 
 def block(language: str, text: str) -> list[str]:
-    """The lines of a block of code, which no line of the text ends.
+    """The lines of a fenced code block, which the text cannot end.
 
     >>> block("json", '{"a": "```"}')
     ['```json', '{"a": "\\'\\'\\'"}', '```']

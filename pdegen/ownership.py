@@ -1,9 +1,9 @@
-"""Which files of a folder were written by this package, so that no others are replaced or removed.
+"""The manifest of the files that pdegen has written to a folder, so that no others are replaced.
 
-A folder that is claimed holds `.written.jsonl`: a line for each file below it, noted before the
-file appears. Files that people may edit (reports, tables, pictures) are noted with their SHA-256;
-an edited one counts as theirs. Files that only programs read (`_MACHINE`) have digests of their
-own: they are noted by name, and a damaged one may be replaced.
+The manifest `.written.jsonl` has a line for each file below its folder, noted before the file is
+written. Files that people may edit (reports, tables, pictures) are noted with their SHA-256, and
+are kept once they were edited. Files that only programs read (`_MACHINE`) hold their own digests;
+they are noted by name, and a damaged one may be replaced.
 """
 
 from __future__ import annotations
@@ -20,33 +20,41 @@ from typing import BinaryIO
 
 MANIFEST = ".written.jsonl"
 PARTIAL = ".partial"  # ends the name of a file that is being written
-LOCK = "lock"  # in a folder that is held, or whose holder was killed
+LOCK = "lock"  # file in a folder that a process is writing, or was when it was killed
 _MACHINE = {".json", ".jsonl", ".pt", ".safetensors", ""}
 _EVENTS = re.compile(r"(.*/)?tensorboard/events\.out\.tfevents\.\d{10}\.[^/]+\.pdegen")
 _STORE = ("zarr.json", "seal.json")
-_LARGE = 2**23  # bytes
-_DEPTH = 6  # folders above a file that are searched for the one that is claimed
+_LARGE = 2**23  # bytes at each end of a large file that its digest covers
+_DEPTH = 6  # number of folders above a file that are searched for a manifest
 
 
 def start_manifest(folder: Path) -> None:
-    """Note from now on what is written below a folder, which exists."""
+    """Start the manifest of an existing folder: from now on, files written below it are noted."""
     with (folder / MANIFEST).open("a"):
         pass
 
 
 def note(path: Path, data: bytes) -> Path | None:
-    """Note a file that is about to be written, where its folder is claimed; the claimed folder.
-    Raises PermissionError where another file has its name, or a folder on the way is a link."""
+    """Note a file before it is written. Returns the folder of the manifest; None if there is none.
+
+    Args:
+        path: Path of the file.
+        data: Its bytes.
+
+    Raises:
+        PermissionError: If a file of this name was not written by pdegen, or a folder above it is a
+            symbolic link.
+    """
     path = Path(os.path.abspath(path))
     root = _above(path)
     if root is None:
         return None
     name = path.relative_to(root).as_posix()
-    links = [one for one in (path, *path.parents) if root in one.parents and one.is_symlink()]
+    links = [p for p in (path, *path.parents) if root in p.parents and p.is_symlink()]
     noted = _noted(root)
     if links or (path.exists() and not _is_ours(root, name, noted)):
-        what = links[0] if links else path
-        raise PermissionError(f"{what} was not written by pdegen: it stays, move it away")
+        kept = links[0] if links else path
+        raise PermissionError(f"{kept} was not written by pdegen: it is kept, move it away")
     digest = None if path.suffix in _MACHINE else _digest(io.BytesIO(data), len(data))
     if digest not in noted.get(name, ()):
         _append(root, [(name, digest)])
@@ -54,18 +62,18 @@ def note(path: Path, data: bytes) -> Path | None:
 
 
 def note_part(folder: Path) -> None:
-    """Note a folder that is going to be claimed as a part of the claimed one above it, if there is
-    one: what lies in other claimed folders is of others."""
-    place = Path(os.path.abspath(folder))
-    root = _above(place)
+    """Note a folder that will get its own manifest as a part of the folder with a manifest above
+    it. Files of a folder with a manifest that is not noted as a part count as foreign."""
+    path = Path(os.path.abspath(folder))
+    root = _above(path)
     if root is not None:
-        _append(root, [(f"{place.relative_to(root).as_posix()}/", None)])
+        _append(root, [(f"{path.relative_to(root).as_posix()}/", None)])
 
 
 def enclosing_store(path: Path | str) -> Path | None:
-    """The sealed store that a path lies in: its seal has each of its files, and no others."""
+    """The sealed store that contains a path; None if there is none. A store has no other files."""
     above = Path(os.path.abspath(path)).parents
-    return next((one for one in above if all((one / name).is_file() for name in _STORE)), None)
+    return next((p for p in above if all((p / name).is_file() for name in _STORE)), None)
 
 
 def _above(path: Path) -> Path | None:
@@ -74,56 +82,60 @@ def _above(path: Path) -> Path | None:
 
 
 def note_all(folder: Path) -> None:
-    """Note all files of a folder that was written just now, where it or one above is claimed."""
-    place = Path(os.path.abspath(folder))
-    root = place if (place / MANIFEST).is_file() else _above(place)
+    """Note all files of a new folder, if it or a folder above it has a manifest."""
+    path = Path(os.path.abspath(folder))
+    root = path if (path / MANIFEST).is_file() else _above(path)
     if root is None:
         return
-    files = sorted(path for path in place.rglob("*") if path.is_file() and path.name != MANIFEST)
+    files = sorted(f for f in path.rglob("*") if f.is_file() and f.name != MANIFEST)
     entries = list[tuple[str, str | None]]()
-    for path in files:
-        name = path.relative_to(root).as_posix()
-        entries.append((name, None if path.suffix in _MACHINE else _digest_of(path)))
+    for file in files:
+        name = file.relative_to(root).as_posix()
+        entries.append((name, None if file.suffix in _MACHINE else _digest_of(file)))
     _append(root, entries)
 
 
 def foreign_files(folder: Path) -> list[str]:
-    """The names of what was not written by this package, or was edited since, sorted."""
+    """Names of the files that pdegen did not write, or that were edited since, sorted."""
     return sorted(name for name, ours in _all(folder) if not ours)
 
 
 def is_ours(folder: Path, name: str) -> bool:
-    """Whether a file of a claimed folder was written by this package."""
+    """Whether pdegen wrote a file of a folder with a manifest, and nobody edited it."""
     return _is_ours(folder, name, _noted(folder))
 
 
 def remove(folder: Path, keep: Collection[str] = ()) -> None:
-    """Remove what this package has written in a claimed folder, but for the names to keep, and
-    folders that are empty then; the claimed one too, if none are kept."""
+    """Remove the files that pdegen has written to a folder with a manifest, and empty folders.
+
+    Args:
+        folder: The folder, which is removed too if it is empty and no names are kept.
+        keep: Names of files to keep.
+    """
     for name, ours in list(_all(folder)):
         if ours and name not in keep:
             (folder / name).unlink(missing_ok=True)
-    for place, _, _ in os.walk(folder, topdown=False):
-        inner = Path(place)
+    for directory, _, _ in os.walk(folder, topdown=False):
+        inner = Path(directory)
         if inner == folder and keep:
             continue
-        left = [path.name for path in inner.iterdir()]
-        if left == [MANIFEST]:
+        names = [path.name for path in inner.iterdir()]
+        if names == [MANIFEST]:
             (inner / MANIFEST).unlink()
-        with suppress(OSError):  # others' files are there
+        with suppress(OSError):  # it has foreign files
             inner.rmdir()
 
 
 def _all(folder: Path) -> Iterator[tuple[str, bool]]:
-    """Names of all files and links below a folder, and whether they are ours."""
+    """Names of all files and links below a folder, and whether pdegen wrote them."""
     roots = {folder: _noted(folder)}
-    for place, folders, files in os.walk(folder):
-        inner = Path(place)
+    for directory, folders, files in os.walk(folder):
+        inner = Path(directory)
         if inner != folder and (inner / MANIFEST).is_file():
-            above = next(one for one in inner.parents if one in roots)
+            above = next(parent for parent in inner.parents if parent in roots)
             part = f"{inner.relative_to(above).as_posix()}/" in roots[above]
             roots[inner] = _noted(inner) if part else {}
-        root = next(one for one in (inner, *inner.parents) if one in roots)
+        root = next(path for path in (inner, *inner.parents) if path in roots)
         for file in files:
             path = inner / file
             if file != MANIFEST:
@@ -151,7 +163,7 @@ def _digest_of(path: Path) -> str:
 
 
 def _digest(file: BinaryIO, size: int) -> str:
-    """The SHA-256 of a file; of a large one of its size, its first and its last bytes."""
+    """SHA-256 of a file; for a large file, of its size, first and last bytes."""
     if size <= 2 * _LARGE:
         return hashlib.sha256(file.read()).hexdigest()
     digest = hashlib.sha256(str(size).encode() + file.read(_LARGE))
@@ -163,20 +175,21 @@ def _digest(file: BinaryIO, size: int) -> str:
 def _append(root: Path, entries: Iterable[tuple[str, str | None]]) -> None:
     lines = [json.dumps({"name": name, "sha256": digest}) for name, digest in entries]
     with (root / MANIFEST).open("ab") as file:
-        file.write("".join(f"\n{line}\n" for line in lines).encode())  # after one that is cut off
+        # a line break comes first, because the last line may be cut off
+        file.write("".join(f"\n{line}\n" for line in lines).encode())
         file.flush()
         os.fsync(file.fileno())
 
 
 def _noted(root: Path) -> dict[str, set[str | None]]:
-    """Digests by name; lines that were cut off do not count."""
-    found: dict[str, set[str | None]] = {}
+    """Noted digests by name, without lines that are cut off."""
+    digests: dict[str, set[str | None]] = {}
     try:
         lines = (root / MANIFEST).read_bytes().splitlines()
     except FileNotFoundError:
-        return found
+        return digests
     for line in lines:
         with suppress(ValueError, KeyError, TypeError):
             entry = json.loads(line)
-            found.setdefault(entry["name"], set()).add(entry["sha256"])
-    return found
+            digests.setdefault(entry["name"], set()).add(entry["sha256"])
+    return digests

@@ -1,4 +1,4 @@
-"""Strict TOML -> frozen recipe -> fingerprint: all that a dataset depends on."""
+"""Recipes of datasets, read from strict TOML, and their fingerprints."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pdegen.store.layout import check_sizes
 
 
 class Splits(Strict):
-    """Samples of each split. Training is taken from the front of the dataset, test from its end,
-    validation from just before the test samples.
+    """Number of samples in each split. Training has the first samples of the dataset, test the
+    last, and validation those just before test.
 
     Args:
-        train, validation, test: Number of samples of this split.
+        train, validation, test: Number of samples in this split.
     """
 
     train: Count
@@ -40,12 +40,18 @@ class Splits(Strict):
         }
 
     def left_out(self, samples: int) -> range:
-        """The samples between training and validation, which are in no split."""
+        """Numbers of the samples between training and validation, which are in no split."""
         return range(self.train, self.ranges(samples)["validation"][0])
 
     def scaled(self, samples: int, of: int) -> dict[str, int]:
-        """Sizes for another number of samples: validation and test keep their shares, at least one
-        sample each, and training has all others."""
+        """Sizes of the splits for another number of samples.
+
+        Validation and test keep their shares, with at least one sample; training has the rest.
+
+        Args:
+            samples: The new number of samples.
+            of: The old number of samples.
+        """
         validation, test = (max(1, round(n * samples / of)) for n in (self.validation, self.test))
         train = max(1, samples - validation - test)
         return {"train": train, "validation": validation, "test": test}
@@ -56,16 +62,16 @@ class Recipe(Strict):
 
     Args:
         name: Name of the recipe; not part of the fingerprint.
-        summary: A line for people, `{key}` in it stands for the value of that key of the problem
-            (`pdegen.headline`); not part of the fingerprint.
-        remark: What else holds of the recipe as it is written, such as the file that it follows;
-            left out where the problem or the number of samples is overridden.
+        summary: Template of the headline, in which `{key}` stands for the value of a key of the
+            problem (`pdegen.headline`); not part of the fingerprint.
+        remark: A remark on the recipe as written, such as the file that it follows; dropped if the
+            problem or the number of samples is overridden.
         samples: Number of samples.
-        seed: Seed of the random streams; sample i depends on (seed, i) alone.
-        shard: Samples in a shard, the unit of work and of writing.
-        problem: Equation, law, resolution and solver.
+        seed: Seed of the random streams; sample i depends only on (seed, i).
+        shard: Number of samples in a shard, the unit of work and of writing.
+        problem: Equation, law of the inputs, resolution and solver.
         splits: Sizes of train, validation and test.
-        codec: How a store of it is compressed: "lz4", "zstd" (smaller, slower) or "none".
+        codec: Compression of the store: "lz4", "zstd" (smaller, slower) or "none".
     """
 
     name: Name
@@ -86,36 +92,36 @@ class Recipe(Strict):
         return self
 
     @model_validator(mode="after")
-    def _is_read(self) -> Self:
+    def _is_readable(self) -> Self:
         shard = min(self.shard, self.samples)
         check_sizes(self.samples, shard, self.problem.variables())
         return self
 
     @model_validator(mode="after")
-    def _says_what_it_has(self) -> Self:
+    def _headline_keys_exist(self) -> Self:
         headline(self.summary, self.problem, self.samples)
         return self
 
     @property
     def headline(self) -> str:
-        """What it makes, in a line for people: the summary with its values, and the remark."""
-        said = headline(self.summary, self.problem, self.samples)
-        return f"{said}; {self.remark}" if self.remark else said
+        """Description of the dataset in one line: the summary with its values, and the remark."""
+        line = headline(self.summary, self.problem, self.samples)
+        return f"{line}; {self.remark}" if self.remark else line
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over all that the numbers depend on, and the layout; 64 hexadecimal digits.
+        """SHA-256 of everything that the numbers and the layout depend on; 64 hexadecimal digits.
 
-        The code of an equation enters by its number `algorithm`; that of one from a file
-        (--equation) by the SHA-256 of the file too, so that any change there is another dataset.
+        The code of an equation enters by its number `algorithm`. An equation from a file
+        (--equation) also enters by the SHA-256 of the file, so that any change gives a new dataset.
         """
         return fingerprint_of(self.model_dump(mode="json"), self.problem)
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Recipe:
         """This recipe with other values at dotted keys, such as {"problem.viscosity": 0.01}.
 
-        The last part of a key is enough where it is unambiguous. With another number of samples
-        validation and test keep their shares, and training has all other samples; unless splits are
+        The last part of a key is enough if it is unambiguous. With another number of samples,
+        validation and test keep their shares and training has the rest, unless splits are
         overridden too. Raises SchemaError on an unknown or ambiguous key, or an impossible value.
         """
         changes = {self.resolved_key(key, overrides): value for key, value in overrides.items()}
@@ -132,27 +138,27 @@ class Recipe(Strict):
 
 
 def fingerprint_of(content: Mapping[str, Any], problem: Problem) -> str:
-    """`Recipe.fingerprint` of a recipe in JSON, as a store records it, which may be of a version
-    that had fewer keys."""
+    """`Recipe.fingerprint` of a recipe in JSON, as recorded in a store. Recipes of older versions
+    may have fewer keys."""
     left_out = {"name", "summary", "remark"}
-    if content.get("codec") == "lz4":  # recipes had no codec once
+    if content.get("codec") == "lz4":  # recipes of older versions have no codec
         left_out.add("codec")
     content = {key: value for key, value in content.items() if key not in left_out}
     content["algorithm"] = problem.algorithm
     source = equation_file_of(type(problem))
-    if source is not None:  # nobody raises the number of a file that is being written
+    if source is not None:  # a user does not raise `algorithm` at each edit of the file
         content["source"] = source.digest
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def default_store(recipe: Recipe) -> str:
-    """Where a recipe's dataset is kept by default: one place for each fingerprint."""
+    """Default path of the dataset of a recipe, which depends on the fingerprint."""
     return f"data/{recipe.name}-{recipe.fingerprint[:12]}.zarr"
 
 
 def load_recipe(name: str | Path) -> Recipe:
-    """A recipe by its name, or from a TOML file. Raises SchemaError on an unknown name (naming the
-    near ones), a file that cannot be read, and on unknown keys or impossible values."""
+    """A recipe, from its name or a TOML file. Raises SchemaError on an unknown name (with similar
+    names), an unreadable file, an unknown key or an impossible value."""
     path = Path(name)
     if path.suffix != ".toml":
         path = recipe_folder() / f"{name}.toml"

@@ -1,4 +1,4 @@
-"""Strict declarations read from TOML: unknown or impossible keys are errors in one line."""
+"""Strict declarations, read from TOML: unknown keys and impossible values are one-line errors."""
 
 from __future__ import annotations
 
@@ -18,45 +18,46 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pdegen import toml
 from pdegen.errors import message_of
 
-LARGEST = 2**32  # number of anything that is counted
-_NAME_BYTES = 200  # of a name, which becomes part of the name of a file
+LARGEST = 2**32  # largest count of anything
+_NAME_BYTES = 200  # largest size of a name, which becomes part of file names
 _NAME = re.compile(r"\w[\w .,+=-]*")
 _brief = reprlib.Repr()
 _brief.maxlevel, _brief.maxstring, _brief.maxlong, _brief.maxother = 3, 100, 60, 100
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can be part of a path and of a command, and mean nothing else there."""
+    """Whether a text can be part of a path or command without further meaning there."""
     return bool(_NAME.fullmatch(text)) and len(text.encode()) <= _NAME_BYTES
 
 
 def _named(text: str) -> str:
-    """Letters, digits, spaces and _ . , + = - alone."""
+    """The text, if it is a name. Raises ValueError otherwise."""
     if not is_name(text):
         raise ValueError(
-            "a name begins with a letter or a digit, and has letters, digits, spaces and "
-            f"_ . , + = - alone, at most {_NAME_BYTES} bytes, got {brief(text)}"
+            "a name begins with a letter or digit and has only letters, digits, spaces and "
+            f"_ . , + = -, at most {_NAME_BYTES} bytes, got {brief(text)}"
         )
     return text
 
 
 def brief(value: object) -> str:
-    """A value as Python writes it, or the beginning and the end of one that is long."""
+    """The `repr` of a value, shortened in the middle if it is long."""
     return _brief.repr(value)
 
 
 Name = Annotated[str, AfterValidator(_named)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Coefficient = Annotated[float, Field(gt=0, le=1e20)]
-Size = Annotated[float, Field(ge=1e-20, le=1e20)]  # of values whose squares float32 can hold
-InverseLength = Annotated[float, Field(ge=0, le=1e6)]  # on domains of length 1
-Tolerance = Annotated[float, Field(ge=1e-15, allow_inf_nan=False)]  # beyond rounding
+Size = Annotated[float, Field(ge=1e-20, le=1e20)]  # values whose squares fit in float32
+InverseLength = Annotated[float, Field(ge=0, le=1e6)]  # for domains of length 1
+Tolerance = Annotated[float, Field(ge=1e-15, allow_inf_nan=False)]  # above rounding errors
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
 class SchemaError(ValueError):
-    """A declaration or an override that cannot be; one line: what, where, what is allowed."""
+    """A declaration or override that is not allowed; one line with place, reason and allowed
+    values."""
 
     exit_status = 2
 
@@ -67,17 +68,21 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     resets: ClassVar[tuple[str, ...]] = ()
-    """Keys whose replacement takes all others of the table away: those stand for it as a whole."""
+    """Keys whose replacement removes all other keys of the table."""
 
     @classmethod
     def variants(cls) -> tuple[type[Strict], ...]:
-        """What may be declared where this is asked for: itself, unless it is open to others."""
+        """The models that are accepted in place of this one: by default this model alone."""
         return (cls,)
 
     @classmethod
     def parse(cls, content: Mapping[str, Any], where: str) -> Self:
-        """Build from a dictionary; `where` names it in errors. Raises SchemaError on the first
-        unknown key or impossible value."""
+        """Build from a dictionary. Raises SchemaError on the first unknown key or impossible value.
+
+        Args:
+            content: The dictionary.
+            where: Its name in errors.
+        """
         try:
             return cls.model_validate(content)
         except ValidationError as error:
@@ -85,22 +90,30 @@ class Strict(BaseModel):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a TOML file. Raises SchemaError if it cannot be read, is not TOML, or declares what
-        cannot be."""
+        """Read a TOML file. Raises SchemaError if it cannot be read, is not TOML, or is not a valid
+        declaration."""
         return cls.parse(read_toml(path), str(path))
 
     @classmethod
     def keys(cls, content: Mapping[str, Any] | None = None) -> list[str]:
-        """All dotted keys; those of a content have no other kinds of things than it declares."""
+        """All dotted keys of the model; with `content`, only those of the variants that it
+        declares."""
         return list(known_keys(cls) if content is None else dict.fromkeys(_keys(cls, content)))
 
     @classmethod
     def full_key(
         cls, key: str, preferred: Collection[str] = (), content: Mapping[str, Any] | None = None
     ) -> str:
-        """The dotted key that `key` ends: the one nearest the top, of several a preferred one; or
-        the name of a table at the top, whose value is all of it. Raises SchemaError if there is
-        none (naming near ones of the content), or more than one."""
+        """The full dotted key that ends with `key`, or `key` itself for a table at the top.
+
+        Args:
+            key: The last parts of a dotted key.
+            preferred: Keys that are chosen first if several match; then those nearest the top.
+            content: A declaration, whose similar keys are named in an error.
+
+        Raises:
+            SchemaError: If no key or more than one matches.
+        """
         known = cls.keys()
         if any(k.startswith(f"{key}.") for k in known if key in cls.model_fields):
             return key
@@ -115,11 +128,12 @@ class Strict(BaseModel):
         return matches[0]
 
     def resolved_key(self, key: str, given: Mapping[str, Any]) -> str:
-        """`full_key`, of several the one that this declaration has a value for."""
+        """`full_key`; if several match, the one that this declaration has a value for."""
         return self.full_key(key, list(_leaves(self.model_dump())), self.with_values(given))
 
     def with_values(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What is declared with other values at full dotted keys, whether or not it can be."""
+        """The content of this declaration with other values at full dotted keys, without a
+        check."""
         content = self.model_dump()
         for key, value in given.items():
             *parents, last = key.split(".")
@@ -131,9 +145,11 @@ class Strict(BaseModel):
         return content
 
     def replaced(self, changes: Mapping[str, Any], where: str) -> Self:
-        """A copy with other values at full dotted keys, checked as a whole. A word that says which
-        kind of thing a table declares, such as solver.method, takes away the keys that the new kind
-        does not know; one that `resets` takes away all."""
+        """A copy with other values at full dotted keys, checked as a whole.
+
+        A key that selects the variant of a table, such as solver.method, removes the keys that the
+        new variant does not have; a key in `resets` removes all other keys of the table.
+        """
         content = self.model_dump()
         for key, value in changes.items():
             *parents, last = key.split(".")
@@ -142,35 +158,35 @@ class Strict(BaseModel):
                 if not isinstance(target.get(parent), dict):
                     raise SchemaError(f"{where}: {_not_here(type(self), parents, last, value)}")
                 target = target[parent]
-            kinds = _kinds(type(self), parents)
-            if any(last in kind.resets for kind in kinds):
-                for other in target.keys() - {"name"}:
-                    del target[other]
+            variants = _variants_at(type(self), parents)
+            if any(last in variant.resets for variant in variants):
+                for removed in target.keys() - {"name"}:
+                    del target[removed]
             target[last] = value
-            for kind in kinds:
-                field = kind.model_fields.get(last)
-                # the word of a kind is its one possible value
+            for variant in variants:
+                field = variant.model_fields.get(last)
+                # the key that selects a variant has one possible value there
                 if field is not None and get_args(field.annotation) == (value,):
-                    for unknown in target.keys() - kind.model_fields.keys():
+                    for unknown in target.keys() - variant.model_fields.keys():
                         del target[unknown]
         return self.parse(content, where)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file. Raises SchemaError if it cannot be read, is not TOML, or has more
-    than a declaration can need."""
+    """The content of a TOML file. Raises SchemaError if it cannot be read, is not TOML, or exceeds
+    the limits of `pdegen.toml`."""
     try:
         mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):  # to read a pipe is to wait for a writer
-            what = "a folder" if stat.S_ISDIR(mode) else "no file"
-            raise SchemaError(f"cannot read {path}: it is {what}")
+        if not stat.S_ISREG(mode):  # reading a pipe would block
+            kind = "a folder" if stat.S_ISDIR(mode) else "not a file"
+            raise SchemaError(f"cannot read {path}: it is {kind}")
         with path.open("rb") as file:
             data = file.read(toml.MOST_BYTES + 1)
         content = toml.parsed(data.decode("utf-8"))
     except OSError as error:
         raise SchemaError(f"cannot read {message_of(error)}") from None
     except UnicodeDecodeError as error:
-        raise SchemaError(f"{path}: byte {error.start} is not UTF-8, which TOML is") from None
+        raise SchemaError(f"{path}: byte {error.start} is not UTF-8, as TOML requires") from None
     except toml.TomlError as error:
         raise SchemaError(f"{path}: {error}") from None
     except ValueError as error:
@@ -191,7 +207,7 @@ def _leaves(content: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def near(word: str, known: list[str], lists: str = "") -> str:
-    """What may have been meant by an unknown word; `lists` lists them where they are many.
+    """A hint on an unknown word: similar words, all known words, or the command that lists these.
 
     >>> near("fnoo", ["fno", "pit"]), near("xyz", ["fno", "pit"])
     ('did you mean fno?', 'known: fno, pit')
@@ -205,7 +221,7 @@ def near(word: str, known: list[str], lists: str = "") -> str:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """KEY=VALUE, the value as in TOML, a bare word as a string.
+    """Parse KEY=VALUE, with a value as in TOML; a bare word is a string.
 
     >>> parse_override("problem.viscosity=0.01")
     ('problem.viscosity', 0.01)
@@ -225,7 +241,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def models_in(annotation: Any) -> Iterator[type[Strict]]:
-    """The declarations that an annotation lets stand there."""
+    """The models that an annotation accepts."""
     if isinstance(annotation, type) and issubclass(annotation, Strict):
         yield from annotation.variants()
     for argument in get_args(annotation):
@@ -233,26 +249,26 @@ def models_in(annotation: Any) -> Iterator[type[Strict]]:
 
 
 def _not_here(model: type[Strict], parents: list[str], last: str, value: object) -> str:
-    """Why a key of a table that is not there cannot be set, and what adds the table."""
+    """Why a key of an absent table cannot be set, and how to set the table."""
     key = ".".join([*parents, last])
     if len(parents) == 1 and key in list(_keys(model)):
         whole = f"{parents[0]}={{{last}={json.dumps(value)}}}"
-        return f"key {brief(key)} is of a table that is not declared; set it whole: {whole}"
+        return f"key {brief(key)} is of a table that is not declared; set the whole table: {whole}"
     return f"key {brief(key)} does not apply here"
 
 
-def _kinds(model: type[Strict], path: list[str]) -> list[type[Strict]]:
-    """The models of a union at a path; none where there is no choice."""
+def _variants_at(model: type[Strict], path: list[str]) -> list[type[Strict]]:
+    """The models of a union at a path; [] if there is only one."""
     models = [model]
     for name in path:
         fields = [m.model_fields[name] for m in models if name in m.model_fields]
-        models = [one for field in fields for one in models_in(field.annotation)]
+        models = [m for field in fields for m in models_in(field.annotation)]
     return models if len(models) > 1 else []
 
 
 @cache
 def known_keys(model: type[Strict]) -> tuple[str, ...]:
-    """All dotted keys of a declaration. The cache is cleared where an equation is registered."""
+    """All dotted keys of a model. The cache is cleared when an equation is registered."""
     return tuple(dict.fromkeys(_keys(model)))
 
 
@@ -260,8 +276,8 @@ def _keys(model: type[Strict], content: object = None) -> Iterator[str]:
     for name, field in model.model_fields.items():
         inner = list(models_in(field.annotation))
         table = _table(content).get(name)
-        for one in [one for one in inner if may_be(one, table)] or inner:
-            yield from (f"{name}.{key}" for key in _keys(one, table))
+        for variant in [m for m in inner if may_be(m, table)] or inner:
+            yield from (f"{name}.{key}" for key in _keys(variant, table))
         if not inner:
             yield name
     yield from (key for key in model.resets if key not in model.model_fields)
@@ -271,18 +287,18 @@ def _table(content: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", content) if isinstance(content, Mapping) else {}
 
 
-def may_be(kind: type[Strict], content: object) -> bool:
-    """Whether a table may declare a kind of thing: it has no other word where that has one."""
+def may_be(variant: type[Strict], content: object) -> bool:
+    """Whether a table may declare a variant: it has no other value of a key that selects it."""
     table = _table(content)
-    for name, field in kind.model_fields.items():
+    for name, field in variant.model_fields.items():
         words: tuple[object, ...] = get_args(field.annotation)
         if len(words) == 1 and isinstance(words[0], str) and table.get(name, *words) != words[0]:
             return False
     return True
 
 
-_LINE = 30  # keys that an error names
-_WORDS = {  # of pydantic's kinds of errors; names in braces are of their context
+_LISTED = 30  # largest number of keys in an error
+_MESSAGES = {  # by type of pydantic error; names in braces are from its context
     "missing": "is missing",
     "greater_than": "must be greater than {gt}",
     "greater_than_equal": "must be at least {ge}",
@@ -310,10 +326,15 @@ def explained(
     model: type[Strict] | None = None,
     content: Mapping[str, Any] | None = None,
 ) -> str:
-    """The first error of pydantic in one line: where, what is allowed, and what is there. Offered
-    are the keys of the model, and of the kinds of things in the content alone."""
+    """The first error of pydantic in one line: key, allowed values and given value.
+
+    Args:
+        error: The error.
+        model: The model, whose keys are suggested for an unknown key.
+        content: The declaration, to suggest only keys of the variants in it.
+    """
     errors = error.errors(include_url=False)
-    # a misspelt key comes before the one that is then missing
+    # report a misspelt key before the key that is missing in consequence
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     kind, context, given = first["type"], first.get("ctx", {}), first["input"]
     path, tag, models = ".".join(map(str, first["loc"])), "", []
@@ -324,7 +345,7 @@ def explained(
         return _unknown_key(path, tag, known, offered)
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         key = context["discriminator"].strip("'")
-        tags = [str(word) for one in models for word in get_args(one.model_fields[key].annotation)]
+        tags = [str(tag) for m in models for tag in get_args(m.model_fields[key].annotation)]
         known = f"known: {', '.join(dict.fromkeys(tags))}"
         if not isinstance(given, Mapping):
             return f"{path}: must be a table, got {brief(given)}"
@@ -336,9 +357,9 @@ def explained(
         return f"{where}{context['error']}"
     numbers = {k: f"{v:,}" for k, v in context.items() if isinstance(v, int)}
     limits = {**{k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}, **numbers}
-    words = _WORDS.get(kind, first["msg"]).format_map(limits)
+    words = _MESSAGES.get(kind, first["msg"]).format_map(limits)
     if isinstance(given, float) and math.isnan(given):
-        words = "must be a number"  # no bound holds for it, whichever is looked at first
+        words = "must be a number"  # NaN fails any bound, so the first bound would be reported
     return f"{where}{words}" if kind == "missing" else f"{where}{words}, got {brief(given)}"
 
 
@@ -347,7 +368,7 @@ def _unknown_key(path: str, tag: str, known: list[str], offered: list[str]) -> s
         return f"key {brief(path)} does not apply to {tag}"
     last = {k.rsplit(".", 1)[-1]: k for k in reversed(offered)}
     close = difflib.get_close_matches(path.rsplit(".", 1)[-1], list(last), 3, 0.5)
-    lists = "pdegen keys" if len(offered) > _LINE else ""
+    lists = "pdegen keys" if len(offered) > _LISTED else ""
     hint = near(path, offered, lists)
     if close:
         hint = f"did you mean {' or '.join(last[c] for c in close)}?"
@@ -357,8 +378,8 @@ def _unknown_key(path: str, tag: str, known: list[str], offered: list[str]) -> s
 def _without_tags(
     model: type[Strict], location: tuple[str | int, ...]
 ) -> tuple[str, str, list[type[Strict]]]:
-    """The dotted key of a place, where pydantic puts the tag of each discriminated union; the last
-    tag; and the models that may be there."""
+    """The dotted key of a pydantic location, without the tags of discriminated unions; the last
+    tag; and the models at that key."""
     path, models, tag = list[str](), [model], ""
     for part in map(str, location):
         fields = [m.model_fields[part] for m in models if part in m.model_fields]
@@ -368,7 +389,7 @@ def _without_tags(
             if any(part in get_args(f.annotation) for f in m.model_fields.values())
         ]
         if fields:
-            models = [one for field in fields for one in models_in(field.annotation)]
+            models = [m for field in fields for m in models_in(field.annotation)]
         elif tagged:
             tag, models = part, tagged
             continue

@@ -1,4 +1,4 @@
-"""The recipes that come with the project."""
+"""The shipped recipes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 
 def recipe_folder() -> Path:
-    """The folder of the recipes that come with the project."""
+    """The folder of the shipped recipes."""
     package = Path(__file__).parent
-    installed = package / "datasets"  # in a wheel it is package data; a checkout has it beside
+    installed = package / "datasets"  # package data in a wheel; beside the package in a checkout
     return installed if installed.is_dir() else package.parent / "datasets"
 
 
 def recipe_names() -> list[str]:
-    """The recipes that come with the project."""
+    """Names of the shipped recipes, sorted."""
     return sorted(path.stem for path in recipe_folder().glob("*.toml"))

@@ -1,4 +1,4 @@
-"""What computes here: versions of packages, the commit of this code, the processor."""
+"""Software and hardware of this machine: package versions, commit of the code, processor."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-_SECONDS = 10.0  # that git may take
+_SECONDS = 10.0  # time limit of git
 
 
 @cache
 def installed(name: str) -> str:
-    """The version of a distribution; "" where it is not installed."""
+    """The version of a distribution; "" if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -24,7 +24,7 @@ def installed(name: str) -> str:
 
 
 def versions(*names: str) -> dict[str, str]:
-    """The versions of those distributions that are installed.
+    """Versions of the installed ones among some distributions, by name.
 
     >>> sorted(versions("numpy", "no-such-distribution"))
     ['numpy']
@@ -34,8 +34,8 @@ def versions(*names: str) -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """The commit of this code, with "-dirty" where it was changed since; "" where it is no checkout
-    or git cannot say."""
+    """The commit of this code, with "-dirty" for a changed checkout; "" if it is not a checkout, or
+    git fails."""
     git = shutil.which("git")
     if git is None or not (_ROOT / ".git").exists():
         return ""
@@ -52,7 +52,7 @@ def commit() -> str:
 
 @cache
 def processor() -> str:
-    """The model of the processor, or its architecture where the system names no model."""
+    """The model of the processor, or its architecture if the model is unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
@@ -62,5 +62,5 @@ def processor() -> str:
 
 
 def platform_facts() -> dict[str, str]:
-    """Processor, and commit where there is one."""
+    """Processor, and commit if this code is a checkout."""
     return {"processor": processor(), **({"commit": commit()} if commit() else {})}

@@ -1,5 +1,4 @@
-"""TOML that anybody wrote: what would cost more time or memory than a declaration can need is
-refused before it is parsed."""
+"""Parsing of untrusted TOML: text that would take too much time or memory is refused before."""
 
 from __future__ import annotations
 
@@ -7,11 +6,11 @@ import re
 import tomllib
 from typing import Any
 
-MOST_BYTES = 2**18  # of a declaration; the largest one here has a thirtieth of it
-_PARTS = 32  # of a dotted key: the time to parse one grows with the square of them
-_DEPTH = 32  # of arrays and tables in each other
-_LETTERS = 400  # of a number or a bare key
-# groups are atomic (?>...): possessive ones, (...)*+, end too early before Python 3.11.5
+MOST_BYTES = 2**18  # largest size of a declaration; shipped ones have at most a thirtieth of it
+_PARTS = 32  # largest number of parts of a dotted key; the time to parse grows with its square
+_DEPTH = 32  # deepest nesting of arrays and tables
+_LETTERS = 400  # longest number or bare key
+# atomic groups (?>...), because possessive ones, (...)*+, end too early before Python 3.11.5
 _TOKEN = re.compile(
     r"""
       (?P<word> "{3}(?>(?:[^"\\]+|\\.|"{1,2}(?!"))*)"{3,5} | '{3}(?>(?:[^']+|'{1,2}(?!'))*)'{3,5}
@@ -30,12 +29,12 @@ class TomlError(ValueError):
 
 
 class LimitError(TomlError):
-    """Text that has more of something than is read."""
+    """Text that exceeds a limit."""
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The content of a text. Raises TomlError if it is not TOML, or (LimitError) exceeds the limits
-    above."""
+    """The content of a text. Raises TomlError if it is not TOML, and LimitError if it exceeds a
+    limit."""
     _check(text)
     try:
         return tomllib.loads(text)
@@ -44,11 +43,11 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def _check(text: str) -> None:
-    """Raise LimitError where a text has more of something than is read."""
+    """Raise LimitError if a text exceeds a limit."""
     if len(text) > MOST_BYTES:
-        raise LimitError(f"it has more than {MOST_BYTES:,} bytes, which are read at most")
+        raise LimitError(f"it has more than {MOST_BYTES:,} bytes, the most that are read")
     depth = parts = 0
-    joined = False  # whether a dot came before
+    joined = False  # whether the last token was a dot
     for token in _TOKEN.finditer(text):
         kind, what = token.lastgroup, token[0]
         if kind == "bare" and len(what) > _LETTERS:
@@ -60,8 +59,8 @@ def _check(text: str) -> None:
         joined = what == "."
         depth += (what in ("[", "{")) - (what in ("]", "}"))
         if parts > _PARTS:
-            raise LimitError(f"it has a key of more than {_PARTS} parts, which are read at most")
+            raise LimitError(f"it has a key of more than {_PARTS} parts, the most that are read")
         if depth > _DEPTH:
             raise LimitError(
-                f"it has arrays or tables nested more than {_DEPTH} deep, which are read at most"
+                f"it has arrays or tables nested more than {_DEPTH} deep, the most that is read"
             )

@@ -102,7 +102,7 @@ def test_an_unknown_choice_names_the_known_ones():
     [
         (b"length = ", "is not valid TOML: Invalid value"),
         (b"length = 1.0\nlength = 2.0", "is not valid TOML: Cannot overwrite a value"),
-        (b"\xff\xfe", "byte 0 is not UTF-8, which TOML is"),
+        (b"\xff\xfe", "byte 0 is not UTF-8, as TOML requires"),
         (b"# nothing", "declares nothing: it is empty"),
         (b"width = 1", "unknown key 'width': known: length, material"),
     ],

@@ -226,7 +226,7 @@ def test_words_that_name_nothing_are_shown_in_short(refused):
                                   "x\\u001b[2J", "a" * 201, "-x", "$(x)", "\\u202ex"])  # fmt: skip
 def test_a_recipe_has_a_name_that_is_no_path(refused, tmp_path, name):
     path = written(tmp_path / "mine.toml", name=f'"{name}"')
-    assert "name: a name begins with a letter or a digit" in refused("generate", path)
+    assert "name: a name begins with a letter or digit" in refused("generate", path)
 
 
 @pytest.mark.parametrize("name", ["burgers 512, ν = 0.1", "Übung_3.b", "a+b-c"])
@@ -258,8 +258,8 @@ def test_what_is_in_the_place_of_a_file_is_named(refused, tmp_path):
     (tmp_path / "latin.toml").write_bytes('name = "é"'.encode("latin-1"))
     for command in ("generate", "train", "run", "benchmark"):
         assert "folder.toml: it is a folder" in refused(command, "folder.toml")
-        assert "pipe.toml: it is no file" in refused(command, "pipe.toml")
-        assert "device.toml: it is no file" in refused(command, "device.toml")
+        assert "pipe.toml: it is not a file" in refused(command, "pipe.toml")
+        assert "device.toml: it is not a file" in refused(command, "device.toml")
         assert "empty.toml declares nothing" in refused(command, "empty.toml")
         assert "latin.toml: byte 8 is not UTF-8" in refused(command, "latin.toml")
         assert "absent.toml: no such file or directory" in refused(command, "absent.toml")

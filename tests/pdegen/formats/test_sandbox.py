@@ -24,7 +24,7 @@ def reader(tmp_path, monkeypatch):
         )
         monkeypatch.setattr(sandbox, "_START", start)
         request = {"seconds": 2, "memory": 2**28, "written": 2**20} | request
-        return sandbox._asked(Request(str(tmp_path / "p.h5"), str(tmp_path), "any", **request))
+        return sandbox._answer(Request(str(tmp_path / "p.h5"), str(tmp_path), "any", **request))
 
     return run
 
