@@ -31,7 +31,7 @@ def is_name(text: str) -> bool:
 
 
 def _named(text: str) -> str:
-    """The text, if it is a name. Raises ValueError otherwise."""
+    """Letters, digits, spaces and _ . , + = - only."""
     if not is_name(text):
         raise ValueError(
             "a name begins with a letter or digit and has only letters, digits, spaces and "
