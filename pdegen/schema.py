@@ -31,7 +31,7 @@ def is_name(text: str) -> bool:
 
 
 def _named(text: str) -> str:
-    """Letters, digits, spaces and _ . , + = - only."""
+    """Letters, digits, spaces and _ . , + = - alone."""
     if not is_name(text):
         raise ValueError(
             "a name begins with a letter or digit and has only letters, digits, spaces and "

@@ -65,7 +65,7 @@ def test_what_is_set_goes_before_what_the_experiment_sets_of_its_recipe():
         ({"noise": {"levl": 0.1}}, "unknown key 'noise.levl': did you mean noise.level"),
         (
             {"noise.level": 0.1},
-            r"'noise.level' is of a table that is not declared; set the whole table: noise=\{level=",
+            r"'noise.level' is of a table that is not declared; set the whole table: noise=",
         ),
         ({"task.steps": 2}, "task.kind: is missing"),
     ],
