@@ -39,7 +39,7 @@ def note(path: Path, data: bytes) -> Path | None:
 
     Args:
         path: Path of the file.
-        data: Its bytes.
+        data: Bytes of the file.
 
     Raises:
         PermissionError: If a file of this name was not written by pdegen, or a folder above it is a
@@ -53,8 +53,8 @@ def note(path: Path, data: bytes) -> Path | None:
     links = [p for p in (path, *path.parents) if root in p.parents and p.is_symlink()]
     noted = _noted(root)
     if links or (path.exists() and not _is_ours(root, name, noted)):
-        kept = links[0] if links else path
-        raise PermissionError(f"{kept} was not written by pdegen: it is kept, move it away")
+        foreign = links[0] if links else path
+        raise PermissionError(f"{foreign} was not written by pdegen: it is kept, move it away")
     digest = None if path.suffix in _MACHINE else _digest(io.BytesIO(data), len(data))
     if digest not in noted.get(name, ()):
         _append(root, [(name, digest)])

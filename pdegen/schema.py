@@ -81,7 +81,7 @@ class Strict(BaseModel):
 
         Args:
             content: The dictionary.
-            where: Its name in errors.
+            where: Name of the declaration in errors.
         """
         try:
             return cls.model_validate(content)

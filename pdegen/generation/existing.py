@@ -1,4 +1,4 @@
-"""What is at the URL of a new store: nothing, a store of pdegen, or files that are left alone."""
+"""Checks of the URL of a new store: nothing, a store to replace or resume, or files of others."""
 
 from __future__ import annotations
 

@@ -41,15 +41,15 @@ def repair(
     of its recipe. Files that do not belong to the store stay, and remain faults.
 
     Args:
-        url, law, deep, progress: As in `verify`, which runs again after the repair.
+        url, law, deep, progress: Arguments of `verify`, which runs again after the repair.
         take_over: Take the lock of the store from another job.
 
     Returns:
         The result of the second verification, with the keys of the restored objects.
 
     Raises:
-        LockedError: If another job writes to the store.
-        StoreError: As `verify`; or if a folder of the store is a symbolic link.
+        LockedError: If another job writes to the store. StoreError: If there is no sealed store,
+            its metadata are too damaged, or a folder of the store is a symbolic link.
     """
     objects = Objects(url)
     if links := objects.links():

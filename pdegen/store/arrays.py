@@ -182,7 +182,7 @@ class Array:
 
         Args:
             name: Name of the array.
-            zarr: Its metadata.
+            zarr: Zarr metadata of the array.
             sizes: Number of samples of the store and of a shard; None for a coordinate.
 
         Raises:
