@@ -48,8 +48,9 @@ def repair(
         The result of the second verification, with the keys of the restored objects.
 
     Raises:
-        LockedError: If another job writes to the store. StoreError: If there is no sealed store,
-            its metadata are too damaged, or a folder of the store is a symbolic link.
+        LockedError: If another job writes to the store.
+        StoreError: If there is no sealed store, its metadata are too damaged, or one of its folders
+            is a symbolic link.
     """
     objects = Objects(url)
     if links := objects.links():
