@@ -53,9 +53,9 @@ def export(
 
     Args:
         url: Path or URL of a sealed store.
-        format: "mat" (MATLAB 5, or MATLAB 7.3 if a variable has 2 GiB or more, with the axes of the
-            store), "hdf5", "pt" (a dictionary of tensors), "npy" (a folder with a file for each
-            array), or "huggingface" (a folder with Parquet tables and a card).
+        format: "mat" is MATLAB 5, or 7.3 if a variable has 2 GiB or more, with the axes of the store;
+            "hdf5" is HDF5. "pt" is a dictionary of tensors. "npy" is a folder with a file for each
+            array. "huggingface" is a folder with Parquet tables and a card.
         path: Path of the file or folder to write.
         overwrite: Replace an earlier export.
         recipe_text: Text on the recipe for the card of "huggingface".
@@ -65,9 +65,9 @@ def export(
         The path.
 
     Raises:
-        FormatError: If something is in the way, the format is unknown, or a name is not allowed in
-            it. StoreError: If the store cannot be read or is damaged. OSError: If the path cannot
-            be written or has no room.
+        FormatError: If something is in the way, or the format is unknown or does not allow a name.
+        StoreError: If the store cannot be read or is damaged.
+        OSError: If the path cannot be written or has no room.
     """
     if format not in (*FORMATS, _HUB):
         raise FormatError(f"no format {format!r}: {near(format, [*FORMATS, _HUB])}")
