@@ -54,8 +54,8 @@ def export(
     Args:
         url: Path or URL of a sealed store.
         format: "mat" is MATLAB 5, or 7.3 if a variable has 2 GiB or more, with the axes of the
-            store. "hdf5" is HDF5. "pt" is a dictionary of tensors. "npy" is a folder with a file for each
-            array. "huggingface" is a folder with Parquet tables and a card.
+            store. "hdf5" is HDF5. "pt" is a dictionary of tensors. "npy" is a folder with a file
+            for each array. "huggingface" is a folder with Parquet tables and a card.
         path: Path of the file or folder to write.
         overwrite: Replace an earlier export.
         recipe_text: Text on the recipe for the card of "huggingface".
