@@ -268,12 +268,12 @@ def test_what_the_layout_does_not_have_is_named_and_stays(small, store, key, mon
         shutil.rmtree(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("mine", "utf-8")
-    assert f"{key}: is no object of this store, and stays: move it away" in faults(store)
+    assert f"{key}: is not a file of this store: move it away" in faults(store)
     before = objects_of(store)
     with monkeypatch.context() as patch:
         patch.setattr(RecipeJob, "compute", None)  # nothing is computed before
         for way in ("resume", "overwrite"):
-            message = f"not of a store: {key}; nothing was deleted: move it away"
+            message = f"not of a store: {key}; nothing was deleted: move them away"
             with pytest.raises(StoreError, match=message):
                 generate(small, store.url, **{way: True})
     if key in ("lock.json/mine", "lease.json/mine"):

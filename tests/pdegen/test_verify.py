@@ -142,7 +142,7 @@ def test_a_store_with_other_numbers_and_right_digests_is_noticed_deep(small, sto
     assert faults(store) == []
     found = verify(store.url, deep=12).faults
     assert [str(fault) for fault in found] == [
-        "u, shard 1: sample 7 differs from what the recipe gives"
+        "u, shard 1: sample 7 differs from its recomputed values"
     ]
 
 

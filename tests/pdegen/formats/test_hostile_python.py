@@ -119,7 +119,7 @@ UNENDING = {
 def test_a_pickle_without_end_is_ended(tmp_path, monkeypatch, code):
     """PyTorch hashes keys, which ends its process or takes for ever."""
     monkeypatch.setattr(sandbox, "SECONDS", 1)
-    refused(pickled(tmp_path / "p.pt", code), match="damaged, or hostile")
+    refused(pickled(tmp_path / "p.pt", code), match="damaged or hostile")
 
 
 REFUSED = {

@@ -305,7 +305,7 @@ def test_npz_files_are_imported_with_their_checksums(tmp_path, save, order):
     [
         (lambda entries: [(entries[0][0], entries[0][1][:-8]), entries[1]], "has 384 bytes, its"),
         (lambda entries: [*entries, ("readme.txt", b"")], "is not a .npy file"),
-        (lambda entries: [("../p.npy", entries[0][1]), entries[1]], "names are letters"),
+        (lambda entries: [("../p.npy", entries[0][1]), entries[1]], "names have letters"),
         (lambda entries: [(entries[0][0], b"\x80\x04K\x01."), entries[1]], "cut off or damaged"),
     ],
 )
