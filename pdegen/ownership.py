@@ -78,7 +78,7 @@ def enclosing_store(path: Path | str) -> Path | None:
 
 def _above(path: Path) -> Path | None:
     """The nearest claimed folder above a path."""
-    return next((one for one in path.parents[:_DEPTH] if (one / MANIFEST).is_file()), None)
+    return next((p for p in path.parents[:_DEPTH] if (p / MANIFEST).is_file()), None)
 
 
 def note_all(folder: Path) -> None:

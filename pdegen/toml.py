@@ -49,15 +49,15 @@ def _check(text: str) -> None:
     depth = parts = 0
     joined = False  # whether the last token was a dot
     for token in _TOKEN.finditer(text):
-        kind, what = token.lastgroup, token[0]
-        if kind == "bare" and len(what) > _LETTERS:
+        kind, word = token.lastgroup, token[0]
+        if kind == "bare" and len(word) > _LETTERS:
             raise LimitError(
-                f"it has a number or a key of {len(what):,} letters: at most {_LETTERS} are read"
+                f"it has a number or a key of {len(word):,} letters: at most {_LETTERS} are read"
             )
         if kind in ("bare", "word"):
             parts = parts + 1 if joined else 1
-        joined = what == "."
-        depth += (what in ("[", "{")) - (what in ("]", "}"))
+        joined = word == "."
+        depth += (word in ("[", "{")) - (word in ("]", "}"))
         if parts > _PARTS:
             raise LimitError(f"it has a key of more than {_PARTS} parts, the most that are read")
         if depth > _DEPTH:

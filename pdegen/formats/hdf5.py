@@ -121,8 +121,8 @@ def _unreadable(dataset: h5py.Dataset) -> str | None:
     except (TypeError, ValueError):
         return f"is of a type that NumPy does not have: {REAL}"
     if dtype.kind not in "biuf" or dataset.shape is None:
-        what = "objects or texts of variable length" if dtype.hasobject else str(dtype)
-        return f"holds {what}: {REAL}"
+        content = "objects or texts of variable length" if dtype.hasobject else str(dtype)
+        return f"holds {content}: {REAL}"
     return None
 
 
@@ -137,8 +137,8 @@ def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
         np.dtype(bool) if logical else dataset.dtype.newbyteorder("="),
     )
     if dataset.is_virtual or dataset.external is not None:
-        what = "a virtual dataset" if dataset.is_virtual else "stored in another file"
-        raise FormatError(f"{array.where} is {what}: references to other files are refused")
+        problem = "a virtual dataset" if dataset.is_virtual else "stored in another file"
+        raise FormatError(f"{array.where} is {problem}: references to other files are refused")
     check_expansion(array, min(dataset.id.get_storage_size(), path.stat().st_size))
     _check_written(array, dataset)
     chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize

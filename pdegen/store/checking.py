@@ -20,7 +20,7 @@ class Fault:
     """Something wrong in a store, as one line."""
 
     where: str  # key of the object, or part of the store
-    what: str  # what is wrong with it
+    what: str  # the fault, as the end of a sentence
     shard: int | None = None  # number of the shard, for a fault of a shard
     variable: str | None = None  # name of the variable, for a fault of its values
 
