@@ -77,7 +77,7 @@ def enclosing_store(path: Path | str) -> Path | None:
 
 
 def _above(path: Path) -> Path | None:
-    """The nearest claimed folder above a path."""
+    """The nearest folder with a manifest above a path."""
     return next((p for p in path.parents[:_DEPTH] if (p / MANIFEST).is_file()), None)
 
 

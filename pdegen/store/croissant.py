@@ -52,10 +52,7 @@ def croissant(store: Description, root_digest: str) -> Json:
     arrays, metadata = store.arrays, store.metadata
     names = [*store.variables, *sorted(store.coordinates)]
     labels = () if store.labels is None else (CHANNEL,)
-    axes = {
-        *labels,
-        *(name for name in names if arrays[name].shape),
-    }  # arrays with at least one axis
+    with_axes = {*labels, *(name for name in names if arrays[name].shape)}
     name, content = metadata.recipe.name, metadata.content
     return {
         "@context": CONTEXT,
@@ -82,7 +79,7 @@ def croissant(store: Description, root_digest: str) -> Json:
                     "name": f"objects-of-{name}",
                     "description": f"the Zarr array {name}",
                     "encodingFormat": "application/vnd.zarr",
-                    "includes": f"{name}/c/**" if name in axes else f"{name}/c",
+                    "includes": f"{name}/c/**" if name in with_axes else f"{name}/c",
                 }
                 for name in (*names, *labels)
             ),
