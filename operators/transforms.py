@@ -276,7 +276,7 @@ class Predictor(nn.Module):
 
     def adapt(self, pairs: Samples) -> None:
         """Fit the operator to the training samples (`Operator.adapt`)."""
-        step = pairs.one_step
+        step = pairs.single_step
         y = step.x if step.y is None else step.y
         if y is not None:  # otherwise each sample has its own points
             u = [step.targets] if isinstance(step.targets, Tensor) else step.targets
@@ -319,7 +319,7 @@ class Predictor(nn.Module):
             positions = (x, y) if mask is None else (x, y, mask)
             weighted = self.operator.weights and weight is not None
             operator = partial(self.operator, weight=weight) if weighted else self.operator
-            return self.task.march(partial(applied, operator, positions), a, steps, truth)
+            return self.task.predict(partial(applied, operator, positions), a, steps, truth)
 
         return predicted
 

@@ -84,7 +84,7 @@ def agreement(u: np.ndarray, eigenfunctions: np.ndarray) -> tuple[float, np.ndar
 
 
 def _layers(run: FinishedRun, i: int) -> list[Latent]:
-    predictor, part = run.predictor(), run.pairs.one(i)
+    predictor, part = run.predictor(), run.pairs.sample(i)
     steps = part.u.shape[-1] // run.pairs.channels[1]
     points, weight = positions(part, run.pairs), quadrature_of(predictor, part, run.pairs)
     return latents(predictor, lambda: predictor(part.a, *points, steps=steps, **weight))
@@ -92,7 +92,7 @@ def _layers(run: FinishedRun, i: int) -> list[Latent]:
 
 def _place(run: FinishedRun, i: int, n: int) -> Domain | None:
     """Where attention sees values: at the points of the input, or at those of a coarser grid."""
-    domain, part = run.pairs.domain, run.pairs.one(i)
+    domain, part = run.pairs.domain, run.pairs.sample(i)
     if int(np.prod(domain.shape)) == n:
         return domain if part.x is None else domain.at(part.x[0].numpy())
     if not isinstance(domain, Box):

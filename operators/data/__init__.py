@@ -1,12 +1,12 @@
 """Sealed store -> functions to learn from, on a device."""
 
 from operators.data.batch import Batch, Channel
-from operators.data.in_time import AtTime, Block, InTime, Rollout
 from operators.data.opening import BUFFER_BYTES, open_pairs, read_pairs
 from operators.data.reading import Perturbation, Reader, Resident
 from operators.data.samples import Samples
 from operators.data.streaming import Streamed
 from operators.data.task import Map, Task, TaskError
+from operators.data.trajectories import AtTime, Block, Rollout, TrajectoryTask
 from operators.data.variables import DataError, Subsample, allowed_resolutions, averaging_weights
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "Block",
     "Channel",
     "DataError",
-    "InTime",
     "Map",
     "Perturbation",
     "Reader",
@@ -27,6 +26,7 @@ __all__ = [
     "Subsample",
     "Task",
     "TaskError",
+    "TrajectoryTask",
     "allowed_resolutions",
     "averaging_weights",
     "open_pairs",

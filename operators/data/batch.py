@@ -92,7 +92,7 @@ class Batch:
         return [name for name in NAMES if getattr(self, name) is not None]
 
     @property
-    def own(self) -> dict[str, Tensor]:
+    def per_sample(self) -> dict[str, Tensor]:
         """What there is beside inputs and targets, by name."""
         return {name: getattr(self, name) for name in self.names[2:]}
 
@@ -166,19 +166,21 @@ class Examples:
         most = max(1, _POOL // max(1, self.pairs.first().nbytes))
         return max(1, number // -(-number // most))
 
-    def one(self, place: int) -> Batch:
+    def sample(self, place: int) -> Batch:
         """The example at a place, as a batch of one."""
         sample, number = divmod(place, self.count or 1)
-        batch = self.pairs.one(sample)
+        batch = self.pairs.sample(sample)
         if not self.count:
-            return self.task.whole(batch, self.pairs)
+            return self.task.evaluation_example(batch, self.pairs)
         return self._examples(batch, torch.tensor([number]))
 
-    def parts(self, batch: int) -> Generator[Batch, None, None]:
-        with closing(self.pairs.parts(-(-batch // (self.count or 1)))) as parts:
+    def in_order(self, batch: int) -> Generator[Batch, None, None]:
+        with closing(self.pairs.in_order(-(-batch // (self.count or 1)))) as parts:
             for samples in parts:
                 if not self.count:
-                    yield from (self.task.whole(v, self.pairs) for v in samples.split(batch))
+                    yield from (
+                        self.task.evaluation_example(v, self.pairs) for v in samples.split(batch)
+                    )
                     continue
                 number = len(samples) * self.count
                 for first in range(0, number, batch):

@@ -15,7 +15,7 @@ from operators.data.variables import (
     Subsample,
     array_of,
     names_of,
-    opened,
+    open_store,
 )
 from pdegen.domains import Box, Domain
 from pdegen.store.reading import Store, StoreError
@@ -63,7 +63,7 @@ def open_pairs(
             split, a variable or the level is unknown, no sample is left, a resolution does not
             fit the store's, or axes differ from one variable to another.
     """
-    store = opened(str(url))
+    store = open_store(str(url))
     url, said, samples = store.url, store.metadata, _numbers(store, split)
     if input is None:
         input = _of_role(store, "input")
@@ -81,15 +81,17 @@ def open_pairs(
     domain = _domain(store, axes)
     lines = [store.coordinates[axis] for axis in axes] if isinstance(domain, Box) else None
     kept = Subsample.of(domain, resolution, target_resolution, url, lines)
-    a, u, own = a.reduced(kept.input), u.reduced(kept.target), _own(store, domain, kept)
+    a, u = a.reduced(kept.input), u.reduced(kept.target)
+    per_sample = _per_sample(store, domain, kept)
     first = domain.shape[0] if resolution is None else resolution
-    window = shards_within(buffer, a, u, *own.values())
-    shared = weighted and kept.y is None and "weight" not in own
+    window = shards_within(buffer, a, u, *per_sample.values())
+    shared = weighted and kept.y is None and "weight" not in per_sample
     if not weighted:
-        own.pop("weight", None)
+        per_sample.pop("weight", None)
     return Samples(
         reader=Streamed(
-            url=url, a=a, u=u, own=own, samples=samples, domain=kept.domain, window=window,
+            url=url, a=a, u=u, per_sample=per_sample, samples=samples, domain=kept.domain,
+            window=window,
             weighted=weighted,
         ),
         x=kept.x,
@@ -165,7 +167,7 @@ def _axes(store: Store, names: list[str]) -> tuple[str, ...]:
     return axes
 
 
-def _own(store: Store, domain: Domain, kept: Subsample) -> dict[str, Stacked]:
+def _per_sample(store: Store, domain: Domain, kept: Subsample) -> dict[str, Stacked]:
     """What differs by sample beside inputs and targets."""
     named = dict[str, list[str]]()
     for name, array in store.description.variables.items():
@@ -181,7 +183,9 @@ def _own(store: Store, domain: Domain, kept: Subsample) -> dict[str, Stacked]:
         if lost:
             raise DataError(f"{store.url} has no variable {lost[0]} of the role geometry")
         found["x"] = entry([*positions], *domain.axes).reduced(kept.input)
-    if "weight" in named and kept.target.whole:  # they are of all points, not of some or of cells
+    if (
+        "weight" in named and kept.target.keeps_all
+    ):  # they are of all points, not of some or of cells
         found["weight"] = entry(named["weight"][:1], *domain.axes)
     if "count" in named:
         found["mask"] = entry(named["count"][:1])

@@ -74,15 +74,17 @@ class Reader(ABC):
         """The same on a device."""
 
     def resident(self) -> Resident:
-        all = reduce(Batch.joined, self.parts(64))
-        return Resident(a=all.a, u=all.u, own=all.own, samples=self.samples, device=self.device)
+        all = reduce(Batch.joined, self.in_order(64))
+        return Resident(
+            a=all.a, u=all.u, per_sample=all.per_sample, samples=self.samples, device=self.device
+        )
 
     @abstractmethod
     def rows(self, rows: Rows) -> Reader:
         """Some of the samples, by their places."""
 
     @abstractmethod
-    def disturbed(self, noise: Perturbation) -> Reader:
+    def with_noise(self, noise: Perturbation) -> Reader:
         """The same with noise on the inputs."""
 
     @abstractmethod
@@ -92,16 +94,16 @@ class Reader(ABC):
         """See `Samples.batches`."""
 
     @abstractmethod
-    def parts(self, batch: int) -> Generator[Batch, None, None]:
-        """See `Samples.parts`."""
+    def in_order(self, batch: int) -> Generator[Batch, None, None]:
+        """See `Samples.in_order`."""
 
     @abstractmethod
-    def one(self, place: int) -> Batch:
+    def sample(self, place: int) -> Batch:
         """The sample at a place, as a batch of one."""
 
     def values(self, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:
         """All inputs or all targets, as a tensor, or in blocks that are overwritten later."""
-        return Blocks(partial(values_in, self.parts, which))
+        return Blocks(partial(values_in, self.in_order, which))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,21 +111,21 @@ class Resident(Reader):
     """Values in memory, on one device.
 
     Args:
-        own: What else differs by sample, by the name of its field in `Batch`.
-        renewed: The inputs of an epoch where they are other ones in each.
+        per_sample: What else differs by sample, by the name of its field in `Batch`.
+        epoch_inputs: The inputs of an epoch where they are other ones in each.
     """
 
     a: Float[Tensor, "samples *grid c_in"]
     u: Float[Tensor, "samples *target_grid c_out"]
-    own: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
-    renewed: Renewed | None = None
+    per_sample: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    epoch_inputs: EpochInputs | None = None
 
     def __str__(self) -> str:
         return "resident"
 
     @property
     def all(self) -> Batch:
-        return Batch(self.a, self.u, **self.own)
+        return Batch(self.a, self.u, **self.per_sample)
 
     @property
     def channels(self) -> tuple[int, int]:
@@ -131,7 +133,7 @@ class Resident(Reader):
 
     @property
     def masked(self) -> bool:
-        return "mask" in self.own
+        return "mask" in self.per_sample
 
     def to(self, device: torch.device | str) -> Resident:
         return self._of(self.all.to(device), device=torch.device(device))
@@ -144,36 +146,36 @@ class Resident(Reader):
         return self._of(self.all[places], samples=self.samples[rows])
 
     def _of(self, all: Batch, **changes: object) -> Resident:
-        return replace(self, a=all.a, u=all.u, own=all.own, **changes)  # pyright: ignore[reportArgumentType]
+        return replace(self, a=all.a, u=all.u, per_sample=all.per_sample, **changes)  # pyright: ignore[reportArgumentType]
 
-    def disturbed(self, noise: Perturbation) -> Resident:
-        renewed = Renewed(noise, self.a.cpu(), self.samples.tolist())
+    def with_noise(self, noise: Perturbation) -> Resident:
+        epoch_inputs = EpochInputs(noise, self.a.cpu(), self.samples.tolist())
         # what is normalised by, and seen outside of training, has the noise of no epoch
-        a = renewed.of(None).to(self.device)
-        return replace(self, a=a, renewed=renewed if noise.fresh else None)
+        a = epoch_inputs.of(None).to(self.device)
+        return replace(self, a=a, epoch_inputs=epoch_inputs if noise.fresh else None)
 
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
     ) -> Generator[Batch, None, None]:
         order = torch.randperm(len(self), generator=generator(seed, 0, epoch)).to(self.device)
         all = self.all
-        if self.renewed is not None:
-            all = replace(all, a=self.renewed(epoch, self.device))
+        if self.epoch_inputs is not None:
+            all = replace(all, a=self.epoch_inputs(epoch, self.device))
         for k in range(first, len(self) // ranks // batch):
             start = (k * ranks + rank) * batch
             yield all[order[start : start + batch]]
 
-    def parts(self, batch: int) -> Generator[Batch, None, None]:
+    def in_order(self, batch: int) -> Generator[Batch, None, None]:
         yield from self.all.split(batch)
 
-    def one(self, place: int) -> Batch:
+    def sample(self, place: int) -> Batch:
         return self.all[place : place + 1]
 
     def values(self, which: Literal["a", "u"]) -> Tensor:
         return getattr(self, which)
 
 
-class Renewed:
+class EpochInputs:
     """The inputs of an epoch with its own noise.
 
     Where a GPU learns, a thread makes those of the next epoch meanwhile.

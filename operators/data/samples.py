@@ -44,7 +44,8 @@ class Samples(Dataset[dict[str, Tensor]]):
         input_channels, target_channels: What the channels are; empty where nobody says.
         near: The box, lower and upper end by axis, whose points have an error of their own.
         examples: What a task makes of what is read; None for inputs and targets as they are.
-        applied: Channels of the operator, where it is applied several times to reach the targets.
+        operator_channels: Numbers of input and output channels of the operator, where several
+            applications of it reach the targets.
         length: Samples of an epoch, if it is not one pass: pass after pass goes on where the epoch
             before ended, so a sample may come twice in an epoch.
     """
@@ -61,7 +62,7 @@ class Samples(Dataset[dict[str, Tensor]]):
         default_factory=dict[Axis, tuple[float, float]]
     )
     examples: Examples | None = None
-    applied: tuple[int, int] | None = None
+    operator_channels: tuple[int, int] | None = None
     length: int | None = None
 
     @classmethod
@@ -71,11 +72,13 @@ class Samples(Dataset[dict[str, Tensor]]):
         a: Float[Tensor, "samples *grid c_in"],
         u: Float[Tensor, "samples *target_grid c_out"],
         samples: Int[np.ndarray, " samples"],
-        own: Mapping[str, Tensor] | None = None,
+        per_sample: Mapping[str, Tensor] | None = None,
         **shared: Any,
     ) -> Samples:
         """Samples whose values are in memory."""
-        return cls(reader=Resident(a=a, u=u, samples=samples, own=own or {}), **shared)
+        return cls(
+            reader=Resident(a=a, u=u, samples=samples, per_sample=per_sample or {}), **shared
+        )
 
     def __len__(self) -> int:
         return self._in_a_pass if self.length is None else self.length
@@ -128,7 +131,7 @@ class Samples(Dataset[dict[str, Tensor]]):
     @property
     def channels(self) -> tuple[int, int]:
         """Numbers of channels of the operator's inputs and outputs."""
-        return self.applied or self.reader.channels
+        return self.operator_channels or self.reader.channels
 
     @property
     def masked(self) -> bool:
@@ -143,11 +146,11 @@ class Samples(Dataset[dict[str, Tensor]]):
         return f"{self.reader}, {self.length:,} an epoch of {self._in_a_pass:,}"
 
     @property
-    def one_step(self) -> Samples:
+    def single_step(self) -> Samples:
         """The same with targets of one application of the operator: what normalisers see."""
         if self.examples is None or not self.examples.count:
             return replace(self, length=None)
-        return self.examples.task.one_step.training(self.examples.pairs)
+        return self.examples.task.single_step.training(self.examples.pairs)
 
     @property
     def all(self) -> Batch:
@@ -181,28 +184,28 @@ class Samples(Dataset[dict[str, Tensor]]):
         return self.reader.values("u") if self.examples is None else self._in_blocks("u")
 
     def _in_blocks(self, which: str) -> Blocks:
-        return Blocks(partial(values_in, self.parts, which))
+        return Blocks(partial(values_in, self.in_order, which))
 
     def to(self, device: torch.device | str) -> Samples:
         """The same on a device."""
-        return self._with(lambda reader: reader.to(device)).placed(device)
+        return self._with(lambda reader: reader.to(device)).geometry_to(device)
 
-    def placed(self, device: torch.device | str) -> Samples:
+    def geometry_to(self, device: torch.device | str) -> Samples:
         """The same with points and weights on a device."""
         shared = {"x": self.x, "y": self.y, "weight": self.weight}
         moved = {name: None if v is None else v.to(device) for name, v in shared.items()}
         if self.examples is None:
             return replace(self, **moved)
-        pairs = self.examples.pairs.placed(device)
+        pairs = self.examples.pairs.geometry_to(device)
         return replace(self, **moved, examples=replace(self.examples, pairs=pairs))
 
     def rows(self, rows: Rows) -> Samples:
         """Some of the samples, by their places."""
         return self._with(lambda reader: reader.rows(rows))
 
-    def disturbed(self, noise: Perturbation) -> Samples:
+    def with_noise(self, noise: Perturbation) -> Samples:
         """The same with noise on the inputs."""
-        return self._with(lambda reader: reader.disturbed(noise))
+        return self._with(lambda reader: reader.with_noise(noise))
 
     def resident(self) -> Samples:
         """The same in memory.
@@ -213,11 +216,13 @@ class Samples(Dataset[dict[str, Tensor]]):
         found = self._with(lambda reader: reader.resident())
         if found.examples is None or found.examples.count:
             return found
-        all = found.examples.task.whole(found.examples.pairs.all, found.examples.pairs)
-        reader = Resident(a=all.a, u=all.u, own=all.own, samples=self.samples, device=found.device)
+        all = found.examples.task.evaluation_example(found.examples.pairs.all, found.examples.pairs)
+        reader = Resident(
+            a=all.a, u=all.u, per_sample=all.per_sample, samples=self.samples, device=found.device
+        )
         return replace(found, reader=reader, examples=None)
 
-    def read_with(self, **changes: Any) -> Samples:
+    def with_reader(self, **changes: Any) -> Samples:
         """The same with other attributes of the reader, such as the `window` of a streamed one."""
         return self._with(lambda reader: replace(reader, **changes))
 
@@ -258,28 +263,28 @@ class Samples(Dataset[dict[str, Tensor]]):
                 yield from islice(batches, end - step)
             step = min(end, (number + 1) * in_pass)
 
-    def parts(self, batch: int) -> Generator[Batch, None, None]:
+    def in_order(self, batch: int) -> Generator[Batch, None, None]:
         """All samples once, in order, at most `batch` at a time.
 
         Raises:
             DataError: If the data cannot be read.
         """
-        return (self.reader if self.examples is None else self.examples).parts(batch)
+        return (self.reader if self.examples is None else self.examples).in_order(batch)
 
-    def one(self, place: int) -> Batch:
+    def sample(self, place: int) -> Batch:
         """The sample at a place, 0 <= place < len, as a batch of one."""
         place %= self._in_a_pass
-        return (self.reader if self.examples is None else self.examples).one(place)
+        return (self.reader if self.examples is None else self.examples).sample(place)
 
     def first(self) -> Batch:
         """The first sample, as a batch of one."""
-        return self.one(0)
+        return self.sample(0)
 
     def __getitem__(self, place: int) -> dict[str, Tensor]:
         """The tensors of one sample, without the axis of a batch, by their names in `Batch`."""
         if not -len(self) <= place < len(self):
             raise IndexError(f"there are {len(self)} samples, asked for number {place}")
-        batch = self.one(place % len(self))
+        batch = self.sample(place % len(self))
         return {name: v[0] for name in NAMES if (v := getattr(batch, name)) is not None}
 
     def loader(self, batch: int, *, shuffle: bool = True, seed: int = 0) -> DataLoader[Batch]:
@@ -328,7 +333,7 @@ class Epochs(IterableDataset[Batch]):
         batches = (
             samples.batches(self.seed, epoch, self.batch)
             if self.shuffle
-            else samples.parts(self.batch)
+            else samples.in_order(self.batch)
         )
         with closing(batches):
             yield from batches

@@ -36,8 +36,8 @@ class Streamed(Reader):
     them is raised by it.
 
     Args:
-        own: What else differs by sample, by the name of its field in `Batch`: "x" and "parameters"
-            as they are there, "weight" with one channel, and "mask" as the number of points.
+        per_sample: Other values that differ by sample, by field name of `Batch`: "x" and
+            "parameters" as in `Batch`, "weight" with one channel, and "mask" as number of points.
         window: Shards that are shuffled together. Memory has two such windows: one is used while
             the next is read.
         threads: How many shards are read at once.
@@ -49,7 +49,7 @@ class Streamed(Reader):
     u: Stacked
     domain: Domain
     window: int
-    own: Mapping[str, Stacked] = field(default_factory=dict[str, Stacked])
+    per_sample: Mapping[str, Stacked] = field(default_factory=dict[str, Stacked])
     threads: int = 4
     noise: Perturbation | None = None
     weighted: bool = True
@@ -74,11 +74,11 @@ class Streamed(Reader):
 
     @property
     def masked(self) -> bool:
-        return "mask" in self.own
+        return "mask" in self.per_sample
 
     @property
     def _entries(self) -> dict[str, Stacked]:
-        return {"a": self.a, "u": self.u, **self.own}
+        return {"a": self.a, "u": self.u, **self.per_sample}
 
     def to(self, device: torch.device | str) -> Streamed:
         return replace(self, device=torch.device(device))
@@ -86,12 +86,12 @@ class Streamed(Reader):
     def rows(self, rows: Rows) -> Streamed:
         return replace(self, samples=self.samples[rows])
 
-    def disturbed(self, noise: Perturbation) -> Streamed:
+    def with_noise(self, noise: Perturbation) -> Streamed:
         return replace(self, noise=noise)
 
     def resident(self) -> Resident:
         if self.noise is not None and self.noise.fresh:
-            return replace(self, noise=None).resident().disturbed(self.noise)
+            return replace(self, noise=None).resident().with_noise(self.noise)
         try:
             shapes = [(len(self), *self._shape(v)) for v in self._entries.values()]
             values = [np.empty(shape, np.float32) for shape in shapes]
@@ -103,12 +103,14 @@ class Streamed(Reader):
         for _ in self._read([self._shards], self._entries.values(), None, [values]):
             pass
         all = self._batch(*(torch.as_tensor(v).to(self.device) for v in values))
-        return Resident(a=all.a, u=all.u, own=all.own, samples=self.samples, device=self.device)
+        return Resident(
+            a=all.a, u=all.u, per_sample=all.per_sample, samples=self.samples, device=self.device
+        )
 
-    def one(self, place: int) -> Batch:
-        return next(self.rows(slice(place, place + 1)).parts(1))
+    def sample(self, place: int) -> Batch:
+        return next(self.rows(slice(place, place + 1)).in_order(1))
 
-    def parts(self, batch: int) -> Generator[Batch, None, None]:
+    def in_order(self, batch: int) -> Generator[Batch, None, None]:
         windows = self._grouped(self._shards)
         with closing(self._windows(windows, self._entries.values(), None)) as loaded:
             for values in loaded:
@@ -233,15 +235,15 @@ class Streamed(Reader):
 
     def _batch(self, a: Tensor, u: Tensor, *values: Tensor) -> Batch:
         """A batch of what was read of all entries."""
-        own = dict(zip(self.own, values, strict=True))
-        if "mask" in own:
+        per_sample = dict(zip(self.per_sample, values, strict=True))
+        if "mask" in per_sample:
             points = torch.arange(a.shape[1], device=a.device)
-            own["mask"] = points < own["mask"]
-        if self.weighted and self.domain.moves and "weight" not in own:
-            own |= by_sample(self.domain, own["x"])
-        elif "weight" in own:
-            own["weight"] = own["weight"][..., 0]
-        return Batch(a, u, **own)
+            per_sample["mask"] = points < per_sample["mask"]
+        if self.weighted and self.domain.moves and "weight" not in per_sample:
+            per_sample |= sample_weights(self.domain, per_sample["x"])
+        elif "weight" in per_sample:
+            per_sample["weight"] = per_sample["weight"][..., 0]
+        return Batch(a, u, **per_sample)
 
     def _sent(self, *parts: np.ndarray) -> Tensor:
         values = torch.as_tensor(parts[0] if len(parts) == 1 else np.concatenate(parts))
@@ -250,7 +252,7 @@ class Streamed(Reader):
         return values.to(self.device)
 
 
-def by_sample(domain: Domain, x: Float[Tensor, "batch *grid dim"]) -> dict[str, Tensor]:
+def sample_weights(domain: Domain, x: Float[Tensor, "batch *grid dim"]) -> dict[str, Tensor]:
     """The quadrature weights of samples at their own points, of mean 1; nothing where all count
     alike."""
     if isinstance(domain, Cloud) and domain.triangles is None:

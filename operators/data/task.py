@@ -1,6 +1,5 @@
-"""What is learned from samples: a map, or a task of trajectories (`in_time`). A sample gives one
-example, or in training one for each window or time; `march` applies the operator again and
-again."""
+"""Learning tasks: a map, or a task on trajectories (`trajectories`). A sample gives one example, or
+in training one for each window or time. `predict` applies the operator repeatedly."""
 
 from __future__ import annotations
 
@@ -49,29 +48,29 @@ class Task(ABC):
     def example(self, batch: Batch, number: Int[Tensor, " batch"], pairs: Samples) -> Batch:
         """For each sample of a batch its training example of this number."""
 
-    def whole(self, batch: Batch, pairs: Samples) -> Batch:
+    def evaluation_example(self, batch: Batch, pairs: Samples) -> Batch:
         """What is evaluated of each sample."""
         return self.example(batch, torch.zeros(len(batch), dtype=torch.long), pairs)
 
     def outputs(self, pairs: Samples) -> slice:
-        """Which of the target channels `whole` has."""
+        """Which of the target channels `evaluation_example` has."""
         return slice(None)
 
     def inputs(self, pairs: Samples) -> tuple[Channel, ...]:
-        """The first channels of the inputs of `whole`: those that are functions of the data."""
+        """The leading input channels of `evaluation_example`, functions of the data."""
         return pairs.input_channels
 
-    def march(
+    def predict(
         self, apply: Apply, a: Tensor, steps: int, truth: Tensor | None = None
     ) -> Float[Tensor, "batch *grid channels"]:
         """All that the operator says of an input, step after step."""
         return apply(a)
 
-    def disturbed(self, a: Tensor, channels: int, mask: Tensor | None = None) -> Tensor:
+    def noisy_inputs(self, a: Tensor, channels: int, mask: Tensor | None = None) -> Tensor:
         """Inputs of a training step; `mask` is False at padding."""
         return a
 
-    def held(self, a: Tensor, own: int, steps: int) -> Tensor | None:
+    def persistence(self, a: Tensor, own: int, steps: int) -> Tensor | None:
         """What is predicted where nothing changes: the last state of the inputs at all steps.
 
         Returns:
@@ -80,12 +79,12 @@ class Task(ABC):
         return torch.cat([a] * steps, dim=-1) if a.shape[-1] == own else None
 
     @property
-    def one_step(self) -> Task:
+    def single_step(self) -> Task:
         """The task with one application of the operator in a training step."""
         return self
 
     @property
-    def seen(self) -> Task:
+    def for_selection(self) -> Task:
         """The task at the times that training sees alone: by it an epoch is chosen."""
         return self
 
@@ -99,7 +98,7 @@ class Task(ABC):
     def training(self, pairs: Samples) -> Samples:
         return self._of(pairs, self.count(pairs))
 
-    def tested(self, pairs: Samples) -> Samples:
+    def evaluation(self, pairs: Samples) -> Samples:
         self.count(pairs)
         asked = self._of(pairs, 0)
         names = {
@@ -111,8 +110,11 @@ class Task(ABC):
 
     def _of(self, pairs: Samples, count: int) -> Samples:
         """The examples of samples, of which there are so many of each in training."""
-        own = {"examples": Examples(self, pairs, count), "applied": self.channels(pairs)}
-        return replace(pairs, input_channels=(), target_channels=(), **own)
+        changes = {
+            "examples": Examples(self, pairs, count),
+            "operator_channels": self.channels(pairs),
+        }
+        return replace(pairs, input_channels=(), target_channels=(), **changes)
 
     def _with_parameters(self, batch: Batch, *functions: Tensor) -> Tensor:
         """The inputs side by side, and the numbers of the samples where they are inputs too."""
@@ -144,8 +146,8 @@ class Map(Task):
     def training(self, pairs: Samples) -> Samples:
         return super().training(pairs) if self.parameters else pairs
 
-    def tested(self, pairs: Samples) -> Samples:
-        return super().tested(pairs) if self.parameters else pairs
+    def evaluation(self, pairs: Samples) -> Samples:
+        return super().evaluation(pairs) if self.parameters else pairs
 
     def count(self, pairs: Samples) -> int:
         return 1

@@ -32,7 +32,7 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def opened(url: str) -> Store:
+def open_store(url: str) -> Store:
     """The store at a URL that fsspec knows, or a path."""
     try:
         return open_sealed(url)
@@ -118,7 +118,7 @@ class StoredVariable:
     def _read(self, samples: np.ndarray, out: np.ndarray) -> bool:
         """Whether all values are finite; those of the first chunk that has others are the last."""
         channels = self.shape[-1]
-        if self.level is None and self.reduction.whole and channels == 1:
+        if self.level is None and self.reduction.keeps_all and channels == 1:
             stored = out.reshape(len(out), *self.row)
             return all(np.isfinite(v).all() for _, v in self.shards.pieces(samples, stored))
         for place, piece in self.shards.pieces(samples):
@@ -201,7 +201,7 @@ class Strided:
     strides: tuple[int, ...]
 
     @property
-    def whole(self) -> bool:
+    def keeps_all(self) -> bool:
         """Whether all points are kept."""
         return set(self.strides) <= {1}
 
@@ -218,7 +218,7 @@ class Averaged:
     """Averages over m cells of each axis, in float64; see `averaging_weights`."""
 
     weights: tuple[Float[np.ndarray, "_ _"], ...]
-    whole = False
+    keeps_all = False
 
     def __call__(self, values: Values) -> Values:
         first = values.ndim - len(self.weights)
@@ -289,7 +289,7 @@ def _cells(domain: Domain, resolution: Resolution, where: str) -> Box:
         allowed = " x ".join(f"1 to {n}" for n in dict.fromkeys(shape))
         raise DataError(
             f"target_resolution averages cells: it must be {allowed} on a cell grid, got "
-            f"{_said(resolution)} on the {_kind(domain)} grid of {where}"
+            f"{_resolution_text(resolution)} on the {_kind(domain)} grid of {where}"
         )
     grids = zip(wanted, domain.grids, strict=True)
     return Box(tuple(CellGrid(m, grid.length, grid.start) for m, grid in grids))
@@ -346,15 +346,18 @@ def strides(domain: Domain, resolution: Resolution | None, where: str) -> tuple[
     else:
         wanted = resolution
         if len(wanted) != len(shape):
-            raise DataError(f"a resolution of {where} is of {len(shape)} axes, got {_said(wanted)}")
+            raise DataError(
+                f"a resolution of {where} has {len(shape)} axes, got {_resolution_text(wanted)}"
+            )
         found = tuple(
             _stride(n, m, kind, where) for n, m, kind in zip(shape, wanted, kinds, strict=True)
         )
     for n, m, kind, axis in zip(shape, wanted, kinds, domain.axes, strict=True):
         if m not in allowed_resolutions(n, kind):
             raise DataError(
-                f"resolution {_said(resolution)} takes every {found[0]}-th point, which the {n} "
-                f"{kind} points along {axis} of {where} have no end for: say one for each axis"
+                f"resolution {_resolution_text(resolution)} takes every {found[0]}-th point, which "
+                f"leaves out the last of the {n} {kind} points along {axis} of {where}: "
+                "give one resolution for each axis"
             )
     return found
 
@@ -372,7 +375,7 @@ def _stride(n: int, resolution: int, grid: str, where: str) -> int:
     return (n - 1) // max(resolution - 1, 1) or 1
 
 
-def _said(resolution: Resolution) -> str:
+def _resolution_text(resolution: Resolution) -> str:
     return " x ".join(map(str, (resolution,) if isinstance(resolution, int) else resolution))
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from operators.base import Operator
 from operators.boundary import Boundary
 from operators.data import Samples
-from operators.data.in_time import described
+from operators.data.trajectories import task_from
 from operators.training.files import FileError, read, read_json, write
 from operators.transforms import Extent, Normalizer, Predictor
 
@@ -103,7 +103,7 @@ def load_checkpoint(
             input,
             target,
             None if boundary is None else Boundary.described(boundary),
-            described(header["task"]),
+            task_from(header["task"]),
             None if extent is None else Extent(*map(tuple, extent)),
         )
 

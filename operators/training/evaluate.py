@@ -68,7 +68,7 @@ def errors_of(
 
 def check_defined(pairs: Samples) -> None:
     """Raise ValueError where no sample has a relative error, for all targets are 0."""
-    with closing(pairs.parts(_batch(pairs))) as parts:
+    with closing(pairs.in_order(_batch(pairs))) as parts:
         for part in parts:
             if errors_of(torch.zeros_like(part.u), part, pairs).isfinite().any():
                 return
@@ -87,7 +87,7 @@ def _predicted(
     training = predictor.training
     predictor.eval()
     try:
-        for part in pairs.parts(batch):
+        for part in pairs.in_order(batch):
             with torch.no_grad(), AS_WRITTEN.products():
                 steps = part.u.shape[-1] // pairs.channels[1]
                 more = {} if steps == 1 else {"steps": steps}

@@ -159,7 +159,7 @@ class Step:
             ):  # fmt: skip
                 channels = predictor.operator.out_channels
                 steps = u.shape[-1] // channels
-                seen, truth = task.disturbed(a, channels, mask), u if forced else None
+                seen, truth = task.noisy_inputs(a, channels, mask), u if forced else None
                 prediction = predict(seen, x, y, mask, steps, truth, weight).to(u.dtype)
             same = shared_y is None and y is None
             found = weights(weight, mask if same else None, u)
@@ -193,7 +193,7 @@ class Step:
         for p in self.parameters:
             p.grad = None
         a, u = self.augment(batch.a, batch.u) if self.augment else (batch.a, batch.u)
-        loss = loss_of(a, u, **batch.own)
+        loss = loss_of(a, u, **batch.per_sample)
         loss.backward()
         if self.ranks.count == 1:  # else after the mean
             self._clip()

@@ -178,7 +178,7 @@ class Normalization(Strict):
     def of(self, pairs: Samples) -> tuple[Normalizer, Normalizer]:
         """Normalisers of the inputs and of the targets. Raises SchemaError for pointwise scaling of
         samples that share neither points nor nodes, and for a constant channel."""
-        step = pairs.one_step
+        step = pairs.single_step
         return self._of(self.input, step, "a"), self._of(self.target, step, "u")
 
     def _of(self, scaling: Scaling, pairs: Samples, which: Literal["a", "u"]) -> Normalizer:
@@ -220,7 +220,7 @@ def _present(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tens
     """All inputs or targets, without the padding of samples that have fewer points."""
     if not pairs.masked:
         return pairs.inputs if which == "a" else pairs.targets
-    parts = pairs.parts(64)
+    parts = pairs.in_order(64)
     return (getattr(part, which)[part.mask] for part in parts if part.mask is not None)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from operators.data import Block, InTime, Rollout
+from operators.data import Block, Rollout, TrajectoryTask
 from pdegen.store.reading import Store
 from pipelines.config.physics import physics_of
 from pipelines.reports.formulas import symbol
@@ -131,7 +131,7 @@ def _learned(run: FinishedRun) -> str:
     """The learned map, such as a on 43 x 43 points → u on the same points, or the task in time."""
     data, task = run.experiment.data, run.experiment.learned
     grid = points(data.resolution, run.pairs.domain)
-    if isinstance(task, InTime):
+    if isinstance(task, TrajectoryTask):
         a, u = (symbol(run.store, name) for name in (data.input, data.target))
         seen = not task.history or (isinstance(task, Rollout) and task.static)
         names = {data.target: u} | ({data.input: a} if seen else {})
@@ -152,7 +152,7 @@ def _called(symbols: Mapping[str, str]) -> str:
     )
 
 
-def _in_time(task: InTime, input: str, target: str) -> str:
+def _in_time(task: TrajectoryTask, input: str, target: str) -> str:
     """Text for a task in time (rollout, block of frames, state at a time) and its training."""
     frames = f"the first {task.history} frames of {target}" if task.history else input
     seen = "" if task.frames is None else f"; trained on the first {task.frames} frames"

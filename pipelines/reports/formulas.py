@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from operators.data import AtTime, Block, InTime, Rollout, Task
+from operators.data import AtTime, Block, Rollout, Task, TrajectoryTask
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
@@ -42,7 +42,7 @@ def learned(task: Task, inputs: list[str], u: str) -> str:
     '(w_{k-1},\\,w_{k}) \\mapsto p \\approx w_{k+1}'
     """
     u = _letters(u)
-    if not isinstance(task, InTime):
+    if not isinstance(task, TrajectoryTask):
         return rf"{_letters(', '.join(inputs))} \mapsto p \approx {u}"
     if isinstance(task, Rollout):
         seen, target = _frames(u, "k", task.history), f"{u}_{{k+1}}"

@@ -144,7 +144,7 @@ class Tested:
 
 def functions_of(run: FinishedRun | Tested) -> tuple[Functions, Functions]:
     """Inputs and targets of the test samples of a run, as given to the model."""
-    pairs, data, arrays = run.pairs, run.experiment.data, run.pairs.all.own
+    pairs, data, arrays = run.pairs, run.experiment.data, run.pairs.all.per_sample
     mask = arrays.get("mask")
     counts = None if mask is None else mask.sum(dim=1).numpy()
 

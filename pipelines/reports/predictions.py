@@ -4,7 +4,7 @@ from statistics import fmean
 
 import numpy as np
 
-from operators.data import InTime
+from operators.data import TrajectoryTask
 from operators.norms import by_column, defined
 from pipelines.reports import bodies, charts, samples, trajectories
 from pipelines.reports.document import Picture, Section
@@ -137,7 +137,7 @@ def _in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[
         for name, values in trivial_predictions(run).items()
     }
     seen = None
-    if isinstance(task, InTime) and task.frames is not None:
+    if isinstance(task, TrajectoryTask) and task.frames is not None:
         seen = truth.times[task.frames - task.first - 1]
     pictures = [picture(
         charts.error_by_time(truth.times, _by_time(run, truth), beside, seen), "error-by-time",

@@ -69,7 +69,7 @@ def trivial(
 
     def last_state(a: Tensor) -> Tensor | None:
         # the last channel is the noise level
-        return task.held(a[..., : a.shape[-1] - has_level], components, times)
+        return task.persistence(a[..., : a.shape[-1] - has_level], components, times)
 
     last = last_state(first.a)
     if last is not None and last.shape == first.u.shape and pairs.y is None and first.y is None:

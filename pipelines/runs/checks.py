@@ -126,7 +126,7 @@ def check_training(experiment: Experiment, source: Source, device: torch.device)
     check_applies(source)
     check_scores(source)
     if experiment.training.start is None:  # such weights include what `adapt` computes
-        operator.check_samples(len(pairs.one_step))
+        operator.check_samples(len(pairs.single_step))
 
 
 def boundary_of(source: Source, pairs: Samples) -> Boundary | None:

@@ -115,8 +115,8 @@ class Source:
         if solved:
             pairs = self._solved(pairs, device or torch.device("cpu"))
         pairs = self._with_noise(pairs, self.noise if noise == "declared" else noise, purpose)
-        task = self.task.seen if purpose == "selection" else self.task
-        pairs = task.training(pairs) if learning else task.tested(pairs)
+        task = self.task.for_selection if purpose == "selection" else self.task
+        pairs = task.training(pairs) if learning else task.evaluation(pairs)
         pairs = pairs.resident() if fits else pairs
         pairs = pairs if device is None else pairs.to(device)
         return self._epochs(pairs) if learning and not solved else pairs
@@ -182,7 +182,7 @@ class Source:
             return (
                 pairs
                 if scale is None
-                else pairs.disturbed(ZeroNoise(scale, self.assumed_level or 0.0))
+                else pairs.with_noise(ZeroNoise(scale, self.assumed_level or 0.0))
             )
         if pairs.channels[0] != 1:
             raise SchemaError(
@@ -196,7 +196,7 @@ class Source:
         # each sample of a stream is used once, so its noise is new anyway
         fresh = stored and purpose == "training" and noise.fresh
         deviation = self.deviation(pairs)
-        return pairs.disturbed(
+        return pairs.with_noise(
             NoisyInputs(noise, deviation, numbers, self.scale, self.assumed_level, fresh)
         )
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from operators.data import Batch, InTime, Samples, Task
+from operators.data import Batch, Samples, Task, TrajectoryTask
 from operators.training.evaluate import errors_of, positions
 from pdegen.domains import NAMES, Box
 from pipelines.runs.score import times_in
@@ -251,8 +251,8 @@ def _norms(
     if times > 1:
         norms["block"] = errors_of(prediction, batch, pairs)[:, 0]
         norms["steps"] = errors_of(prediction, batch, pairs, parts=times).nanmean(dim=1)
-    frames = task.frames if isinstance(task, InTime) else None
-    if isinstance(task, InTime) and frames is not None:
+    frames = task.frames if isinstance(task, TrajectoryTask) else None
+    if isinstance(task, TrajectoryTask) and frames is not None:
         last = (frames - task.first) * channels // times
         for name, part in (("seen", slice(last)), ("unseen", slice(last, None))):
             some_times = replace(batch, u=batch.u[..., part])

@@ -95,18 +95,18 @@ class SolvedAhead(Reader):
     def rows(self, rows: Rows) -> SolvedAhead:
         return replace(self, samples=self.samples[rows])
 
-    def disturbed(self, noise: Perturbation) -> SolvedAhead:
+    def with_noise(self, noise: Perturbation) -> SolvedAhead:
         return replace(self, noise=noise)
 
-    def one(self, place: int) -> Batch:
-        return next(self.rows(slice(place, place + 1)).parts(1))
+    def sample(self, place: int) -> Batch:
+        return next(self.rows(slice(place, place + 1)).in_order(1))
 
-    def parts(self, batch: int) -> Generator[Batch, None, None]:
+    def in_order(self, batch: int) -> Generator[Batch, None, None]:
         with closing(self._solved(self._first_epoch(batch))) as solved:
             yield from solved
 
     def values(self, which: Literal["a", "u"]) -> Iterable[Tensor]:
-        return Blocks(partial(values_in, self.parts, which, self.block))
+        return Blocks(partial(values_in, self.in_order, which, self.block))
 
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1

@@ -299,7 +299,7 @@ class BenchmarkRun(Study[Seeded]):
         pairs = Source(training.store, training.experiment).samples(
             "train", "training", device=device
         )
-        batch = next(pairs.parts(training.experiment.training.batch))
+        batch = next(pairs.in_order(training.experiment.training.batch))
         how, threads = Acceleration.chosen(device), torch.get_num_threads()
         torch.set_num_threads(row.provenance["threads"])
         try:

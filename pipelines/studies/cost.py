@@ -170,7 +170,7 @@ def random_pairs(experiment: Experiment, device: torch.device) -> Samples:
         x=None if moving else torch.tensor(domain.points, dtype=torch.float32), y=None,
         samples=np.arange(count), domain=domain, source={"url": "random functions"},
         a=torch.rand(*shape, channels[data.input]) + 1,
-        u=torch.randn(*shape, channels[data.target]), own=moving,
+        u=torch.randn(*shape, channels[data.target]), per_sample=moving,
         weight=quadrature(domain),
     ).to(device)  # fmt: skip
 

@@ -183,7 +183,7 @@ def _distance(source: Source, labels: Samples, recipe: Recipe, measure: str) -> 
     errors = list[float]()
     for order in (1, 3):  # keep the better: linear for kinks and shocks, cubic for smooth fields
         p = torch.from_numpy(np.stack([_at_labels(coarse, labels, i, order) for i in range(count)]))
-        (batch,) = labels.parts(count)
+        (batch,) = labels.in_order(count)
         scores = {"l2": errors_of(p, batch, labels)[:, 0]}
         scores |= measures_of(p, batch, labels, source.task)
         errors.append(mean_defined(scores[measure]))
@@ -200,7 +200,7 @@ def _at_labels(
     """A coarse solution interpolated to the points of its label; on a mesh, along its indices."""
     u, domain, other = coarse.u[i].double().numpy(), coarse.domain, labels.domain
     if isinstance(domain, Cloud):
-        x, y = (np.asarray(pairs.all.own["x"][i], float) for pairs in (coarse, labels))
+        x, y = (np.asarray(pairs.all.per_sample["x"][i], float) for pairs in (coarse, labels))
         at, nearest = LinearNDInterpolator(x, u)(y), NearestNDInterpolator(x, u)(y)
         return np.where(np.isfinite(at), at, nearest)
     for axis in range(len(domain.shape)):

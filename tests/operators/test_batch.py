@@ -49,7 +49,7 @@ def clouds(channels=(1, 1), padding=0.0):
     a, u, x = (torch.where(mask[..., None], v, padding) for v in (a, u, x))
     return Samples.of(
         a=a, u=u, x=None, y=None, samples=np.arange(6), domain=Cloud((7,), 2),
-        source={"url": "here"}, own={"x": x, "mask": mask},
+        source={"url": "here"}, per_sample={"x": x, "mask": mask},
     )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def meshes():
     a, u = torch.randn(2, 6, 4, 5, 1, generator=draw)
     return Samples.of(
         a=a, u=u, x=None, y=None, samples=np.arange(6), domain=domain, source={"url": "here"},
-        own={"x": x, "weight": weight},
+        per_sample={"x": x, "weight": weight},
     )  # fmt: skip
 
 
@@ -71,11 +71,13 @@ def one_by_one(pairs, count=None):
     """The samples alone, each without its padding."""
     for i, n in enumerate(COUNTS):
         keep = slice(0, n)
-        own = {name: v[i : i + 1, keep] for name, v in pairs.all.own.items() if name != "mask"}
-        alone = pairs.read_with(
+        per_sample = {
+            name: v[i : i + 1, keep] for name, v in pairs.all.per_sample.items() if name != "mask"
+        }
+        alone = pairs.with_reader(
             a=pairs.a[i : i + 1, keep],
             u=pairs.u[i : i + 1, keep],
-            own=own,
+            per_sample=per_sample,
             samples=pairs.samples[i : i + 1],
         )
         yield replace(alone, domain=Cloud((n,), 2))
@@ -89,7 +91,7 @@ def test_batches_have_what_differs_by_sample():
             assert torch.equal(batch.x, pairs.all.x[rows])
             assert torch.equal(batch.mask, pairs.all.mask[rows])
         assert samples.masked
-        assert [len(part) for part in samples.parts(4)] == [4, 2]
+        assert [len(part) for part in samples.in_order(4)] == [4, 2]
         assert samples.first().x.shape == (1, 7, 2)
     with pytest.raises(DataError, match="here: each sample has points of its own"):
         _ = pairs.points
@@ -128,7 +130,9 @@ def test_weights_of_a_shared_mesh_are_those_of_its_cells():
     assert weight is not None
     assert float(weight.mean()) == pytest.approx(1)
     assert weight[1, 2] == pytest.approx(4 * float(weight[0, 0]))
-    pairs = replace(meshes().read_with(own={}), x=torch.rand(4, 5, 2), weight=torch.rand(4, 5))
+    pairs = replace(
+        meshes().with_reader(per_sample={}), x=torch.rand(4, 5, 2), weight=torch.rand(4, 5)
+    )
     found = scores(predictor(), pairs)
     p = predictions(predictor(), pairs)
     expected = relative_error(p.double(), pairs.u.double(), pairs.weight.double())
@@ -153,7 +157,7 @@ def test_padding_changes_neither_loss_nor_gradient():
         loss = Step(model, None, None, RelativeL2(), 1e9)(batch, seed=0)
         return loss, torch.cat([p.grad.flatten() for p in model.parameters()])
 
-    found = gradient(next(clouds(padding=1e3).parts(6)))
+    found = gradient(next(clouds(padding=1e3).in_order(6)))
     each = [gradient(one.first()) for one in one_by_one(clouds())]
     for number in range(2):
         mean = torch.stack([one[number] for one in each]).mean(0)
@@ -163,14 +167,14 @@ def test_padding_changes_neither_loss_nor_gradient():
 def test_padding_does_not_count_in_normalisers():
     pairs = clouds(channels=(2, 1), padding=1e3)
     values = torch.cat([a[:n] for a, n in zip(pairs.a, COUNTS, strict=True)])
-    found = Normalizer.of(batch.a[batch.mask] for batch in pairs.parts(2))
+    found = Normalizer.of(batch.a[batch.mask] for batch in pairs.in_order(2))
     torch.testing.assert_close(found.mean, values.mean(0))
     torch.testing.assert_close(found.std, values.std(0, correction=0))
 
 
 def test_a_mesh_of_each_sample_is_scored_by_its_weights():
     pairs, model = meshes(), predictor()
-    part = next(pairs.parts(6))
+    part = next(pairs.in_order(6))
     p = model(part.a, part.x)
     expected = relative_error(p.double(), part.u.double(), part.weight.double())
     torch.testing.assert_close(scores(model, pairs), expected[:, 0], rtol=1e-6, atol=0)

@@ -49,7 +49,7 @@ def both(url, split="train", *arguments, **options) -> Samples:
     resident = streamed.resident()
     for one, other in (
         (streamed.first(), resident.first()),
-        *zip(streamed.parts(3), resident.parts(3), strict=False),
+        *zip(streamed.in_order(3), resident.in_order(3), strict=False),
     ):
         count = min(len(one), len(other))  # pieces of a stream end with a window
         names = ("a", "u", "x", "y", "weight", "mask", "parameters")
@@ -125,7 +125,7 @@ def test_a_resolution_is_of_the_first_axis_or_of_each(domain, resolution, stride
     [
         (Box((CellGrid(9), CellGrid(6))), 5, r"every 2-th point, which the 6 cell points along y"),
         (BOXES["2-D"], (5, 4), "resolution 4 is no subsample of the 5 cell points"),
-        (BOXES["2-D"], (5,), "is of 2 axes, got 5"),
+        (BOXES["2-D"], (5,), "has 2 axes, got 5"),
     ],
 )
 def test_resolutions_that_an_axis_has_not_are_refused(domain, resolution, message, tmp_path):
@@ -176,11 +176,11 @@ def test_a_mesh_of_each_sample_is_read_with_its_weights(tmp_path):
     url, _ = plain(tmp_path, domain, x=own[..., 0], y=own[..., 1])
     pairs = both(url)
     assert pairs.x is None
-    assert np.array_equal(pairs.all.own["x"], own[:7].astype(np.float32))
+    assert np.array_equal(pairs.all.per_sample["x"], own[:7].astype(np.float32))
     weight = domain.at(own[3]).weights
-    np.testing.assert_allclose(pairs.all.own["weight"][3], weight / weight.mean(), rtol=1e-5)
+    np.testing.assert_allclose(pairs.all.per_sample["weight"][3], weight / weight.mean(), rtol=1e-5)
     coarse = both(url, "train", (3, 3))
-    assert np.array_equal(coarse.all.own["x"], own[:7, ::2, ::4].astype(np.float32))
+    assert np.array_equal(coarse.all.per_sample["x"], own[:7, ::2, ::4].astype(np.float32))
 
 
 def test_clouds_of_fewer_points_have_a_mask_and_parameters(tmp_path):
@@ -197,12 +197,12 @@ def test_clouds_of_fewer_points_have_a_mask_and_parameters(tmp_path):
     variables = [a, u, *geometry(domain), count, speed, load]
     pairs = both(sealed(tmp_path, domain, values, variables))
     assert pairs.x is None
-    assert pairs.all.own["x"].shape == (7, 20, 3)
-    assert pairs.all.own["mask"].sum(1).tolist() == values["count"][:7].tolist()
-    assert pairs.all.own["mask"][0].tolist() == [True] * 9 + [False] * 11
-    assert "weight" not in pairs.all.own  # points count alike
+    assert pairs.all.per_sample["x"].shape == (7, 20, 3)
+    assert pairs.all.per_sample["mask"].sum(1).tolist() == values["count"][:7].tolist()
+    assert pairs.all.per_sample["mask"][0].tolist() == [True] * 9 + [False] * 11
+    assert "weight" not in pairs.all.per_sample  # points count alike
     expected = np.column_stack([values["speed"], values["load"]])[:7].astype(np.float32)
-    assert np.array_equal(pairs.all.own["parameters"], expected)
+    assert np.array_equal(pairs.all.per_sample["parameters"], expected)
     with pytest.raises(DataError, match="10 is no subsample of the 20 cloud points"):
         open_pairs(str(tmp_path / "store.zarr"), "train", 10)
 
@@ -227,7 +227,7 @@ def test_weights_that_a_store_has_by_sample_come_with_its_batches(tmp_path):
     values = {v.name: random(v) for v in (a, u, weight, *geometry(domain))}
     values["w"] = np.abs(values["w"]) + 0.1
     pairs = both(sealed(tmp_path, domain, values, [a, u, weight, *geometry(domain)]))
-    assert np.array_equal(pairs.all.own["weight"], values["w"][:7].astype(np.float32))
+    assert np.array_equal(pairs.all.per_sample["weight"], values["w"][:7].astype(np.float32))
 
 
 def test_weights_of_points_are_not_those_of_averages_over_cells(tmp_path):
@@ -239,7 +239,7 @@ def test_weights_of_points_are_not_those_of_averages_over_cells(tmp_path):
         sealed(tmp_path, domain, values, [a, u, weight]), "train", target_resolution=4
     ).resident()
     assert pairs.u.shape == (7, 4, 1)
-    assert "weight" not in pairs.all.own
+    assert "weight" not in pairs.all.per_sample
 
 
 def test_several_variables_are_channels_side_by_side(tmp_path):

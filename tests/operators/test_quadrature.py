@@ -145,7 +145,7 @@ def pairs(weights=True, own=True):
     return Samples.of(
         x=None if own else x[0], y=None, samples=np.arange(6), domain=Cloud((20,), 2),
         source={"url": "s.zarr"}, a=a, u=a.square() + 1, weight=weight[0] if weights else None,
-        own={"x": x, **told} if own else {},
+        per_sample={"x": x, **told} if own else {},
     )  # fmt: skip
 
 
@@ -154,7 +154,9 @@ def test_training_and_evaluation_give_the_weights(own):
     model, data = small(dim=2).float(), pairs(own=own)
     data = replace(data, weight=None) if own else data
     predictor = Predictor(model, Normalizer.identity(1), Normalizer.identity(1), task=Map())
-    x, weight = (data.all.own["x"], data.all.own["weight"]) if own else (data.x, data.weight)
+    x, weight = (
+        (data.all.per_sample["x"], data.all.per_sample["weight"]) if own else (data.x, data.weight)
+    )
     with torch.no_grad():
         expected = model(data.a, x, weight=weight)
     torch.testing.assert_close(predictions(predictor, data, 4), expected, rtol=1e-5, atol=1e-6)

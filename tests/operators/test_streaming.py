@@ -52,7 +52,7 @@ def gaps(laid_out):
 
 
 def streamed(url, window=3, **changes):
-    return open_pairs(url, "train").read_with(window=window, **changes)
+    return open_pairs(url, "train").with_reader(window=window, **changes)
 
 
 def seen(batches):
@@ -165,7 +165,7 @@ def test_skipped_samples_are_in_no_split(gaps):
     assert len(pairs) == len(resident) == 36
     assert sorted(flat(seen(pairs.batches(0, 0, 1)))) == kept
     assert sorted(flat(seen(resident.batches(0, 0, 1)))) == kept
-    assert flat(seen(pairs.parts(4))) == flat(seen(resident.parts(4))) == kept
+    assert flat(seen(pairs.in_order(4))) == flat(seen(resident.in_order(4))) == kept
     with pytest.raises(DataError, match="all samples 10 to 14 were skipped"):
         open_pairs(gaps, (10, 15))
 
@@ -182,7 +182,7 @@ def test_values_that_are_missing_without_a_reason_are_refused(gaps, tmp_path):
 @pytest.mark.parametrize("batch", [1, 4, 50])
 def test_parts_are_all_samples_in_order(url, batch):
     for pairs in (streamed(url, 2), read_pairs(url, "train")):
-        found = seen(pairs.parts(batch))
+        found = seen(pairs.in_order(batch))
         assert flat(found) == list(range(43))
         assert max(map(len, found)) <= batch
     assert seen([streamed(url).first()]) == [[0]]
@@ -201,7 +201,7 @@ def test_threads_end_with_the_iterator(url, taken):
         for _ in range(taken):
             next(batches)
     assert reading_threads() == []
-    with closing(streamed(url, 1).parts(4)) as parts:
+    with closing(streamed(url, 1).in_order(4)) as parts:
         next(parts)
     assert reading_threads() == []
 
@@ -280,7 +280,7 @@ def orders_on_an_object_store(url, queue):
     pairs = streamed("s3://reading/store.zarr", 2)
     with pytest.raises(DataError, match=r"s3://reading/absent.zarr: no such store"):
         open_pairs("s3://reading/absent.zarr", "train")
-    queue.put((seen(pairs.batches(0, 0, 4, first=3)), seen(pairs.resident().parts(4))))
+    queue.put((seen(pairs.batches(0, 0, 4, first=3)), seen(pairs.resident().in_order(4))))
     server.stop()
 
 
@@ -292,7 +292,7 @@ def test_reads_an_object_store(url):
     process.join(120)
     assert process.exitcode == 0
     assert queue.get() == (seen(streamed(url, 2).batches(0, 0, 4, first=3)),
-                           seen(read_pairs(url, "train").parts(4)))  # fmt: skip
+                           seen(read_pairs(url, "train").in_order(4)))  # fmt: skip
 
 
 # what is made of the values

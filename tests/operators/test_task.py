@@ -49,7 +49,7 @@ def trajectories(**changes):
         "a": -torch.arange(SAMPLES)[:, None, None].expand(-1, POINTS, 1) - 1.0, "u": u,
         "x": torch.linspace(0, 1, POINTS)[:, None], "y": None, "samples": np.arange(SAMPLES),
         "domain": Box.nodal(POINTS), "source": {"url": "here", "target": "w"},
-        "target_channels": names, "own": {"parameters": torch.arange(SAMPLES)[:, None] / 10},
+        "target_channels": names, "per_sample": {"parameters": torch.arange(SAMPLES)[:, None] / 10},
     }  # fmt: skip
     return Samples.of(**{**content, **changes})
 
@@ -60,7 +60,11 @@ def smooth(frames=FRAMES):
     u = torch.stack([angle.cos(), angle.sin()], dim=-1).flatten(2)
     names = tuple(Channel("w", part, float(t)) for t in range(frames) for part in PARTS)
     return trajectories(
-        u=u, a=torch.zeros(24, POINTS, 1), samples=np.arange(24), target_channels=names, own={}
+        u=u,
+        a=torch.zeros(24, POINTS, 1),
+        samples=np.arange(24),
+        target_channels=names,
+        per_sample={},
     )
 
 
@@ -74,14 +78,14 @@ def keys(batches):
 
 def test_a_map_is_the_samples_themselves_and_parameters_are_further_channels():
     pairs = trajectories()
-    assert Map().training(pairs) is Map().tested(pairs) is pairs
-    found = Map(parameters=True).tested(pairs)
+    assert Map().training(pairs) is Map().evaluation(pairs) is pairs
+    found = Map(parameters=True).evaluation(pairs)
     assert found.channels == (2, 2 * FRAMES)
     assert torch.equal(found.a[..., :1], pairs.a)
     assert torch.equal(found.a[3, :, 1], torch.full((POINTS,), 0.3))
     assert Map(parameters=True).training(pairs).first().a.shape == (1, POINTS, 2)
     with pytest.raises(TaskError, match="here: the samples have no parameters"):
-        Map(parameters=True).tested(pairs.read_with(own={}))
+        Map(parameters=True).evaluation(pairs.with_reader(per_sample={}))
 
 
 @pytest.mark.parametrize("pool", [1, 2**28])  # one trajectory after another, or all together
@@ -104,10 +108,10 @@ def test_an_epoch_has_every_window_of_every_trajectory_once(monkeypatch, history
         seen = keys(found.batches(0, epoch, 1))
         assert len(seen) == len(set(seen)) == len(expected)
         assert set(seen) == expected
-    assert keys(found.parts(3)) != keys(found.batches(0, 0, 1))
-    assert keys(found.one(k) for k in range(len(found))) == keys(found.parts(3))
-    assert set(keys(found.parts(3))) == expected
-    assert len(next(found.parts(3))) == 3
+    assert keys(found.in_order(3)) != keys(found.batches(0, 0, 1))
+    assert keys(found.sample(k) for k in range(len(found))) == keys(found.in_order(3))
+    assert set(keys(found.in_order(3))) == expected
+    assert len(next(found.in_order(3))) == 3
     assert found.channels == (2 * history, 2)
 
 
@@ -157,7 +161,7 @@ def test_static_inputs_and_parameters_stand_beside_the_frames():
 
 def test_a_trajectory_is_evaluated_from_its_first_frames():
     pairs, task = trajectories(), Rollout(history=2)
-    found = task.tested(pairs)
+    found = task.evaluation(pairs)
     assert torch.equal(found.a, pairs.u[..., :4])
     assert torch.equal(found.u, pairs.u[..., 4:])
     assert [c.name for c in found.target_channels[:2]] == ["p, t = 0.2", "q, t = 0.2"]
@@ -226,15 +230,15 @@ def test_teacher_forcing_is_training_on_single_steps():
 def test_noise_is_on_the_frames_of_training_steps_alone_and_follows_the_seed():
     task = Rollout(history=2, noise=0.1, static=True)
     a = torch.cat([2 * torch.ones(3, 5000, 4), torch.ones(3, 5000, 1)], dim=-1)
-    noisy = task.disturbed(a, 2)
+    noisy = task.noisy_inputs(a, 2)
     assert torch.equal(noisy[..., 4:], a[..., 4:])
     assert float((noisy - a)[..., :4].std()) == pytest.approx(0.2, rel=0.02)
-    assert task.disturbed(a, 2).ne(noisy)[..., :4].any()
+    assert task.noisy_inputs(a, 2).ne(noisy)[..., :4].any()
     batch = next(Rollout(history=2).training(smooth()).batches(0, 0, 4))
     quiet, loud = (Rollout(history=2, noise=noise) for noise in (0.0, 0.5))
     assert float(gradient(quiet, batch)[0]) != float(gradient(loud, batch)[0])
     assert float(gradient(loud, batch)[0]) == float(gradient(loud, batch)[0])
-    found = quiet.tested(smooth())
+    found = quiet.evaluation(smooth())
     assert torch.equal(*(scores(predictor(task, (4, 2)), found) for task in (quiet, loud)))
 
 
@@ -250,8 +254,8 @@ def test_noise_is_on_the_frames_of_training_steps_alone_and_follows_the_seed():
 )
 def test_training_is_resumed_to_the_same_bits_and_learns(tmp_path, task):
     pairs = smooth()
-    pairs = pairs.read_with(a=pairs.u[..., :2])
-    train, test = task.training(pairs), task.tested(pairs)
+    pairs = pairs.with_reader(a=pairs.u[..., :2])
+    train, test = task.training(pairs), task.evaluation(pairs)
     settings = Settings(loss=RelativeL2(), epochs=4, batch=8, lr=0.05)
 
     def of(folder, **options):
@@ -276,7 +280,7 @@ def test_training_is_resumed_to_the_same_bits_and_learns(tmp_path, task):
 
 def test_a_state_at_a_time_is_asked_for_at_each(tmp_path):
     pairs, task = trajectories(), AtTime()
-    train, test = task.training(pairs), task.tested(pairs)
+    train, test = task.training(pairs), task.evaluation(pairs)
     assert (len(train), len(test)) == (SAMPLES * FRAMES, SAMPLES)
     assert train.channels == test.channels == (2, 2)
     seen = set(keys(train.batches(0, 0, 1)))
@@ -294,7 +298,7 @@ def test_a_state_at_a_time_is_asked_for_at_each(tmp_path):
 
 def test_a_state_at_a_time_skips_frames():
     pairs, task = trajectories(), AtTime(history=1, skip=2)
-    train, test = task.training(pairs), task.tested(pairs)
+    train, test = task.training(pairs), task.evaluation(pairs)
     assert len(train) == SAMPLES * (FRAMES - 3)
     assert train.channels == test.channels == (2 + 1, 2)
     assert torch.equal(test.u, pairs.u[..., 6:])
@@ -308,7 +312,7 @@ def test_a_state_at_a_time_skips_frames():
 
 def test_a_block_has_all_later_frames_at_once():
     pairs, task = trajectories(), Block(history=2, parameters=True)
-    train, test = task.training(pairs), task.tested(pairs)
+    train, test = task.training(pairs), task.evaluation(pairs)
     assert (len(train), len(test)) == (SAMPLES, SAMPLES)
     assert train.channels == test.channels == (4 + 1, 2 * FRAMES - 4)
     assert torch.equal(test.a[..., :4], pairs.u[..., :4])
@@ -317,8 +321,8 @@ def test_a_block_has_all_later_frames_at_once():
     assert test.target_channels == pairs.target_channels[4:]
     assert test.input_channels == pairs.target_channels[:4]
     seen = set(keys(train.batches(0, 0, 1)))
-    assert seen == set(keys(test.parts(1)))
-    held = task.held(test.a, 2, FRAMES - 2)
+    assert seen == set(keys(test.in_order(1)))
+    held = task.persistence(test.a, 2, FRAMES - 2)
     assert torch.equal(held, pairs.u[..., 2:4].repeat(1, 1, FRAMES - 2))
     model = predictor(task, train.channels)
     assert torch.equal(predictions(model, test), model(test.a, test.x).detach())
@@ -327,7 +331,7 @@ def test_a_block_has_all_later_frames_at_once():
 def test_normalisers_see_one_step_alone_however_many_passes_there_are():
     train = Rollout(history=1, steps=3).training(trajectories())
     targets, passes = (
-        torch.cat(list(p.one_step.targets)) for p in (train, replace(train, length=10))
+        torch.cat(list(p.single_step.targets)) for p in (train, replace(train, length=10))
     )
     assert targets.shape == (SAMPLES * (FRAMES - 1), POINTS, 2)
     assert torch.equal(targets, passes)
@@ -336,7 +340,7 @@ def test_normalisers_see_one_step_alone_however_many_passes_there_are():
 def test_masks_and_points_of_windows_are_those_of_their_sample():
     pairs = trajectories()
     x, mask = torch.rand(SAMPLES, POINTS, 2), torch.rand(SAMPLES, POINTS) < 0.7
-    pairs = pairs.read_with(own={"x": x, "mask": mask})
+    pairs = pairs.with_reader(per_sample={"x": x, "mask": mask})
     pairs = replace(pairs, x=None, domain=Cloud((POINTS,), 2))
     found = Rollout(history=2).training(pairs)
     assert found.masked
@@ -363,7 +367,7 @@ def test_all_samples_are_evaluated_however_few_are_shuffled_together(monkeypatch
     pairs = trajectories()
     monkeypatch.setattr(batch_module, "_POOL", 3 * pairs.first().nbytes)
     examples = batch_module.Examples(Rollout(), pairs, 0)
-    assert len(examples) == sum(map(len, examples.parts(2))) == SAMPLES
+    assert len(examples) == sum(map(len, examples.in_order(2))) == SAMPLES
 
 
 def test_noise_of_a_rollout_has_the_size_of_the_points_that_there_are():
@@ -372,5 +376,5 @@ def test_noise_of_a_rollout_has_the_size_of_the_points_that_there_are():
     added = []
     for a, there in ((whole, None), (padded, mask)):
         torch.manual_seed(0)
-        added.append(task.disturbed(a, 1, there) - a)
+        added.append(task.noisy_inputs(a, 1, there) - a)
     torch.testing.assert_close(*added)

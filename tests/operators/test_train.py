@@ -80,7 +80,7 @@ def renewed(pairs):
         generator = torch.Generator().manual_seed(epoch)
         return pairs.a + 0.1 * torch.randn(pairs.a.shape, generator=generator)
 
-    return pairs.read_with(renewed=inputs)
+    return pairs.with_reader(epoch_inputs=inputs)
 
 
 def soap(parameters, lr):
@@ -162,7 +162,7 @@ def test_the_selection_score_is_the_mean_over_samples_not_over_batches(train_pai
     """53 samples, which no evaluation in batches of 2 to 52 divides evenly."""
     rows = torch.arange(53) % 7
     size = torch.where(torch.arange(53) < 50, 1.0, 30.0)[:, None, None]
-    selection = train_pairs.read_with(
+    selection = train_pairs.with_reader(
         a=train_pairs.a[rows] * size, u=train_pairs.u[rows], samples=torch.arange(53).numpy()
     )
     settings = Settings(loss=RelativeL2(), epochs=1, batch=8)
@@ -282,14 +282,14 @@ def test_renewed_inputs_are_asked_for_once_an_epoch_and_used(data, tmp_path):
         return RelativeL2()(p, u, a)
 
     settings = Settings(loss=loss, epochs=2, batch=16)
-    run((data[0].read_with(renewed=inputs), data[1]), tmp_path, settings)
+    run((data[0].with_reader(epoch_inputs=inputs), data[1]), tmp_path, settings)
     assert asked == [0, 1]
     assert seen == [[0.0], [0.0], [1.0], [1.0]]
 
 
 def test_the_loss_has_the_input_that_belongs_to_the_target(data, tmp_path):
     """In physical units, in the order of the batch, and moved by the same symmetry."""
-    pairs = data[0].read_with(u=2 * data[0].a)
+    pairs = data[0].with_reader(u=2 * data[0].a)
 
     def loss(p, u, a):
         assert torch.equal(u, 2 * a)

@@ -49,7 +49,7 @@ def samples(seed):
     return Samples.of(
         a=a, u=0.3 * a**3 + a.abs() + 0.5, x=torch.linspace(0, 1, POINTS)[:, None].double(),
         y=None, samples=np.arange(SAMPLES), domain=Box.nodal(POINTS),
-        source={"url": "here", "target": "u"}, target_channels=(Channel("u"),), own={},
+        source={"url": "here", "target": "u"}, target_channels=(Channel("u"),), per_sample={},
     )  # fmt: skip
 
 

@@ -332,10 +332,10 @@ def test_a_record_of_the_same_job_with_other_numbers_is_noticed_and_made_again(
 
 def test_a_shard_that_is_replaced_between_two_epochs_is_noticed(store, other):
     pairs = open_pairs(store.url, (0, 12))
-    assert len(list(pairs.parts(4))) > 1
+    assert len(list(pairs.in_order(4))) > 1
     put(1, other, store.url)
     with pytest.raises(DataError, match="another job"):
-        list(pairs.parts(4))
+        list(pairs.in_order(4))
 
 
 def test_a_layout_that_changes_before_the_seal_is_not_sealed(small, finished, tmp_path):

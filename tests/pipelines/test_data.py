@@ -70,14 +70,14 @@ def test_noise_of_a_sample_is_the_same_in_memory_and_streamed(experiment, shards
     epochs = []
     for epoch in (0, 1):
         found = [
-            by_target(p.batches(0, epoch, 1)) for p in (resident, streamed.read_with(window=2))
+            by_target(p.batches(0, epoch, 1)) for p in (resident, streamed.with_reader(window=2))
         ]
         assert len(found[0]) == 16
         assert_same_inputs(*found)
         epochs += found[:1]
     key = next(iter(epochs[0]))
     assert torch.equal(epochs[0][key], epochs[1][key]) != fresh
-    assert_same_inputs(by_target(resident.parts(4)), by_target(streamed.parts(4)))
+    assert_same_inputs(by_target(resident.in_order(4)), by_target(streamed.in_order(4)))
     for one, other in zip(
         *(experiment.normalization.of(pairs) for pairs in (resident, streamed)), strict=True
     ):
@@ -91,7 +91,7 @@ def test_noise_has_the_number_of_the_sample_where_others_were_skipped(experiment
     for reading in ("resident", "streamed"):
         wanted = read_as(experiment, reading, **noise)
         whole, gaps = (
-            by_target(Source(place, wanted).samples("validation", device=CPU).parts(2))
+            by_target(Source(place, wanted).samples("validation", device=CPU).in_order(2))
             for place in (shards, with_gaps)
         )
         assert (len(whole), len(gaps)) == (4, 2)
@@ -137,7 +137,7 @@ def test_a_limit_of_the_control_group_counts(monkeypatch, tmp_path):
 def small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two shards are shuffled together."""
     original = data.open_pairs
-    monkeypatch.setattr(data, "open_pairs", lambda *a, **w: original(*a, **w).read_with(window=2))
+    monkeypatch.setattr(data, "open_pairs", lambda *a, **w: original(*a, **w).with_reader(window=2))
 
 
 def stopping(step: int) -> Callable[[], bool]:

@@ -96,7 +96,7 @@ def test_quadrature_is_recorded_and_needs_weights(sheets, tmp_path):
     assert said["operator"]["model"]["quadrature"]
     assert predictor.operator.weights
     pairs = Source(sheets, declared).samples("test", noise=None)
-    all = next(pairs.parts(len(pairs)))
+    all = next(pairs.in_order(len(pairs)))
     # in several blocks
     a, x, weight = (v.repeat_interleave(20, 0) for v in (all.a, all.x, all.weight))
     u = load_model(tmp_path / "run" / "last.safetensors").predict(a, x, weight=weight)
@@ -129,7 +129,7 @@ def test_cells_say_which_node_is_which(sheets, tmp_path):
         eps = 1e-3 * std.square().mean(0).sqrt()
         torch.testing.assert_close(normal.mean, values.double().mean(0).float())
         torch.testing.assert_close(normal.std, (std + eps).float())
-    all = next(test.parts(len(test)))
+    all = next(test.in_order(len(test)))
     u = load_model(path).predict(all.a, all.x)
     inner = predictor.operator((all.a - predictor.input.mean) / predictor.input.std, all.x)
     torch.testing.assert_close(u, inner * predictor.target.std + predictor.target.mean)

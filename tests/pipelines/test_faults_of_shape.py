@@ -185,7 +185,7 @@ def test_a_measured_step_has_the_weights_of_the_points(moving, tmp_path):
     experiment = weighted_experiment(url)
     pairs = learned(url, experiment)
     torch.manual_seed(0)
-    steps, batch = Steps(experiment, pairs, AS_WRITTEN), next(pairs.parts(4))
+    steps, batch = Steps(experiment, pairs, AS_WRITTEN), next(pairs.in_order(4))
     weight = pairs.weight if batch.weight is None else batch.weight
     assert weight is not None
     with torch.no_grad():
@@ -254,7 +254,8 @@ def test_targets_at_points_of_their_own_have_no_nodes():
     ring, places = Curvilinear((6, 8), 2), torch.rand(4, 6, 8, 2)
     pairs = Samples.of(
         x=None, y=None, samples=np.arange(4), domain=ring, source={"url": "rings"},
-        a=torch.rand(4, 6, 8, 1), u=torch.rand(4, 6, 8, 1), own={"x": places, "y": places / 2},
+        a=torch.rand(4, 6, 8, 1), u=torch.rand(4, 6, 8, 1),
+        per_sample={"x": places, "y": places / 2},
     )  # fmt: skip
     input, _ = Normalization(input="pointwise").of(pairs)
     assert input.nodes == (6, 8)

@@ -122,9 +122,9 @@ def test_a_model_is_scored_by_area_over_the_points_and_near_the_body(trained):
         pairs = read_pairs(store, "test", found["resolution"], input=["x", "y"])
         kept = load_file(run / "predictions.safetensors")
         p = next(v for v in kept.values() if v.numel() == pairs.u.numel()).reshape(pairs.u.shape)
-        (x, y), alike = pairs.all.own["x"].unbind(-1), torch.ones_like(pairs.u[..., 0])
+        (x, y), alike = pairs.all.per_sample["x"].unbind(-1), torch.ones_like(pairs.u[..., 0])
         near = (x >= -0.5) & (x <= 1.5) & (y >= -0.5) & (y <= 0.5)
-        weights = {"area": pairs.all.own["weight"], "points": alike, "near": near.float()}
+        weights = {"area": pairs.all.per_sample["weight"], "points": alike, "near": near.float()}
         squares = {
             key: [(w[..., None] * v**2).sum((1, 2, 3)) for v in (p - pairs.u, pairs.u)]
             for key, w in weights.items()
@@ -146,5 +146,5 @@ def test_all_points_count_alike_in_training_where_asked_for(ours):
             source = Source(ours["airfoil"], own)
             chosen = source.samples("validation", "selection", device=CPU)
             for pairs in (source.samples("train", "training", device=CPU), chosen):
-                assert (next(iter(pairs.parts(2))).weight is not None) == weighted
+                assert (next(iter(pairs.in_order(2))).weight is not None) == weighted
             assert source.samples("test", device=CPU).first().weight is not None

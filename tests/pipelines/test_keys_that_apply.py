@@ -200,7 +200,7 @@ def built(experiment: Experiment, url: str) -> dict[str, Any]:
     return {
         "batches": [digest(b.a, b.u) for b in batches],
         "weights": (digest(pairs.weight), pairs.channels),
-        "selection": digest(*(x for part in selection.parts(8) for x in (part.a, part.u))),
+        "selection": digest(*(x for part in selection.in_order(8) for x in (part.a, part.u))),
         "tested": [digest(one.a, one.u) for one in tested],
         "steps": (digest(weight), rates, settings.clip, settings.average, seed),
         "loss": (type(settings.loss), vars(settings.loss)),

@@ -165,7 +165,7 @@ def test_a_cloud_has_what_needs_no_grid():
     u = torch.rand(2, 9, 1)
     cloud = Samples.of(
         a=u, u=u, x=None, y=None, samples=np.arange(2), domain=Cloud((9,), 2), source={},
-        own={"x": torch.rand(2, 9, 2)},
+        per_sample={"x": torch.rand(2, 9, 2)},
     )  # fmt: skip
     found = measured(cloud, 1.1 * u)
     assert found.keys() >= ALWAYS

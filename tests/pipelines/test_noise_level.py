@@ -61,7 +61,7 @@ def test_each_sample_is_told_the_level_of_its_noise(experiment, shards, reading)
     pairs = source.samples("train", "training", device=CPU)
     assert type(pairs.reader) is (Resident if reading == "resident" else Streamed)
     assert pairs.channels == (2, 1)
-    clean = by_target(learned(shards, plain(experiment)).parts(16))
+    clean = by_target(learned(shards, plain(experiment)).in_order(16))
     sigma = torch.from_numpy(source.deviation(source.stored("train")))
     seen = list[float]()
     for epoch in (0, 1):
@@ -90,13 +90,13 @@ def test_levels_are_the_same_in_memory_and_streamed(experiment, shards, changes)
         assert_same_inputs(
             by_target(one.batches(0, epoch, 4)), by_target(other.batches(0, epoch, 4))
         )
-    assert_same_inputs(by_target(one.parts(4)), by_target(other.parts(4)))
+    assert_same_inputs(by_target(one.in_order(4)), by_target(other.in_order(4)))
     kept = [by_target(one.batches(0, epoch, 4)) for epoch in (0, 1)]
     same = all(torch.equal(kept[0][key], kept[1][key]) for key in kept[0])
     assert same == ("noise.fresh" in changes)
     first, second = (source.samples("test", device=CPU) for source in (resident, streamed))
-    assert_same_inputs(by_target(first.parts(4)), by_target(second.parts(4)))
-    torch.testing.assert_close(other.one(2).a, next(other.parts(16)).a[2:3], rtol=0, atol=0)
+    assert_same_inputs(by_target(first.in_order(4)), by_target(second.in_order(4)))
+    torch.testing.assert_close(other.sample(2).a, next(other.in_order(16)).a[2:3], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("level", [0.0, 0.025, 0.4])

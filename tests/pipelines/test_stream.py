@@ -57,7 +57,7 @@ def inverse_store(darcy):
 
 
 def of(experiment: Experiment, samples: int = 24, **changes: Any) -> Samples:
-    return solved_pairs(experiment, samples, CPU).read_with(**changes)
+    return solved_pairs(experiment, samples, CPU).with_reader(**changes)
 
 
 def keys(batches: Iterable[Batch]) -> list[list[bytes]]:
@@ -108,10 +108,10 @@ def test_functions_are_those_that_a_store_of_the_samples_gives(inverse, inverse_
     assert (solved.y is None) == (stored.y is None) == (target is None)
     assert torch.equal(solved.target_points, stored.target_points)
     assert (solved.grid, solved.channels) == (stored.grid, stored.channels)
-    solved = solved.read_with(samples=np.arange(24))  # those of the store
+    solved = solved.with_reader(samples=np.arange(24))  # those of the store
     for one, other in ((solved.inputs, stored.a), (solved.targets, stored.u)):
         assert torch.equal(torch.cat(list(one)), other)
-    on_device = solved.read_with(on="cpu")
+    on_device = solved.with_reader(on="cpu")
     # other solver, same problem: up to its tolerance of 1e-8, in float32
     torch.testing.assert_close(torch.cat(list(on_device.inputs)), stored.a, rtol=1e-5, atol=1e-8)
     torch.testing.assert_close(torch.cat(list(on_device.targets)), stored.u)

@@ -43,7 +43,7 @@ def declared(store: str, kind: str, **changes: Any) -> Experiment:
 
 
 def examples(pairs: Samples, epoch: int | None = None) -> list[bytes]:
-    batches = pairs.parts(4) if epoch is None else pairs.batches(0, epoch, 1)
+    batches = pairs.in_order(4) if epoch is None else pairs.batches(0, epoch, 1)
     return [
         a.numpy().tobytes() + u.numpy().tobytes()
         for batch in batches
@@ -79,7 +79,7 @@ def test_solved_samples_give_the_examples_of_the_stored_ones(trajectories, kind)
     solved = source._solved(stored, CPU)
     assert isinstance(solved.reader, SolvedAhead)
     learned = experiment.learned
-    same = learned.training(solved.read_with(samples=stored.samples))
+    same = learned.training(solved.with_reader(samples=stored.samples))
     assert examples(same) == examples(learned.training(stored))
     epochs = [sorted(examples(train, epoch)) for epoch in (0, 0, 1)]
     assert epochs[0] == epochs[1]

@@ -52,7 +52,7 @@ def test_the_table_is_of_what_attention_adds_and_of_the_features_after_it():
 
 def test_layers_are_seen_with_the_weights_of_the_points():
     one, data = Normalizer.identity(1), pairs()
-    predictor, sample = Predictor(small(dim=2).float(), one, one), data.one(2)
+    predictor, sample = Predictor(small(dim=2).float(), one, one), data.sample(2)
     found = attention._layers(SimpleNamespace(pairs=data, predictor=lambda: predictor), 2)
     places = sample.a, sample.x
     for weight, same in ((sample.weight, True), (None, False)):

@@ -53,8 +53,8 @@ def test_unit_cells_have_the_roles_of_the_recipe(tmp_path):
     assert store.raw_attributes["domain"] == Cloud((36,), 2).attributes()
     assert faults(store) == []
     pairs = read_pairs(store.url, "train", input=["x", "y"])
-    np.testing.assert_array_equal(pairs.all.own["x"], pairs.inputs)
-    assert pairs.all.own["parameters"].shape == (8, 52)
+    np.testing.assert_array_equal(pairs.all.per_sample["x"], pairs.inputs)
+    assert pairs.all.per_sample["parameters"].shape == (8, 52)
 
 
 def test_a_cloud_has_no_grid(tmp_path):
@@ -85,7 +85,7 @@ def test_pipes_have_the_roles_of_the_recipe(tmp_path):
     assert store.raw_attributes["domain"] == Curvilinear((17, 9), 2).attributes()
     assert faults(store) == []
     pairs = read_pairs(store.url, "train", input=["x", "y"])
-    np.testing.assert_array_equal(pairs.all.own["x"], pairs.inputs)
+    np.testing.assert_array_equal(pairs.all.per_sample["x"], pairs.inputs)
     assert pairs.u.shape[:3] == (3, 17, 9)
 
 
@@ -175,7 +175,7 @@ def test_sections_have_the_roles_of_the_recipe(tmp_path):
     assert (physics.drawing, physics.near) == (problem.physics().drawing, problem.physics().near)
     assert faults(store) == []
     pairs = read_pairs(store.url, "train", input=["x", "y"])
-    np.testing.assert_array_equal(pairs.all.own["x"], pairs.inputs)
+    np.testing.assert_array_equal(pairs.all.per_sample["x"], pairs.inputs)
 
 
 @pytest.mark.parametrize(

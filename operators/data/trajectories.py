@@ -16,7 +16,7 @@ from operators.data.task import Apply, Map, Task, TaskError, times_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class InTime(Task):
+class TrajectoryTask(Task):
     """What is learned of trajectories: frames, of which the operator sees the first ones.
 
     Args:
@@ -34,7 +34,7 @@ class InTime(Task):
             raise ValueError(f"need frames >= 1, got {self.frames}")
 
     @property
-    def seen(self) -> Task:
+    def for_selection(self) -> Task:
         return self if self.frames is None else replace(self, ahead=False)
 
     @property
@@ -83,15 +83,15 @@ class InTime(Task):
         seen = pairs.target_channels[: self.history * self._own(pairs)]
         return seen or super().inputs(pairs)
 
-    def held(self, a: Tensor, own: int, steps: int) -> Tensor | None:
+    def persistence(self, a: Tensor, own: int, steps: int) -> Tensor | None:
         if not self.history:
-            return super().held(a, own, steps)
+            return super().persistence(a, own, steps)
         last = a[..., (self.history - 1) * own : self.history * own]
         return torch.cat([last] * steps, dim=-1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rollout(InTime):
+class Rollout(TrajectoryTask):
     """The last k frames -> the next one; a trajectory by feeding predictions back.
 
     Trained on all windows of all trajectories; evaluated from the first k frames to the end.
@@ -128,7 +128,7 @@ class Rollout(InTime):
         return f"a rollout of {self.steps} steps from {self.history} frames"
 
     @property
-    def one_step(self) -> Rollout:
+    def single_step(self) -> Rollout:
         return self if self.steps == 1 else replace(self, steps=1)
 
     def channels(self, pairs: Samples) -> tuple[int, int]:
@@ -138,7 +138,7 @@ class Rollout(InTime):
     def example(self, batch: Batch, number: Tensor, pairs: Samples) -> Batch:
         return self._cut(batch, number, self.steps, pairs)
 
-    def whole(self, batch: Batch, pairs: Samples) -> Batch:
+    def evaluation_example(self, batch: Batch, pairs: Samples) -> Batch:
         first = torch.zeros(len(batch), dtype=torch.long)
         return self._cut(batch, first, self._frames(pairs) - self.history, pairs)
 
@@ -152,7 +152,7 @@ class Rollout(InTime):
         a = self._with_parameters(batch, seen, *([batch.a] if self.static else []))
         return replace(batch, a=a, u=asked)
 
-    def march(
+    def predict(
         self, apply: Apply, a: Tensor, steps: int, truth: Tensor | None = None
     ) -> Float[Tensor, "batch *grid channels"]:
         found: list[Tensor] = []
@@ -164,7 +164,7 @@ class Rollout(InTime):
             a = torch.cat([a[..., own:seen], last, a[..., seen:]], dim=-1)
         return found[0] if steps == 1 else torch.cat(found, dim=-1)
 
-    def disturbed(self, a: Tensor, channels: int, mask: Tensor | None = None) -> Tensor:
+    def noisy_inputs(self, a: Tensor, channels: int, mask: Tensor | None = None) -> Tensor:
         if not self.noise:
             return a
         seen = a[..., : self.history * channels]
@@ -178,7 +178,7 @@ class Rollout(InTime):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtTime(InTime):
+class AtTime(TrajectoryTask):
     """(state, t) -> the state at the time t, which is the last channel of the input.
 
     The state is the first k frames, or without a history the inputs of the samples. Trained on
@@ -224,7 +224,7 @@ class AtTime(InTime):
         a = torch.cat([self._state(batch, pairs), t], dim=-1)
         return replace(batch, a=a, u=u[torch.arange(len(batch), device=u.device), number])
 
-    def whole(self, batch: Batch, pairs: Samples) -> Batch:
+    def evaluation_example(self, batch: Batch, pairs: Samples) -> Batch:
         times = times_of(pairs)[self.first : self._frames(pairs)]
         t, a = torch.tensor(times, dtype=batch.a.dtype), self._state(batch, pairs)
         asked = torch.cat([a, t.to(a.device).expand(*a.shape[:-1], -1)], dim=-1)
@@ -234,10 +234,10 @@ class AtTime(InTime):
         first = batch.u[..., : self.history * self._own(pairs)]
         return self._with_parameters(batch, first if self.history else batch.a)
 
-    def held(self, a: Tensor, own: int, steps: int) -> Tensor | None:
-        return super().held(a[..., : a.shape[-1] - steps], own, steps)
+    def persistence(self, a: Tensor, own: int, steps: int) -> Tensor | None:
+        return super().persistence(a[..., : a.shape[-1] - steps], own, steps)
 
-    def march(
+    def predict(
         self, apply: Apply, a: Tensor, steps: int, truth: Tensor | None = None
     ) -> Float[Tensor, "batch *grid channels"]:
         state, times = a.split([a.shape[-1] - steps, steps], dim=-1)
@@ -246,7 +246,7 @@ class AtTime(InTime):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block(InTime):
+class Block(TrajectoryTask):
     """The first k frames -> all later ones at once, side by side as channels.
 
     Raises:
@@ -287,7 +287,7 @@ class Block(InTime):
 TASKS: dict[str, type[Task]] = {task.kind: task for task in (Map, Rollout, AtTime, Block)}
 
 
-def described(content: dict[str, Any]) -> Task:
+def task_from(content: dict[str, Any]) -> Task:
     """What `Task.description` has said."""
     settings = {key: value for key, value in content.items() if key != "kind"}
     return TASKS[content["kind"]](**settings)
