@@ -1,4 +1,4 @@
-"""Sealed store -> pairs of functions on a device, ready to train on."""
+"""Open a sealed store as pairs of functions to train on."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ from operators.data.variables import (
 from pdegen.domains import Box, Domain
 from pdegen.store.reading import Store, StoreError
 
-BUFFER_BYTES = 2**28  # of shards that are shuffled together, where they are not all in memory
+BUFFER_BYTES = 2**28  # size of the shuffle buffer of streamed samples
 
 
 def open_pairs(
@@ -35,28 +35,29 @@ def open_pairs(
     buffer: int = BUFFER_BYTES,
     weighted: bool = True,
 ) -> Samples:
-    """Inputs and targets of some samples, to be read in pieces; no values are read yet.
+    """Inputs and targets of a split, streamed shard by shard; no values are read yet.
 
-    Samples that the store names as skipped are left out.
+    Samples that the store lists as skipped are left out.
 
     Args:
         url: A sealed store.
-        split: Name of a split of the store, or first and one past the last sample.
-        resolution: Points of the first axis to take, every r-th of the store's, and every r-th of
-            the other axes; or the points of each axis. All by default. Values are taken at the
-            points, not averaged. On periodic axes r = n/resolution; on others
+        split: Name of a split of the store, or its first sample and one past its last.
+        resolution: Number of points along the first axis, every r-th of the store's, and every r-th
+            along the other axes; or the numbers along each axis. By default all points. Values are
+            taken at the points, not averaged. On periodic axes r = n/resolution; on others
             r = (n-1)/(resolution-1), which keeps both ends: 421 cells give 211, 141, 85, ...
-            Clouds are taken whole.
-        input, target: Names of the variables; several are put side by side as channels. By default
-            the inputs are all functions of the role input or, where there is none, the positions
-            of the points; the target is the first function of the role target. A store that names
-            no roles has the input a and the target u.
-        target_resolution: Average the target over this many cells of the first axis, and as many
-            in proportion of the others, or over so many of each; their centres are then its points.
-            By default it is taken at the same points as the input.
-        level: Which level of a store with several noise levels.
-        buffer: Bytes of shards that are shuffled together; at least one shard is.
-        weighted: Whether points of meshes and clouds have quadrature weights, or all count alike.
+            Clouds are always whole.
+        input, target: Names of the variables; several become channels side by side. By default
+            the inputs are all functions of the role input or, if there are none, the positions
+            of the points; the target is the first function of the role target. A store without
+            roles has the input a and the target u.
+        target_resolution: Number of cells along the first axis over which the target is averaged,
+            in proportion along the others; or the numbers along each axis. The points of the target
+            are then the centres of these cells. By default they are the points of the input.
+        level: Noise level, for stores with several.
+        buffer: Bytes of the shards that are shuffled together; at least one shard is.
+        weighted: Whether points of meshes and clouds have quadrature weights; otherwise all points
+            count alike.
 
     Raises:
         DataError: If the store is absent, unfinished, of another kind or breaks the format, the
@@ -64,7 +65,7 @@ def open_pairs(
             fit the store's, or axes differ from one variable to another.
     """
     store = open_store(str(url))
-    url, said, samples = store.url, store.metadata, _numbers(store, split)
+    samples = _sample_numbers(store, split)
     if input is None:
         input = _of_role(store, "input")
         input = input[0] if len(input) == 1 else input
@@ -72,60 +73,74 @@ def open_pairs(
         target = _of_role(store, "target")[0]
     inputs, targets = names_of(input), names_of(target)
     axes = _axes(store, inputs + targets)
-    a, u = (
-        Stacked(tuple(StoredVariable.of(store, name, level, axes) for name in names))
-        for names in (inputs, targets)
-    )
+    a, u = (_stacked(store, names, axes, level) for names in (inputs, targets))
     if level is not None and all(v.level is None for v in (*a.variables, *u.variables)):
-        raise DataError(f"{url} has no noise levels, asked for level {level}")
+        raise DataError(f"{store.url} has no noise levels, got level {level}")
     domain = _domain(store, axes)
     lines = [store.coordinates[axis] for axis in axes] if isinstance(domain, Box) else None
-    kept = Subsample.of(domain, resolution, target_resolution, url, lines)
-    a, u = a.reduced(kept.input), u.reduced(kept.target)
-    per_sample = _per_sample(store, domain, kept)
+    subsample = Subsample.of(domain, resolution, target_resolution, store.url, lines)
     first = domain.shape[0] if resolution is None else resolution
+    source = {
+        "url": store.url,
+        "recipe": store.metadata.recipe.name,
+        "fingerprint": store.metadata.fingerprint,
+        "content": store.metadata.content,
+        "resolution": first if isinstance(first, int) else list(first),
+        "input": input if isinstance(input, str) else inputs,
+        "target": target if isinstance(target, str) else targets,
+        "target_resolution": target_resolution,
+        "level": level,
+    }
+    return _streamed(store, samples, a, u, domain, subsample, buffer, weighted, source)
+
+
+def _streamed(
+    store: Store,
+    samples: np.ndarray,
+    a: Stacked,
+    u: Stacked,
+    domain: Domain,
+    subsample: Subsample,
+    buffer: int,
+    weighted: bool,
+    source: dict[str, Any],
+) -> Samples:
+    """Samples of a store at the points of a subsample; other arguments are those of
+    `open_pairs`."""
+    a, u = a.reduced(subsample.input), u.reduced(subsample.target)
+    per_sample = _per_sample(store, domain, subsample)
     window = shards_within(buffer, a, u, *per_sample.values())
-    shared = weighted and kept.y is None and "weight" not in per_sample
+    shared_weight = weighted and subsample.y is None and "weight" not in per_sample
     if not weighted:
         per_sample.pop("weight", None)
+    reader = Streamed(
+        url=store.url, a=a, u=u, per_sample=per_sample, samples=samples, domain=subsample.domain,
+        window=window, weighted=weighted,
+    )  # fmt: skip
     return Samples(
-        reader=Streamed(
-            url=url, a=a, u=u, per_sample=per_sample, samples=samples, domain=kept.domain,
-            window=window,
-            weighted=weighted,
-        ),
-        x=kept.x,
-        y=kept.y,
-        domain=kept.domain,
-        weight=quadrature(kept.domain) if shared else None,
+        reader=reader,
+        x=subsample.x,
+        y=subsample.y,
+        domain=subsample.domain,
+        weight=quadrature(subsample.domain) if shared_weight else None,
         input_channels=a.channels,
         target_channels=u.channels,
-        near=said.physics.near,
-        source={
-            "url": url,
-            "recipe": said.recipe.name,
-            "fingerprint": said.fingerprint,
-            "content": said.content,
-            "resolution": first if isinstance(first, int) else list(first),
-            "input": input if isinstance(input, str) else inputs,
-            "target": target if isinstance(target, str) else targets,
-            "target_resolution": target_resolution,
-            "level": level,
-        },
-    )  # fmt: skip
+        near=store.metadata.physics.near,
+        source=source,
+    )
 
 
-def _numbers(store: Store, split: str | tuple[int, int]) -> np.ndarray:
-    """The samples of a split or of a range, except skipped ones."""
-    url, said = store.url, store.metadata
-    if isinstance(split, str) and split not in said.splits:
-        raise DataError(f"{url} has no split {split!r}: known are {', '.join(said.splits)}")
-    start, stop = said.splits[split] if isinstance(split, str) else split
-    if not 0 <= start < stop <= said.samples:
+def _sample_numbers(store: Store, split: str | tuple[int, int]) -> np.ndarray:
+    """Numbers of the samples of a split or of a range, without skipped ones."""
+    url, metadata = store.url, store.metadata
+    if isinstance(split, str) and split not in metadata.splits:
+        raise DataError(f"{url} has no split {split!r}: known are {', '.join(metadata.splits)}")
+    start, stop = metadata.splits[split] if isinstance(split, str) else split
+    if not 0 <= start < stop <= metadata.samples:
         raise DataError(
-            f"{url} has samples 0 to {said.samples - 1}, asked for {start} to {stop - 1}"
+            f"{url} has samples 0 to {metadata.samples - 1}, got the range {start} to {stop - 1}"
         )
-    samples = np.setdiff1d(np.arange(start, stop), said.skipped)
+    samples = np.setdiff1d(np.arange(start, stop), metadata.skipped)
     if not len(samples):
         raise DataError(f"{url}: all samples {start} to {stop - 1} were skipped")
     return samples
@@ -139,59 +154,63 @@ def _domain(store: Store, axes: tuple[str, ...]) -> Domain:
 
 
 def _of_role(store: Store, role: str) -> list[str]:
-    """The functions of a role; positions are the inputs of a store that has no others. A store that
-    names no roles has the input a and the target u."""
-    described = store.description
-    found = [
+    """Names of the functions of a role.
+
+    Positions are the inputs of a store without functions of the role input. A store without roles
+    has the input a and the target u.
+    """
+    description = store.description
+    names = [
         name
-        for name, variable in described.variables.items()
-        if variable.metadata.role == role and described.axes_of(variable)
+        for name, variable in description.variables.items()
+        if variable.metadata.role == role and description.axes_of(variable)
     ]
-    if not found and role == "input":
-        found = [name for name, v in described.variables.items() if v.metadata.role == "geometry"]
-    return found or [{"input": "a", "target": "u"}[role]]
+    if not names and role == "input":
+        names = [name for name, v in description.variables.items() if v.metadata.role == "geometry"]
+    return names or [{"input": "a", "target": "u"}[role]]
 
 
 def _axes(store: Store, names: list[str]) -> tuple[str, ...]:
-    """The axes of the domain that all these functions have."""
-    known = {name: store.description.axes_of(array_of(store, name)) for name in names}
-    first, axes = next(iter(known.items()))
-    for name, found in known.items():
-        if not found:
-            raise DataError(f"{store.url}: {name} is no function on a grid")
-        if found != axes:
+    """The axes of the domain that all these functions share."""
+    axes_of = {name: store.description.axes_of(array_of(store, name)) for name in names}
+    first, shared = next(iter(axes_of.items()))
+    for name, axes in axes_of.items():
+        if not axes:
+            raise DataError(f"{store.url}: {name} is not a function on a grid")
+        if axes != shared:
             raise DataError(
-                f"{store.url}: {first} is a function of {', '.join(axes)}, {name} of "
-                f"{', '.join(found)}: input and target must have the same axes"
+                f"{store.url}: {first} is a function of {', '.join(shared)}, {name} of "
+                f"{', '.join(axes)}: input and target must have the same axes"
             )
-    return axes
+    return shared
 
 
-def _per_sample(store: Store, domain: Domain, kept: Subsample) -> dict[str, Stacked]:
-    """What differs by sample beside inputs and targets."""
-    named = dict[str, list[str]]()
+def _stacked(
+    store: Store, names: list[str], axes: tuple[str, ...] = (), level: float | None = None
+) -> Stacked:
+    """Variables of a store side by side, on all points."""
+    return Stacked(tuple(StoredVariable.of(store, name, level, axes) for name in names))
+
+
+def _per_sample(store: Store, domain: Domain, subsample: Subsample) -> dict[str, Stacked]:
+    """Positions, weights, masks and parameters that differ by sample, by field name of `Batch`."""
+    names_by_role = dict[str, list[str]]()
     for name, array in store.description.variables.items():
-        named.setdefault(array.metadata.role, []).append(name)
-
-    def entry(names: list[str], *axes: str) -> Stacked:
-        return Stacked(tuple(StoredVariable.of(store, name, None, axes) for name in names))
-
-    found = dict[str, Stacked]()
+        names_by_role.setdefault(array.metadata.role, []).append(name)
+    entries = dict[str, Stacked]()
     if domain.moves:
-        positions = ("x", "y", "z")[: domain.dim]
-        lost = [name for name in positions if name not in named.get("geometry", [])]
-        if lost:
-            raise DataError(f"{store.url} has no variable {lost[0]} of the role geometry")
-        found["x"] = entry([*positions], *domain.axes).reduced(kept.input)
-    if (
-        "weight" in named and kept.target.keeps_all
-    ):  # they are of all points, not of some or of cells
-        found["weight"] = entry(named["weight"][:1], *domain.axes)
-    if "count" in named:
-        found["mask"] = entry(named["count"][:1])
-    if "parameter" in named:
-        found["parameters"] = entry(named["parameter"])
-    return found
+        positions = [*("x", "y", "z")[: domain.dim]]
+        missing = [name for name in positions if name not in names_by_role.get("geometry", [])]
+        if missing:
+            raise DataError(f"{store.url} has no variable {missing[0]} of the role geometry")
+        entries["x"] = _stacked(store, positions, domain.axes).reduced(subsample.input)
+    if "weight" in names_by_role and subsample.target.keeps_all:  # weights of a part are not stored
+        entries["weight"] = _stacked(store, names_by_role["weight"][:1], domain.axes)
+    if "count" in names_by_role:
+        entries["mask"] = _stacked(store, names_by_role["count"][:1])
+    if "parameter" in names_by_role:
+        entries["parameters"] = _stacked(store, names_by_role["parameter"])
+    return entries
 
 
 def read_pairs(
@@ -200,6 +219,6 @@ def read_pairs(
     """Read a split into memory. Other arguments are those of `open_pairs`.
 
     Raises:
-        DataError: As there, or if the data are damaged or missing.
+        DataError: As in `open_pairs`, or if the data are damaged or missing.
     """
     return open_pairs(url, split, resolution, **options).resident()
