@@ -1,1 +1,1 @@
-"""Whether stored values follow the law that a recipe declares."""
+"""Checks that stored values follow the law of their recipe."""

@@ -1,4 +1,4 @@
-"""Whether frames follow from one another by their equation, which is solved again, roughly."""
+"""Check that each frame follows from the one before: the equation is solved again, roughly."""
 
 from __future__ import annotations
 
@@ -20,123 +20,128 @@ from pdegen.numerics.torus import Torus
 Frames = Complex[np.ndarray, "batch times components *modes"]
 Terms = Callable[[Torus], tuple[Symbol, Nonlinear | None]]
 
-_TRUST = 4.0  # what is not computed is at most this times what two runs differ by
-_CLOSE = 1e-3  # a run has enough steps where twice as many change it by this, relative to v,
+_TRUST = 4.0  # an unresolved part is at most this times the difference of two runs
+_CLOSE = 1e-3  # steps suffice if twice as many change the run by this, relative to v
 _LEAST, _MOST = 4, 256  # steps of an interval
-_LAST = 0.9  # of the highest mode: beyond are those that show what is beyond the highest
-_FEWEST = 6  # modes along an axis that can be compared to less
-_AT_ONCE = 32  # pairs that are solved together
-_ALL = {1: 63, 2: 10}  # K by the number of axes, where all samples are compared
-_FEW = {1: 127, 2: 31}  # where those below are
-_SAMPLES = 2  # of which all frames are compared
+_LAST = 0.9  # share of the highest mode beyond which modes estimate those beyond the grid
+_FEWEST = 6  # highest mode of the frames below which nothing is compared
+_BLOCK = 32  # pairs of frames that are solved together
+_ALL = {1: 63, 2: 10}  # K by the number of axes, for the check of all samples
+_FEW = {1: 127, 2: 31}  # K for the check of the first samples
+_SAMPLES = 2  # number of first samples whose frames are all compared
 
 
 @dataclass(frozen=True)
 class Evolution:
-    """v' = L v + N(v), and frames of its solutions."""
+    """The equation v' = L v + N(v), and the frames of its solutions in a store."""
 
     terms: Terms  # L and N on a torus, for NumPy
     degree: int  # most factors of a product
-    torus: Torus  # the modes that the frames show
-    components: int  # of v
-    times: Sequence[float]  # 0, and those of u
+    torus: Torus  # the modes that the frames resolve
+    components: int  # number of components of v
+    times: Sequence[float]  # 0, then the times of u
     tolerance: float  # largest error of u
-    folded: bool  # whether frames may show modes beyond those of the torus as others
+    folded: bool  # whether frames may alias modes beyond those of the torus
 
     def checks(self) -> Iterator[Check]:
-        """That u(t₁) follows from a in all samples, and each frame from the one before in a few;
-        none where the frames show too little."""
-        axes, seen = len(self.torus.grids), min(self.torus.highest)
-        if seen >= _FEWEST:
-            yield EvolutionCheck(self, min(seen, _ALL[axes]), None)
-            yield EvolutionCheck(self, min(seen, _FEW[axes]), _SAMPLES)
+        """The checks that u(t₁) follows from a in all samples, and each frame from the one before
+        in the first samples; none if the frames resolve too few modes."""
+        axes, highest = len(self.torus.grids), min(self.torus.highest)
+        if highest >= _FEWEST:
+            yield EvolutionCheck(self, min(highest, _ALL[axes]), None)
+            yield EvolutionCheck(self, min(highest, _FEW[axes]), _SAMPLES)
 
 
 class EvolutionCheck(Check):
-    """v(t₁) is what the equation makes of v(t₀), for frames t₀ < t₁ beside each other.
+    """v(t₁) is the solution of the equation from v(t₀), for neighbouring frames t₀ < t₁.
 
-    The modes |k_j| <= K of the frame t₀ are advanced to t₁, in as many steps as that takes, and
-    once more without those beyond 2K/3 and with another rounding. What these runs differ by shows
-    how much modes matter that the frame does not show, or shows as aliases, and how unstable the
-    flow is. Stored and computed modes |k_j| <= K/3 differ by at most four times that, the error of
-    the store, and what points show of modes beyond them, judged by the last ones. As t₀ is a frame,
-    and not the start, chaos makes nothing uncertain but frames that are far apart. Where so many
-    steps are not enough, nothing is compared. Of so many of the first samples all frames are taken,
-    or (None) of all samples u(t₁), which follows from a, and one later frame, which differs by
-    sample.
+    The modes |k_j| <= K of the frame t₀ are advanced to t₁, with as many steps as that takes. A
+    second run leaves out the modes beyond 2K/3 and changes the rounding. The difference of the runs
+    shows how much the unresolved and aliased modes matter, and how unstable the flow is.
+
+    Stored and computed modes |k_j| <= K/3 may differ by four times that difference, plus the error
+    of the store, plus the aliases of modes beyond the grid, estimated from the highest modes. Since
+    t₀ is a frame and not the start, chaos makes only frames that are far apart uncertain. If the
+    largest number of steps does not suffice, nothing is compared.
+
+    Args:
+        evolution: The equation and its frames.
+        highest: K.
+        first: Number of first samples whose frames are all compared. None compares in all samples
+            u(t₁) with a, and one later frame, which differs from sample to sample.
     """
 
     variable = "u"
 
-    def __init__(self, evolved: Evolution, highest: int, first: int | None) -> None:
-        self._evolved, self._highest, self._first = evolved, highest, first
-        # equal but for rounding: the same steps
-        self._intervals = [float(f"{t:.12g}") for t in np.diff(evolved.times)]
+    def __init__(self, evolution: Evolution, highest: int, first: int | None) -> None:
+        self._evolution, self._highest, self._first = evolution, highest, first
+        # rounded, so that intervals of equal length have the same steps
+        self._intervals = [float(f"{t:.12g}") for t in np.diff(evolution.times)]
         self._longest = math.inf
         which = "each frame" if first else "a frame"
-        self.subject = f"the distance of {which} from what the equation makes of the one before"
-        self._bound = Bound("u", self.subject, lambda found: (found["off"], found["limit"]))
+        self.subject = f"the distance of {which} from the solution that starts at the one before"
+        self._bound = Bound("u", self.subject, lambda errors: (errors["error"], errors["limit"]))
         self._waiting = defaultdict[int, list[tuple[int, Frames, float, float]]](list)
 
     def add(self, numbers: Int[np.ndarray, " batch"], values: Values) -> None:
-        points = (self._evolved.components, *self._evolved.torus.points)
+        points = (self._evolution.components, *self._evolution.torus.points)
         a, u = (values[name].reshape(len(numbers), -1, *points) for name in ("a", "u"))
         errors = values["error"].reshape(len(numbers), -1)
         for row in np.flatnonzero(numbers < (self._first or math.inf)):
             number = int(numbers[row])
-            for place in self._places(number):
-                pair = (u[row, place - 1] if place else a[row, 0]), u[row, place]
-                error = errors[row, min(place, errors.shape[1] - 1)]
-                self._wait(place, number, np.stack(pair), error)
+            for interval in self._compared_intervals(number):
+                pair = (u[row, interval - 1] if interval else a[row, 0]), u[row, interval]
+                error = errors[row, min(interval, errors.shape[1] - 1)]
+                self._wait(interval, number, np.stack(pair), error)
 
-    def _places(self, number: int) -> Sequence[int]:
-        """Of the frames before those that are compared."""
+    def _compared_intervals(self, number: int) -> Sequence[int]:
+        """Indices of the intervals that are compared in the sample with this number."""
         count = len(self._intervals)
         if self._first:
             return range(count)
         return sorted({0, 1 + number % (count - 1)}) if count > 1 else [0]
 
-    def _wait(self, place: int, number: int, pair: np.ndarray, error: float) -> None:
-        torus = self._evolved.torus
+    def _wait(self, interval: int, number: int, pair: np.ndarray, error: float) -> None:
+        torus = self._evolution.torus
         v = torus.to_modes(pair.astype(np.float64))
         before, after = self._aliases(torus, v)
-        slack = _TRUST * np.clip(error, 0, self._evolved.tolerance) + 4 * EPSILON
+        slack = _TRUST * np.clip(error, 0, self._evolution.tolerance) + 4 * EPSILON
         slack = slack * _norm(v)[1] + before
-        waiting = self._waiting[place]
+        waiting = self._waiting[interval]
         waiting.append((number, self._cut(v, self._highest), slack, after))
-        if len(waiting) == _AT_ONCE:
-            self._compare(place)
+        if len(waiting) == _BLOCK:
+            self._compare(interval)
 
     def findings(self) -> Iterator[Finding]:
-        for place in sorted(self._waiting):
-            self._compare(place)
+        for interval in sorted(self._waiting):
+            self._compare(interval)
         yield from self._bound.findings()
 
-    def _compare(self, place: int) -> None:
-        t, waiting = self._intervals[place], self._waiting.pop(place)
+    def _compare(self, interval: int) -> None:
+        t, waiting = self._intervals[interval], self._waiting.pop(interval)
         if t >= self._longest:
             return
         numbers, frames, slack, alias = (np.array(part) for part in zip(*waiting, strict=True))
-        found, off, tail = self._advanced(frames[:, 0], t)
-        known = np.isfinite(off)
-        if not known.any():
+        computed, difference, tail = self._advanced(frames[:, 0], t)
+        solved = np.isfinite(difference)
+        if not solved.any():
             self._longest = t
-        limit = _TRUST * off + slack + np.minimum(alias, tail)
-        distance = _norm(self._cut(frames[:, 1], self._highest // 3) - found)
-        self._bound.add(numbers[known], {"off": distance[known], "limit": limit[known]})
+        limit = _TRUST * difference + slack + np.minimum(alias, tail)
+        error = _norm(self._cut(frames[:, 1], self._highest // 3) - computed)
+        self._bound.add(numbers[solved], {"error": error[solved], "limit": limit[solved]})
 
     def _advanced(
         self, v: Modes, t: float
     ) -> tuple[Modes, Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
-        """The low modes after a time; what runs differ by in them, infinite where the most steps
-        are not enough; and what the highest let expect of aliases."""
+        """The modes |k_j| <= K/3 after a time; the difference of two runs in them, infinite if the
+        largest number of steps does not suffice; and their aliases, from the highest modes."""
         size, low = _norm(v), self._highest // 3
         rounding = EPSILON * size.reshape(-1, *[1] * (v.ndim - 1)) * self._noise
-        other = self._cut(v, self._highest * 2 // 3) + rounding
-        found, off = np.zeros_like(self._cut(v, low)), np.full(len(v), math.inf)
+        perturbed = self._cut(v, self._highest * 2 // 3) + rounding
+        computed, difference = np.zeros_like(self._cut(v, low)), np.full(len(v), math.inf)
         tail = np.zeros(len(v))
         left, count = np.arange(len(v)), _LEAST
-        with np.errstate(over="ignore", invalid="ignore"):  # of too few steps: seen below
+        with np.errstate(over="ignore", invalid="ignore"):  # too few steps are detected below
             before = self._cut(self._fine(v, t, count), low)
             while len(left) and count < _MOST:
                 count *= 2
@@ -146,17 +151,17 @@ class EvolutionCheck(Check):
                 met = change <= _CLOSE * size[left]
                 rows = left[met]
                 if len(rows):
-                    found[rows] = after[met]
-                    coarse = self._cut(self._coarse(other[rows], t, count), low)
-                    off[rows] = change[met] + _norm(after[met] - coarse)
+                    computed[rows] = after[met]
+                    coarse = self._cut(self._coarse(perturbed[rows], t, count), low)
+                    difference[rows] = change[met] + _norm(after[met] - coarse)
                     tail[rows] = self._aliases(self._fine.torus, whole[met])
                 left, before = left[~met], after[~met]
-        return found, off, tail
+        return computed, difference, tail
 
     def _aliases(self, torus: Torus, v: Modes) -> Float[np.ndarray, " batch"]:
-        """What points may show of modes beyond those of a torus as low ones: twice as much as of as
-        many of the last modes before."""
-        if not self._evolved.folded:
+        """Estimate of the modes beyond those of a torus that points show as low modes: twice the
+        energy density of the torus's highest modes."""
+        if not self._evolution.folded:
             return np.zeros(len(v))
         shares = [np.abs(k) / top for k, top in zip(torus.numbers, torus.highest, strict=True)]
         last = np.max(np.broadcast_arrays(*shares), axis=0) > _LAST
@@ -165,17 +170,17 @@ class EvolutionCheck(Check):
 
     def _cut(self, v: Modes, highest: int) -> Modes:
         """The modes |k_j| <= K."""
-        for axis in range(-len(self._evolved.torus.grids), -1):
+        for axis in range(-len(self._evolution.torus.grids), -1):
             v = np.take(v, np.r_[0 : highest + 1, -highest:0], axis=axis)
         return v[..., : highest + 1]
 
     @cached_property
     def _fine(self) -> _March:
-        return _March.of(self._evolved, self._highest)
+        return _March.of(self._evolution, self._highest)
 
     @cached_property
     def _coarse(self) -> _March:
-        return _March.of(self._evolved, self._highest * 2 // 3)
+        return _March.of(self._evolution, self._highest * 2 // 3)
 
     @cached_property
     def _noise(self) -> Complex[np.ndarray, " *modes"]:
@@ -193,12 +198,12 @@ class _March:
     steps: dict[float, Step] = field(default_factory=dict[float, Step])
 
     @classmethod
-    def of(cls, evolved: Evolution, highest: int) -> _March:
-        """With the modes |k_j| <= K."""
-        n = (evolved.degree + 1) * highest + 2
-        grids = tuple(replace(grid, n=n + n % 2) for grid in evolved.torus.grids)
-        torus = Torus(grids, evolved.degree)
-        linear, nonlinear = evolved.terms(torus)
+    def of(cls, evolution: Evolution, highest: int) -> _March:
+        """The equation on a torus with the modes |k_j| <= K."""
+        n = (evolution.degree + 1) * highest + 2
+        grids = tuple(replace(grid, n=n + n % 2) for grid in evolution.torus.grids)
+        torus = Torus(grids, evolution.degree)
+        linear, nonlinear = evolution.terms(torus)
         assert nonlinear is not None
         return cls(torus, linear, nonlinear)
 
@@ -213,7 +218,7 @@ class _March:
 
 
 def _norm(v: Modes) -> Float[np.ndarray, " batch"]:
-    """The root of the mean square of the components, summed."""
+    """The root of the mean square, summed over the components."""
     squares = np.real(v) ** 2 + np.imag(v) ** 2
     squares[..., 1:] *= 2  # the modes -k are not stored
     return np.sqrt(squares.sum(axis=tuple(range(1, v.ndim))))

@@ -1,4 +1,4 @@
-"""The law of a Gaussian field: spectrum, pointwise deviation, and that it is Gaussian."""
+"""The law of a Gaussian field: its spectrum, its pointwise deviation, and its normality."""
 
 from __future__ import annotations
 
@@ -17,29 +17,36 @@ EPSILON = 2.0**-24  # largest relative error of rounding to float32
 # unit in the last place, whose mean square is (3/8)/log 2 of that of a power of two.
 ROUNDING = EPSILON**2 / 3 * 3 / 8 / np.log(2)
 
-_CLEAR = 1e4  # a mode with this many times the variance of the rounding is not changed by it
+_CLEAR = 1e4  # rounding does not matter for modes of this many times its variance
 _CELLS = 8
-_GAUSSIAN_MODES = 8  # the strongest: whether they are Gaussian, not only of the right variance
+_GAUSSIAN_MODES = 8  # number of the strongest modes that are tested for normality
 _POINTS = 64
 
 
 class GaussianLaw(Check):
     """A field is Gaussian with independent modes of given variances, in each of N samples.
 
-    With z the coefficients over their deviations and v(x) the variance at a point x:
+    Let z be the coefficients over their deviations, and v(x) the variance at a point x.
 
-    - Σ z² over the samples and some modes is chi-square: for each of the lowest modes by itself,
-      for those of half an octave, and for all up to 2, 4, 8, ... Rounding to float32 is a part of
-      the variances; modes not well above it are together at most what the largest of them and the
-      largest errors of rounding can make.
-    - Σ g(x)²/v(x) over the samples is chi-square of N degrees and Σ g(x)/(N v(x))^½ is normal, at
-      64 points at most.
-    - The z of the eight strongest modes, and the energy Σ z² of each sample, fall into eighths of
-      their laws with binomial counts: the modes are normal, and no sample is out of scale.
+    - Σ z² over the samples and a set of modes is chi-square. The sets are each of the lowest modes,
+      the modes of half an octave, and all modes up to 2, 4, 8, ... The variances include the
+      rounding to float32. Modes that are not well above it are tested together, against the
+      largest of their variances and the largest errors of rounding.
+    - Σ g(x)²/v(x) over the samples is chi-square with N degrees of freedom, and Σ g(x)/(N v(x))^½
+      is normal, at up to 64 points.
+    - The z of the eight strongest modes, and the energy Σ z² of each sample, fall into the eighths
+      of their laws with binomial counts: the modes are normal, and no sample is out of scale.
 
-    The law does not change where the field changes sign or is mirrored, nor, on the square, where
-    x and y are exchanged; so no statistic of the field alone can see that. v(x) is given at all
-    points; rounding changes the field relative to its value, or, a logarithm, the same everywhere.
+    The law is invariant to a change of sign and to reflections, and on the square to an exchange of
+    x and y. So no statistic of the field alone can detect these.
+
+    Args:
+        variable: Name of the variable.
+        value: The map from stored values to the Gaussian field g.
+        modes: The modes of g on the grid.
+        variance: v(x) at all points.
+        relative: Whether rounding is relative to the value; if not, as for a logarithm, it is the
+            same everywhere.
     """
 
     subject = "the Gaussian field"
@@ -61,7 +68,7 @@ class GaussianLaw(Check):
         self._strongest = order[: min(_GAUSSIAN_MODES, np.count_nonzero(self._clear))]
         self._points = spread(variance.shape, _POINTS)
         self._deviation = np.sqrt(variance.ravel()[self._points])
-        # what was taken in
+        # sums over the samples so far
         self._samples = 0
         self._energy, self._rest = np.zeros(len(modes.variances)), 0.0
         self._sum, self._squares = np.zeros(len(self._points)), np.zeros(len(self._points))
@@ -91,7 +98,7 @@ class GaussianLaw(Check):
             yield from self._of_cells()
 
     def _beyond_rounding(self, g: np.ndarray, squares: np.ndarray) -> float:
-        """Energy of the small modes that rounding cannot have made, by the triangle inequality."""
+        """Energy of the small modes that rounding cannot explain, by the triangle inequality."""
         size = np.linalg.norm(g, axis=1) if self._relative else np.sqrt(g.shape[1])
         norm = np.sqrt(squares[:, ~self._clear].sum(axis=1))
         return float(np.sum(np.maximum(norm - EPSILON * size, 0) ** 2))
@@ -141,7 +148,7 @@ class GaussianLaw(Check):
 
 
 def spread(shape: tuple[int, ...], at_most: int) -> np.ndarray:
-    """Flat indices of points that are spread evenly over a grid."""
+    """Flat indices of at most `at_most` points that are spread evenly over a grid."""
     each = int(at_most ** (1 / len(shape)) + 1e-9)
     axes = [np.unique((np.arange(min(n, each)) * n) // min(n, each)) for n in shape]
     return np.ravel_multi_index(np.meshgrid(*axes, indexing="ij"), shape).ravel()

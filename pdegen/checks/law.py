@@ -1,4 +1,4 @@
-"""What a law consists of, and what it finds: one pass over the samples, in little memory."""
+"""Laws and their checks: one pass over the samples of a store, in little memory."""
 
 from __future__ import annotations
 
@@ -10,75 +10,75 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-# a sound store has a finding of the statistics with at most this probability.
+# largest probability that the statistics of a sound store give a finding
 SIGNIFICANCE = 1e-9
 
-SMALLEST_ERROR = 0.99 * 2.0**-52  # relative, at times > 0: what solvers count for rounding, or more
+# smallest relative error that solvers state at times > 0: rounding
+SMALLEST_ERROR = 0.99 * 2.0**-52
 
-_VALUES_AT_ONCE = 2**18  # numbers of a variable that checks see at a time: 2 MiB in float64
+_BLOCK_VALUES = 2**18  # values of a variable that checks get in one call: 2 MiB in float64
 
 Values = Mapping[str, np.ndarray]
 Quantity = Callable[[Values], tuple[Float[np.ndarray, " batch"], float | np.ndarray]]
-"""From the values of a batch to a number of each sample, and its limit."""
+"""A map from the values of a batch to a number for each sample, and its limit."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something in a store that is not as its recipe declares."""
+    """A deviation of a store from the law of its recipe."""
 
-    variable: str  # where it is
-    message: str  # what is observed and what is expected; for statistics with the p-value
-    # the sample, the first of several; None where it is of the samples together
+    variable: str
+    message: str  # the observed and the expected value; for statistics with the p-value
+    # number of the sample, the first of several; None for a statistic of all samples
     sample: int | None = None
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """A number that follows from all samples, beside its law."""
+    """A statistic of all samples, with its expectation and its p-value."""
 
-    name: str  # what it is
-    # observed, expected: its value, and its mean under the law
+    name: str  # in words
     observed: float
-    expected: float
-    p: float  # probability under the law of a value at least as far off, or a bound of it
+    expected: float  # mean under the law
+    p: float  # probability of a value at least as far from the mean, or an upper bound of it
 
 
 class Check(ABC):
-    """A part of a law about `variable`; it is fed all samples, once, and then asked. `subject` says
-    what it compares."""
+    """A part of a law: it is fed all samples once and then asked for statistics and findings."""
 
-    variable: str
-    subject: str
+    variable: str  # the variable that it is about
+    subject: str  # the compared quantity, in words
 
     @abstractmethod
     def add(self, numbers: Int[np.ndarray, " batch"], values: Values) -> None:
-        """Take in some samples: their numbers, and for each variable their values."""
+        """Add samples: their numbers, and the values of each variable."""
 
     def statistics(self) -> Iterable[Statistic]:
-        """Tests of what was taken in."""
+        """The statistics of the samples that were added."""
         return ()
 
     def findings(self) -> Iterable[Finding]:
-        """What is wrong for certain, whatever the statistics."""
+        """Deviations that no chance explains, whatever the statistics."""
         return ()
 
 
 @dataclass(frozen=True)
 class Law:
-    """What a recipe claims of the values of its store. It is used once.
+    """The law that the values of a store must follow; an object checks one store.
 
-    Every statistic has an exact distribution under the law, or a bound that holds for any number
-    of samples, and is corrected for the number of them (Bonferroni): a finding has p < 1e-9 among
-    all statistics of the store. Samples that were skipped count as missing at random.
+    Every statistic has an exact distribution under the law, or a bound that holds for any number of
+    samples. The p-values are corrected for the number of statistics (Bonferroni): a finding has
+    p < 1e-9 among all statistics of the store. Skipped samples count as missing at random.
     """
 
-    checks: tuple[Check, ...]  # its parts
+    checks: tuple[Check, ...]
 
     def check(self, blocks: Iterable[tuple[Int[np.ndarray, " batch"], Values]]) -> list[Finding]:
-        """What does not follow the law, in all samples of the blocks (numbers, values by name)."""
+        """The findings in all samples of the blocks, each of which has the numbers of samples and
+        their values by name."""
         for numbers, values in blocks:
             largest = max((array[:1].size for array in values.values()), default=1)
-            rows = max(1, _VALUES_AT_ONCE // max(1, largest))
+            rows = max(1, _BLOCK_VALUES // max(1, largest))
             for start in range(0, len(numbers), rows):
                 chunk = slice(start, start + rows)
                 part = {name: array[chunk] for name, array in values.items()}
@@ -86,18 +86,18 @@ class Law:
                     check.add(numbers[chunk], part)
         statistics = [list(check.statistics()) for check in self.checks]
         total = sum(map(len, statistics))
-        found = []
-        for check, its in zip(self.checks, statistics, strict=True):
-            found += check.findings()
-            found += _improbable(check, its, total)
-        return found
+        findings: list[Finding] = []
+        for check, of_check in zip(self.checks, statistics, strict=True):
+            findings += check.findings()
+            findings += _improbable(check, of_check, total)
+        return findings
 
 
 def _improbable(check: Check, statistics: list[Statistic], total: int) -> Iterator[Finding]:
-    """The least probable statistic of a check, where it is beyond chance among `total` ones."""
-    failed = [one for one in statistics if not one.p * total >= SIGNIFICANCE]
+    """The least probable statistic of a check, if it is beyond chance among `total` statistics."""
+    failed = [statistic for statistic in statistics if not statistic.p * total >= SIGNIFICANCE]
     if failed:
-        worst = min(failed, key=lambda one: one.p)
+        worst = min(failed, key=lambda statistic: statistic.p)
         p = f"= {worst.p:.1g}" if worst.p > 0 else "< 1e-300"
         yield Finding(
             check.variable,
@@ -108,7 +108,7 @@ def _improbable(check: Check, statistics: list[Statistic], total: int) -> Iterat
 
 
 class Bound(Check):
-    """Each sample has a quantity that is at most its limit; `subject` is the quantity in words."""
+    """A quantity of each sample is at most its limit; `subject` is the quantity in words."""
 
     def __init__(self, variable: str, subject: str, quantity: Quantity) -> None:
         self.variable, self.subject = variable, subject
@@ -119,7 +119,7 @@ class Bound(Check):
     def add(self, numbers: np.ndarray, values: Values) -> None:
         observed, limit = self._quantity(values)
         limit = np.broadcast_to(limit, observed.shape)
-        exceeding = np.flatnonzero(~(observed <= limit))  # what is not a number exceeds too
+        exceeding = np.flatnonzero(~(observed <= limit))  # NaN exceeds too
         self._count += len(exceeding)
         if len(exceeding) and self._first is None:
             row = exceeding[0]
@@ -138,20 +138,20 @@ class Bound(Check):
 
 
 def in_blocks(quantity: Quantity, rows: int = 32) -> Quantity:
-    """The same quantity, computed for so many samples at a time, to save memory."""
+    """The same quantity, computed in blocks of samples to save memory."""
 
     def computed(values: Values) -> tuple[np.ndarray, np.ndarray]:
         count = min(map(len, values.values()))
         blocks = [slice(start, start + rows) for start in range(0, count, rows)]
         parts = [quantity({name: v[block] for name, v in values.items()}) for block in blocks]
-        limits = [np.broadcast_to(limit, np.shape(found)) for found, limit in parts]
-        return np.concatenate([found for found, _ in parts]), np.concatenate(limits)
+        limits = [np.broadcast_to(limit, np.shape(observed)) for observed, limit in parts]
+        return np.concatenate([observed for observed, _ in parts]), np.concatenate(limits)
 
     return computed
 
 
 class Distinct(Check):
-    """No two samples have the same values, bit for bit. Keeps 16 bytes of each sample."""
+    """No two samples have the same values, bit for bit. It stores 16 bytes for each sample."""
 
     subject = "distinct samples"
 
@@ -180,7 +180,8 @@ class Distinct(Check):
 def worst_time(
     observed: Float[np.ndarray, "batch times"], limit: Float[np.ndarray, "batch times"]
 ) -> tuple[Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
-    """Of all times that at which a sample comes nearest to its limit."""
+    """The observed value and the limit of each sample at the time when it is nearest to its
+    limit."""
     time = np.argmax(observed - limit, axis=1)
     rows = np.arange(len(time))
     return observed[rows, time], limit[rows, time]

@@ -1,4 +1,4 @@
-"""A Gaussian field on its output grid in coordinates where its law is independent normals."""
+"""The coefficients of a Gaussian field on its output grid that are independent and normal."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from pdegen.domains import CellGrid, PeriodicGrid
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
 from pdegen.sampling.torus import TorusGaussianField
 
-_LEADING = 8  # periodic wave numbers that are bands of their own, cosine and sine apart
-_LEADING_SQUARE = 4  # the same along each axis of the square
-_LEADING_TORUS = 3  # the same of wave vectors, in the largest norm
+_LEADING = 8  # lowest wave numbers of the circle whose cosine and sine are tested one by one
+_LEADING_SQUARE = 4  # the same for the wave numbers along each axis of the square
+_LEADING_TORUS = 3  # the same for wave vectors of the torus, in the maximum norm
 
 
 @dataclass(frozen=True)
 class Modes:
-    """An orthonormal transform under which the values at the grid points are independent.
+    """An orthonormal transform from the values at the grid points to independent coefficients.
 
-    A grid that is coarser than the modes sees several of them as one; that one has the sum of
-    their variances. No two modes of the grid share one of the field.
+    On a grid that is too coarse for the field, several modes of the field alias to one mode of the
+    grid, whose variance is the sum of theirs. No two modes of the grid share a mode of the field.
     """
 
     # from values (batch, *grid) to coefficients (batch, D)
     transform: Callable[[np.ndarray], np.ndarray]
-    variances: Float[np.ndarray, " D"]  # of the coefficients, shape (D,)
-    # sets of modes by their names, as masks of shape (D,): the lowest by themselves, those of half
-    # an octave, and all up to 2, 4, 8, ..., which a wrong length changes most
+    variances: Float[np.ndarray, " D"]  # of the coefficients
+    # sets of modes by name, as masks: each of the lowest modes, the modes of half an octave, and
+    # all modes up to 2, 4, 8, ..., which a wrong length changes most
     bands: Mapping[str, Bool[np.ndarray, " D"]]
 
 
@@ -81,8 +81,8 @@ def square_modes(field: SquareGaussianField, grid: CellGrid) -> Modes:
     variances = seen @ field.mode_deviations**2 @ seen.T
     p, q = (axis.ravel() for axis in np.indices(variances.shape) + (not neumann))
     alone = {
-        f"the mode ({p[place]}, {q[place]})": np.arange(p.size) == place
-        for place in np.flatnonzero(np.maximum(p, q) < _LEADING_SQUARE)
+        f"the mode ({p[mode]}, {q[mode]})": np.arange(p.size) == mode
+        for mode in np.flatnonzero(np.maximum(p, q) < _LEADING_SQUARE)
     }
     radius = np.hypot(p, q)
     sides = {
@@ -94,33 +94,33 @@ def square_modes(field: SquareGaussianField, grid: CellGrid) -> Modes:
 
 
 def torus_modes(field: TorusGaussianField, n: int) -> Modes:
-    """The wave vectors that n x n points tell apart, of a function without those beyond.
+    """The modes of the wave vectors |k_j| < n/2 that n x n points resolve.
 
-    The field's modes |k_j| >= n/2 are taken to be cut off, as restriction in Fourier space does.
+    The field's modes |k_j| >= n/2 are assumed to be cut off, as by restriction in Fourier space.
     """
     top = (n - 1) // 2
     k1, k2 = (axis.ravel() for axis in np.mgrid[0 : top + 1, -top : top + 1])
     half = (k1 > 0) | (k2 > 0)
-    place = k1[half], k2[half]
+    vectors = k1[half], k2[half]
     deviations = np.zeros((top + 1, 2 * top + 1))
-    kept = np.abs(field.wave_vectors).max(axis=1) <= top
-    one, two = field.wave_vectors[kept].T
-    deviations[one, two] = field.mode_deviations[kept]
+    resolved = np.abs(field.wave_vectors).max(axis=1) <= top
+    field_k1, field_k2 = field.wave_vectors[resolved].T
+    deviations[field_k1, field_k2] = field.mode_deviations[resolved]
     # cosines and sines of one wave vector have the norm n/√2
-    variance = np.tile(deviations[place] ** 2 * (n * n / 2), 2)
+    variance = np.tile(deviations[vectors] ** 2 * (n * n / 2), 2)
 
     def transform(w: Float[np.ndarray, "batch n n"]) -> Float[np.ndarray, "batch D"]:
-        w_hat = np.fft.fft(np.fft.rfft(w, axis=1), axis=2)[:, *place] * (np.sqrt(2) / n)
+        w_hat = np.fft.fft(np.fft.rfft(w, axis=1), axis=2)[:, *vectors] * (np.sqrt(2) / n)
         return np.concatenate([w_hat.real, -w_hat.imag], axis=1)
 
-    k1, k2 = np.tile(place, 2)
+    k1, k2 = np.tile(vectors, 2)
     radius = np.hypot(k1, k2)
     sine = np.arange(radius.size) >= radius.size // 2
     alone = {
-        f"the {'sine' if sine[place] else 'cosine'} ({k1[place]}, {k2[place]})": (
-            np.arange(radius.size) == place
+        f"the {'sine' if sine[mode] else 'cosine'} ({k1[mode]}, {k2[mode]})": (
+            np.arange(radius.size) == mode
         )
-        for place in np.flatnonzero(np.maximum(k1, np.abs(k2)) <= _LEADING_TORUS)
+        for mode in np.flatnonzero(np.maximum(k1, np.abs(k2)) <= _LEADING_TORUS)
     }
     sides = {
         f"{name}, {side}": band & chosen
@@ -131,7 +131,7 @@ def torus_modes(field: TorusGaussianField, n: int) -> Modes:
 
 
 def _kept(n: int) -> np.ndarray:
-    """Of real and imaginary parts 0 ... n/2 those that are not always 0."""
+    """Indices of the real and imaginary parts of the modes 0 ... n/2 that are not always 0."""
     return np.delete(np.arange(n + 2), [1, n + 1])
 
 

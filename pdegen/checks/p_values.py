@@ -1,4 +1,4 @@
-"""Tests whose p-values are exact, or bounds that hold, for any number of samples."""
+"""Statistical tests whose p-values are exact, or upper bounds, for any number of samples."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import scipy
 
 
 def chi_square(energy: float, degrees: int) -> float:
-    """Two-sided p-value of Σ z² with so many independent z ~ N(0, 1).
+    """Two-sided p-value of Σ z² over `degrees` independent z ~ N(0, 1).
 
     >>> round(chi_square(3.84, 1), 2), chi_square(200.0, 100) < 1e-7
     (0.1, True)
@@ -22,7 +22,7 @@ def normal(z: float) -> float:
 
 
 def binomial(count: int, trials: int, probability: float) -> float:
-    """Two-sided p-value of a number of successes, twice the smaller tail.
+    """Two-sided p-value of a number of successes: twice the smaller tail.
 
     >>> binomial(0, 10, 0.5) == 2 * 0.5**10
     True
@@ -33,8 +33,8 @@ def binomial(count: int, trials: int, probability: float) -> float:
 
 
 def massart(distance: float, samples: int) -> float:
-    """A bound of the probability that the distribution function of so many independent values is
-    at least so far from its law somewhere.
+    """Upper bound of the probability that the empirical distribution function of independent values
+    differs somewhere by at least `distance` from their law.
 
     >>> massart(0.0, 10), round(massart(0.1, 100), 3)
     (1.0, 0.271)
@@ -43,11 +43,11 @@ def massart(distance: float, samples: int) -> float:
 
 
 class RankSum:
-    """Whether independent values have the law of R independent reference values.
+    """Test that N independent values have the law of R independent reference values.
 
-    U counts the pairs of a value and a smaller reference value, equal ones by half. If all have
-    one law, it has the mean NR/2 and at most the variance NR(N + R + 1)/12; its tails are lighter
-    than those of the normal distribution with this variance, whose p-value is taken.
+    U counts the pairs of a value and a smaller reference value; ties count one half. If all values
+    have one law, U has the mean NR/2 and at most the variance NR(N + R + 1)/12. The p-value is that
+    of the normal distribution with this variance, whose tails are heavier than those of U.
 
     References: Mann and Whitney, Ann. Math. Statist. 18 (1947).
     """

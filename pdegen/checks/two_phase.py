@@ -15,27 +15,27 @@ from pdegen.sampling.coefficients import TwoPhase
 from pdegen.sampling.gaussian import SquareGaussianField
 
 _POINTS = 64
-_PAIRS = 4  # at each distance, along each axis
+_PAIRS = 4  # pairs of cells at each distance, along each axis
 _LINES = 32
 _FOLLOWING = "the number of jumps on some lines that follow another one"
-_ROUGH = 10  # of these on all lines: then equal samples are no chance
-_REFERENCE = 512  # samples; a deviation of 1/3 of the spread over the samples can be seen
+_ROUGH = 10  # number of these on all lines from which on equal samples are no chance
+_REFERENCE = 512  # samples; a deviation of 1/3 of the spread over the samples can be detected
 
 
 class TwoPhaseLaw(Check):
     """A field takes two values, by the sign of a Gaussian field g with correlation ρ.
 
     - At each point the number of samples with g >= 0 is binomial(N, 1/2).
-    - g differs in sign at two points with probability arccos(ρ)/π (Sheppard's arcsine law), so
-      the number of samples in which it does is binomial too: at some pairs of cells which are
-      1, 2, 4, ... apart along an axis.
-    - Properties of each sample have the ranks among those of 512 other samples, drawn here from
-      another stream, that they would have by chance: the shares of all such pairs that differ, of
-      x against y, and how many jumps follow another one, which tells how rough interfaces are.
-      It is this that sees a wrong length, exponent or number of modes.
+    - g differs in sign at two points with probability arccos(ρ)/π (Sheppard's arcsine law). So the
+      number of samples in which it does is binomial, for pairs of cells that are 1, 2, 4, ... apart
+      along an axis.
+    - Properties of each sample are ranked among those of 512 reference samples, drawn from another
+      stream. The properties are the share of such pairs that differ, its difference between x and
+      y, and the number of jumps that follow another one, which measures the roughness of
+      interfaces. The ranks detect a wrong length, exponent or number of modes.
 
-    The law knows neither the scale of g nor which phase is which, and does not change where x and y
-    are exchanged; `pdegen.equations.darcy.law` compares a with u, which sees the latter two.
+    The law does not depend on the scale of g, and it is invariant to an exchange of the phases or
+    of x and y. `pdegen.equations.darcy.law` compares a with u, which detects these two exchanges.
 
     References: W. F. Sheppard, Phil. Trans. R. Soc. A 192 (1899).
     """
@@ -60,12 +60,12 @@ class TwoPhaseLaw(Check):
 
     @property
     def rough(self) -> bool:
-        """Whether two samples that agree in all cells are no chance.
+        """Whether interfaces are so rough that two equal samples cannot occur by chance.
 
-        Smooth interfaces on few cells are often equal. For tau = 3, alpha = 2, 43 x 43 cells have
-        15 jumps in a sample that follow another one, and the probability that two samples agree in
-        their first rows falls by e with each row: to less than 1e-15 for all. With alpha = 5 there
-        are 0.01 of them, and six of 6000 samples are equal to others.
+        Smooth interfaces on few cells are often equal. For tau = 3, alpha = 2, a sample on 43 x 43
+        cells has 15 jumps that follow another one. The probability that two samples agree falls by
+        a factor e with each row: to less than 1e-15 for all rows. With alpha = 5 a sample has 0.01
+        such jumps, and six of 6000 samples are equal to others.
         """
         lines = self._grid.n / len(self._lines)
         return self._ranks[_FOLLOWING].expected * lines >= _ROUGH
@@ -105,36 +105,36 @@ def _lags(n: int) -> Iterator[int]:
 def _shape(
     along_x: Bool[np.ndarray, "batch line n"], along_y: Bool[np.ndarray, "batch line n"]
 ) -> dict[str, Float[np.ndarray, " batch"]]:
-    """Properties of samples on some lines in both directions."""
+    """Properties of each sample on some lines in both directions, by name."""
     n = along_x.shape[2]
-    found = {}
+    properties = {}
     for r in _lags(n):
         x, y = (np.mean(g[:, :, r:] != g[:, :, :-r], axis=(1, 2)) for g in (along_x, along_y))
-        found[f"the share of cells {r} apart that differ"] = (x + y) / 2
-        found[f"the excess along x of the share of cells {r} apart that differ"] = x - y
+        properties[f"the share of cells {r} apart that differ"] = (x + y) / 2
+        properties[f"the excess along x of the share of cells {r} apart that differ"] = x - y
     jumps = [g[:, :, 1:] != g[:, :, :-1] for g in (along_x, along_y)]
     twice = sum(np.sum(jump[:, :, 1:] & jump[:, :, :-1], axis=(1, 2)) for jump in jumps)
     number = sum(jump.sum(axis=(1, 2)) for jump in jumps)
-    found[_FOLLOWING] = twice
-    found["the share of jumps that follow another one"] = twice / np.maximum(number, 1)
-    return found
+    properties[_FOLLOWING] = twice
+    properties["the share of jumps that follow another one"] = twice / np.maximum(number, 1)
+    return properties
 
 
 def _reference(
     gaussian: SquareGaussianField, grid: CellGrid, lines: np.ndarray
 ) -> dict[str, Float[np.ndarray, " R"]]:
-    """Their law by samples, which are drawn mode by mode, but not as those of a store."""
+    """The properties of reference samples, by name; their stream differs from that of stores."""
     normals = np.random.default_rng(0)
     basis = gaussian.basis(grid)
-    found: dict[str, list[np.ndarray]] = {}
+    properties: dict[str, list[np.ndarray]] = {}
     for _ in range(_REFERENCE):
         xi = normals.standard_normal(gaussian.mode_deviations.shape)
         coefficients = gaussian.mode_deviations * xi
         along_x = (basis[lines] @ coefficients.T) @ basis.T >= 0  # (line, n)
         along_y = (basis[lines] @ coefficients) @ basis.T >= 0
         for name, value in _shape(along_x[None], along_y[None]).items():
-            found.setdefault(name, []).append(value)
-    return {name: np.concatenate(values) for name, values in found.items()}
+            properties.setdefault(name, []).append(value)
+    return {name: np.concatenate(values) for name, values in properties.items()}
 
 
 def _pairs(
@@ -152,8 +152,8 @@ def _pairs(
     (x, y), (x2, y2) = (np.unravel_index(points, (n, n)) for points in flat)
     phi, phi2 = (basis[x], basis[y]), (basis[x2], basis[y2])  # (pairs, M) each
 
-    def covariance(one: tuple[np.ndarray, ...], other: tuple[np.ndarray, ...]) -> np.ndarray:
-        return np.einsum("kp,kp->k", (one[0] * other[0]) @ variances, one[1] * other[1])
+    def covariance(at: tuple[np.ndarray, ...], at2: tuple[np.ndarray, ...]) -> np.ndarray:
+        return np.einsum("kp,kp->k", (at[0] * at2[0]) @ variances, at[1] * at2[1])
 
     correlation = covariance(phi, phi2) / np.sqrt(covariance(phi, phi) * covariance(phi2, phi2))
     return *flat, np.arccos(np.clip(correlation, -1, 1)) / np.pi

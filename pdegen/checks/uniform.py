@@ -9,18 +9,18 @@ import numpy as np
 from pdegen.checks.law import Check, Finding, Statistic, Values
 from pdegen.checks.p_values import Cells, binomial, massart
 
-_BINS = 256  # in whose edges the distribution function is compared
+_BINS = 256  # bins at whose edges the distribution function is compared
 _CELLS = 8
 
 
 class UniformLaw(Check):
     """The k numbers of each of N samples are independent and uniform on (0, 1).
 
-    - The largest difference D of the distribution function of a number to its law, in 255 points,
-      exceeds d with probability 2 exp(-2Nd²) at most (Kolmogorov's test with Massart's constant).
+    - The largest difference between the empirical distribution function of a number and its law, at
+      255 points, exceeds d with probability at most 2 exp(-2Nd²) (Kolmogorov's test with Massart's
+      constant).
     - The number of samples in each eighth of (0, 1) is binomial(N, 1/8).
-    - Two numbers lie on the same side of 1/2 in binomial(N, 1/2) samples: they do not depend on
-      each other.
+    - Two independent numbers lie on the same side of 1/2 in binomial(N, 1/2) samples.
 
     References: P. Massart, Ann. Probab. 18 (1990).
     """
@@ -46,8 +46,8 @@ class UniformLaw(Check):
         self._samples += len(z)
         for column, cells, bins in zip(z.T, self._cells, self._bins, strict=True):
             cells.add(column)
-            place = np.minimum((column * _BINS).astype(int), _BINS - 1)
-            bins += np.bincount(place, minlength=_BINS)
+            bin_of = np.minimum((column * _BINS).astype(int), _BINS - 1)
+            bins += np.bincount(bin_of, minlength=_BINS)
         above = (z > 0.5).astype(int)
         self._agreeing += above.T @ above + (1 - above).T @ (1 - above)
 
@@ -64,11 +64,12 @@ class UniformLaw(Check):
             return
         law = np.arange(1, _BINS) / _BINS
         for name, bins, cells in zip(self._names, self._bins, self._cells, strict=True):
-            far = np.cumsum(bins)[:-1] / n - law
-            worst = int(np.argmax(abs(far)))
+            difference = np.cumsum(bins)[:-1] / n - law
+            worst = int(np.argmax(abs(difference)))
             yield Statistic(
                 f"the share of samples with {name} below {law[worst]:.3g}",
-                float(far[worst] + law[worst]), float(law[worst]), massart(abs(far[worst]), n),
+                float(difference[worst] + law[worst]), float(law[worst]),
+                massart(abs(difference[worst]), n),
             )  # fmt: skip
             for cell, count in enumerate(cells.counts):
                 yield Statistic(

@@ -1,1 +1,1 @@
-"""One room for each equation: its declaration, its solver, and what its stores claim."""
+"""One package for each equation: its declaration, its solver, and the law of its stores."""

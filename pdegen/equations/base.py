@@ -1,4 +1,4 @@
-"""What the declaration of every problem offers to recipes and stores."""
+"""The base class of the problems that recipes declare."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from pdegen.software import versions
 from pdegen.store.format import Physics
 from pdegen.store.variables import Coordinate, Variable
 
-# One task computes on a device while others copy and write: a block may fill its memory.
+# A block may fill the memory of a device: one task computes on it while others copy and write.
 _on_device = Lock()
 
 
 class SampleError(ArithmeticError):
-    """A sample of a dataset could not be computed; says which and why."""
+    """A sample of a dataset could not be computed: its number, and the reason."""
 
     exit_status = 1
 
@@ -51,7 +51,7 @@ class SampleError(ArithmeticError):
 
 
 class Problem(Strict):
-    """An equation with its law of random inputs, its resolution and its solver.
+    """An equation with the law of its random inputs, its resolution and its solver.
 
     Args:
         resolution: Points of the output along each axis.
@@ -72,11 +72,11 @@ class Problem(Strict):
 
     @classmethod
     def variants(cls) -> tuple[type[Strict], ...]:
-        """All registered ones in place of what they have in common."""
+        """The classes that a recipe may declare: for `Problem` itself, all registered problems."""
         return registered_problems() if cls is Problem else (cls,)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """One from a file takes the file along to other processes."""
+        """A problem from a file takes the file along to other processes."""
         source = equation_file_of(type(self))
         if source is None:
             return super().__reduce_ex__(protocol)
@@ -84,7 +84,7 @@ class Problem(Strict):
 
     @property
     def equation_name(self) -> str:
-        """How recipes name the equation."""
+        """The name of the equation in recipes."""
         return equation_name_of(type(self))
 
     @property
@@ -94,41 +94,42 @@ class Problem(Strict):
 
     @property
     def latex(self) -> str:
-        """The equation as LaTeX of amsmath in ASCII, with the values of its constants; empty where
-        reports show the words of `formula`."""
+        """The equation as LaTeX of amsmath in ASCII, with the values of its constants; if it is
+        empty, reports show `formula`."""
         return ""
 
     @abstractmethod
     def variables(self) -> tuple[Variable, ...]:
-        """What a store holds of every sample."""
+        """The variables that a store holds for every sample."""
 
     @property
     @abstractmethod
     def domain(self) -> Domain:
-        """Where its functions live; the coordinates of space follow from it."""
+        """The domain of the functions, which gives the coordinates of space."""
 
     def coordinates(self) -> tuple[Coordinate, ...]:
-        """What a store holds once, beside the numbers of the samples and the domain: times."""
+        """The coordinates, such as times, that a store holds once, beside the numbers of the
+        samples and the domain."""
         return ()
 
     def physics(self) -> Physics:
-        """What readers who do not know the equation should know of its fields."""
+        """Facts about the fields for readers that do not know the equation."""
         return Physics()
 
     def inversions(self, setting: InverseProblem) -> dict[str, ClassicalMethod]:
-        """Classical ways from noisy targets back to the input, by their names, where a setting says
+        """The classical methods that estimate the input from noisy targets, by name. `setting` has
         the points of the data, and known pairs on the cells where the input is wanted. Raises
-        SchemaError if there is none, or none for this law; says why."""
+        SchemaError, with the reason, if the equation or the law of its inputs has none."""
         raise SchemaError(f"{self.equation_name} offers no classical inversions")
 
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward | None:
-        """From an input, on any cells or points, to the data of an inverse problem at the points x
-        along each axis, by the solver of the recipe; None where the equation offers none."""
+        """The map from an input, on any cells or points, to the data of an inverse problem at the
+        points x along each axis, by the solver of the recipe; None if the equation has none."""
         return None
 
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
-        """What can be proved of predictions of a variable `target` from variables `inputs`. Raises
-        SchemaError if there is nothing; says why."""
+        """Guaranteed error bounds for predictions of the variable `target` from the variables
+        `inputs`. Raises SchemaError, with the reason, if there are none."""
         raise SchemaError(f"{self.equation_name} offers no bound of errors")
 
     @abstractmethod
@@ -136,20 +137,21 @@ class Problem(Strict):
         """The values of these samples for each variable; sample i depends on (seed, i) alone.
 
         Args:
-            seed, samples: Which samples; never more than `largest_batch`.
-            device: A device of PyTorch to sample and solve on, such as "cuda", where the values
-                then are; None is NumPy. They agree up to the solver's tolerance.
+            seed: Seed of the dataset.
+            samples: Numbers of the samples, at most `largest_batch`.
+            device: The device of PyTorch, such as "cuda", that samples, solves and holds the
+                values; None computes with NumPy. Both agree up to the solver's tolerance.
 
         Raises:
-            SolveError, SampleError: If a sample cannot be solved or is not finite: by its place in
-                `samples`, or by its number.
+            SolveError: If a sample cannot be solved or is not finite; names its index in `samples`.
+            SampleError: The same, naming the number of the sample.
         """
 
     def solve_in_blocks(
         self, seed: int, samples: range, device: str | None = None
     ) -> dict[str, Array]:
-        """The values of any number of samples, by `solve`, so many at a time as memory allows.
-        Raises SampleError if one cannot be solved or is not finite."""
+        """The values of any number of samples, by `solve`, in blocks that fit into memory. Raises
+        SampleError if a sample cannot be solved or is not finite."""
         size = self.largest_batch if device is None else samples_at_once(self.floats_per_sample)
         values = dict[str, Array]()
         for start in range(0, len(samples), size):
@@ -170,8 +172,8 @@ class Problem(Strict):
     def compute(
         self, seed: int, samples: range, device: str | None = None
     ) -> dict[str, np.ndarray]:
-        """The values of `solve_in_blocks` as NumPy arrays; the same bits whatever number of threads
-        the environment asks for."""
+        """The values of `solve_in_blocks` as NumPy arrays; their bits do not depend on the number
+        of threads that the environment sets."""
         if device is None:
             with one_thread():
                 return self.solve_in_blocks(seed, samples)
@@ -181,42 +183,43 @@ class Problem(Strict):
 
     @property
     def input_modes(self) -> int | None:
-        """The largest wave number of inputs that are Fourier sums; None where labels are those of
-        the stored inputs, whatever the grid."""
+        """The largest wave number of inputs that are Fourier sums; None if the stored values define
+        the input on any grid."""
         return None
 
     def target_of_interpolant(self, a: np.ndarray) -> np.ndarray:
-        """The target of the trigonometric interpolants of inputs, as a store holds them, in
-        float64; where there are `input_modes`. Raises SolveError if one cannot be solved."""
+        """The target, in float64, of the trigonometric interpolants of stored inputs; only for
+        problems that have `input_modes`. Raises SolveError if a sample cannot be solved."""
         raise NotImplementedError
 
     def software(self, device: str | None = None) -> dict[str, str]:
-        """Names and versions of the packages that compute its samples on a device of PyTorch, or
-        with None, beside NumPy."""
+        """Names and versions of the packages, beside NumPy, that compute the samples on a device of
+        PyTorch, or on the CPU (None)."""
         by_device = ("torch",) if device is not None else ("numba",) if self.compiled else ()
         return versions("scipy", *by_device)
 
     @abstractmethod
     def law(self) -> Law:
-        """What the values of a store must follow, to be checked once, sample by sample."""
+        """The law that the values of a store must follow, for one pass over the samples."""
 
     @property
     def floats_per_sample(self) -> int:
-        """Numbers in float64 that are in memory, at most, to sample and solve one sample; twenty
-        times those that a store keeps of it, unless an equation knows better."""
+        """Largest number of float64 values in memory while one sample is drawn and solved; by
+        default twenty times the values that a store keeps of the sample."""
         return 20 * sum(math.prod(variable.shape) for variable in self.variables())
 
     def check_solver(self, device: str | None = None) -> None:
-        """Raise an error where the solver, or this machine, cannot do what is asked."""
-        need, there = 8 * self.floats_per_sample, psutil.virtual_memory().total
-        if need > there:
+        """Raise an error if the solver or this machine cannot compute the samples."""
+        needed, available = 8 * self.floats_per_sample, psutil.virtual_memory().total
+        if needed > available:
             raise SchemaError(
-                f"one sample takes some {need / 1e9:,.0f} GB of memory, this machine has "
-                f"{there / 1e9:,.0f} GB: choose a smaller resolution of the solver, or fewer modes"
+                f"one sample takes about {needed / 1e9:,.0f} GB of memory, this machine has "
+                f"{available / 1e9:,.0f} GB: choose a smaller resolution of the solver, or fewer "
+                "modes"
             )
         if device is not None and not self.supports_device:
             raise SchemaError(
-                f"{self.equation_name} is solved with NumPy alone, got device {device!r}: use cpu"
+                f"{self.equation_name} is solved with NumPy only, got device {device!r}: use cpu"
             )
         if device is not None and device.startswith("cuda") and not torch().cuda.is_available():
             raise SchemaError(
@@ -225,19 +228,21 @@ class Problem(Strict):
 
     @property
     def reference(self) -> str:
-        """The solution that labels are compared to, in words."""
+        """The reference solution of `label_error`, in words."""
         raise NotImplementedError
 
     def label_error(self, seed: int, sample: int) -> float:
-        """Relative L² difference of a label, as it is stored, to the reference solution. Raises
+        """Relative L² difference between a label, as stored, and the reference solution. Raises
         SampleError if the sample cannot be solved."""
         raise NotImplementedError
 
 
-def check_error(error: Float[Array, " batch"], most: float, why: str) -> None:
-    """Raise SolveError where the estimate of the relative error of u is larger than allowed."""
-    row = first_true(~(error <= most))
+def check_error(error: Float[Array, " batch"], tolerance: float, advice: str) -> None:
+    """Raise SolveError if the estimated relative error of u exceeds the tolerance."""
+    row = first_true(~(error <= tolerance))
     if row is not None:
         raise SolveError(
-            row, f"u is off by {float(error[row]):.2g}, at most {most:g} is allowed: {why}"
+            row,
+            f"the error of u is {float(error[row]):.2g}, at most {tolerance:g} is allowed: "
+            f"{advice}",
         )

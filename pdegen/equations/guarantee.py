@@ -1,4 +1,4 @@
-"""What an equation can prove of a prediction."""
+"""Guaranteed error bounds of predictions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 
 
 class Guarantee(ABC):
-    """Bounds of errors of predicted functions, whose values and inputs are on all points of the
+    """Error bounds of predicted functions; predictions and inputs have values at all points of the
     store, shape (batch, *grid)."""
 
     sentences: ClassVar[Mapping[str, str]]
-    """What each bound is above, by its name."""
+    """The norm of the error that each bound is above, by the name of the bound."""
 
     headline: ClassVar[str]
-    """The name of the bound that people are told."""
+    """The name of the bound that reports show first."""
 
     @abstractmethod
     def bounds(self, inputs: Mapping[str, np.ndarray], p: np.ndarray) -> dict[str, np.ndarray]:
         """Bounds of the error of each prediction, shape (batch,), by the names of `sentences`.
-        Raises SolveError if there is none for a sample, such as where a value is not finite."""
+        Raises SolveError if a sample has no bound, for example if a value is not finite."""

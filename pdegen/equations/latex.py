@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def number(value: float) -> str:
-    r"""Six digits of a number, with a power of ten where there is one.
+    r"""A number with six digits as LaTeX, with its power of ten if it has one.
 
     >>> number(0.1), number(2e-05)
     ('0.1', '2 \\cdot 10^{-5}')
@@ -14,7 +14,7 @@ def number(value: float) -> str:
 
 
 def with_value(symbol: str, value: float) -> str:
-    r"""The end of a formula that says the value of a constant.
+    r"""The end of a formula that states the value of a constant.
 
     >>> with_value(r"\nu", 0.1)
     ',\\quad \\nu = 0.1'

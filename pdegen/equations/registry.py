@@ -1,9 +1,9 @@
-"""The equations that recipes may name: rooms of the project, installed packages, files of a user.
+"""The registry of equations: those of the project, of installed packages and of a user's files.
 
-The room `pdegen/equations/NAME/` registers the equation NAME when its module `problem` is imported,
-an installed package when its entry point `NAME` of the group `pdegen.equations` is loaded. Both are
-imported when a recipe names them. A file is run only where a user names it (`load_file`); neither
-a store nor a recipe can.
+The package `pdegen/equations/NAME/` registers the equation NAME when its module `problem` is
+imported; an installed package does so when its entry point `NAME` of the group `pdegen.equations`
+is loaded. Both are imported when a recipe names them. A file is run only if the user names it
+(`load_file`); neither a store nor a recipe can make it run.
 """
 
 from __future__ import annotations
@@ -31,111 +31,115 @@ if TYPE_CHECKING:
     from pdegen.equations.base import Problem
 
 GROUP = "pdegen.equations"  # of entry points
-_ROOMS = Path(__file__).parent
+_SHIPPED = Path(__file__).parent  # the folder of the project's equations
 _MOST_BYTES = 2**22  # of a file
 _P = TypeVar("_P", bound="type[Problem]")
 _registered: dict[str, type[Problem]] = {}
-_sources: dict[str, EquationFile] = {}  # of modules made of files, by their names
+_sources: dict[str, EquationFile] = {}  # the files of modules, by the names of the modules
 _lock = RLock()
 
 
 def equation(problem: _P) -> _P:
-    """Registers a problem under the one word that its field `equation` takes.
+    """Registers a problem under the one name that its field `equation` takes.
 
     Raises:
-        SchemaError: If it has no such field, lacks a member, or another problem has that word.
+        SchemaError: If it has no such field, lacks a member, or another problem has that name.
 
     >>> from pdegen.equations.burgers.problem import Burgers
     >>> equation(Burgers) is find("burgers")
     True
     """
-    word, module = equation_name_of(problem), problem.__module__
+    name, module = equation_name_of(problem), problem.__module__
     if lacking := sorted(problem.__abstractmethods__):
         raise SchemaError(
             f"{problem.__qualname__} lacks {', '.join(lacking)}: an equation must define "
             f"{'them' if len(lacking) > 1 else 'it'}"
         )
     with _lock:
-        there = _registered.get(word)
-        origin = there.__module__ if there is not None else _room(word) if _is_shipped(word) else ""
-        source, own = _sources.get(origin), _sources.get(module)
-        edited = source is not None and own is not None and source.path == own.path
+        earlier = _registered.get(name)
+        if earlier is not None:
+            origin = earlier.__module__
+        else:
+            origin = _module(name) if _is_shipped(name) else ""
+        source, new_source = _sources.get(origin), _sources.get(module)
+        edited = source is not None and new_source is not None and source.path == new_source.path
         if origin and origin != module and not edited:
-            where = f"comes from {source.path}" if source else "is known already"
-            raise SchemaError(f"the equation {word} {where}: choose another name")
-        _registered[word] = problem
+            conflict = f"comes from {source.path}" if source else "is registered already"
+            raise SchemaError(f"the equation {name} {conflict}: choose another name")
+        _registered[name] = problem
         known_keys.cache_clear()  # recipes may have the keys of the equation from now on
     return problem
 
 
 def equation_name_of(problem: type[Problem]) -> str:
-    """How recipes name a problem. Raises SchemaError if its field `equation` does not take exactly
-    one word."""
+    """The name of a problem's equation in recipes. Raises SchemaError if the field `equation` does
+    not take exactly one string."""
     field = problem.model_fields.get("equation")
-    words = get_args(field.annotation) if field is not None else ()
-    if len(words) != 1 or not isinstance(words[0], str):
+    literals = get_args(field.annotation) if field is not None else ()
+    if len(literals) != 1 or not isinstance(literals[0], str):
         raise SchemaError(
             f'{problem.__qualname__} needs the field equation: Literal["name"], its name in recipes'
         )
-    return words[0]
+    return literals[0]
 
 
 def names() -> list[str]:
-    """All equations that recipes may name here."""
+    """Names of all equations that recipes may use in this process."""
     installed = _installed(*sys.path).names
     return list(dict.fromkeys([*_shipped(), *_registered, *sorted(installed)]))
 
 
-def find(word: str) -> type[Problem] | None:
-    """The problem of a word; None where there is none. Raises SchemaError if an installed package
-    says that it has it, and has not."""
-    if word not in _registered and _is_shipped(word):
-        import_module(_room(word))
-    elif word not in _registered:
-        for point in _installed(*sys.path).select(name=word):
+def find(name: str) -> type[Problem] | None:
+    """The problem of an equation, by name; None for an unknown name. Raises SchemaError if an
+    installed package declares the equation but cannot be loaded or does not register it."""
+    if name not in _registered and _is_shipped(name):
+        import_module(_module(name))
+    elif name not in _registered:
+        for point in _installed(*sys.path).select(name=name):
             try:
                 point.load()
-            except Exception as error:  # of somebody else's package
-                said = str(error).partition("\n")[0]
-                raise SchemaError(f"equation {word} of {point.value}: {said}") from error
-            if word not in _registered:
-                raise SchemaError(f"equation {word}: {point.value} does not register it")
-    return _registered.get(word)
+            except Exception as error:  # raised by code outside the project
+                first_line = str(error).partition("\n")[0]
+                raise SchemaError(f"equation {name} of {point.value}: {first_line}") from error
+            if name not in _registered:
+                raise SchemaError(f"equation {name}: {point.value} does not register it")
+    return _registered.get(name)
 
 
 def registered_problems() -> tuple[type[Problem], ...]:
-    """The problems of the project, and those that were registered from elsewhere."""
-    # not by `names`, which reads the entry points of every installed package
-    words = _shipped()
-    for word in words:
-        find(word)
-    known = dict.fromkeys([*words, *_registered])
-    return tuple(_registered[word] for word in known if word in _registered)
+    """The problems of the project, and those registered so far by packages and files."""
+    # `names` would read the entry points of every installed package
+    shipped = _shipped()
+    for name in shipped:
+        find(name)
+    ordered = dict.fromkeys([*shipped, *_registered])
+    return tuple(_registered[name] for name in ordered if name in _registered)
 
 
 def _shipped() -> list[str]:
-    """The equations of the project."""
-    rooms = (m.name for m in pkgutil.iter_modules([str(_ROOMS)]) if m.ispkg)
-    return sorted(name.replace("_", "-") for name in rooms)
+    """Names of the equations of the project."""
+    packages = (m.name for m in pkgutil.iter_modules([str(_SHIPPED)]) if m.ispkg)
+    return sorted(name.replace("_", "-") for name in packages)
 
 
 @lru_cache(maxsize=1)
 def _installed(*path: str) -> EntryPoints:
-    """What packages in these folders register; to find them takes longer than to parse a recipe."""
+    """Entry points of the packages in these folders; cached, since the search takes longer than
+    parsing a recipe."""
     return entry_points(group=GROUP)
 
 
-def _room(word: str) -> str:
-    return f"{__package__}.{word.replace('-', '_')}.problem"
+def _module(name: str) -> str:
+    return f"{__package__}.{name.replace('-', '_')}.problem"
 
 
-def _is_shipped(word: str) -> bool:
-    name = word.replace("-", "_")
-    return name.isidentifier() and (_ROOMS / name / "problem.py").is_file()
+def _is_shipped(name: str) -> bool:
+    package = name.replace("-", "_")
+    return package.isidentifier() and (_SHIPPED / package / "problem.py").is_file()
 
 
 class RegisteredProblem:
-    """The annotation of a field that is a problem of any registered equation."""
+    """Annotation of a field that takes a problem of any registered equation."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
@@ -143,24 +147,24 @@ class RegisteredProblem:
 
 
 def problem_from_table(content: object) -> Problem:
-    """The problem that a table declares, by its key `equation`. Raises ValidationError if it names
-    no equation, or declares what cannot be."""
+    """The problem that a table declares by its key `equation`. Raises ValidationError if the
+    equation is missing or unknown, or if a value is invalid."""
     if not isinstance(content, Mapping):
         if type(content) in _registered.values():
             return cast(Problem, content)
         raise _refused({"type": "dict_type", "input": content})
     table = cast(Mapping[str, object], content)
-    word = table.get("equation")
-    problem = find(word) if isinstance(word, str) else None
+    name = table.get("equation")
+    problem = find(name) if isinstance(name, str) else None
     if problem is not None:
         return _validator(problem).validate_python(content)
-    said = "is missing" if "equation" not in table else f"unknown {brief(word)}"
-    hint = f"{said}, known: {', '.join(names())}; one of your own needs --equation FILE.py"
+    fault = "is missing" if "equation" not in table else f"unknown {brief(name)}"
+    hint = f"{fault}, known: {', '.join(names())}; one of your own needs --equation FILE.py"
     raise _refused(
         {
             "type": "value_error",
             "loc": ("equation",),
-            "input": word,
+            "input": name,
             "ctx": {"error": ValueError(hint)},
         }
     )
@@ -168,7 +172,7 @@ def problem_from_table(content: object) -> Problem:
 
 @cache
 def _validator(problem: type[Problem]) -> SchemaValidator:
-    """Errors of it name the equation, as those of a union do."""
+    """A validator whose errors name the equation, as the errors of a tagged union do."""
     choice = core_schema.no_info_plain_validator_function(problem.model_validate)
     return SchemaValidator(
         core_schema.tagged_union_schema({equation_name_of(problem): choice}, "equation")
@@ -184,33 +188,33 @@ def _refused(*errors: InitErrorDetails) -> ValidationError:
 
 @dataclass(frozen=True)
 class EquationFile:
-    """A file with equations."""
+    """A Python file that registers equations."""
 
-    path: str  # where it lay
-    code: bytes  # its bytes
+    path: str  # absolute path at the time it was read
+    code: bytes  # content
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the bytes."""
+        """SHA-256 of the content."""
         return hashlib.sha256(self.code).hexdigest()
 
     def attributes(self) -> dict[str, str]:
-        """What a store says of it."""
+        """Attributes of a store: the name and the digest of the file."""
         return {"name": Path(self.path).name, "sha256": self.digest}
 
     @property
     def module(self) -> str:
-        """The name of the module that is made of it: one for each content."""
+        """Name of the module that runs the file; each content has its own."""
         return f"pdegen_equation_{self.digest[:16]}"
 
     @property
     def registered(self) -> bool:
-        """Whether equations of it are known in this process."""
+        """Whether an equation of the file is registered in this process."""
         return any(problem.__module__ == self.module for problem in _registered.values())
 
     def run(self) -> ModuleType:
-        """The module, whose equations are registered; run once in each process. Raises SchemaError
-        if the code raises an error."""
+        """The module of the file, which is run once in each process and registers its equations.
+        Raises SchemaError if the code raises an error."""
         with _lock:
             if self.module in _sources:
                 return sys.modules[self.module]
@@ -233,17 +237,17 @@ class EquationFile:
 
 
 def load_file(path: str) -> None:
-    """Run a Python file that registers equations. Only a user's own word may lead here. Raises
-    SchemaError if it cannot be read or raises an error, registers no equation, or one whose name is
-    taken."""
+    """Run a Python file that registers equations. Call it only for a path that the user names.
+    Raises SchemaError if the file cannot be read, raises an error, registers no equation, or
+    registers a name that is taken."""
     try:
         with open(path, "rb") as file:
             code = file.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as error:
-        said = message_of(error) if isinstance(error, OSError) else brief(path)
-        raise SchemaError(f"cannot read {said}") from None
+        fault = message_of(error) if isinstance(error, OSError) else brief(path)
+        raise SchemaError(f"cannot read {fault}") from None
     if len(code) > _MOST_BYTES:
-        raise SchemaError(f"{path} has more than {_MOST_BYTES:,} bytes: it is no equation")
+        raise SchemaError(f"{path} has more than {_MOST_BYTES:,} bytes: it is no equation file")
     source = EquationFile(str(Path(path).absolute()), code)
     if not source.registered:  # another version of the file may have taken its place
         _sources.pop(source.module, None)
@@ -253,12 +257,12 @@ def load_file(path: str) -> None:
 
 
 def equation_file_of(problem: type[Problem]) -> EquationFile | None:
-    """The file that a problem comes from; None for those of packages."""
+    """The file that registered a problem; None for problems of packages."""
     return _sources.get(problem.__module__)
 
 
 def path_of_equation(problem: type[Problem]) -> str | None:
-    """The file of an equation that the project does not ship; None for those that it ships."""
+    """Path of the Python file of an equation; None for the equations of the project."""
     if source := equation_file_of(problem):
         return source.path
     if problem.__module__.startswith(f"{__package__}."):
@@ -267,8 +271,8 @@ def path_of_equation(problem: type[Problem]) -> str | None:
 
 
 def error_in_equation_file(error: BaseException) -> str | None:
-    """The line of an equation's own file where an error arose, and what it says; None for errors
-    that arose elsewhere."""
+    """Path, line and message of an error that arose in the file of a user's or a package's
+    equation; None for errors that arose elsewhere."""
     for path in dict.fromkeys(map(path_of_equation, _registered.values())):
         if path is not None and (line := line_of_error(error, path)):
             return f"{path}{line}: {error_summary(error)}"
@@ -281,8 +285,8 @@ def equation_files() -> tuple[EquationFile, ...]:
 
 
 def unpickled(source: EquationFile, name: str, content: dict[str, Any]) -> Problem:
-    """A problem of a file in a process that it was sent to. The code travels with it: a worker may
-    have another disk, or has served another version of the file, and then has both."""
+    """A problem from a file, in the process that received it. The code travels with the problem: a
+    worker may have another disk, or may have run another version of the file before."""
     with _lock:
         if source.module not in _sources:
             for module in list(_sources):
@@ -292,21 +296,21 @@ def unpickled(source: EquationFile, name: str, content: dict[str, Any]) -> Probl
 
 
 def _forget(module: str) -> None:
-    for word, problem in list(_registered.items()):
+    for name, problem in list(_registered.items()):
         if problem.__module__ == module:
-            del _registered[word]
+            del _registered[name]
 
 
 def line_of_error(error: BaseException, path: str) -> str:
-    """Where in a file an error arose, ", line 3"; empty where that is elsewhere."""
+    """The line of a file where an error arose, such as ", line 3"; empty for other files."""
     if isinstance(error, SyntaxError) and error.filename == path:
         return f", line {error.lineno}"
-    frames, found = error.__traceback__, ""
+    frames, line = error.__traceback__, ""
     while frames is not None:
         if frames.tb_frame.f_code.co_filename == path:
-            found = f", line {frames.tb_lineno}"
+            line = f", line {frames.tb_lineno}"
         frames = frames.tb_next
-    return found
+    return line
 
 
 def error_summary(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""What the declarations of equations in time have in common: the times, and how many steps."""
+"""Times and time steps in the declarations of evolution equations."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from pydantic import AfterValidator, Field
 from pdegen.numerics.device import Array
 from pdegen.schema import NonNegative, Positive, brief
 
-_STEPS = 10**7  # of a trajectory with the largest step: an hour on the smallest grids
+_MOST_STEPS = (
+    10**7
+)  # of a trajectory with the largest step: an hour on the smallest grids
 
 
 def _increasing(times: tuple[float, ...]) -> tuple[float, ...]:
-    """Increasing."""
+    """The same times, if they increase."""
     if not all(a < b for a, b in pairwise(times)):
         raise ValueError(f"must increase, got {brief(list(times))}")
     return times
@@ -28,7 +30,8 @@ TimesFromStart = Annotated[tuple[NonNegative, ...], *_List]
 
 
 def checked_times(t: float | Sequence[float]) -> list[float]:
-    """One or several times. Raises ValueError unless they are >= 0 and do not decrease."""
+    """One or several times as a list. Raises ValueError unless they are finite, >= 0 and do not
+    decrease."""
     times = [float(s) for s in np.atleast_1d(t)]
     if not all(np.isfinite(times)) or any(s < 0 for s in times) or times != sorted(times):
         raise ValueError(f"times must be >= 0 and must not decrease, got {t}")
@@ -36,15 +39,15 @@ def checked_times(t: float | Sequence[float]) -> list[float]:
 
 
 def squeeze_single_time(u: Array) -> Array:
-    """Values (batch, times, ...) as a store has them: a single time has no axis."""
+    """Values (batch, times, ...) as stores hold them: without the axis of a single time."""
     return u[:, 0] if u.shape[1] == 1 else u
 
 
 def check_divides(resolution: int, solving: int) -> None:
-    """Refuse a resolution whose points are not among those of the solver.
+    """Refuse a resolution of the output whose points are not points of the solver.
 
     Raises:
-        ValueError: Naming the nearest even ones that are.
+        ValueError: With the nearest even resolutions that are allowed.
 
     >>> check_divides(384, 2048)
     Traceback (most recent call last):
@@ -60,10 +63,10 @@ def check_divides(resolution: int, solving: int) -> None:
 
 
 def check_steps(dt: float, times: tuple[float, ...]) -> None:
-    """Refuse a largest step that no time needs, or with which the last one is never reached.
+    """Refuse a largest time step that is longer than every interval, or that makes too many steps.
 
     Raises:
-        ValueError: Saying what is allowed.
+        ValueError: With the steps that are allowed.
     """
     longest = max(np.diff(times, prepend=0.0))
     if dt > longest > 0:
@@ -71,8 +74,8 @@ def check_steps(dt: float, times: tuple[float, ...]) -> None:
             f"solver.dt must be at most {longest:g}, the longest time between two of `times`, "
             f"got {dt:g}"
         )
-    if times[-1] / dt > _STEPS:
+    if times[-1] / dt > _MOST_STEPS:
         raise ValueError(
-            f"solver.dt must be at least {times[-1] / _STEPS:.3g}: {dt:g} makes "
-            f"{times[-1] / dt:.2g} steps, at most {_STEPS:,} are allowed"
+            f"solver.dt must be at least {times[-1] / _MOST_STEPS:.3g}: {dt:g} makes "
+            f"{times[-1] / dt:.2g} steps, at most {_MOST_STEPS:,} are allowed"
         )

@@ -1,1 +1,1 @@
-"""Inverse problems, without the name of an equation: data, priors, inversions, posteriors."""
+"""Inverse problems of any equation: data, priors, inversions, posteriors."""

@@ -1,4 +1,4 @@
-"""Whether stated probabilities of a phase are what they say: Brier score and reliability."""
+"""Calibration of the stated probabilities of a phase: Brier score and reliability."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def brier(probability: Truth, phase: Truth) -> float:
 
 
 def reliability(probability: Truth, phase: Truth, bins: int = 10) -> Float[np.ndarray, "bins 3"]:
-    """By bins of p: mean p, share of y = 1, and count; NaN where a bin is empty.
+    """For each bin of p: the mean of p, the share of y = 1, and the count; NaN in empty bins.
 
     >>> reliability(np.array([0.1, 0.2, 0.9]), np.array([0.0, 1.0, 1.0]), bins=2).round(2).tolist()
     [[0.15, 0.5, 2.0], [0.9, 1.0, 1.0]]
     """
-    place = np.minimum((probability.ravel() * bins).astype(int), bins - 1)
-    count = np.bincount(place, minlength=bins)
-    some = np.where(count > 0, count, np.nan)
-    sums = (np.bincount(place, weights=w.ravel(), minlength=bins) for w in (probability, phase))
-    mean_p, share = (one / some for one in sums)
+    bin_of = np.minimum((probability.ravel() * bins).astype(int), bins - 1)
+    count = np.bincount(bin_of, minlength=bins)
+    divisor = np.where(count > 0, count, np.nan)
+    sums = (np.bincount(bin_of, weights=w.ravel(), minlength=bins) for w in (probability, phase))
+    mean_p, share = (total / divisor for total in sums)
     return np.stack([mean_p, share, count], axis=1)

@@ -1,4 +1,4 @@
-"""What a classical inversion is given, and what it gives."""
+"""Inverse problems for classical methods: their data, their estimates, and the methods."""
 
 from __future__ import annotations
 
@@ -11,49 +11,40 @@ from jaxtyping import Bool, Float
 
 @dataclass(frozen=True)
 class InverseProblem:
-    """An inverse problem: u at some points, a wanted on cells, or at the points of an interval.
-
-    Args:
-        x: Points of the data along each axis.
-        a: Known coefficients on the cells on which a is wanted, shape (samples, n, n), or
-            (samples, n): those of training samples.
-        u: Their solutions at the points, without noise.
-        seen: Points that have a sensor; None where all have. An inversion takes the data, and
-            their deviation, at these points alone, in C order.
-    """
+    """An inverse problem: data of u at points, from which a is estimated on cells or points."""
 
     x: Float[np.ndarray, " m"]  # points of the data along each axis
-    # known coefficients on the cells on which a is wanted, shape (samples, n, n), or (samples, n):
-    # those of training samples
+    # coefficients of training samples, shape (samples, n, n) or (samples, n), on the cells or
+    # points on which a is estimated
     a: Float[np.ndarray, " samples *cells"]
-    u: Float[np.ndarray, " samples *points"]  # their solutions at the points, without noise
-    # points that have a sensor; None where all have. An inversion takes the data, and their
-    # deviation, at these points alone, in C order
+    u: Float[np.ndarray, " samples *points"]  # solutions of these samples at the points of the data
+    # True at the points that have a sensor; None if all have one. An inversion takes the data and
+    # their deviation at the sensors only, in C order
     sensors: Bool[np.ndarray, " *points"] | None = None
 
     @property
     def cells(self) -> int:
-        """n of an axis."""
+        """Number n of cells along an axis."""
         return self.a.shape[-1]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What an inversion found of one sample."""
+    """The estimate of one sample by an inversion method."""
 
-    a: Float[np.ndarray, " *cells"]  # on the cells, or at the points, where it is wanted
-    solves: int  # systems of equations that it solved
-    # of the posterior, where the method states one, shape of a. Of two phases with the values α < β
-    # it is (β - α)(p (1 - p))^½, p = (a - α)/(β - α) the probability that it states for the upper
-    # one
+    a: Float[np.ndarray, " *cells"]  # the coefficient on the cells or points
+    solves: int  # number of linear systems solved
+    # standard deviation of the posterior, if the method states one, shape of a. For two phases
+    # α < β it is (β - α)(p (1 - p))^½, where p = (a - α)/(β - α) is the stated probability of the
+    # upper phase
     deviation: Float[np.ndarray, " *cells"] | None = None
 
 
-# data and the deviation of their noise, both of the shape of the points, or (sensors,)
+# from data and the deviation of their noise, both of the shape of the points or (sensors,)
 Inversion = Callable[[np.ndarray, np.ndarray], Estimate]
 
 
-# these, and a coefficient to start from, on any cells
+# from data, the deviation of their noise, and an initial coefficient on any cells
 Correction = Callable[[np.ndarray, np.ndarray, np.ndarray], Estimate]
 
 
@@ -63,14 +54,14 @@ Forward = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class ClassicalMethod:
-    """A way from data to the coefficient, with a weight to be chosen on validation samples."""
+    """A classical inversion method; its weight is chosen on validation samples."""
 
-    reason: str  # why somebody would take this method, as the end of a sentence
-    weights: tuple[float, ...]  # to choose from
-    with_weight: Callable[[float], Inversion]  # the inversion that has a weight
-    # the same from the answer of an operator, if it can start there
+    reason: str  # why somebody would choose this method, as the end of a sentence
+    weights: tuple[float, ...]  # the weights to choose from
+    with_weight: Callable[[float], Inversion]  # the inversion with a given weight
+    # the inversion started from the prediction of an operator; None if it cannot start there
     correction: Correction | None = None
-    # how far its model is from known data, over their deviation, if that is known
+    # root mean square of the model's error over the deviation of the data; None if not known
     model_error: Callable[[], float] | None = None
-    # the answer depends on the deviation of the noise; else the method estimates it
+    # whether the method needs the deviation of the noise; if not, it estimates the deviation
     takes_level: bool = True

@@ -1,4 +1,4 @@
-"""How far data may be from what a model says: noise, and the model's own error."""
+"""The covariance of data about the prediction of a model: noise, and the model's error."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from jaxtyping import Float
 
 from pdegen.sampling.gaussian import NormalStream
 
-_DIRECTIONS = 40  # of the errors of a model; what is beyond them counts as independent noise
-_FLOOR = 1e-6  # of the mean size of the data: float32, in which they are stored
+_DIRECTIONS = 40  # principal directions of a model's errors; the rest counts as independent noise
+_FLOOR = 1e-6  # deviation of the rounding to float32, over the root mean square of the data
 
 
 @dataclass(frozen=True)
 class LowRankCovariance:
-    """R = diag(σ²) + Σ_k v_k v_kᵀ."""
+    """The covariance R = diag(σ²) + Σ_k v_k v_kᵀ."""
 
     deviation: Float[np.ndarray, " *data"]  # σ > 0, shape of the data
     directions: Float[np.ndarray, " k *data"]  # v_k
@@ -30,9 +30,9 @@ class LowRankCovariance:
         return np.linalg.inv(np.eye(len(self._whitened)) + self._whitened @ self._whitened.T)
 
     def inverse(self, r: Float[np.ndarray, " *data"]) -> Float[np.ndarray, " *data"]:
-        """R⁻¹ r, by the formula of Woodbury.
+        """R⁻¹ r, by Woodbury's formula.
 
-        >>> covariance = Covariance(np.ones(3), np.array([[1.0, 1.0, 0.0]]))
+        >>> covariance = LowRankCovariance(np.ones(3), np.array([[1.0, 1.0, 0.0]]))
         >>> covariance.inverse(np.array([3.0, 3.0, 1.0])).round(12).tolist()
         [1.0, 1.0, 1.0]
         """
@@ -41,7 +41,7 @@ class LowRankCovariance:
         return white.reshape(r.shape) / self.deviation
 
     def sampled(self, stream: NormalStream, number: int) -> Float[np.ndarray, " *data"]:
-        """The sample of N(0, R) with this number."""
+        """The sample of N(0, R) with the given number."""
         size, count = self.deviation.size, len(self.directions)
         xi = stream.normals_of([number], size + count)[0]
         white = xi[:size].reshape(self.deviation.shape)
@@ -50,32 +50,37 @@ class LowRankCovariance:
 
 @dataclass(frozen=True)
 class ModelError:
-    """The law of u - u_model: its mean, main directions and the rest, from samples.
+    """The law of u - u_model: its mean, its principal directions, and the remainder.
 
-    In place of the error that a coarse model makes at an unknown, its law over the prior is taken,
-    as if the error were noise (the approximation error approach).
+    The error of a coarse model at the unknown is treated as noise, with the law that the error has
+    over the prior (the approximation error approach).
 
     References: J. Kaipio and E. Somersalo, Statistical inverse problems: discretization, model
     reduction and inverse crimes, J. Comput. Appl. Math. 198 (2007).
     """
 
-    mean: Float[np.ndarray, " *data"]  # mean
-    # principal directions v_k, each as large as its deviation
+    mean: Float[np.ndarray, " *data"]  # m
+    # principal directions v_k; the norm of each is its standard deviation
     directions: Float[np.ndarray, " k *data"]
-    rest: float  # deviation at a point of what they leave
+    remainder: float  # standard deviation, at a point, of the error beyond these directions
 
     @classmethod
     def from_samples(cls, errors: Float[np.ndarray, " samples *data"]) -> ModelError:
-        """From samples of it."""
+        """The law estimated from samples of the error."""
         mean, count = errors.mean(axis=0), len(errors)
         _, sizes, rows = np.linalg.svd((errors - mean).reshape(count, -1), full_matrices=False)
-        kept = min(_DIRECTIONS, count // 2)
-        directions = rows[:kept] * sizes[:kept, None] / np.sqrt(count)
-        rest = float(np.sqrt((sizes[kept:] ** 2).sum() / count / mean.size))
-        return cls(mean, directions.reshape(kept, *mean.shape), rest)
+        rank = min(_DIRECTIONS, count // 2)
+        directions = rows[:rank] * sizes[:rank, None] / np.sqrt(count)
+        remainder = float(np.sqrt((sizes[rank:] ** 2).sum() / count / mean.size))
+        return cls(mean, directions.reshape(rank, *mean.shape), remainder)
 
     def with_noise(self, deviation: Float[np.ndarray, " *data"], size: float) -> LowRankCovariance:
-        """The covariance of data of this size with independent noise, 0 where there is none."""
+        """The covariance of noisy data.
+
+        Args:
+            deviation: Standard deviation of the independent noise, 0 without noise.
+            size: Root mean square of the data.
+        """
         return LowRankCovariance(
-            np.sqrt(deviation**2 + self.rest**2 + (_FLOOR * size) ** 2), self.directions
+            np.sqrt(deviation**2 + self.remainder**2 + (_FLOOR * size) ** 2), self.directions
         )

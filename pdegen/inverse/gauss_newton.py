@@ -1,4 +1,4 @@
-"""The linear system of a step of Gauss and Newton."""
+"""The linear system of a Gauss-Newton step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-_LEAST = 8  # iterations, before the tolerance counts
+_LEAST = 8  # iterations before the tolerance is tested
 
 
 def newton_step(
@@ -14,8 +14,7 @@ def newton_step(
 ) -> np.ndarray:
     """p with ‖H p - g‖ <= rtol ‖g‖ by conjugate gradients, H = λ + Jᵀ R⁻¹ J.
 
-    The residuals are kept orthogonal to each other, for the eigenvalues of H spread over many
-    orders of magnitude.
+    The residuals are reorthogonalised, since the eigenvalues of H span many orders of magnitude.
 
     References: G. Golub and C. Van Loan, Matrix Computations, 4th ed., sections 10.3 and 11.3.
 
@@ -31,10 +30,10 @@ def newton_step(
         if rho == 0:
             break
         basis[k] = r / np.sqrt(rho)
-        curved = hessian(direction.reshape(g.shape)).ravel()
-        alpha = rho / float(direction @ curved)
+        product = hessian(direction.reshape(g.shape)).ravel()
+        alpha = rho / float(direction @ product)
         step += alpha * direction
-        r = r - alpha * curved
+        r = r - alpha * product
         r -= (basis[: k + 1] @ r) @ basis[: k + 1]
         before, rho = rho, float(r @ r)
         if rho <= goal and k + 1 >= _LEAST:

@@ -1,4 +1,4 @@
-"""Unknowns with a Gaussian law, from noisy data: the largest posterior density and its spread."""
+"""Unknowns with a Gaussian prior from noisy data: the maximum a posteriori and its covariance."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pdegen.numerics.errors import SolveError
 Unknowns = Float[np.ndarray, " p"]
 Data = Float[np.ndarray, " m"]
 
-_CONVERGED = 1e-6  # of the log density, that a further step would add
-_SHORTEST = 1e-3  # step of the line search
+_CONVERGED = 1e-6  # smallest increase of the log density that a further step is worth
+_SHORTEST = 1e-3  # smallest step length of the line search
 
 
 class LinearisedMap(Protocol):
-    """G at some ξ, with its derivative."""
+    """The map G at some ξ, with its derivative J."""
 
     @property
     def values(self) -> Data:
@@ -38,25 +38,25 @@ class LinearisedMap(Protocol):
 
 
 class SmoothMap(Protocol):
-    """G, from unknowns ξ to data; SolveError where it cannot be solved."""
+    """The map G from unknowns ξ to data. Raises SolveError if it cannot be solved at ξ."""
 
     def linearise(self, xi: Unknowns, /) -> LinearisedMap: ...
 
 
 @dataclass(frozen=True)
 class GaussianEstimate:
-    """The Gaussian approximation of a posterior at its largest density (Laplace's)."""
+    """Laplace's approximation of a posterior: the Gaussian at its largest density."""
 
     coefficients: Unknowns  # ξ
-    at: LinearisedMap  # G there
+    linearised: LinearisedMap  # G at ξ
     data: Data  # d
     deviation: Data  # σ
-    solves: int  # solutions that were computed, those of tangent and adjoint equations included
+    solves: int  # number of solves, those of tangent and adjoint equations included
 
     @property
     def misfit(self) -> float:
-        """|(d - G)/σ|²/m: near 1 if the noise is what was said."""
-        return float(np.mean(((self.data - self.at.values) / self.deviation) ** 2))
+        """|(d - G)/σ|²/m: near 1 if the noise has the deviation σ."""
+        return float(np.mean(((self.data - self.linearised.values) / self.deviation) ** 2))
 
     @property
     def density(self) -> float:
@@ -65,93 +65,96 @@ class GaussianEstimate:
 
     @cached_property
     def precision(self) -> Float[np.ndarray, "p p"]:
-        """1 + Jᵀ σ⁻² J, the inverse of the covariance of ξ; takes p tangents."""
-        columns = self.at.jvp(np.eye(self.coefficients.size)) / self.deviation
+        """1 + Jᵀ σ⁻² J, the inverse of the covariance of ξ; takes p tangent solves."""
+        columns = self.linearised.jvp(np.eye(self.coefficients.size)) / self.deviation
         return np.eye(self.coefficients.size) + columns @ columns.T
 
     @cached_property
     def covariance(self) -> Float[np.ndarray, "p p"]:
-        """Of ξ."""
+        """The posterior covariance of ξ."""
         return np.linalg.inv(self.precision)
 
 
 @dataclass(frozen=True)
 class GaussianInversion:
-    """argmin ½ |(d - G(ξ))/σ|² + ½ |ξ|² by steps of Gauss and Newton.
+    """argmin ½ |(d - G(ξ))/σ|² + ½ |ξ|² by Gauss-Newton steps.
 
-    That is the largest posterior density of data d = G(ξ) + e, e ~ N(0, diag σ²), if ξ ~ N(0, 1). A
-    step is halved until the sum falls. For a linear G the estimate is the posterior. Small noise
-    makes the sum a narrow valley if G is not linear; so it is approached from larger noise.
+    The minimiser has the largest posterior density for data d = G(ξ) + e, e ~ N(0, diag σ²), and
+    the prior ξ ~ N(0, 1). A step is halved until the objective decreases. For a linear G the
+    estimate is the posterior. If G is nonlinear, small noise makes the objective a narrow valley;
+    therefore the noise is decreased step by step to σ.
 
     References: T. Bui-Thanh et al., A computational framework for infinite-dimensional Bayesian
     inverse problems I, SIAM J. Sci. Comput. 35 (2013), section 5.
     """
 
     forward: SmoothMap  # G
-    # deviations that are added to σ at first, as shares of the size of the data; those below σ are
-    # left out
+    # deviations that are added to σ, one after another, over the root mean square of the data;
+    # those below σ are left out
     added_noise: tuple[float, ...] = (0.1, 1e-2, 1e-3, 1e-4)
-    steps: int = 30  # largest number of steps for each of them
-    limit: int = 200  # largest number of iterations of their linear systems
-    rtol: float = 1e-4  # relative tolerance of these
+    steps: int = 30  # largest number of steps for each of these deviations
+    limit: int = 200  # largest number of iterations for the linear system of a step
+    rtol: float = 1e-4  # relative tolerance of the linear systems
 
     def __call__(self, data: Data, deviation: Data, start: Unknowns) -> GaussianEstimate:
-        """The estimate of one sample, from d, σ > 0 and ξ to begin with. Raises ValueError on a
-        deviation that is not positive, and SolveError if G cannot be solved at the start."""
+        """The estimate of one sample from the data d and the deviation σ > 0, with `start` as the
+        initial ξ. Raises ValueError if a deviation is not positive, and SolveError if G cannot be
+        solved at the start."""
         if not bool(np.all(deviation > 0)):
             raise ValueError("the deviation of the noise must be positive")
-        size, least = float(np.sqrt(np.mean(data**2))), float(np.mean(deviation))
-        at, solves = self.forward.linearise(start), 1
-        found = GaussianEstimate(start, at, data, deviation, solves)
-        for share in (*(s for s in self.added_noise if s * size > least), 0.0):
+        size, noise = float(np.sqrt(np.mean(data**2))), float(np.mean(deviation))
+        linearised, solves = self.forward.linearise(start), 1
+        estimate = GaussianEstimate(start, linearised, data, deviation, solves)
+        for share in (*(s for s in self.added_noise if s * size > noise), 0.0):
             sigma = np.sqrt(deviation**2 + (share * size) ** 2)
-            found = self._descended(replace(found, deviation=sigma))
-        return found
+            estimate = self._maximised(replace(estimate, deviation=sigma))
+        return estimate
 
-    def _descended(self, found: GaussianEstimate) -> GaussianEstimate:
-        """From an estimate to the largest density with its σ."""
+    def _maximised(self, estimate: GaussianEstimate) -> GaussianEstimate:
+        """The estimate of largest density for the σ of the given estimate, from which it starts."""
         for _ in range(self.steps):
-            xi, at, sigma, used = found.coefficients, found.at, found.deviation, 0
+            xi, at, sigma = estimate.coefficients, estimate.linearised, estimate.deviation
+            used = 0  # solves of this step
 
             def hessian(v: np.ndarray, at: LinearisedMap = at, s: Data = sigma) -> np.ndarray:
                 nonlocal used
                 used += 2
                 return v + at.vjp(at.jvp(v) / s**2)
 
-            downhill = at.vjp((found.data - at.values) / sigma**2) - xi
+            downhill = at.vjp((estimate.data - at.values) / sigma**2) - xi
             step = newton_step(hessian, downhill, self.limit, self.rtol)
-            found = replace(found, solves=found.solves + used + 1)
+            estimate = replace(estimate, solves=estimate.solves + used + 1)
             if float(step @ downhill) < _CONVERGED:
                 break
-            lower = self._on(found, step)
-            found = lower
-            if lower.coefficients is xi:
+            estimate = self._line_search(estimate, step)
+            if estimate.coefficients is xi:
                 break
-        return found
+        return estimate
 
-    def _on(self, found: GaussianEstimate, step: Unknowns) -> GaussianEstimate:
-        """A part of the step that is denser; where there is none, the estimate as it was."""
-        length, solves = 1.0, found.solves
+    def _line_search(self, estimate: GaussianEstimate, step: Unknowns) -> GaussianEstimate:
+        """The first of the halved steps that increases the density; without one, the estimate
+        unchanged except for its number of solves."""
+        length, solves = 1.0, estimate.solves
         while length >= _SHORTEST:
-            xi, solves = found.coefficients + length * step, solves + 1
+            xi, solves = estimate.coefficients + length * step, solves + 1
             try:
-                there = replace(found, coefficients=xi, at=self.forward.linearise(xi))
-            except SolveError:  # too far
+                linearised = self.forward.linearise(xi)
+            except SolveError:  # the step is too long
                 length /= 2
                 continue
-            if there.density > found.density:
-                return replace(there, solves=solves)
+            moved = replace(estimate, coefficients=xi, linearised=linearised)
+            if moved.density > estimate.density:
+                return replace(moved, solves=solves)
             length /= 2
-        return replace(found, solves=solves)
+        return replace(estimate, solves=solves)
 
 
 @dataclass(frozen=True)
 class CircleModes:
     """u(x) = Σ_k s_k (ξ_k cos 2πkx + ζ_k sin 2πkx), k = 1 ... K, on the circle of length 1.
 
-    With ξ_k, ζ_k ~ N(0, 1) it is a Gaussian field without mean, that of
-    `pdegen.sampling.gaussian.PeriodicGaussianField` for its deviations. Coefficients are
-    ξ₁, ζ₁, ξ₂, ...
+    With ξ_k, ζ_k ~ N(0, 1), u is a Gaussian field without mean: for the same deviations the field
+    of `pdegen.sampling.gaussian.PeriodicGaussianField`. The coefficients are ξ₁, ζ₁, ξ₂, ...
 
     >>> modes = CircleModes(np.array([1.0, 0.5]), PeriodicGrid(8))
     >>> modes.field_of(np.array([0.0, 1.0, 0.0, 0.0])).round(3).tolist()
@@ -170,16 +173,16 @@ class CircleModes:
 
     @cached_property
     def basis(self) -> Float[np.ndarray, "n p"]:
-        """From coefficients to u at the points."""
+        """The matrix from coefficients to u at the points."""
         angles = 2 * np.pi * np.outer(self.grid.x, np.arange(1, len(self.deviations) + 1))
         both = np.stack([np.cos(angles), np.sin(angles)], axis=-1) * self.deviations[:, None]
         return both.reshape(self.grid.n, -1)
 
     def field_of(self, xi: Float[np.ndarray, "*k p"]) -> Float[np.ndarray, "*k n"]:
-        """u."""
-        found: np.ndarray = xi @ self.basis.T
-        return found
+        """u at the points."""
+        u: np.ndarray = xi @ self.basis.T
+        return u
 
     def transposed(self, v: Float[np.ndarray, " n"]) -> Unknowns:
-        """The gradient by the coefficients of a number with the gradient v by u."""
+        """Φᵀ v: the gradient v with respect to u as a gradient with respect to ξ."""
         return v @ self.basis

@@ -1,4 +1,4 @@
-"""Two phases from noisy data by a level-set function that the shape derivative moves."""
+"""Two phases from noisy data by a level-set function, moved by the shape derivative."""
 
 from __future__ import annotations
 
@@ -17,44 +17,46 @@ from pdegen.inverse.phases import Field, GridModel
 
 _fft: Any = scipy.fft  # not in its stubs
 _FITS = 1.02  # misfit that ends the steps (the discrepancy principle)
-_COARSE, _FINE = 3, 20  # steps, at most, on coarse cells and on the last ones
-_LEFT, _LONGEST = 0.7, 10  # part of the residual that a linearised step leaves; its iterations
-_SHORTEST = 0.1  # step of the line search
+_COARSE_STEPS, _FINE_STEPS = 3, 20  # largest numbers of steps on coarse cells and on the finest
+_RESIDUAL_LEFT = 0.7  # share of the residual at which the iterations of a step stop
+_ITERATIONS = 10  # largest number of iterations of a step
+_SHORTEST = 0.1  # smallest step length of the line search
 
 
 @dataclass(frozen=True)
 class ShapeEstimate:
-    """What a level-set method found."""
+    """The result of a level-set method."""
 
     fraction: Field  # p of the upper phase, in each cell
     level_set: Field  # φ
-    misfit: float  # rᵀ R⁻¹ r/m for m data: near 1 if the noise is what was said
-    solves: int  # systems of equations that it solved
+    misfit: float  # rᵀ R⁻¹ r/m for m data: near 1 if the covariance R is right
+    solves: int  # number of linear systems solved
 
 
 @dataclass(frozen=True)
 class LevelSet:
-    """The phase {φ > 0}, moved until the data fit; nothing is known of its law.
+    """The phase {φ > 0}, moved until it fits the data; its law need not be known.
 
-    The misfit ½ rᵀ R⁻¹ r, r = d - m - H u(p), has the derivative ∫ g δ(φ) ψ in the direction ψ,
-    with g its derivative with respect to the phase (one adjoint solve) and δ(φ) on the interface
-    alone. On cells p = Φ(φ/h), the share of the upper phase in a cell of size h around an
-    interface, and δ(φ) = Φ'(φ/h)/h. The gradient is taken in H¹, with the scalar product
+    The misfit ½ rᵀ R⁻¹ r, r = d - m - H u(p), has the derivative ∫ g δ(φ) ψ in the direction ψ.
+    Here g is the derivative of the misfit with respect to the phase (one adjoint solve), and δ(φ)
+    is concentrated on the interface. On cells of size h, p = Φ(φ/h) is the share of the upper phase
+    in a cell near the interface, and δ(φ) = Φ'(φ/h)/h. The gradient is taken in H¹, with the scalar
+    product
 
         ∫ φψ + ℓ² ∇φ·∇ψ,
 
-    so that the interface moves by a smooth speed. A step is the conjugate gradients on the
-    linearised equations that this gradient begins, stopped where seven tenths of the residual are
-    left; with one iteration it is steepest descent, which needs several times as many steps. Few
-    iterations, and the end of all steps at rᵀ R⁻¹ r <= 1.02 m, are the regularisation.
+    so that the interface moves at a smooth speed. Each step runs conjugate gradients on the
+    linearised equations and stops at seven tenths of the residual. With one iteration the step is
+    steepest descent, which needs several times as many steps. The regularisation consists of the
+    few iterations and of the end of all steps at rᵀ R⁻¹ r <= 1.02 m.
 
-    φ begins with 0, whose interface is everywhere, on the coarsest cells. It is not made a distance
-    again between steps: that fixes small parts of a phase that data have yet to decide, and the
-    error grew by a half to threefold in trials. So |∇φ| is free, and with it the width of the
-    interface, which is some cells where data leave it open.
+    The initial φ is 0, on the coarsest cells: its interface is everywhere. φ is not reinitialised
+    as a distance between steps. That would fix small parts of a phase that the data have yet to
+    decide; in trials it increased the error to between 1.5 and 3 times. So |∇φ| is free, and with
+    it the width of the interface: some cells where the data do not determine it.
 
     Raises:
-        ValueError: On a smoothing that is not positive.
+        ValueError: If the smoothing is not positive.
 
     References: F. Santosa, A level-set approach for inverse problems involving obstacles, ESAIM
     Control Optim. Calc. Var. 1 (1996); K. Ito, K. Kunisch and Z. Li, Level-set function approach to
@@ -64,8 +66,8 @@ class LevelSet:
     ill-posed problems via inexact Newton iterations, Inverse Problems 15 (1999), for the steps.
     """
 
-    models: tuple[GridModel, ...]  # from coarse to fine; of the priors only the cells are used
-    smoothing: float = 0.1  # ℓ > 0, the side of the square being 1
+    models: tuple[GridModel, ...]  # from coarse to fine; only the grids of their priors are used
+    smoothing: float = 0.1  # ℓ > 0, for a square of side 1
 
     def __post_init__(self) -> None:
         if not self.smoothing > 0:
@@ -74,20 +76,20 @@ class LevelSet:
     def __call__(
         self, data: Float[np.ndarray, " *data"], deviation: Float[np.ndarray, " *data"]
     ) -> ShapeEstimate:
-        """The phases of one sample; the deviation is 0 where there is no noise."""
+        """The phases of one sample; `deviation` is that of the noise, 0 without noise."""
         phi, solves = np.zeros((self.models[0].prior.grid.n,) * 2), 0
         for model in self.models[:-1]:
             motion = _Motion(model, self.smoothing, data, deviation)
-            phi = motion.run(_taken_over(phi, model.prior.grid), _COARSE)
+            phi = motion.run(_interpolated(phi, model.prior.grid), _COARSE_STEPS)
             solves += motion.solves
         motion = _Motion(self.models[-1], self.smoothing, data, deviation)
-        phi = motion.run(_taken_over(phi, self.models[-1].prior.grid), _FINE)
+        phi = motion.run(_interpolated(phi, self.models[-1].prior.grid), _FINE_STEPS)
         misfit, (fraction, _) = motion.misfit(motion.residual(phi)), motion.fraction(phi)
         return ShapeEstimate(fraction, phi, misfit, solves + motion.solves)
 
 
 class _Motion:
-    """Steps on one level."""
+    """The steps of the level-set function on the cells of one model."""
 
     def __init__(
         self, model: GridModel, smoothing: float, data: np.ndarray, deviation: np.ndarray
@@ -122,10 +124,10 @@ class _Motion:
         self, r: np.ndarray, jvp: Callable[[Field], Field], vjp: Callable[[Field], Field]
     ) -> Field:
         """ψ = S w, S = (1 - ℓ²Δ)^-½, by conjugate gradients on |r - J S w| in the norm of R⁻¹."""
-        w, goal = np.zeros_like(self.damping), _LEFT**2 * self.misfit(r)
+        w, goal = np.zeros_like(self.damping), _RESIDUAL_LEFT**2 * self.misfit(r)
         gradient = self.gradient(r, vjp)
         direction, rho = gradient, float(np.sum(gradient**2))
-        for _ in range(_LONGEST):
+        for _ in range(_ITERATIONS):
             change = self.model.observation(jvp(self.smoothed(direction)))
             self.solves += 1
             alpha = rho / float(np.sum(change * self.covariance.inverse(change)))
@@ -138,7 +140,7 @@ class _Motion:
         return self.smoothed(w)
 
     def gradient(self, r: np.ndarray, vjp: Callable[[Field], Field]) -> Field:
-        """Downhill, by one adjoint solve; in H¹, as coefficients of cosines."""
+        """The direction of descent in H¹, as coefficients of cosines; one adjoint solve."""
         self.solves += 1
         down = vjp(self.model.observation.transposed(self.covariance.inverse(r)))
         return self.damping * _fft.dctn(down, norm="ortho")
@@ -160,8 +162,9 @@ class _Motion:
         return float(np.mean(r * self.covariance.inverse(r)))
 
 
-def _taken_over(phi: Field, grid: CellGrid) -> Field:
-    """On other cells, linearly; beyond the centres along the walls as there."""
+def _interpolated(phi: Field, grid: CellGrid) -> Field:
+    """φ on other cells, by linear interpolation, constant between the outermost centres and the
+    walls."""
     matrix = interpolation(CellGrid(len(phi)), grid.x)
     matrix = matrix / matrix.sum(axis=1, keepdims=True)
     return matrix @ phi @ matrix.T

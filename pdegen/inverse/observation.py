@@ -1,4 +1,4 @@
-"""What is observed of a field: linear maps with their transposes, and the misfit to noisy data."""
+"""Observation maps: linear maps of a field with their transposes, and the misfit to noisy data."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ from pdegen.domains import CellGrid
 
 @runtime_checkable
 class Observation(Protocol):
-    """A linear map H."""
+    """A linear map H from fields to data."""
 
     def __call__(self, u: np.ndarray, /) -> np.ndarray:
         """H u of fields (*batch, n1, n2)."""
         ...
 
     def transposed(self, d: np.ndarray, /) -> np.ndarray:
-        """Hᵀ d, fields again."""
+        """The fields Hᵀ d."""
         ...
 
 
 @dataclass(frozen=True)
 class Separable:
-    """H u = X u Yᵀ: the same along each line of an axis.
+    """H u = X u Yᵀ: one matrix for all lines along x, and one for all lines along y.
 
     >>> halves = Separable(averages(4, 2), averages(4, 2))
     >>> halves(np.arange(16.0).reshape(4, 4)).tolist()
     [[2.5, 4.5], [10.5, 12.5]]
     """
 
-    # x, y: X and Y
-    x: Float[np.ndarray, "m1 n1"]
-    y: Float[np.ndarray, "m2 n2"]
+    x: Float[np.ndarray, "m1 n1"]  # X
+    y: Float[np.ndarray, "m2 n2"]  # Y
 
     def __call__(self, u: Float[np.ndarray, "*batch n1 n2"]) -> Float[np.ndarray, "*batch m1 m2"]:
         return self.x @ u @ self.y.T
@@ -48,10 +47,10 @@ class Separable:
 
 @dataclass(frozen=True)
 class Sensors:
-    """H u = the values at some points, in C order.
+    """H u = the values of u at the sensors, in C order.
 
     Raises:
-        ValueError: If there are none.
+        ValueError: If there is no sensor.
 
     >>> sensors = Sensors(np.array([[True, False], [False, True]]))
     >>> sensors(np.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
@@ -72,7 +71,7 @@ class Sensors:
     def transposed(
         self, d: Float[np.ndarray, "*batch sensors"]
     ) -> Float[np.ndarray, "*batch n1 n2"]:
-        """Hᵀ d: the data at their points, 0 elsewhere."""
+        """Hᵀ d: the data at the sensors, 0 elsewhere."""
         fields = np.zeros((*d.shape[:-1], *self.mask.shape), d.dtype)
         fields[..., self.mask] = d
         return fields
@@ -80,7 +79,7 @@ class Sensors:
 
 @dataclass(frozen=True)
 class Composition:
-    """H u = second(first(u)): sensors among averages.
+    """H u = second(first(u)), for example sensors among averages.
 
     >>> means = Separable(averages(4, 2), averages(4, 2))
     >>> both = Composition(means, Sensors(np.eye(2, dtype=bool)))
@@ -95,16 +94,16 @@ class Composition:
         return self.second(self.first(u))
 
     def transposed(self, d: np.ndarray) -> np.ndarray:
-        """Hᵀ d, the transposes in the other order."""
+        """Hᵀ d, by the transposes in the opposite order."""
         return self.first.transposed(self.second.transposed(d))
 
 
 @dataclass(frozen=True)
 class Misfit:
-    """½ mean ((H u - d)/σ)², one number for each field; its mean is ½ where u is true.
+    """½ mean ((H u - d)/σ)², one number for each field; its expectation is ½ for the true u.
 
     Raises:
-        ValueError: If a σ is not positive.
+        ValueError: If σ is not positive everywhere.
 
     >>> misfit = Misfit(Sensors(np.eye(2, dtype=bool)), np.zeros(2), deviation=0.5, axes=1)
     >>> float(misfit(np.ones((2, 2))))
@@ -113,9 +112,9 @@ class Misfit:
 
     observation: Observation  # H
     data: np.ndarray  # d, (*batch, *observed)
-    # σ > 0 of their noise, a number or an array that broadcasts to d
+    # standard deviation σ > 0 of the noise, a number or an array that broadcasts to d
     deviation: Float[np.ndarray, "..."] | float
-    axes: int = 2  # how many axes an observed field has
+    axes: int = 2  # number of axes of an observed field
 
     def __post_init__(self) -> None:
         if not np.min(self.deviation) > 0:
@@ -134,16 +133,17 @@ class Misfit:
         return 0.5 * np.mean(squares, axis=tuple(range(-self.axes, 0)))
 
     def gradient(self, u: Float[np.ndarray, "*batch n1 n2"]) -> Float[np.ndarray, "*batch n1 n2"]:
-        """With respect to u: Hᵀ ((H u - d)/σ²)/m for m data."""
+        """The gradient with respect to u: Hᵀ ((H u - d)/σ²)/m for m data."""
         weighted = self.residual(u) / self.deviation
         return self.observation.transposed(weighted) / self._count
 
 
 def interpolation(grid: CellGrid, x: Float[np.ndarray, " m"]) -> Float[np.ndarray, "m n"]:
-    """From cell centres, and zeros on the walls, to the points x of [0, 1], linearly.
+    """The matrix of linear interpolation from cell centres, and zeros on the walls, to the points x
+    of [0, 1].
 
     Raises:
-        ValueError: On a point outside.
+        ValueError: If a point is outside [0, 1].
 
     >>> interpolation(CellGrid(2), np.array([0.125, 0.5])).tolist()
     [[0.5, 0.0], [0.5, 0.5]]
@@ -156,8 +156,8 @@ def interpolation(grid: CellGrid, x: Float[np.ndarray, " m"]) -> Float[np.ndarra
 
 
 def averages(n: int, m: int) -> Float[np.ndarray, "m n"]:
-    """From n cells of an axis to their means over m cells: the weights are shares of overlap, so
-    n need not be a multiple of m, and the integral is kept.
+    """The matrix from values on n cells of an axis to means over m cells. The weights are shares of
+    overlap, so n need not be a multiple of m, and the integral is preserved.
 
     >>> (3 * averages(3, 2)).round(12).tolist()
     [[2.0, 1.0, 0.0], [0.0, 1.0, 2.0]]

@@ -1,4 +1,4 @@
-"""Two phases from noisy data, by the law that their interface follows: from coarse to fine."""
+"""The maximum a posteriori of two phases from noisy data, on cells from coarse to fine."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pdegen.inverse.observation import Observation
 from pdegen.inverse.prior import Coefficients, Prior
 
 Field = Float[np.ndarray, "n n"]
-_FITS = 1.02  # misfit that ends the steps: beyond it they fit noise, and the error grows again
-_SURE = 0.02  # a fraction nearer to 0 or 1 says no more
-_EDGE, _BLUR = 0.2, 0.1  # width of such fractions, and the error of g from them, in deviations
-_SHORTEST = 0.1  # step of the line search
+_FITS = 1.02  # misfit that ends the steps: further steps fit noise, and the error grows again
+_CLIPPED = 0.02  # fractions nearer to 0 or 1 are clipped
+_EDGE, _BLUR = 0.2, 0.1  # width δ of such fractions, and the error of g from them, in deviations
+_SHORTEST = 0.1  # smallest step length of the line search
 
 
 class Differentiated(Protocol):
-    """u at some p, with its derivatives."""
+    """The solution u at some phases p, with its derivatives."""
 
     @property
     def u(self) -> Field: ...
@@ -33,73 +33,79 @@ class Differentiated(Protocol):
 
 
 class Forward(Protocol):
-    """From the fraction p of the upper phase in each cell to u."""
+    """The map from the fraction p of the upper phase in each cell to u."""
 
     def linearise(self, p: Field, /) -> Differentiated: ...
 
 
 @dataclass(frozen=True)
 class GridModel:
-    """A model of the data on some cells."""
+    """A model of the data on one grid of cells, and the steps that are made with it."""
 
     prior: Prior  # the law of g, whose sign is the phase
     forward: Forward  # from phases to u
     observation: Observation  # from u to data
-    error: ModelError  # what the model misses
+    error: ModelError  # the law of the model's error
     widths: tuple[float, ...]  # widths δ of the steps, in deviations of g
-    # steps of the last width after them, until the data fit as well as their noise lets them (the
-    # discrepancy principle)
+    # largest number of further steps of the last width, which end where the misfit is that of the
+    # noise (the discrepancy principle)
     extra_steps: int = 0
 
 
 @dataclass
 class Work:
-    """What an inversion took: linearised solves, and solves with their derivatives."""
+    """The cost of an inversion, in solves."""
 
-    linearised: int = 0
-    derivatives: int = 0
+    linearised: int = 0  # solves that prepare derivatives
+    derivatives: int = 0  # tangent and adjoint solves
 
 
 @dataclass(frozen=True)
 class PhaseEstimate:
-    """What data say of the phases."""
+    """The estimate of the phases from data."""
 
     probability: Field  # of the upper phase, in each cell
     coefficients: Coefficients  # ξ
     width: float  # δ of the last step
-    misfit: float  # rᵀ R⁻¹ r/m for m data: near 1 if the noise is what was said
-    work: Work  # solves that it took
+    misfit: float  # rᵀ R⁻¹ r/m for m data: near 1 if the covariance R is right
+    work: Work
 
 
 @dataclass(frozen=True)
 class PhaseInversion:
     """The largest posterior density of a Gaussian field g whose sign is the phase.
 
-    The data are d = H u(p) + e, e ~ N(m, R) the noise and the model's error together, and g has its
-    prior law. The phase jumps where g changes its sign, so its derivative is replaced: with
-    p = Φ(g/δ), the probability that a Gaussian variable of mean g and deviation δ is positive, each
+    The data are d = H u(p) + e, where e ~ N(m, R) is the noise plus the model's error, and g has
+    its prior law. The phase jumps where g changes sign, so it has no derivative. It is replaced by
+    p = Φ(g/δ), the probability that a Gaussian variable of mean g and deviation δ is positive. Each
     step minimises
 
         ½ rᵀ R⁻¹ r + ½ λ |ξ|²,   r = d - m - H u(Φ(g(ξ)/δ)),
 
-    in the approximation of Gauss and Newton. δ falls step by step, first on coarse cells. Steps end
-    where the data fit: later ones fit noise.
+    in the Gauss-Newton approximation. δ decreases step by step, first on coarse cells. The steps
+    end once the data fit: further steps would fit noise.
 
     References: M. Iglesias, Y. Lu and A. Stuart, A Bayesian level set method for geometric inverse
     problems, Interfaces Free Bound. 18 (2016); T. Bui-Thanh et al., A computational framework for
     infinite-dimensional Bayesian inverse problems I, SIAM J. Sci. Comput. 35 (2013).
     """
 
-    models: tuple[GridModel, ...]  # from coarse to fine; the data are the same
-    # λ; the posterior density has 1, less makes g shrink less towards 0, where p is 1/2
+    models: tuple[GridModel, ...]  # from coarse to fine, of the same data
+    # λ, 1 in the posterior density; a smaller weight shrinks g less towards 0, where p is 1/2
     weight: float = 0.3
-    limit: int = 60  # largest number of iterations of a linear system
-    rtol: float = 0.03  # their relative tolerance
+    limit: int = 60  # largest number of iterations for the linear system of a step
+    rtol: float = 0.03  # relative tolerance of the linear systems
 
     def __call__(
         self, data: np.ndarray, deviation: np.ndarray, start: Coefficients | None = None
     ) -> PhaseEstimate:
-        """The estimate of one sample; coefficients to begin with are those of the last level."""
+        """The estimate of one sample.
+
+        Args:
+            data: d.
+            deviation: Standard deviation of the noise.
+            start: Initial coefficients ξ for the finest model, which is then the only one used.
+        """
         models = self.models if start is None else self.models[-1:]
         xi, work = models[0].prior.zero if start is None else start, Work()
         for model in models[:-1]:
@@ -109,25 +115,26 @@ class PhaseInversion:
         return descent.estimate(descent.run(models[-1].prior.transferred(xi)))
 
     def start(self, p: Float[np.ndarray, "k k"]) -> Coefficients:
-        """Coefficients near fractions p of the upper phase on any cells: those of an operator."""
+        """Coefficients near fractions p of the upper phase on any cells, for example those that an
+        operator predicts."""
         prior = self.models[-1].prior
         scale = float(np.sqrt(np.mean(prior.deviation**2)))
-        sure = np.clip(p, _SURE, 1 - _SURE)
-        return prior.nearest(_EDGE * scale * scipy.special.ndtri(sure), _BLUR * scale)
+        clipped = np.clip(p, _CLIPPED, 1 - _CLIPPED)
+        return prior.nearest(_EDGE * scale * scipy.special.ndtri(clipped), _BLUR * scale)
 
 
 class _Descent:
-    """Steps on one level."""
+    """The steps with one model."""
 
     def __init__(
         self,
-        by: PhaseInversion,
+        method: PhaseInversion,
         model: GridModel,
         data: np.ndarray,
         deviation: np.ndarray,
         work: Work,
     ) -> None:
-        self.by, self.model, self.work = by, model, work
+        self.method, self.model, self.work = method, model, work
         self.data = data - model.error.mean
         size = float(np.sqrt(np.mean(data**2)))
         self.covariance: LowRankCovariance = model.error.with_noise(deviation, size)
@@ -158,17 +165,17 @@ class _Descent:
         def hessian(v: Coefficients) -> Coefficients:
             self.work.derivatives += 1
             change = model.observation(at.jvp(slope * prior.field_of(v)))
-            return self.by.weight * v + transposed(self.covariance.inverse(change))
+            return self.method.weight * v + transposed(self.covariance.inverse(change))
 
         weighted = self.covariance.inverse(r)
-        downhill = transposed(weighted) - self.by.weight * xi
-        step = newton_step(hessian, downhill, self.by.limit, self.by.rtol)
-        now, length = self.cost(r, weighted, xi), 1.0
+        downhill = transposed(weighted) - self.method.weight * xi
+        step = newton_step(hessian, downhill, self.method.limit, self.method.rtol)
+        cost, length = self.cost(r, weighted, xi), 1.0
         while length >= _SHORTEST:
-            there = xi + length * step
-            r = self.residual(there)
-            if self.cost(r, self.covariance.inverse(r), there) < now:
-                return there
+            moved = xi + length * step
+            r = self.residual(moved)
+            if self.cost(r, self.covariance.inverse(r), moved) < cost:
+                return moved
             length /= 2
         return xi
 
@@ -193,4 +200,4 @@ class _Descent:
         return PhaseEstimate(p, xi, self.width, self.misfit(self.residual(xi)), self.work)
 
     def cost(self, r: np.ndarray, weighted: np.ndarray, xi: Coefficients) -> float:
-        return 0.5 * float(np.sum(r * weighted) + self.by.weight * np.sum(xi**2))
+        return 0.5 * float(np.sum(r * weighted) + self.method.weight * np.sum(xi**2))

@@ -1,4 +1,4 @@
-"""The law of a Gaussian field as a prior, in coefficients that are independent and N(0, 1)."""
+"""A Gaussian field as a prior, in independent N(0, 1) coefficients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Coefficients = Float[np.ndarray, "m m"]
 
 @dataclass(frozen=True)
 class Prior:
-    """g = Φ(s ∘ ξ)Φᵀ on cells, ξ_pq ~ N(0, 1): the law of `field`, its lowest modes.
+    """g = Φ(s ∘ ξ)Φᵀ on cells, ξ_pq ~ N(0, 1): the law of the lowest modes of `field`.
 
     >>> prior = Prior(SquareGaussianField("neumann", 3.0, 3.0, 2.0, modes=8), CellGrid(16))
     >>> prior.field_of(prior.zero).shape, prior.zero.shape
@@ -24,16 +24,16 @@ class Prior:
     """
 
     field: SquareGaussianField  # the law; s are the deviations of its modes
-    grid: CellGrid  # cells on which g is wanted. Of the modes those are left that it resolves
+    grid: CellGrid  # the cells of g; modes that they do not resolve are left out
 
     @cached_property
     def basis(self) -> Float[np.ndarray, "n m"]:
-        """Φ."""
+        """Φ, the values of the modes along an axis."""
         return np.ascontiguousarray(self.field.basis(self.grid)[:, : self.grid.n])
 
     @cached_property
     def deviations(self) -> Coefficients:
-        """s."""
+        """s, the standard deviations of the modes."""
         modes = self.basis.shape[1]
         return self.field.mode_deviations[:modes, :modes]
 
@@ -44,31 +44,31 @@ class Prior:
 
     @cached_property
     def deviation(self) -> Float[np.ndarray, "n n"]:
-        """(E g²)^½ in each cell."""
+        """The standard deviation (E g²)^½ in each cell."""
         squares = self.basis**2
         return np.sqrt(squares @ self.deviations**2 @ squares.T)
 
     def field_of(self, xi: Float[np.ndarray, "*batch m m"]) -> Float[np.ndarray, "*batch n n"]:
-        """g."""
+        """The field g with the coefficients ξ."""
         return self.basis @ (self.deviations * xi) @ self.basis.T
 
     def transposed(self, v: Float[np.ndarray, "n n"]) -> Coefficients:
-        """The gradient with respect to ξ of a number with the gradient v with respect to g."""
+        """The gradient v with respect to g as a gradient with respect to ξ."""
         return self.deviations * (self.basis.T @ v @ self.basis)
 
     def transferred(self, xi: Float[np.ndarray, "k k"]) -> Coefficients:
-        """Coefficients of another grid: the same modes, 0 for those that it does not have."""
-        mine, common = self.zero, min(len(xi), len(self.zero))
-        mine[:common, :common] = xi[:common, :common]
-        return mine
+        """The coefficients of another grid on this one: the common modes, and 0 for the others."""
+        coefficients, common = self.zero, min(len(xi), len(self.zero))
+        coefficients[:common, :common] = xi[:common, :common]
+        return coefficients
 
     def nearest(self, g: Float[np.ndarray, "k k"], deviation: float) -> Coefficients:
-        """The most likely coefficients of g, known on k x k cells with independent errors.
+        """The most likely coefficients, given g on k x k cells with independent errors.
 
-        On cells the modes are orthogonal, so each has an equation of its own:
-        (1 + k² s²/σ²) ξ = s Φᵀ g Φ/σ² with the deviation σ of the errors.
+        The modes are orthogonal on cells, so the equation of each is
+        (1 + k² s²/σ²) ξ = s Φᵀ g Φ/σ², with the standard deviation σ of the errors.
         """
         basis = self.field.basis(CellGrid(len(g)))[:, : len(g)]
         s = self.field.mode_deviations[: basis.shape[1], : basis.shape[1]]
-        known = (len(g) / deviation) ** 2
-        return self.transferred(s * (basis.T @ g @ basis) / deviation**2 / (1 + known * s**2))
+        precision = (len(g) / deviation) ** 2
+        return self.transferred(s * (basis.T @ g @ basis) / deviation**2 / (1 + precision * s**2))

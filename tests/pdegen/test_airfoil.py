@@ -382,7 +382,7 @@ def test_an_invalid_airfoil_is_a_named_sample():
 
 def test_a_device_is_refused(tmp_path):
     url = str(tmp_path / "a.zarr")
-    with pytest.raises(SchemaError, match="airfoil is solved with NumPy alone, got device 'cuda'"):
+    with pytest.raises(SchemaError, match="airfoil is solved with NumPy only, got device 'cuda'"):
         generate(load_recipe("airfoil-quick"), url, device="cuda")
 
 

@@ -303,7 +303,7 @@ def test_a_void_that_leaves_the_square_is_a_named_sample():
 def test_a_stress_with_too_large_an_error_is_a_named_sample():
     """Three rows of elements must resolve the bending of the thin strip beside the void."""
     problem = load_recipe("elasticity-quick").with_overrides({"least": 0.495, "span": 0.0}).problem
-    message = r"sample 2: u is off by 0\.\d+, at most 0.5 is allowed"
+    message = r"sample 2: the error of u is 0\.\d+, at most 0.5 is allowed"
     with pytest.raises(SampleError, match=message):
         problem.compute(0, range(2, 4))
 

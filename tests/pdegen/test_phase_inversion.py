@@ -209,7 +209,7 @@ def test_a_model_error_has_the_covariance_of_its_samples():
     covariance = law.directions.reshape(-1, 40).T @ law.directions.reshape(-1, 40)
     assert np.allclose(covariance, np.cov(errors.T, bias=True), atol=1e-10)
     assert np.allclose(law.mean, errors.mean(axis=0))
-    assert law.rest < 1e-10
+    assert law.remainder < 1e-10
     noise = law.with_noise(np.full(40, 0.3), size=2.0)
     assert noise.deviation == pytest.approx(0.3, rel=1e-6)
     assert law.with_noise(np.zeros(40), size=2.0).deviation.min() > 1e-6

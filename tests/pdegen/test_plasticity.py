@@ -344,7 +344,9 @@ def test_sound_stores_without_drift_pass():
 
 def test_a_label_that_is_off_by_more_than_twice_itself_is_a_named_sample():
     problem = small_problem(frames=3, drift="removed")
-    with pytest.raises(SampleError, match=r"sample 10: u is off by 1[0-9], at most 2 is allowed"):
+    with pytest.raises(
+        SampleError, match=r"sample 10: the error of u is 1[0-9], at most 2 is allowed"
+    ):
         problem.compute(0, range(10, 11))
 
 

@@ -139,7 +139,11 @@ def test_a_worker_serves_two_versions_of_a_file(own):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('Literal["heat"]', 'Literal["burgers"]', "the equation burgers is known already: choose"),
+        (
+            'Literal["heat"]',
+            'Literal["burgers"]',
+            "the equation burgers is registered already: choose",
+        ),
         ("@equation\n", "", "registers no equation: decorate its problem with @equation"),
         ('Literal["heat"]', "str", "Heat needs the field equation: Literal"),
         ("import numpy as np", "import nunpy as np", "line 6: ModuleNotFoundError: No module nam"),
@@ -162,7 +166,7 @@ def test_what_is_no_file_is_refused(tmp_path):
             load_file(str(path))
     with open(tmp_path / "large.py", "wb") as file:
         file.truncate(2**23)
-    with pytest.raises(SchemaError, match="it is no equation"):
+    with pytest.raises(SchemaError, match="it is no equation file"):
         load_file(str(tmp_path / "large.py"))
 
 

@@ -210,7 +210,7 @@ def test_a_sample_that_memory_cannot_hold_is_refused(refused, monkeypatch):
     small = lambda: SimpleNamespace(total=10**6)  # noqa: E731
     monkeypatch.setattr(pdegen.equations.base.psutil, "virtual_memory", small)
     words = ["--resolution", 2**20, "--set", f"solver.resolution={2**20}"]
-    assert "one sample takes some 0 GB of memory" in refused("generate", "burgers-r10", *words)
+    assert "one sample takes about 0 GB of memory" in refused("generate", "burgers-r10", *words)
 
 
 def test_words_that_name_nothing_are_shown_in_short(refused):

@@ -1,4 +1,4 @@
-"""From noisy solutions of Burgers' equation back to initial values."""
+"""Inversion of Burgers' equation: initial values from noisy solutions."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from pdegen.inverse.classical import ClassicalMethod, Estimate, InverseProblem, 
 from pdegen.inverse.gaussian import CircleModes, GaussianEstimate, GaussianInversion
 from pdegen.sampling.gaussian import PeriodicGaussianField
 
-_POINTS, _LEAST = 4, 256  # of the solving grid: so many for each of the data, and at least these
-_FLOOR = 1e-6  # of the size of the data: float32, in which they are stored
-TOLERANCE = 1e-4  # of the solver, on the way to an estimate
+_REFINEMENT, _LEAST_POINTS = 4, 256  # points of the solving grid: for each datum, and in all
+_FLOOR = 1e-6  # deviation of the rounding to float32, over the root mean square of the data
+TOLERANCE = 1e-4  # of the solver in the steps of an inversion
 _TIKHONOV = (0.01, 0.1, 1.0, 10.0)  # weights
 
 Values = Float[np.ndarray, " n"]
 
 
 class InitialValue(NamedTuple):
-    """What u(T) says of u(0)."""
+    """The estimate of u(0) from data of u(T)."""
 
     u0: Values  # the most likely values at the points of the data
     estimate: GaussianEstimate  # of the coefficients
-    basis: Float[np.ndarray, "n p"]  # what takes these to u0
+    basis: Float[np.ndarray, "n p"]  # the matrix from coefficients to u0
 
     @property
     def deviation(self) -> Values:
-        """Of the posterior of u0, linearised; takes a tangent for each coefficient."""
+        """Standard deviation of the linearised posterior of u0; takes a tangent solve for each
+        coefficient."""
         variance = np.sum((self.basis @ self.estimate.covariance) * self.basis, axis=1)
         return np.sqrt(variance)
 
@@ -43,23 +44,23 @@ class InitialValue(NamedTuple):
 class InitialValueInversion:
     """The most likely u(0) of d = u(T) + e, e ~ N(0, diag σ²), u(0) a Gaussian field on the circle.
 
-    Heat damps the mode k of u(T) by about e^(-ν(2πk)²T): beyond some k the estimate is the mean 0
-    of the law, and its deviation that of the law.
+    Viscosity damps the mode k of u(T) by about e^(-ν(2πk)²T). Beyond some k the estimate is the
+    prior mean 0, with the prior deviation.
     """
 
     modes: CircleModes  # the law of u(0), on the solving grid
     viscosity: float  # ν
     time: float  # T
-    points: int  # number of points x = 0, 1/points, ...; it divides the solving grid
-    sensors: Bool[np.ndarray, " points"] | None = None  # those that have data; by default all
+    points: int  # number of points x = 0, 1/points, ...; it divides that of the solving grid
+    sensors: Bool[np.ndarray, " points"] | None = None  # True at points with data; None: all points
 
     @classmethod
     def of_law(
         cls, field: PeriodicGaussianField, viscosity: float, time: float, points: int
     ) -> InitialValueInversion:
-        """With the modes of a law that the data can tell apart, k < points/2.
+        """The inversion for the modes k < points/2 of a law, which the data can distinguish.
 
-        The others have no posterior but their law; they are left out.
+        The posterior of the other modes is their prior; they are left out.
         """
         count = min(field.modes, (points - 1) // 2)
         return cls(_modes(field.mode_deviations[:count], points), viscosity, time, points)
@@ -68,66 +69,73 @@ class InitialValueInversion:
     def tikhonov(
         cls, weight: float, modes: int, viscosity: float, time: float, points: int
     ) -> InitialValueInversion:
-        """For argmin ½ |(d - u(T))/σ|² + ½ weight ∫ u₀'² dx, which needs no law.
+        """The inversion argmin ½ |(d - u(T))/σ|² + ½ weight ∫ u₀'² dx, which needs no law.
 
-        ∫ u₀'² of the mode k is (2πk)²/2 times its squared coefficients.
+        For the mode k, ∫ u₀'² is (2πk)²/2 times the squares of its coefficients.
         """
         k = 2 * np.pi * np.arange(1, modes + 1)
         return cls(_modes(np.sqrt(2 / weight) / k, points), viscosity, time, points)
 
     @property
     def start(self) -> np.ndarray:
-        """The coefficients of the mean, 0."""
+        """The coefficients of the prior mean 0."""
         return np.zeros(2 * len(self.modes.deviations))
 
     def linearise(self, xi: np.ndarray) -> _FinalValue:
-        """u(T) at the points of the data, as a map of the coefficients."""
+        """u(T) at the points of the data as a function of the coefficients, with its derivative."""
         solver = ColeHopf(self.modes.grid, self.viscosity, TOLERANCE)
-        at = LinearisedColeHopf(solver, self.modes.field_of(xi), self.time)
-        return _FinalValue(self.modes, at, self._places)
+        solution = LinearisedColeHopf(solver, self.modes.field_of(xi), self.time)
+        return _FinalValue(self.modes, solution, self._data_indices)
 
     def __call__(self, data: Values, deviation: Values) -> InitialValue:
-        """The estimate of one sample from d and σ, at the points seen; rounding is added to σ."""
-        found = GaussianInversion(self)(data, rounded(data, deviation), self.start)
+        """The estimate of one sample from d and σ at the sensors; rounding is added to σ."""
+        estimate = GaussianInversion(self)(data, rounded(data, deviation), self.start)
         basis = self.modes.basis[:: self._stride]
-        return InitialValue(basis @ found.coefficients, found, basis)
+        return InitialValue(basis @ estimate.coefficients, estimate, basis)
 
     @property
     def _stride(self) -> int:
         return self.modes.grid.n // self.points
 
     @cached_property
-    def _places(self) -> np.ndarray:
-        """Of the data on the solving grid."""
-        places = self._stride * np.arange(self.points)
-        return places if self.sensors is None else places[self.sensors]
+    def _data_indices(self) -> np.ndarray:
+        """Indices of the points of the data on the solving grid."""
+        indices = self._stride * np.arange(self.points)
+        return indices if self.sensors is None else indices[self.sensors]
 
 
 @dataclass(frozen=True)
 class _FinalValue:
-    """u(T) at the points of the data, and its derivative by the coefficients."""
+    """u(T) at the points of the data, and its derivative with respect to the coefficients."""
 
     modes: CircleModes
-    at: LinearisedColeHopf
-    places: np.ndarray
+    solution: LinearisedColeHopf
+    indices: np.ndarray  # of the data on the solving grid
 
     @property
     def values(self) -> Values:
-        return self.at.u[self.places]
+        return self.solution.u[self.indices]
 
     def jvp(self, change: np.ndarray) -> np.ndarray:
-        return self.at.jvp(self.modes.field_of(change))[..., self.places]
+        return self.solution.jvp(self.modes.field_of(change))[..., self.indices]
 
     def vjp(self, v: Values) -> np.ndarray:
-        spread = np.zeros(self.modes.grid.n)
-        spread[self.places] = v
-        return self.modes.transposed(self.at.vjp(spread))
+        on_grid = np.zeros(self.modes.grid.n)
+        on_grid[self.indices] = v
+        return self.modes.transposed(self.solution.vjp(on_grid))
 
 
 def inversions(
     setting: InverseProblem, field: PeriodicGaussianField, viscosity: float, time: float
 ) -> dict[str, ClassicalMethod]:
-    """Those of the initial value that the noise study offers, by their names."""
+    """The inversion methods of the initial value, by name.
+
+    Args:
+        setting: The inverse problem.
+        field: Law of the initial value.
+        viscosity: The viscosity ν.
+        time: Time T of the data.
+    """
     points = setting.cells
 
     def largest_density(_: float) -> Inversion:
@@ -135,9 +143,9 @@ def inversions(
         method = replace(method, sensors=setting.sensors)
 
         def inversion(data: Values, deviation: Values) -> Estimate:
-            found = method(data, deviation)
-            tangents = found.estimate.coefficients.size  # of the covariance
-            return Estimate(found.u0, found.estimate.solves + tangents, found.deviation)
+            initial = method(data, deviation)
+            tangents = initial.estimate.coefficients.size  # solves of the covariance
+            return Estimate(initial.u0, initial.estimate.solves + tangents, initial.deviation)
 
         return inversion
 
@@ -147,8 +155,8 @@ def inversions(
         method = replace(method, sensors=setting.sensors)
 
         def inversion(data: Values, deviation: Values) -> Estimate:
-            found = method(data, deviation)
-            return Estimate(found.u0, found.estimate.solves)
+            initial = method(data, deviation)
+            return Estimate(initial.u0, initial.estimate.solves)
 
         return inversion
 
@@ -165,8 +173,11 @@ def inversions(
 
 
 def final_value(viscosity: float, time: float, points: int) -> Callable[[Values], Values]:
-    """From u(0) at so many points, whose modes are taken, to u(T) there, on a finer grid."""
-    grid = PeriodicGrid(points * max(_POINTS, -(-_LEAST // points)))
+    """The map from u(0) to u(T) at equally spaced points, solved on a finer grid.
+
+    The initial value on the finer grid is the trigonometric interpolant of u(0).
+    """
+    grid = PeriodicGrid(points * max(_REFINEMENT, -(-_LEAST_POINTS // points)))
     solver = ColeHopf(grid, viscosity, TOLERANCE)
 
     def solution(u0: Values) -> Values:
@@ -177,10 +188,10 @@ def final_value(viscosity: float, time: float, points: int) -> Callable[[Values]
 
 
 def _modes(deviations: np.ndarray, points: int) -> CircleModes:
-    n = points * max(_POINTS, -(-_LEAST // points))
+    n = points * max(_REFINEMENT, -(-_LEAST_POINTS // points))
     return CircleModes(deviations, PeriodicGrid(n))
 
 
 def rounded(data: Values, deviation: Values) -> Values:
-    """σ with the rounding of the data."""
+    """The deviation σ of the noise and of the rounding of the data together."""
     return np.sqrt(deviation**2 + _FLOOR**2 * np.mean(data**2))

@@ -1,4 +1,4 @@
-"""What a store of Burgers' equation claims."""
+"""The law of stores of Burgers' equation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pdegen.numerics.spectral import antiderivative_symbol
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.gaussian import PeriodicGaussianField
 
-_UNRESOLVED = 8.0  # deviations: the unseen part of a is larger with probability e⁻³² at most
+_UNRESOLVED = 8.0  # deviations: unresolved modes of a exceed them with probability e⁻³² at most
 
 
 def burgers_law(
@@ -29,14 +29,16 @@ def burgers_law(
     times: Sequence[float],
     tolerance: float,
 ) -> Law:
-    """a follows its Gaussian law, u(t) what the equation conserves and what it lets decay.
+    """a has its Gaussian law, and u(t) the conserved and the decaying quantities of the equation.
 
     The mean of u stays 0, its energy decreases from each time to the next, and u stays within the
-    range of a (maximum principle). The antiderivatives U of u without their means obey
-    Uₜ = νuₓ - (u² - ∫u²)/2, so ∫|U(t) - U(0)| <= t (∫a² + ν∫|aₓ|): what is not true of u with
-    another a, unless t is long. An output grid does not see all of a field; so these hold up to the
-    modes that are near the end of the grid, the declared modes beyond it, rounding, and the
-    solver's error; the range up to the largest difference of neighbours in a.
+    range of a (maximum principle). The antiderivatives U of u with mean 0 obey
+    Uₜ = νuₓ - (u² - ∫u²)/2. So ∫|U(t) - U(0)| <= t (∫a² + ν∫|aₓ|), which is false for u of another
+    a, unless t is long.
+
+    The output grid does not resolve all of a field. So these hold up to the highest modes of the
+    grid, the declared modes beyond it, rounding, and the solver's error. The range holds up to the
+    largest difference between neighbours in a.
     """
     beyond = field.mode_deviations[grid.n // 2 :]
     k = 2 * np.pi * np.arange(grid.n // 2 + 1, field.modes + 1)
@@ -73,15 +75,15 @@ def burgers_law(
 
 
 def _terms(viscosity: float, torus: Torus) -> tuple[Symbol, Nonlinear]:
-    """νuₓₓ and -(u²)ₓ/2 of the modes."""
+    """The terms νuₓₓ and -(u²)ₓ/2 as maps of the modes."""
     flux = -0.5 * torus.d[0]
     linear = viscosity * torus.laplacian[None]
     return linear, lambda v: flux * torus.to_modes(torus.to_points(v) ** 2)
 
 
 class _Physics:
-    """Quantities of each sample that are bounded, with their limits; `unresolved` and `slopes` are
-    norms of what the output grid does not see of a and of its derivative."""
+    """Bounded quantities of each sample, with their limits. `unresolved` and `slopes` are the norms
+    of the part of a, and of its derivative, that the output grid does not resolve."""
 
     def __init__(
         self,
@@ -95,14 +97,14 @@ class _Physics:
         self._unresolved, self._slopes = unresolved, slopes
 
     def _over_time(self, values: Values) -> Float[np.ndarray, "batch times n"]:
-        """a, then u at all times."""
+        """a as the first frame, then u at all times."""
         a = values["a"].astype(np.float64)[:, None]
         u = values["u"].astype(np.float64).reshape(len(a), len(self._times), -1)
         return np.concatenate([a, u], axis=1)
 
-    def _unseen(self, w: Float[np.ndarray, "batch times n"]) -> Float[np.ndarray, "batch times"]:
-        """Norm of what may be missing on the grid: twice its last modes, and those of a beyond,
-        as viscosity leaves them."""
+    def _missing(self, w: Float[np.ndarray, "batch times n"]) -> Float[np.ndarray, "batch times"]:
+        """Bound of the norm of the unresolved part: twice the highest modes of the grid, plus the
+        modes of a beyond it, damped by viscosity."""
         w_hat = np.fft.rfft(w, norm="forward")
         last = w_hat.shape[-1] - 1
         times = np.concatenate([[0.0], self._times])
@@ -110,20 +112,20 @@ class _Physics:
         return 2 * np.sqrt(2) * _norm(w_hat[..., last - last // 10 :]) + self._unresolved * decay
 
     def _error(self, values: Values) -> Float[np.ndarray, " batch"]:
-        """The solver's relative error; one that is no error is at fault elsewhere."""
+        """The solver's relative error; negative values, which another check reports, count as 0."""
         return np.maximum(values["error"], 0.0)
 
     def mean(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
         w = self._over_time(values)
         largest = abs(w).max(axis=2)  # the mean of a is 0 up to rounding in float64
-        limit = self._unseen(w) + EPSILON * largest + np.finfo(float).eps * largest[:, :1]
+        limit = self._missing(w) + EPSILON * largest + np.finfo(float).eps * largest[:, :1]
         return worst_time(abs(w.mean(axis=2))[:, 1:], limit[:, 1:])
 
     def growth(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
         w = self._over_time(values)
-        norm, unseen = _norm(w) / np.sqrt(w.shape[2]), self._unseen(w)
+        norm, missing = _norm(w) / np.sqrt(w.shape[2]), self._missing(w)
         before = np.maximum(norm[:, :-1], np.finfo(np.float32).tiny)
-        slack = (unseen[:, 1:] + unseen[:, :-1]) / before
+        slack = (missing[:, 1:] + missing[:, :-1]) / before
         limit = 1 + slack + 2 * self._error(values)[:, None] + 4 * EPSILON
         return worst_time(norm[:, 1:] / before, limit)
 
@@ -140,8 +142,8 @@ class _Physics:
     def distance(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
         w = self._over_time(values)
         a, u = w[:, 0], w[:, 1:]
-        between = np.fft.rfft(u - a[:, None]) * antiderivative_symbol(self._grid)
-        observed = abs(np.fft.irfft(between, self._grid.n)).mean(axis=2)
+        difference = np.fft.rfft(u - a[:, None]) * antiderivative_symbol(self._grid)
+        observed = abs(np.fft.irfft(difference, self._grid.n)).mean(axis=2)
         slope = abs(a - np.roll(a, 1, axis=1)).sum(axis=1) + self._slopes
         energy = (_norm(a) / np.sqrt(self._grid.n) + self._unresolved) ** 2
         rate = energy + self._viscosity * slope

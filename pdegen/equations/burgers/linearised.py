@@ -1,4 +1,4 @@
-"""Derivatives of u(T) by u(0), in closed form."""
+"""Derivatives of u(T) with respect to u(0), in closed form."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class LinearisedColeHopf:
     """u(T) = -2ν ∂ₓ log φ, φ = e^(νT∂ₓ²) φ₀, φ₀ = exp(-V/2ν), V' = u₀, and its derivatives.
 
     The tangent is δu = -2ν ∂ₓ(δφ/φ) with δφ = e^(νT∂ₓ²)(-φ₀ δV/2ν). The adjoint has the same three
-    factors in the opposite order: heat is symmetric, ∂ₓ and its inverse change their sign. Each
-    takes four transforms.
+    factors in the opposite order: the heat operator is symmetric, ∂ₓ and its inverse change sign.
+    Tangent and adjoint take four transforms each.
 
     Raises:
-        ValueError: On an initial value with a mean, or several.
-        SolveError: As `ColeHopf`.
+        ValueError: If the initial value has a nonzero mean or another shape than (n,).
+        SolveError: If the error estimate of `ColeHopf` exceeds its tolerance.
 
     >>> from pdegen.domains import PeriodicGrid
     >>> grid = PeriodicGrid(64)
     >>> at = LinearisedColeHopf(ColeHopf(grid, 0.05), np.zeros(64), 0.1)
-    >>> wave = np.sin(2 * np.pi * grid.x)  # of heat, for u₀ = 0
+    >>> wave = np.sin(2 * np.pi * grid.x)  # for u₀ = 0 it obeys the heat equation
     >>> bool(np.allclose(at.jvp(wave), np.exp(-0.02 * np.pi**2) * wave))
     True
     """
@@ -45,7 +45,7 @@ class LinearisedColeHopf:
                 f"expected an initial value of shape ({n},) and mean 0, got "
                 f"{self.u0.shape} and {self.u0.mean():g}"
             )
-        self.u  # refused where it cannot be solved  # noqa: B018
+        self.u  # raises if it cannot be solved  # noqa: B018
 
     @cached_property
     def u(self) -> Float[np.ndarray, " n"]:
@@ -53,14 +53,14 @@ class LinearisedColeHopf:
         return self.solver.solve(self.u0[None], self.time).u[0, 0]
 
     def jvp(self, du0: Values) -> Values:
-        """δu(T)."""
+        """δu(T), the change of u(T) with u₀ to first order."""
         start, end = self._phi
-        return self._times(self._d, self._warmed(start * self._times(self._v, du0)) / end)
+        return self._times(self._d, self._diffused(start * self._times(self._v, du0)) / end)
 
     def vjp(self, v: Values) -> Values:
         """The gradient with respect to u₀ of a number with the gradient v with respect to u(T)."""
         start, end = self._phi
-        return self._times(self._v, start * self._warmed(self._times(self._d, v) / end))
+        return self._times(self._v, start * self._diffused(self._times(self._d, v) / end))
 
     @property
     def _nu(self) -> float:
@@ -81,12 +81,13 @@ class LinearisedColeHopf:
     def _times(self, symbol: np.ndarray, values: Values) -> Values:
         return np.fft.irfft(symbol * np.fft.rfft(values), n=self.solver.grid.n)
 
-    def _warmed(self, values: Values) -> Values:
+    def _diffused(self, values: Values) -> Values:
+        """The solution of the heat equation at T."""
         return self._times(np.exp(-self._nu * self.time * self._k**2), values)
 
     @cached_property
     def _exponent(self) -> Float[np.ndarray, " n"]:
-        """-V/2ν, in the middle of its range: a constant changes nothing."""
+        """-V/2ν, shifted so that its range is centred at 0; u does not depend on a constant."""
         exponent = self._times(self._v, self.u0) / (-2 * self._nu)
         return exponent - (exponent.max() + exponent.min()) / 2
 
@@ -94,4 +95,4 @@ class LinearisedColeHopf:
     def _phi(self) -> tuple[np.ndarray, np.ndarray]:
         """φ at 0 and at T."""
         start = np.exp(self._exponent)
-        return start, self._warmed(start)
+        return start, self._diffused(start)

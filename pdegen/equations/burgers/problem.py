@@ -27,7 +27,8 @@ from pdegen.schema import Coefficient, Count, InverseLength, Positive, SchemaErr
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
-_ARRAYS, _ARRAYS_A_TIME = 20, 4  # that a device holds at most for a sample, each of n float64
+# largest numbers of float64 arrays of n points in device memory for one sample
+_ARRAYS, _ARRAYS_PER_TIME = 20, 4
 
 
 class PeriodicGaussian(Strict):
@@ -61,7 +62,7 @@ class ColeHopfMethod(Strict):
     """The exact solution by the transform of Cole and Hopf, without time steps.
 
     Args:
-        resolution: Points that are solved on; even, and a multiple of those of the output.
+        resolution: Points of the solver; even, and a multiple of the points of the output.
         largest_error: Largest estimate of the relative error that is accepted. [1]
     """
 
@@ -77,7 +78,7 @@ class ETDRK4Method(Strict):
     """Fourier in space, exponential Runge-Kutta steps of order 4 in time.
 
     Args:
-        resolution: Points that are solved on; even, and a multiple of those of the output.
+        resolution: Points of the solver; even, and a multiple of the points of the output.
         dt: Largest time step. [time]
         tolerance: Largest estimate of the relative error that is accepted. [1]
     """
@@ -100,7 +101,7 @@ class Burgers(Problem):
         times: Times of the output. [time]
         resolution: Points of the output; an even number of at least 4.
         initial: Law of the initial values.
-        solver: How samples are solved.
+        solver: The numerical method of the solutions.
     """
 
     supports_device: ClassVar[bool] = True
@@ -170,7 +171,7 @@ class Burgers(Problem):
 
         if len(self.times) != 1 or not self.times[0] > 0:
             raise SchemaError(
-                f"burgers inverts u at one time after the start, got times {list(self.times)}"
+                f"burgers inverts u at a single time after 0, got times {list(self.times)}"
             )
         return inversions(setting, self.initial.build(), self.viscosity, self.times[0])
 
@@ -182,11 +183,11 @@ class Burgers(Problem):
 
     @property
     def floats_per_sample(self) -> int:
-        return (_ARRAYS + _ARRAYS_A_TIME * len(self.times)) * self.solver.resolution
+        return (_ARRAYS + _ARRAYS_PER_TIME * len(self.times)) * self.solver.resolution
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
-        """Fields and solutions are computed on the solver's grid, where they are resolved, and
-        then taken at the points of the output grid."""
+        """The values of these samples. Fields and solutions are computed on the solver's grid,
+        which resolves them, and then sampled at the points of the output."""
         field, solver = _built(self)  # pyright: ignore[reportArgumentType]: frozen
         stride = solver.grid.stride_to(PeriodicGrid(self.resolution))
         u0 = field(solver.grid, seed, samples, device)
@@ -221,5 +222,6 @@ class Burgers(Problem):
 
 @lru_cache(maxsize=4)
 def _built(problem: Burgers) -> tuple[PeriodicGaussianField, ColeHopf | ETDRK4]:
-    """Kept, for what they precompute costs as much as a small batch on a device."""
+    """The field and the solver of a problem; cached, since their precomputation costs as much as a
+    small batch on a device."""
     return problem.initial.build(), problem.solver.build(problem.viscosity)

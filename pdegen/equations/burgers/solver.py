@@ -1,4 +1,4 @@
-"""Viscous Burgers, uₜ + u uₓ = ν uₓₓ on a circle of length 1: exact, and by time steps."""
+"""Viscous Burgers, uₜ + u uₓ = ν uₓₓ on a circle of length 1: Cole-Hopf transform and ETDRK4."""
 
 from __future__ import annotations
 
@@ -38,12 +38,10 @@ Errors = Float[Array, " b"]
 
 
 class Solution(NamedTuple):
-    """Values u, shape (batch, times, n), and an error estimate for each sample, shape (batch,).
-
-    The error is an estimate of ‖u - u_exact‖/‖u_exact‖ in L², the largest over the times.
-    """
+    """Solutions at some times, with error estimates."""
 
     u: Float[Array, "batch times n"]
+    # estimate of ‖u - u_exact‖/‖u_exact‖ in L², the largest over the times
     error: Float[Array, " batch"]
 
 
@@ -57,9 +55,9 @@ def _checked_values(grid: PeriodicGrid, u0: Array) -> Float[Array, "batch n"]:
 
 
 class BurgersSolver(ABC):
-    """What the two solvers have in common: the call and its shapes.
+    """Base class of the two solvers: the call and its shapes.
 
-    NumPy arrays are solved in blocks of rows; tensors of PyTorch all at once, on their device.
+    NumPy arrays are solved in blocks of rows, tensors of PyTorch all at once on their device.
     """
 
     grid: PeriodicGrid
@@ -82,7 +80,7 @@ class BurgersSolver(ABC):
 
     @abstractmethod
     def _integrate(self, u0: Rows, times: list[float]) -> tuple[AtTimes, Any]:
-        """The solution, and what the error estimate needs beside it."""
+        """The solution, and the state from which `_error` computes the error estimate."""
 
     @abstractmethod
     def _error(self, u0: Rows, times: list[float], u: AtTimes, state: Any) -> Errors:
@@ -91,17 +89,17 @@ class BurgersSolver(ABC):
 
 @dataclass(frozen=True)
 class ColeHopf(BurgersSolver):
-    """The exact solution, without time steps, where double precision carries it.
+    """The exact solution, without time steps, if double precision suffices.
 
-    With m the mean of u₀ and V an antiderivative of u₀ - m, φ₀ = exp(-V/2ν) evolves by the heat
-    equation, shifted by m t, and u = m - 2ν φₓ/φ: five transforms for any time.
+    Let m be the mean of u₀ and V an antiderivative of u₀ - m. Then φ₀ = exp(-V/2ν) evolves by the
+    heat equation, shifted by m t, and u = m - 2ν φₓ/φ: five transforms for any time.
 
-    φ spans exp(range(V)/2ν), so small ν loses digits: the round-off in u is at most about
-    ε max φ₀ / min φ(t). That bound, plus what the spectrum of φ(t) still holds at the end of the
-    grid, is the error estimate; it is usually 10 to 50 times the true error.
+    φ spans exp(range(V)/2ν), so digits are lost for small ν: the round-off in u is at most about
+    ε max φ₀ / min φ(t). The error estimate is this bound plus the highest modes of φ(t) on the
+    grid; it is usually 10 to 50 times the true error.
 
     Raises:
-        SolveError: For a sample whose error estimate exceeds the tolerance; use `ETDRK4` there.
+        SolveError: For a sample whose error estimate exceeds the tolerance; use `ETDRK4` for it.
 
     References: J. D. Cole, Quart. Appl. Math. 9 (1951); E. Hopf, CPAM 3 (1950).
 
@@ -111,7 +109,7 @@ class ColeHopf(BurgersSolver):
     0.1094
     """
 
-    grid: PeriodicGrid  # the grid of u₀ and u. Its points should resolve u₀
+    grid: PeriodicGrid  # the grid of u₀ and u; it should resolve u₀
     viscosity: float  # ν > 0
     tolerance: float = 1e-7  # largest error estimate that is accepted
 
@@ -119,21 +117,21 @@ class ColeHopf(BurgersSolver):
         _check_viscosity(self.viscosity)
 
     @cached_property
-    def _kept(self) -> dict[tuple[float, ...], tuple[np.ndarray, np.ndarray, list[np.ndarray]]]:
+    def _cache(self) -> dict[tuple[float, ...], tuple[np.ndarray, np.ndarray, list[np.ndarray]]]:
         return {}
 
     def _symbols(self, times: list[float], like: Array) -> tuple[Array, Array, list[Array]]:
-        """From u₀ to -V/2ν, from φ to -2ν φₓ, and exp(-νk²t) at the times; kept."""
+        """The symbols from u₀ to -V/2ν and from φ to -2ν φₓ, and exp(-νk²t) at the times."""
         key = tuple(times)
-        if key not in self._kept:
+        if key not in self._cache:
             grid, nu = self.grid, self.viscosity
             squares = wave_numbers(grid) ** 2
             decays = [np.exp(-nu * squares * t) for t in times]
             to_exponent = antiderivative_symbol(grid) * (-1 / (2 * nu))
-            self._kept[key] = to_exponent, derivative_symbol(grid) * (-2 * nu), decays
-        to_exponent, to_flux, decays = self._kept[key]
-        there = [constant(decay, like) for decay in decays]
-        return constant(to_exponent, like), constant(to_flux, like), there
+            self._cache[key] = to_exponent, derivative_symbol(grid) * (-2 * nu), decays
+        to_exponent, to_flux, decays = self._cache[key]
+        like_decays = [constant(decay, like) for decay in decays]
+        return constant(to_exponent, like), constant(to_flux, like), like_decays
 
     def _integrate(self, u0: Rows, times: list[float]) -> tuple[AtTimes, Float[Array, "b t"]]:
         xp = array_namespace(u0)
@@ -142,16 +140,16 @@ class ColeHopf(BurgersSolver):
         for block in blocks(len(u0), self.grid.n, at_once=not is_numpy_namespace(xp)):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
                 span = self._integrate_block(u0[block], times, u[block], error[block])
-            carried = (span < _LARGEST_EXPONENT) & xp.all(error[block] <= self.tolerance, axis=1)
-            row = first_true(~carried)
+            accepted = (span < _LARGEST_EXPONENT) & xp.all(error[block] <= self.tolerance, axis=1)
+            row = first_true(~accepted)
             if row is not None:
-                raise self._lost(block.start + row, float(span[row]))
+                raise self._failure(block.start + row, float(span[row]))
         return u, error
 
     def _integrate_block(
         self, u0: Rows, times: list[float], u: AtTimes, error: Float[Array, "b t"]
     ) -> Errors:
-        """Fills u and its error; what comes back is range(V)/2ν, far too large where they fail."""
+        """Fills u and its error, and returns range(V)/2ν, which is too large if they overflow."""
         xp, n, eps = array_namespace(u0), self.grid.n, np.finfo(float).eps
         to_exponent, to_flux, decays = self._symbols(times, u0)
         u0_hat = xp.fft.rfft(u0)
@@ -163,7 +161,7 @@ class ColeHopf(BurgersSolver):
         low, high = xp.min(exponent, axis=1), xp.max(exponent, axis=1)
         span = high - low
         exponent -= ((high + low) / 2)[:, None]
-        # ψ = φ - 1 obeys the same equation, and keeps its digits where u is small
+        # ψ = φ - 1 obeys the same equation, and does not lose digits for small u
         psi0_hat = xp.fft.rfft(xp.expm1(exponent))
         round_off = eps * xp.exp(span / 2)
         for i, t in enumerate(times):
@@ -182,15 +180,15 @@ class ColeHopf(BurgersSolver):
             psi_hat *= to_flux
             quotient = xp.fft.irfft(psi_hat, n=n)
             quotient /= phi
-            # that of φₓ/φ is round-off
+            # the mean of φₓ/φ is round-off: replace it
             quotient += mean - xp.mean(quotient, axis=1, keepdims=True)
             u[:, i] = quotient
         return span
 
-    def _lost(self, row: int, exponent: float) -> SolveError:
+    def _failure(self, row: int, exponent: float) -> SolveError:
         return SolveError(
             row,
-            f"Cole-Hopf cannot carry it in double precision (φ spans exp({exponent:.3g}) at "
+            f"double precision does not suffice for Cole-Hopf (φ spans exp({exponent:.3g}) at "
             f"viscosity {self.viscosity:g}, tolerance {self.tolerance:g}, {self.grid.n} points): "
             "use the method etdrk4, or a finer grid",
         )
@@ -203,12 +201,12 @@ class ColeHopf(BurgersSolver):
 class ETDRK4(BurgersSolver):
     """Fourier in space with 2/3 dealiasing, exponential Runge-Kutta of order 4 in time.
 
-    For any viscosity that the grid resolves. The error estimate is Richardson's, the difference
-    to a run with twice the step over 15, plus the share of the solution in the last tenth of the
-    modes kept; it costs half as much again as the solution.
+    It solves for any viscosity that the grid resolves. The error estimate has two parts: the
+    difference to a run with twice the step, divided by 15 (Richardson), and the share of the
+    solution in the highest tenth of the modes. It costs half as much as the solution.
 
     Raises:
-        SolveError: For a sample that grows without bound or misses the tolerance.
+        SolveError: For a sample that blows up or misses the tolerance.
 
     >>> grid = PeriodicGrid(128)
     >>> u0 = np.sin(2 * np.pi * grid.x)
@@ -216,10 +214,9 @@ class ETDRK4(BurgersSolver):
     0.1094
     """
 
-    grid: PeriodicGrid  # the grid; modes k < n/3 are kept
+    grid: PeriodicGrid  # n points; modes k < n/3 are kept
     viscosity: float  # ν > 0
-    # largest step; each interval between times is cut into equal steps no longer than this
-    dt: float
+    dt: float  # largest time step; each interval between times is cut into equal steps
     tolerance: float = 1e-3  # largest error estimate that `solve` accepts
 
     def __post_init__(self) -> None:
@@ -251,7 +248,7 @@ class ETDRK4(BurgersSolver):
         for block in blocks(len(u0), n, at_once=not is_numpy_namespace(xp)):
             v, now = xp.fft.rfft(u0[block]), 0.0
             v = xp.where(constant(keep, u0), v, xp.zeros_like(v))
-            with np.errstate(over="ignore", invalid="ignore"):  # reported below, by sample
+            with np.errstate(over="ignore", invalid="ignore"):  # raised below, by sample
                 for i, t in enumerate(times):
                     count = math.ceil((t - now) / dt * (1 - 1e-12))
                     if count:

@@ -133,7 +133,7 @@ class _TwoPhases:
         """Root mean square of the error of the model, over the deviation of the data."""
         error = self.models[-1].error
         variance: np.ndarray = np.sum(error.directions**2, axis=0)
-        squares = error.mean**2 + variance + error.rest**2
+        squares = error.mean**2 + variance + error.remainder**2
         spread: np.ndarray = self.setting.u.std(axis=0)
         return (float(np.mean(squares)) / float(np.mean(spread**2))) ** 0.5
 
