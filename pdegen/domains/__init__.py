@@ -1,8 +1,9 @@
-"""Domains: where functions live. Points, quadrature weights, boundary, spacing, cells.
+"""Domains of functions: points, quadrature weights, boundary, spacing, cells.
 
-A box is a product of one-dimensional grids. A curvilinear mesh has the positions x[i, j], and a
-cloud has points without an order. The positions of both may differ from sample to sample: then the
-domain holds none, and a store has them in variables of the role `geometry`.
+A box is a product of one-dimensional grids. A curvilinear mesh has nodes at the positions x[i, j],
+and a cloud has points without an order. The positions of meshes and clouds may differ from sample
+to sample: then the domain holds no positions, and a store has them in variables of the role
+`geometry`.
 """
 
 from pdegen.domains.attributes import from_attributes

@@ -1,4 +1,4 @@
-"""Domains from the attributes that a store has of them."""
+"""Domains from the attributes of stores."""
 
 from __future__ import annotations
 
@@ -20,8 +20,15 @@ def from_attributes(
     cells: Int[np.ndarray, "cells corners"] | None = None,
     edge: Bool[np.ndarray, " *shape"] | None = None,
 ) -> Domain:
-    """The domain that `Domain.attributes` has described, with the arrays that a store holds beside
-    them. Raises DomainError if they describe none."""
+    """The domain with the given attributes (`Domain.attributes`) and arrays of a store. Raises
+    DomainError if they do not describe a domain.
+
+    Args:
+        content: The attributes.
+        positions: Positions of the points of a mesh or cloud.
+        cells: Cells of a cloud.
+        edge: True at the points of a cloud that lie on the boundary.
+    """
     try:
         kind = content["kind"]
         if kind == "box":
@@ -41,7 +48,7 @@ def from_attributes(
             else:
                 raise DomainError(f"unknown kind of domain {kind!r}: box, curvilinear, cloud")
             if domain.moves is not content["moves"]:
-                raise DomainError("positions are of the domain or of each sample")
+                raise DomainError("positions belong either to the domain or to each sample")
     except (KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
         raise DomainError(f"the attributes of the domain are damaged: {error!r}") from None
     except ValueError as error:

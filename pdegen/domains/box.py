@@ -15,10 +15,10 @@ from pdegen.domains.grids import CellGrid, Grid, NodalGrid, PeriodicGrid
 
 @dataclass(frozen=True)
 class Box(Domain):
-    """A product of one-dimensional grids, which may be of several kinds and lengths.
+    """A product of one to three one-dimensional grids, which may differ in kind and length.
 
     Raises:
-        ValueError: If there are none, or more than three.
+        ValueError: If the number of grids is not 1, 2 or 3.
 
     >>> Box.cell(32, 16).points.shape
     (32, 16, 2)
@@ -34,17 +34,17 @@ class Box(Domain):
 
     @classmethod
     def periodic(cls, *n: int) -> Box:
-        """A torus of lengths 1."""
+        """The torus of length 1 along each axis, with n points."""
         return cls(tuple(map(PeriodicGrid, n)))
 
     @classmethod
     def cell(cls, *n: int) -> Box:
-        """Cells of the unit box."""
+        """The unit box with n cells along each axis."""
         return cls(tuple(map(CellGrid, n)))
 
     @classmethod
     def nodal(cls, *n: int) -> Box:
-        """Nodes of the unit box, its boundary included."""
+        """The unit box with n nodes along each axis, the boundary included."""
         return cls(tuple(map(NodalGrid, n)))
 
     @property
@@ -61,7 +61,7 @@ class Box(Domain):
 
     @property
     def grid(self) -> str:
-        """The kind of the grids: "periodic", "cell" or "nodal"; "mixed" where they differ."""
+        """The kind of the grids: "periodic", "cell", "nodal", or "mixed" if they differ."""
         kinds = {grid.kind for grid in self.grids}
         return kinds.pop() if len(kinds) == 1 else "mixed"
 

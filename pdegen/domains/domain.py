@@ -1,4 +1,4 @@
-"""What every domain says of its points."""
+"""The interface of all domains."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from jaxtyping import Bool, Float
 
 from pdegen.domains.grids import DomainError
 
-NAMES = ("x", "y", "z")  # of the coordinates of space
+NAMES = ("x", "y", "z")  # names of the coordinates of space
 
 
 class Domain(ABC):
-    """A set of points in space that functions have values at."""
+    """A set of points in space at which functions have values."""
 
     kind: ClassVar[str]
 
     @property
     @abstractmethod
     def axes(self) -> tuple[str, ...]:
-        """Names of the dimensions of a function's values in a store."""
+        """Names of the axes of a function's values in a store."""
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """Points along each of `axes`."""
+        """Number of points along each of the `axes`."""
 
     @property
     @abstractmethod
     def dim(self) -> int:
-        """Of space."""
+        """Number of space dimensions."""
 
     @property
     def moves(self) -> bool:
-        """Whether the positions differ from sample to sample; then the domain holds none."""
+        """Whether the positions differ from sample to sample; then the domain has none."""
         return False
 
     @property
     @abstractmethod
     def points(self) -> Float[np.ndarray, "*shape dim"]:
-        """Positions of the points. Raises DomainError if they differ from sample to sample: `at`
-        has a sample's."""
+        """Positions of the points. Raises DomainError if they differ from sample to sample; `at`
+        gives the domain of one sample."""
 
     def at(self, positions: Float[np.ndarray, "*shape dim"]) -> Domain:
-        """The domain of one sample, whose points have these positions."""
+        """The domain of one sample, with the given positions of its points."""
         raise DomainError(f"the points of a {self.kind} domain are the same in all samples")
 
     @property
@@ -56,22 +56,22 @@ class Domain(ABC):
     @property
     @abstractmethod
     def boundary(self) -> Bool[np.ndarray, " *shape"]:
-        """Which points lie on the boundary."""
+        """True at the points on the boundary."""
 
     @property
     def spacing(self) -> tuple[float, ...] | None:
-        """h along each axis of a box; None elsewhere."""
+        """Spacing h along each axis of a box; None for other domains."""
         return None
 
     @property
     @abstractmethod
     def kinds(self) -> tuple[str, ...]:
-        """What each axis is: "periodic", "cell" or "nodal"; "cloud" where points have no order."""
+        """Kind of each axis: "periodic", "cell" or "nodal"; "cloud" for points without an order."""
 
     @abstractmethod
     def every(self, strides: tuple[int, ...]) -> Domain:
-        """The domain of every r-th point of each axis."""
+        """The domain of every r-th point of each axis, with the strides r."""
 
     @abstractmethod
     def attributes(self) -> dict[str, Any]:
-        """What a store says of it, beside its coordinates."""
+        """The description of the domain in a store, without its coordinates."""

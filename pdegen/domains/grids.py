@@ -12,27 +12,27 @@ from jaxtyping import Bool, Float
 
 
 class DomainError(ValueError):
-    """Attributes or positions that describe no domain; one line."""
+    """Attributes or positions do not describe a domain; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Equally spaced points of an interval. Raises ValueError if there are too few points, or the
-    interval has no length."""
+    """Equally spaced points of an interval. Raises ValueError if there are too few points, or if
+    the length is not positive and finite."""
 
     n: int  # number of points
-    length: float = 1.0  # of the interval
-    start: float = 0.0  # its lower end
+    length: float = 1.0  # length L of the interval
+    start: float = 0.0  # lower end of the interval
 
     kind: ClassVar[str]
-    least: ClassVar[int] = 1  # points
-    few: ClassVar[str] = "a grid has at least one point"
-    offset: ClassVar[float] = 0  # spacings h from the lower end to the first point
-    beyond: ClassVar[int] = 0  # points more than the length has spacings h
+    minimum: ClassVar[int] = 1  # smallest number of points
+    too_few: ClassVar[str] = "a grid has at least one point"  # error message
+    offset: ClassVar[float] = 0  # distance, in spacings h, from the lower end to the first point
+    extra_points: ClassVar[int] = 0  # number of points minus number of spacings h in the length
 
     def __post_init__(self) -> None:
-        if self.n < self.least:
-            raise ValueError(f"{self.few}, got {self.n}")
+        if self.n < self.minimum:
+            raise ValueError(f"{self.too_few}, got {self.n}")
         if not (0 < self.length < math.inf and math.isfinite(self.start)):
             raise ValueError(
                 f"an interval has a positive, finite length, got {self.length} from {self.start}"
@@ -40,18 +40,18 @@ class Grid:
 
     @property
     def intervals(self) -> int:
-        """Spacings h that the length has."""
-        return self.n - self.beyond
+        """Number of spacings h in the length."""
+        return self.n - self.extra_points
 
     @cached_property
     def x(self) -> Float[np.ndarray, " n"]:
-        """The points."""
+        """Coordinates of the points."""
         unit = (np.arange(self.n) + self.offset) / self.intervals
         return unit if (self.start, self.length) == (0, 1) else self.start + self.length * unit
 
     @property
     def spacing(self) -> float:
-        """h, which is also the weight of an inner point in a quadrature."""
+        """Spacing h, which is also the quadrature weight of an inner point."""
         return self.length / self.intervals
 
     @cached_property
@@ -61,7 +61,7 @@ class Grid:
 
     @cached_property
     def boundary(self) -> Bool[np.ndarray, " n"]:
-        """Which points lie on an end of the interval."""
+        """True at the points at an end of the interval."""
         return np.zeros(self.n, bool)
 
     def every(self, stride: int) -> Grid:
@@ -73,13 +73,13 @@ class Grid:
         if stride == 1:
             return self
         n, h = -(-self.n // stride), stride * self.spacing
-        kept = replace(self, n=n)
+        coarse = replace(self, n=n)
         start = self.start + self.offset * self.spacing - self.offset * h
-        return replace(kept, start=start, length=kept.intervals * h)
+        return replace(coarse, start=start, length=coarse.intervals * h)
 
     @classmethod
     def through(cls, x: Float[np.ndarray, " n"]) -> Grid:
-        """The grid that has these points. Raises DomainError if they are not equally spaced, up to
+        """The grid with the points x. Raises DomainError if they are not equally spaced, up to
         rounding to float32."""
         n = len(x)
         probe = cls(n)
@@ -88,7 +88,7 @@ class Grid:
         h = float(x[-1] - x[0]) / (n - 1)
         rounding = 4 * np.finfo(np.float32).eps * float(np.abs(x).max())
         if not (0 < h < math.inf) or np.abs(np.diff(x) - h).max() > 1e-6 * h + rounding:
-            raise DomainError(f"the points of a {cls.kind} grid rise by equal steps")
+            raise DomainError(f"the points of a {cls.kind} grid must increase by equal steps")
         start = float(x[0]) - probe.offset * h
         length = probe.intervals * h
         near = [abs(start) <= 1e-9 * length, abs(length - 1) <= 1e-9]
@@ -106,10 +106,10 @@ class PeriodicGrid(Grid):
     kind = "periodic"
 
     def stride_to(self, coarse: PeriodicGrid) -> int:
-        """The stride s with coarse.x = x[::s]. Raises ValueError if the coarse points are not among
-        the fine ones."""
+        """The stride s with coarse.x = x[::s]. Raises ValueError if the coarse points are not
+        points of this grid."""
         if self.n % coarse.n:
-            raise ValueError(f"a grid of {coarse.n} points is not a part of one of {self.n}")
+            raise ValueError(f"a grid of {coarse.n} points is not part of a grid of {self.n}")
         return self.n // coarse.n
 
 
@@ -122,7 +122,7 @@ class CellGrid(Grid):
     """
 
     kind = "cell"
-    few = "a cell grid has at least one cell"
+    too_few = "a cell grid has at least one cell"
     offset = 0.5
 
 
@@ -135,9 +135,9 @@ class NodalGrid(Grid):
     """
 
     kind = "nodal"
-    least = 2
-    few = "a nodal grid has at least its two ends"
-    beyond = 1
+    minimum = 2
+    too_few = "a nodal grid has at least its two ends"
+    extra_points = 1
 
     @cached_property
     def weights(self) -> Float[np.ndarray, " n"]:

@@ -1,4 +1,4 @@
-"""Domains whose points have positions: curvilinear meshes and clouds."""
+"""Domains with arbitrary positions of points: curvilinear meshes and clouds."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from pdegen.domains.grids import DomainError
 
 @dataclass(frozen=True, eq=False)
 class _Positioned(Domain):
-    """A domain whose points have positions, of its own or of each sample."""
+    """A domain with positions that are common to all samples or differ between samples."""
 
     size: tuple[int, ...]  # points along each axis
     space: int  # dimension of space
-    # shape (*size, space); None where each sample has its own
+    # shape (*size, space); None if they differ between samples
     positions: Float[np.ndarray, "*shape dim"] | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.space <= len(NAMES) or min(self.size, default=0) < 1:
-            raise ValueError(f"no domain has {self.size} points in {self.space} dimensions")
+            raise ValueError(
+                f"a domain of {self.size} points in {self.space} dimensions is invalid"
+            )
         if self.positions is not None and self.positions.shape != (*self.size, self.space):
             raise ValueError(
                 f"expected positions of shape {(*self.size, self.space)}, got "
@@ -75,8 +77,8 @@ class Curvilinear(_Positioned):
         super().__post_init__()
         if len(self.size) != self.space or self.space > 2:
             raise ValueError(
-                f"a curvilinear mesh has one or two axes, as many as space, got {self.size} in "
-                f"{self.space} dimensions"
+                f"a curvilinear mesh has one or two axes, as many as space has dimensions, got "
+                f"{self.size} in {self.space} dimensions"
             )
         if self.closed and len(self.closed) != self.space:
             raise ValueError(f"closed has a value for each axis, got {self.closed}")
@@ -85,7 +87,7 @@ class Curvilinear(_Positioned):
     def of(
         cls, positions: Float[np.ndarray, "*shape dim"], closed: Sequence[bool] = ()
     ) -> Curvilinear:
-        """The mesh of all samples with these positions."""
+        """The mesh with these positions in all samples."""
         return cls(positions.shape[:-1], positions.shape[-1], positions, tuple(closed))
 
     def at(self, positions: Float[np.ndarray, "*shape dim"]) -> Curvilinear:
@@ -101,8 +103,8 @@ class Curvilinear(_Positioned):
 
     def every(self, strides: tuple[int, ...]) -> Curvilinear:
         size = tuple(-(-n // r) for n, r in zip(self.size, strides, strict=True))
-        kept = tuple(slice(None, None, r) for r in strides)
-        positions = None if self.positions is None else self.positions[kept]
+        strided = tuple(slice(None, None, r) for r in strides)
+        positions = None if self.positions is None else self.positions[strided]
         return Curvilinear(size, self.space, positions, self.closed)
 
     def _is_closed(self, axis: int) -> bool:
@@ -110,7 +112,7 @@ class Curvilinear(_Positioned):
 
     @cached_property
     def weights(self) -> Float[np.ndarray, " *shape"]:
-        """A cell gives each of its corners an equal part of its area."""
+        """Quadrature weights: each cell gives an equal share of its area to each of its corners."""
         x = self.points
         for axis in range(self.space):
             if self._is_closed(axis):
@@ -147,16 +149,16 @@ class Curvilinear(_Positioned):
 
 @dataclass(frozen=True, eq=False)
 class Cloud(_Positioned):
-    """Points without an order, with cells where there are any.
+    """Points without an order, with or without cells.
 
     >>> float(Cloud.of(np.array([[0.0, 0], [1, 0], [0, 1]]), np.array([[0, 1, 2]])).weights.sum())
     0.5
     """
 
-    # numbers of the corners of each cell, in order around it; -1 fills up cells with fewer corners.
-    # None where there are no cells
+    # indices of the corners of each cell, in order around it, padded by -1 for cells with fewer
+    # corners; None without cells
     cells: Int[np.ndarray, "cells corners"] | None = None
-    # which points lie on the boundary; None where nobody knows: then no point does
+    # True at the points on the boundary; None if not known: then no point counts as boundary
     edge: Bool[np.ndarray, " *shape"] | None = None
 
     kind = "cloud"
@@ -167,7 +169,7 @@ class Cloud(_Positioned):
             raise ValueError(f"a cloud has one axis, got {self.size}")
         cells, n = self.cells, self.size[0]
         if cells is not None and (cells.ndim != 2 or cells.min() < -1 or cells.max() >= n):
-            raise ValueError(f"cells have numbers of points, -1 to {n - 1}")
+            raise ValueError(f"cells are rows of indices of points, -1 to {n - 1}")
         if self.edge is not None and self.edge.shape != self.size:
             raise ValueError(f"edge has shape {self.edge.shape}, expected {self.size}")
 
@@ -177,7 +179,7 @@ class Cloud(_Positioned):
         positions: Float[np.ndarray, "n dim"],
         cells: Int[np.ndarray, "cells corners"] | None = None,
     ) -> Cloud:
-        """The cloud of all samples with these positions."""
+        """The cloud with these positions in all samples."""
         return cls(positions.shape[:-1], positions.shape[-1], positions, cells)
 
     def at(self, positions: Float[np.ndarray, "n dim"]) -> Cloud:
@@ -193,22 +195,22 @@ class Cloud(_Positioned):
 
     def every(self, strides: tuple[int, ...]) -> Cloud:
         if strides != (1,):
-            raise DomainError(f"a cloud is taken whole, not every {strides[0]}-th point")
+            raise DomainError(f"a cloud cannot be strided, got every {strides[0]}-th point")
         return self
 
     @property
     def triangles(self) -> Int[np.ndarray, "triangles 3"] | None:
-        """The cells of a plane cut into triangles, to draw and to integrate."""
+        """The cells of a plane cloud cut into triangles, for drawing and quadrature."""
         if self.cells is None or self.space != 2:
             return None
         parts = [self.cells[:, [0, k, k + 1]] for k in range(1, self.cells.shape[1] - 1)]
-        found = np.concatenate(parts)
-        return found[(found >= 0).all(axis=1)]
+        triangles = np.concatenate(parts)
+        return triangles[(triangles >= 0).all(axis=1)]
 
     @cached_property
     def weights(self) -> Float[np.ndarray, " *shape"]:
-        """A triangle gives each corner a third of its area; without cells all points weigh the
-        same, and together 1."""
+        """Quadrature weights: each triangle gives a third of its area to each corner. Without cells
+        all weights are equal, with the sum 1."""
         triangles, n = self.triangles, self.size[0]
         if triangles is None:
             return np.full(n, 1 / n)

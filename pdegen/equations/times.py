@@ -12,9 +12,7 @@ from pydantic import AfterValidator, Field
 from pdegen.numerics.device import Array
 from pdegen.schema import NonNegative, Positive, brief
 
-_MOST_STEPS = (
-    10**7
-)  # of a trajectory with the largest step: an hour on the smallest grids
+_MOST_STEPS = 10**7  # of a trajectory with the largest step: an hour on the smallest grids
 
 
 def _increasing(times: tuple[float, ...]) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Linear systems of segments that form a chain: block elimination from one end to the other."""
+"""Block-tridiagonal systems, assembled from the segments of a chain, by block elimination."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ def solve_block_tridiagonal(
     ends: Float[Array, "batch segments+1 outer"],
     inner: Float[Array, "batch segments inner"],
 ) -> tuple[Float[Array, "batch segments+1 outer"], Float[Array, "batch segments inner"]]:
-    """The values where segments meet, and inside of them.
+    """The solution of Σ_k A_k (u_k, v_k, u_{k+1}) = (f, g).
 
-    The segments add up: Σ_k A_k (u_k, v_k, u_{k+1}) = (f, g), where u_k is the end that the
-    segments k - 1 and k share, and v_k is inside segment k. Each segment's left end and inside are
-    eliminated together, by a dense factorisation with pivots among these rows; so indefinite
-    matrices may be solved, and each segment is held once.
+    The segments k - 1 and k share the unknowns u_k; the unknowns v_k are inside segment k. The left
+    end and the inside of a segment are eliminated together, by a dense factorisation with pivoting
+    among these rows. So the matrices may be indefinite, and each segment is held only once.
 
     Args:
         matrices: A_k, in order, which act on (u_k, v_k, u_{k+1}).
@@ -33,7 +32,8 @@ def solve_block_tridiagonal(
     >>> import numpy as np
     >>> spring = np.array([[[1.0, -1, 0], [-1, 2, -1], [0, -1, 1]]])  # u, v, u: two springs
     >>> held = spring + np.diag([1.0, 0, 0])
-    >>> u, v = solve_chain([held, spring], np.array([[[0.0], [0.0], [1.0]]]), np.zeros((1, 2, 1)))
+    >>> loads = np.array([[[0.0], [0.0], [1.0]]])
+    >>> u, v = solve_block_tridiagonal([held, spring], loads, np.zeros((1, 2, 1)))
     >>> u.ravel().round(12), v.ravel().round(12)
     (array([1., 3., 5.]), array([2., 4.]))
     """
@@ -44,8 +44,8 @@ def solve_block_tridiagonal(
     for k, matrix in enumerate(matrices):
         matrix[:, :outer, :outer] += carried
         right = xp.concat([load, inner[:, k]], axis=1)[..., None]
-        known = xp.concat([matrix[:, :cut, cut:], right], axis=2)
-        solved.append(xp.linalg.solve(matrix[:, :cut, :cut], known))
+        columns = xp.concat([matrix[:, :cut, cut:], right], axis=2)
+        solved.append(xp.linalg.solve(matrix[:, :cut, :cut], columns))
         below = matrix[:, cut:, :cut] @ solved[-1]
         carried = matrix[:, cut:, cut:] - below[..., :-1]
         load = ends[:, k + 1] - below[..., -1]

@@ -14,14 +14,14 @@ Linear = Callable[[Array], Array]
 def conjugate_gradients(
     operator: Linear, preconditioner: Linear, b: Array, rtol: float, limit: int
 ) -> tuple[Array, Array]:
-    """u with ‖b - A u‖ <= rtol ‖b‖ for each sample, and the iterations it took.
+    """u with ‖b - A u‖ <= rtol ‖b‖ for each sample, and the number of iterations.
 
     Args:
-        operator: A, acting on arrays like b.
-        preconditioner: An approximation of A⁻¹, symmetric and positive definite, that gives a new
+        operator: The map u -> A u of arrays of the shape of b.
+        preconditioner: An approximation of A⁻¹, symmetric and positive definite, that returns a new
             array.
         b: Right-hand sides, shape (batch, n, n).
-        rtol: Relative tolerance; a sample that has reached it is left as it is.
+        rtol: Relative tolerance; a sample that has reached it does not change any more.
         limit: Largest number of iterations.
 
     >>> import numpy as np
@@ -35,7 +35,7 @@ def conjugate_gradients(
     def dot(v: Array, w: Array) -> Array:
         return xp.sum(v * w, axis=(1, 2), keepdims=True)
 
-    def ratio(v: Array, w: Array) -> Array:  # a sample solved exactly has 0/0
+    def ratio(v: Array, w: Array) -> Array:  # 0/0 for a sample solved exactly: gives 0
         return v / xp.where(w == 0, xp.ones_like(w), w)
 
     goal = rtol**2 * dot(b, b)
@@ -44,7 +44,7 @@ def conjugate_gradients(
     before, iterations = xp.zeros_like(goal), xp.zeros_like(goal)
     for iteration in range(limit):
         running = xp.astype(dot(r, r) > goal, b.dtype)
-        # the one word a device is waited for: far cheaper than an iteration of the batch in vain
+        # the only value that waits for a device: far cheaper than a useless iteration of the batch
         if not bool(xp.any(running > 0)):
             break
         z = preconditioner(r)

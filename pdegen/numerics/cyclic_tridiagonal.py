@@ -1,4 +1,4 @@
-"""Linear systems of segments that form a ring: elimination in pairs, for many systems at once."""
+"""Cyclic block-tridiagonal systems by cyclic reduction, for many systems at once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ def solve_cyclic_tridiagonal(
     matrices: Float[np.ndarray, "batch segments 2*size 2*size"],
     loads: Float[np.ndarray, "batch segments size"],
 ) -> Float[np.ndarray, "batch segments size"]:
-    """The values on n lines in a ring, line k joined to line k + 1 by segment k, line n being 0.
+    """The solution of Σ_k A_k (u_k, u_{k+1}) = f on n lines in a ring, u_n = u_0.
 
-    The segments add up: Σ_k A_k (u_k, u_{k+1}) = f. Every second line is eliminated, so that two
-    neighbours become one segment, until a single one joins a line to itself. Nothing is pivoted
-    between lines: the matrix of the ring is meant to be symmetric and positive definite.
+    Segment k joins the lines k and k + 1. Every second line is eliminated, which merges two
+    segments into one, until a single segment joins a line to itself. There is no pivoting between
+    lines: the matrix of the ring must be symmetric and positive definite.
 
     Args:
         matrices: A_k, which act on (u_k, u_{k+1}).
@@ -24,7 +24,7 @@ def solve_cyclic_tridiagonal(
         LinAlgError: If a line's matrix is singular.
 
     >>> around = np.array([[[[3.0, -1], [-1, 0]]] * 4])  # 3u_k - u_{k-1} - u_{k+1} = 1
-    >>> solve_ring(around, np.ones((1, 4, 1))).ravel()
+    >>> solve_cyclic_tridiagonal(around, np.ones((1, 4, 1))).ravel()
     array([1., 1., 1., 1.])
     """
     n, b = matrices.shape[1], loads.shape[2]
@@ -43,13 +43,13 @@ def solve_cyclic_tridiagonal(
     joined, added = change[..., :-1], change[..., -1]
     joined[..., :b, :b] += left[..., :b, :b]
     joined[..., b:, b:] += right[..., b:, b:]
-    kept = loads[:, ::2].copy()
-    kept[:, :half] += added[..., :b]
-    kept[:, np.arange(1, half + 1) % kept.shape[1]] += added[..., b:]
+    reduced = loads[:, ::2].copy()
+    reduced[:, :half] += added[..., :b]
+    reduced[:, np.arange(1, half + 1) % reduced.shape[1]] += added[..., b:]
     if n % 2:
         joined = np.concatenate([joined, matrices[:, -1:]], axis=1)
     u = np.empty(loads.shape)
-    u[:, ::2] = outer = solve_cyclic_tridiagonal(joined, kept)
+    u[:, ::2] = outer = solve_cyclic_tridiagonal(joined, reduced)
     ends = np.concatenate([outer[:, :half], np.roll(outer, -1, axis=1)[:, :half]], axis=-1)
     u[:, 1 : 2 * half : 2] = inner[..., -1] - (inner[..., :-1] @ ends[..., None])[..., 0]
     return u

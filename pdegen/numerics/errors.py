@@ -1,11 +1,10 @@
-"""How a solver says that it cannot solve a sample, or anything."""
+"""Errors of solvers."""
 
 from __future__ import annotations
 
 
 class SolveError(ArithmeticError):
-    """The sample `row` of a batch could not be solved; `reason` says what went wrong and what to
-    do."""
+    """The sample `row` of a batch could not be solved; `reason` states the fault and a remedy."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(f"sample {row} of the batch: {reason}")
@@ -14,12 +13,12 @@ class SolveError(ArithmeticError):
 
 
 class MissingSolverError(RuntimeError):
-    """A solver that is asked for is not installed; one line says how to install it."""
+    """A solver is not installed; the message says, in one line, how to install it."""
 
     exit_status = 2
 
 
 class WorkerError(RuntimeError):
-    """The process of a solver died, kept silent for too long, or could not answer."""
+    """The process of a solver died, did not answer in time, or could not answer."""
 
     exit_status = 1

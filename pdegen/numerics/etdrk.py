@@ -38,10 +38,10 @@ class Step:
 
     @classmethod
     def of(cls, linear: Symbol, h: float, points: int = 32) -> Step:
-        """The coefficients, as means over a circle of radius 1 about L h.
+        """The step, with coefficients that are means over a circle of radius 1 about L h.
 
-        The closed forms cancel catastrophically near L h = 0; on the circle they do not, and for
-        a real symbol the half circle with the real part is enough.
+        The closed forms suffer from cancellation near L h = 0, but not on the circle. For a real
+        symbol, the real part on half of the circle suffices.
         """
         real = np.isrealobj(linear)
         turn = np.pi if real else 2 * np.pi
@@ -61,7 +61,7 @@ class Step:
         )
 
     def where(self, like: Array) -> Step:
-        """The same step for arrays of this namespace and device."""
+        """The same step for arrays of the namespace and device of `like`."""
         return Step(*(constant(symbol, like) for symbol in vars(self).values()))
 
     def __call__(self, v: State, nonlinear: Callable[[State], State]) -> State:
@@ -70,7 +70,8 @@ class Step:
         return self._compiled(v, nonlinear) if compiled else self.plain(v, nonlinear)
 
     def plain(self, v: State, nonlinear: Callable[[State], State]) -> State:
-        """The same without a compiler, which takes longer to start than few steps do."""
+        """The state after the step, without compiled code, whose start takes longer than a few
+        steps."""
         n_v = nonlinear(v)
         v_half = self.half * v
         a = v_half + self.q * n_v
@@ -82,8 +83,8 @@ class Step:
         return self.full * v + self.f1 * n_v + self.f2 * (n_a + n_b) + self.f3 * n_c
 
     def _compiled(self, v: State, nonlinear: Callable[[State], State]) -> State:
-        """The same sums, each in one pass."""
-        from pdegen.numerics import etdrk_stages  # here: its compiler takes a while
+        """The state after the step, to the same bits, with one pass over memory for each sum."""
+        from pdegen.numerics import etdrk_stages  # imported late: compilation takes a while
 
         shape, rows = v.shape, (len(v), -1)
         half, full, q, f1, f2, f3 = (symbol.ravel() for symbol in vars(self).values())

@@ -1,7 +1,7 @@
 """Compiled sums of the stages of exponential Runge-Kutta steps. The mathematics is in `etdrk.py`.
 
-Arrays are (batch, modes), coefficients (modes,). One pass over memory makes each sum, in the order
-of the lines that it stands for, to the same bits.
+Arrays have the shape (batch, modes), coefficients (modes,). Each sum takes one pass over memory and
+has the same order, and so the same bits, as the array expression in its docstring.
 """
 
 from __future__ import annotations

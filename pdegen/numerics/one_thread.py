@@ -1,8 +1,8 @@
-"""Matrix products on one thread, so that numbers do not depend on the environment.
+"""Matrix products on one thread, so that their bits do not depend on the environment.
 
-OpenBLAS, MKL and OpenMP split a product among as many threads as there are cores, or as variables
-such as `OPENBLAS_NUM_THREADS` say, and each split rounds otherwise. Whatever computes numbers that
-are stored, or that are compared with stored ones, computes within `one_thread()`.
+OpenBLAS, MKL and OpenMP split a product among threads, whose number follows from the cores or from
+variables such as `OPENBLAS_NUM_THREADS`. Each split rounds differently. So all numbers that are
+stored, or compared with stored numbers, are computed within `one_thread()`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from threadpoolctl import LibController, ThreadpoolController
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limits the libraries of matrix products and OpenMP to one thread; may be nested.
+    """Limits the BLAS libraries and OpenMP to one thread; may be nested.
 
-    The limit of OpenMP holds for the calling thread. That of a library of matrix products holds for
-    the whole process, until the last of the threads that ask for it has left.
+    The limit of OpenMP holds for the calling thread. The limit of a BLAS library holds for the
+    whole process, until the last thread has left the context.
     """
     with _blas, _controller().select(user_api="openmp").limit(limits=1):
         yield
 
 
 class _Blas:
-    """The limit of the libraries of matrix products, shared by all threads that ask for it."""
+    """The limit of the BLAS libraries, shared by all threads that enter it."""
 
     def __init__(self) -> None:
         self._lock, self._users = Lock(), 0
@@ -53,10 +53,10 @@ _blas = _Blas()
 
 
 def _set(numbers: list[tuple[LibController, int]]) -> None:
-    """Set the numbers of threads of some libraries, whichever thread has set them before.
+    """Set the numbers of threads of libraries, whichever thread has set them before.
 
-    Threadpoolctl lets the thread that set the number of OpenBLAS first keep the others from it,
-    without a word; here the last thread to leave need not be the first that entered.
+    In threadpoolctl, the thread that first set the number of OpenBLAS silently prevents others from
+    setting it. Here the last thread to leave need not be the first that entered.
     """
     for library, threads in numbers:
         give_up = getattr(library, "clear_controlling_thread", lambda force: None)
@@ -67,12 +67,12 @@ def _set(numbers: list[tuple[LibController, int]]) -> None:
 
 def _controller() -> ThreadpoolController:
     """The thread pools of this process."""
-    import scipy.linalg  # noqa: F401 - has one, and is imported first by some solvers
+    import scipy.linalg  # noqa: F401 - has a pool, and some solvers import it later
 
-    return _found(len(sys.modules))
+    return _cached_controller(len(sys.modules))
 
 
 @lru_cache(maxsize=1)
-def _found(modules: int) -> ThreadpoolController:
-    """The same while no further module is imported; looking for them takes milliseconds."""
+def _cached_controller(modules: int) -> ThreadpoolController:
+    """The controller, cached until another module is imported; the search takes milliseconds."""
     return ThreadpoolController()

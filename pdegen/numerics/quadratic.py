@@ -1,4 +1,4 @@
-"""Parabolas through three neighbours each."""
+"""Piecewise quadratic interpolation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pdegen.numerics.device import Array
 
 
 def with_midpoints(values: Array, axis: int) -> Array:
-    """Parabolas through three nodes each, at five places, along an axis.
+    """Values at the nodes and at the midpoints between them, along an axis.
+
+    Midpoints are on the parabolas through the nodes 0 1 2, 2 3 4, ...; the number of nodes is odd.
 
     >>> import numpy as np
     >>> with_midpoints(np.array([0.0, 1.0, 4.0]), 0).tolist()
@@ -19,5 +21,5 @@ def with_midpoints(values: Array, axis: int) -> Array:
     first, middle, last = v[:-1:2], v[1::2], v[2::2]
     early, late = (3 * a + 6 * middle - b for a, b in ((first, last), (last, first)))
     parts = xp.stack([first, early / 8, middle, late / 8], axis=1)
-    found = xp.concat([xp.reshape(parts, (-1, *v.shape[1:])), v[-1:]])
-    return xp.moveaxis(found, 0, axis)
+    refined = xp.concat([xp.reshape(parts, (-1, *v.shape[1:])), v[-1:]])
+    return xp.moveaxis(refined, 0, axis)

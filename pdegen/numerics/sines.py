@@ -1,7 +1,7 @@
-"""Sines on a cell grid, as products with their matrix and as FFTs: the discrete sine transform II.
+"""The discrete sine transform II on a cell grid, by matrix products and by FFTs.
 
-v_j = Σ_k s_jk v̂_k with s_jk = √(2/n) sin(πk(j + ½)/n), k = 1 ... n, the last one over √2: an
-orthonormal matrix, so v̂ = sᵀv.
+v_j = Σ_k s_jk v̂_k with s_jk = √(2/n) sin(πk(j + ½)/n), k = 1 ... n, where the last column is
+divided by √2. The matrix is orthonormal, so v̂ = sᵀv.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from jaxtyping import Float
 from pdegen.domains import CellGrid
 from pdegen.numerics.device import Array, constant
 
-# Where FFTs take less time than products: `python -m benchmarks.darcy transforms` compares them at
-# all n from 8 to 600 and prints the worst choices. FFTs win wherever they are chosen; they would be
-# twice as fast at 128, which takes 0.1 ms, and up to 1.5 times at some n from 431 to 549.
-_FEW_FACTORS = 130  # cells, from which on FFTs win if n is at least three times its largest prime
-_ANY = 550  # cells, from which on they win for every n
+# Grids on which FFTs are faster than products: `python -m benchmarks.darcy transforms` compares both
+# at all n from 8 to 600 and prints the worst choices. FFTs are faster wherever they are chosen. They
+# would be twice as fast at 128, which takes 0.1 ms, and up to 1.5 times at some n from 431 to 549.
+_FEW_FACTORS = 130  # cells from which FFTs are faster if n >= 3 times its largest prime factor
+_ANY = 550  # cells from which FFTs are faster for every n
 
 
 class Sines(NamedTuple):
-    """Both directions along the last two axes of an array."""
+    """The sine transform and its inverse along the last two axes of an array."""
 
     forward: Callable[[Array], Array]
     backward: Callable[[Array], Array]
 
 
 def matrix(grid: CellGrid) -> Float[np.ndarray, "n n"]:
-    """s_jk.
+    """The matrix s_jk of the transform.
 
     >>> s = matrix(CellGrid(5))
     >>> bool(np.allclose(s.T @ s, np.eye(5)))
@@ -46,7 +46,7 @@ def matrix(grid: CellGrid) -> Float[np.ndarray, "n n"]:
 def faster_by_fft(n: int) -> bool:
     """Whether an FFT of n real numbers on a CPU is faster than a product with n x n sines.
 
-    A large prime factor p costs p operations a number, or Bluestein's detour over several FFTs.
+    A large prime factor p costs p operations per number, or several FFTs by Bluestein's algorithm.
 
     >>> [n for n in (85, 129, 211, 421, 423, 631, 841, 1681) if faster_by_fft(n)]
     [423, 631, 841, 1681]
@@ -55,16 +55,16 @@ def faster_by_fft(n: int) -> bool:
 
 
 def by_products(grid: CellGrid, like: Array) -> Sines:
-    """Sines in the plane as two matrix products, where another array is."""
+    """The transform in the plane by two matrix products, for arrays on the device of `like`."""
     s = constant(matrix(grid), like)
     return Sines(lambda v: s.T @ v @ s, lambda v: s @ v @ s.T)
 
 
 def by_fft(grid: CellGrid, like: Array) -> Sines:
-    """Sines in the plane as FFTs along both axes, where another array is.
+    """The transform in the plane by FFTs along both axes, for arrays on the device of `like`.
 
-    With t the entries (-1)^j v_j, even ones first and odd ones backwards, and T = rfft(t),
-    z_m = √(2/n) e^(-iπm/2n) T_m has v̂_(n-m) as its real part and -v̂_m as its imaginary part.
+    Let t be the entries (-1)^j v_j, even j first, then odd j backwards, and T = rfft(t). Then
+    z_m = √(2/n) e^(-iπm/2n) T_m has the real part v̂_(n-m) and the imaginary part -v̂_m.
 
     References: J. Makhoul, A fast cosine transform in one and two dimensions, IEEE Trans. ASSP 28
     (1980).

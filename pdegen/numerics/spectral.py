@@ -10,7 +10,7 @@ from pdegen.domains import PeriodicGrid
 
 def wave_numbers(grid: PeriodicGrid) -> Float[np.ndarray, " k"]:
     """Angular wave numbers 2πk/L of the modes k = 0 ... n/2. Raises ValueError if n is odd or less
-    than 4: every other point must be a grid too."""
+    than 4."""
     if grid.n < 4 or grid.n % 2:
         raise ValueError(f"a spectral method needs an even number of points >= 4, got {grid.n}")
     return 2 * np.pi * np.arange(grid.n // 2 + 1) / grid.length
@@ -46,11 +46,11 @@ def dealiased(grid: PeriodicGrid) -> Bool[np.ndarray, " k"]:
 def interpolated(
     u: Float[np.ndarray, "..."], points: int, dimension: int = 1
 ) -> Float[np.ndarray, "..."]:
-    """The trigonometric interpolant of u, the function of least wave numbers with these values.
+    """The trigonometric interpolant of u, with the smallest wave numbers, on a finer grid.
 
     Args:
         u: Values at n points along each of the last axes.
-        points: Points along each of them in the result, at least n.
+        points: Number of points along each of these axes in the result, at least n.
         dimension: Number of these axes.
 
     >>> x = np.arange(4) / 4
@@ -62,6 +62,6 @@ def interpolated(
         n = u.shape[axis]
         v = np.moveaxis(np.fft.rfft(u, axis=axis), axis, -1)
         if n % 2 == 0 and points > n:
-            v = np.concatenate([v[..., :-1], v[..., -1:] / 2], axis=-1)  # of n/2 and -n/2
+            v = np.concatenate([v[..., :-1], v[..., -1:] / 2], axis=-1)  # split over n/2 and -n/2
         u = np.moveaxis(np.fft.irfft(v, points) * (points / n), -1, axis)
     return u

@@ -1,8 +1,8 @@
-"""Fourier space on a periodic box of one or more axes, in the modes that a product leaves exact.
+"""Fourier space on a periodic box of one or more axes, in the modes of dealiased products.
 
-A real function on the box is u(x) = Σ v_k e^(2πi k·x/L) over the kept modes |k_j| <= K_j. They are
-stored without those that aliasing would spoil: (2K + 1, ..., 2K + 1, K + 1) complex numbers, in the
-order 0 ... K, -K ... -1 of the FFT along all axes but the last, and 0 ... K along the last.
+A real function on the box is u(x) = Σ v_k e^(2πi k·x/L) over the modes |k_j| <= K_j that products
+leave free of aliasing. They are stored as (2K + 1, ..., 2K + 1, K + 1) complex numbers: in the
+order 0 ... K, -K ... -1 of the FFT along all axes except the last, and 0 ... K along the last.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pdegen.numerics.device import Array
 
 @dataclass(frozen=True)
 class Torus:
-    """The modes of a periodic box on which products of so many factors are free of aliasing.
+    """The modes of a periodic box on which products of `degree` factors are free of aliasing.
 
     Raises:
-        ValueError: If a grid has an odd number of points, or too few to keep a mode.
+        ValueError: If a grid has an odd number of points, or too few points for any mode.
 
     >>> torus = Torus((PeriodicGrid(16), PeriodicGrid(16, length=2.0)))
     >>> x, y = np.meshgrid(*[grid.x for grid in torus.grids], indexing="ij")
@@ -36,7 +36,7 @@ class Torus:
     True
     """
 
-    grids: tuple[PeriodicGrid, ...]  # of each axis; their numbers of points are even
+    grids: tuple[PeriodicGrid, ...]  # along each axis, with an even number of points
     # most factors of a product: modes k < n/(degree + 1) are kept (for 2, Orszag's 2/3 rule)
     degree: int = 2
 
@@ -50,34 +50,34 @@ class Torus:
 
     @property
     def points(self) -> tuple[int, ...]:
-        """Points along each axis."""
+        """Number of points along each axis."""
         return tuple(grid.n for grid in self.grids)
 
     @cached_property
     def highest(self) -> tuple[int, ...]:
-        """K along each axis."""
+        """Largest wave number K along each axis."""
         return tuple((n - 1) // (self.degree + 1) for n in self.points)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of an array of modes."""
+        """Shape of an array of modes."""
         return (*(2 * k + 1 for k in self.highest[:-1]), self.highest[-1] + 1)
 
     @cached_property
     def numbers(self) -> tuple[Float[np.ndarray, "..."], ...]:
-        """k along each axis, shaped to broadcast over an array of modes."""
+        """Wave numbers k along each axis, shaped to broadcast over an array of modes."""
         last = len(self.grids) - 1
-        found = []
+        along_axes = []
         for axis, k in enumerate(self.highest):
             numbers = np.arange(k + 1) if axis == last else np.r_[0 : k + 1, -k:0]
-            found.append(
+            along_axes.append(
                 numbers.astype(float).reshape([-1 if a == axis else 1 for a in range(last + 1)])
             )
-        return tuple(found)
+        return tuple(along_axes)
 
     @cached_property
     def wave_numbers(self) -> tuple[Float[np.ndarray, "..."], ...]:
-        """2πk/L along each axis."""
+        """Angular wave numbers 2πk/L along each axis."""
         return tuple(
             2 * np.pi * k / g.length for k, g in zip(self.numbers, self.grids, strict=True)
         )
@@ -89,27 +89,27 @@ class Torus:
 
     @cached_property
     def laplacian(self) -> Float[np.ndarray, " *modes"]:
-        """The symbol -|2πk/L|²."""
+        """The symbol -|2πk/L|² of the Laplacian."""
         return -np.sum([np.broadcast_to(k**2, self.shape) for k in self.wave_numbers], axis=0)
 
     @cached_property
     def inverse_laplacian(self) -> Float[np.ndarray, " *modes"]:
-        """Its inverse on functions without mean; 0 for the mean."""
+        """The symbol of the inverse Laplacian on functions without mean; 0 for the mean."""
         symbol = self.laplacian.copy()
         symbol[(0,) * symbol.ndim] = np.inf
         return 1 / symbol
 
     @cached_property
     def weights(self) -> Float[np.ndarray, " *modes"]:
-        """The mean of u² is Σ weight |v|²: weight 2 where the mode -k is not stored."""
+        """Weights with which the mean of u² is Σ weight |v|²: 2 if the mode -k is not stored."""
         weights = np.full(self.shape, 2.0)
         weights[..., 0] = 1
         return weights
 
     @cached_property
     def finer(self) -> Torus:
-        """The torus with a quarter more points along each axis, or a few more than that: two modes
-        more, for functions may have odd ones alone, and sizes of fast transforms."""
+        """A finer torus, with at least a quarter more points along each axis, whose numbers suit
+        fast transforms. It has at least two more modes, since functions may have odd modes only."""
         return Torus(tuple(map(self._finer, self.grids, self.highest)), self.degree)
 
     def _finer(self, grid: PeriodicGrid, highest: int) -> PeriodicGrid:
@@ -119,14 +119,14 @@ class Torus:
         return replace(grid, n=n)
 
     def padded(self, v: Complex[Array, " *batch *modes"]) -> Complex[Array, " *batch *finer"]:
-        """Modes of a coarser torus among those of this one."""
+        """The modes of a coarser torus as modes of this one, with zeros added."""
         *others, last = self.shape
         for axis, size in zip(range(-len(self.grids), -1), others, strict=True):
             v = _padded(v, axis, size)
         return _lengthened(v, last)
 
     def to_modes(self, u: Float[Array, " *batch *points"]) -> Complex[Array, " *batch *modes"]:
-        """The kept Fourier coefficients of values at the points."""
+        """The Fourier coefficients of the stored modes, from values at the points."""
         v = self.to_columns(u)
         for axis in range(-len(self.grids), -1):
             v = _kept(v, axis, self.highest[axis])
@@ -135,12 +135,12 @@ class Torus:
     def to_points(
         self, v: Complex[Array, " *batch *modes"], points: tuple[int, ...] | None = None
     ) -> Float[Array, " *batch *points"]:
-        """The values of a function at these numbers of points along each axis.
+        """The values of a function on equally spaced points.
 
         Args:
-            v: Its modes.
-            points: By default those of the grids. Fewer take the function without the modes that
-                they cannot tell apart (and without |k| = n/2).
+            v: Modes of the function.
+            points: Number of points along each axis, by default those of the grids. On fewer points
+                the modes |k| >= n/2, which alias, are left out.
         """
         points = self.points if points is None else points
         for axis in range(-len(self.grids), -1):
@@ -148,7 +148,8 @@ class Torus:
         return self.from_columns(v, points[-1])
 
     def to_columns(self, u: Float[Array, " *batch *points"]) -> Complex[Array, "..."]:
-        """`to_modes` with all n modes along the axes but the last, whichever are kept."""
+        """The Fourier coefficients as of `to_modes`, but of all n modes along all axes except the
+        last."""
         fft, into = _fft(u)
         v = fft.rfft(u, norm="forward")[..., : self.shape[-1]]
         for axis in range(-len(self.grids), -1):
@@ -156,27 +157,25 @@ class Torus:
         return v
 
     def from_columns(self, v: Complex[Array, "..."], n: int) -> Float[Array, "..."]:
-        """The values of a function with all modes along the axes but the last, n along that.
-
-        It may write over v.
-        """
+        """The values, with n points along the last axis, of a function with all modes along the
+        other axes. It may overwrite v."""
         fft, into = _fft(v)
         for axis in range(-len(self.grids), -1):
             v = fft.ifft(v, axis=axis, norm="forward", **into)
-        # zeros are written here: those that SciPy adds are of fresh pages, several times slower
+        # zeros are added here: SciPy would add them in fresh pages, which is several times slower
         half = _lengthened(v[..., : (n - 1) // 2 + 1], n // 2 + 1)
         return fft.irfft(half, n=n, norm="forward", **into)
 
 
 def _fft(like: Array) -> tuple[Any, dict[str, bool]]:
-    """The transforms of an array's library, and how they are told to write over their input;
-    SciPy's for NumPy, which are faster."""
+    """The FFT module for an array, with the option to overwrite the input; for NumPy arrays that of
+    SciPy, which is faster."""
     xp = array_namespace(like)
     return (scipy.fft, {"overwrite_x": True}) if is_numpy_namespace(xp) else (xp.fft, {})
 
 
 def _kept(v: Array, axis: int, highest: int) -> Array:
-    """The modes 0 ... K, -K ... -1 of all along one axis."""
+    """The modes 0 ... K, -K ... -1 out of all modes along one axis."""
     xp, after = array_namespace(v), (slice(None),) * (-axis - 1)
     return xp.concat(
         [
@@ -188,15 +187,15 @@ def _kept(v: Array, axis: int, highest: int) -> Array:
 
 
 def _lengthened(v: Array, count: int) -> Array:
-    """With zeros at the end of the last axis."""
-    xp, kept = array_namespace(v), v.shape[-1]
+    """v with zeros appended along the last axis, to a length of `count`."""
+    xp, n = array_namespace(v), v.shape[-1]
     longer = xp.empty((*v.shape[:-1], count), dtype=v.dtype, device=v.device)
-    longer[..., :kept], longer[..., kept:] = v, 0
+    longer[..., :n], longer[..., n:] = v, 0
     return longer
 
 
 def _padded(v: Array, axis: int, n: int) -> Array:
-    """All n modes along one axis, 0 where there are none."""
+    """v with all n modes along one axis; added modes are 0."""
     xp, after = array_namespace(v), (slice(None),) * (-axis - 1)
     highest = min(v.shape[axis] // 2, (n - 1) // 2)
     below, above = slice(highest + 1), slice(n - highest, None)

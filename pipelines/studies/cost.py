@@ -161,7 +161,7 @@ def random_pairs(experiment: Experiment, device: torch.device) -> Samples:
     if isinstance(domain, Box):
         factor = data.resolution / domain.shape[0]
         domain = Box(tuple(
-            replace(grid, n=max(grid.least, round(grid.n * factor))) for grid in domain.grids
+            replace(grid, n=max(grid.minimum, round(grid.n * factor))) for grid in domain.grids
         ))  # fmt: skip
     shape = (count, *domain.shape)
     moves = {"x": torch.rand(*shape, domain.dim), "weight": torch.ones(shape)}
