@@ -16,9 +16,10 @@ from jaxtyping import Float
 from pdegen.domains import CellGrid
 from pdegen.numerics.device import Array, constant
 
-# Grids on which FFTs are faster than products: `python -m benchmarks.darcy transforms` compares both
-# at all n from 8 to 600 and prints the worst choices. FFTs are faster wherever they are chosen. They
-# would be twice as fast at 128, which takes 0.1 ms, and up to 1.5 times at some n from 431 to 549.
+# Grids on which FFTs are faster than products: `python -m benchmarks.darcy transforms` compares
+# both at all n from 8 to 600 and prints the worst choices. FFTs are faster wherever they are
+# chosen. They would be twice as fast at 128, which takes 0.1 ms, and up to 1.5 times as fast at
+# some n from 431 to 549.
 _FEW_FACTORS = 130  # cells from which FFTs are faster if n >= 3 times its largest prime factor
 _ANY = 550  # cells from which FFTs are faster for every n
 

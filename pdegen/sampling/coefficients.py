@@ -1,4 +1,4 @@
-"""From a Gaussian field to the coefficient of an elliptic equation."""
+"""Coefficients of elliptic equations as functions of a Gaussian field."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pdegen.numerics.device import Array
 class TwoPhase:
     """a = `above` where g >= 0, `below` where g < 0; the interface is the zero set of g.
 
-    Where |g| is round-off, about 1e-15 of its deviation, another device or library may choose the
-    other phase; that is one cell in some 1e14.
+    If |g| is round-off, about 1e-15 of its deviation, another device or library may choose the
+    other phase; that is about one cell in 1e14.
 
     Raises:
-        ValueError: On a value that is not positive.
+        ValueError: If a value is not positive.
 
     >>> import numpy as np
     >>> TwoPhase(12.0, 3.0)(np.array([-0.5, 0.0, 2.0]))
@@ -31,7 +31,7 @@ class TwoPhase:
 
     def __post_init__(self) -> None:
         if not (self.above > 0 and self.below > 0):
-            raise ValueError(f"phases are positive, got {self.above} and {self.below}")
+            raise ValueError(f"phases must be positive, got {self.above} and {self.below}")
 
     def __call__(self, g: Float[Array, "..."]) -> Float[Array, "..."]:
         xp = array_namespace(g)
@@ -43,7 +43,7 @@ class LogNormal:
     """a = scale exp(g).
 
     Raises:
-        ValueError: If it is not positive.
+        ValueError: If the scale is not positive.
 
     >>> import numpy as np
     >>> LogNormal(scale=2.0)(np.array([0.0, np.log(3)])).round(6).tolist()
@@ -54,7 +54,7 @@ class LogNormal:
 
     def __post_init__(self) -> None:
         if not self.scale > 0:
-            raise ValueError(f"the scale is positive, got {self.scale}")
+            raise ValueError(f"the scale must be positive, got {self.scale}")
 
     def __call__(self, g: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.scale * array_namespace(g).exp(g)

@@ -26,9 +26,9 @@ from pdegen.sampling import streams
 class NormalStream:
     """Standard normal variates as functions of (seed, sample, position).
 
-    Philox4x64-10 with key (seed, sample) gives 64-bit words, two for each pair; Box and Muller
-    (1958) turn them into √(-2 log U₁) e^(-2πiU₂). Only the raw words are taken from NumPy, whose
-    format is fixed; its normal variates may change between versions.
+    Philox4x64-10 with key (seed, sample) gives 64-bit words, two for each pair. The transform of
+    Box and Muller (1958) turns them into √(-2 log U₁) e^(-2πiU₂). Only the raw words come from
+    NumPy, since they never change; its normal variates may change between versions.
 
     References: Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011.
 
@@ -39,7 +39,7 @@ class NormalStream:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._philox = np.random.Philox(key=0)
-        self._start = self._philox.state  # its key is replaced: cheaper than a new generator
+        self._start = self._philox.state  # replacing its key is cheaper than a new generator
 
     def pairs(self, sample: int, count: int) -> Complex[np.ndarray, " count"]:
         """ξ_k - iζ_k, k = 1 ... count, for independent standard normals ξ_k, ζ_k."""
@@ -97,8 +97,8 @@ class PeriodicGaussianField:
     u(x) = Σ_{k=1}^{K} √2 σ ((2πk)² + τ²)^(-α/2) (ξ_k cos 2πkx + ζ_k sin 2πkx), ξ_k, ζ_k ~ N(0, 1).
 
     Raises:
-        ValueError: On a value outside these ranges, a grid with fewer than 2K + 2 points, or one
-            of another length.
+        ValueError: If a value is outside these ranges, or a grid has fewer than 2K + 2 points or
+            another length.
 
     A finer grid samples the same function:
 
@@ -160,14 +160,14 @@ class PeriodicGaussianField:
 class SquareGaussianField:
     """The field N(0, σ²(-Δ + τ²)^(-α)) on (0,1)² with Neumann or Dirichlet conditions.
 
-    g(x, y) = Σ_{p,q} σ (π²(p² + q²) + τ²)^(-α/2) ξ_pq φ_p(x) φ_q(y), ξ_pq ~ N(0, 1), with
-    φ_0 = 1, φ_p = √2 cos πpx for p = 0 ... M-1 without the mean (0, 0) (Neumann), or
-    φ_p = √2 sin πpx for p = 1 ... M (Dirichlet). The ξ are drawn by growing max(p, q), so more
-    modes refine the same function, which any grid evaluates exactly, also one coarser than the
-    modes.
+    g(x, y) = Σ_{p,q} σ (π²(p² + q²) + τ²)^(-α/2) ξ_pq φ_p(x) φ_q(y), ξ_pq ~ N(0, 1).
+
+    Neumann: φ_0 = 1 and φ_p = √2 cos πpx for p = 0 ... M-1, without the mean (0, 0). Dirichlet:
+    φ_p = √2 sin πpx for p = 1 ... M. The ξ are drawn by growing max(p, q), so more modes refine the
+    same function. Any grid evaluates it exactly, even if it does not resolve all modes.
 
     Raises:
-        ValueError: On a value outside these ranges.
+        ValueError: If a value is outside these ranges.
 
     >>> field = SquareGaussianField("neumann", sigma=3.0, tau=3.0, alpha=2.0, modes=8)
     >>> g = field(CellGrid(16), seed=0, samples=[0, 1])
@@ -175,7 +175,7 @@ class SquareGaussianField:
     ((2, 16, 16), True)
     """
 
-    boundary: Literal["neumann", "dirichlet"]  # "neumann" or "dirichlet"
+    boundary: Literal["neumann", "dirichlet"]  # condition on the boundary
     sigma: float  # scale σ > 0. The published Darcy script has σ = τ^(α-1)
     tau: float  # inverse length τ >= 0
     alpha: float  # exponent α > 1 (below that the variance is infinite as M grows)
@@ -206,7 +206,7 @@ class SquareGaussianField:
 
     @cached_property
     def _shells(self) -> np.ndarray:
-        """Place of the coefficient (p, q) in the stream: by shells of growing max(p, q)."""
+        """Index of the coefficient (p, q) in the stream, by shells of growing max(p, q)."""
         p, q = np.indices((self.modes, self.modes))
         shell = np.maximum(p, q)
         return shell**2 + np.where(p < q, p, 2 * shell - q)
@@ -244,7 +244,7 @@ class SquareGaussianField:
         g = empty((len(samples), grid.n, grid.n), np.float64, device)
         basis, deviations = constant(self.basis(grid), g), constant(self.mode_deviations, g)
         stream, shells = NormalStream(seed), constant(self._shells, g)
-        # with NumPy one by one: the bits of a product may depend on the batch
+        # NumPy computes samples one by one: the bits of a product may depend on the batch
         size = 1 if device is None else max(1, len(samples))
         for start in range(0, len(samples), size):
             block = slice(start, start + size)
@@ -257,19 +257,19 @@ class SquareGaussianField:
         return g
 
     def _fft(self, grid: CellGrid) -> bool:
-        """Whether modes are summed by FFT: it takes as long for few modes, where products take
-        less, and it would fold those that the grid does not resolve."""
+        """Whether modes are summed by FFT. For few modes matrix products are faster, and an FFT
+        would alias modes that the grid does not resolve."""
         return 0.9 * grid.n <= self.modes <= grid.n and faster_by_fft(grid.n)
 
     def _by_fft(
         self, grid: CellGrid, coefficients: Float[np.ndarray, "batch M M"]
     ) -> Float[np.ndarray, "batch n n"]:
-        """g, which is n times the orthonormal sum, for that has φ_p/√n along each axis."""
+        """g, which is n times the orthonormal transform: its modes along each axis are φ_p/√n."""
         n, m = grid.n, self.modes
         padded = np.zeros((len(coefficients), n, n))
         padded[:, :m, :m] = n * coefficients
         if self.boundary == "neumann":
             return scipy.fft.idctn(padded, axes=(1, 2), norm="ortho", overwrite_x=True, workers=1)
-        padded[:, n - 1 :] *= np.sqrt(2)  # there the last sine, ±1, is without its √2
+        padded[:, n - 1 :] *= np.sqrt(2)  # the transform's last sine, ±1, lacks the factor √2
         padded[:, :, n - 1 :] *= np.sqrt(2)
         return scipy.fft.idstn(padded, axes=(1, 2), norm="ortho", overwrite_x=True, workers=1)

@@ -1,8 +1,8 @@
 """Noise on the inputs of a learning problem: u -> noisy u, a function of (seed, sample, epoch).
 
 The random numbers come from `pdegen.sampling.gaussian.NormalStream`, with a seed hashed from the
-given one, so they are independent of the fields drawn with the same seed. They do not depend on
-the level: the noise of another level is the same noise scaled.
+given seed. So they are independent of fields drawn with the same seed. They do not depend on the
+level: the noise of another level is the same noise, scaled.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Field = Float[np.ndarray, " *grid"]
 
 @dataclass(frozen=True)
 class NoiseModel(ABC):
-    """A kind of noise at a level; calling it adds the noise. Raises ValueError on a negative or
-    infinite level."""
+    """A kind of noise at a level; calling it adds the noise. Raises ValueError if the level is
+    negative or infinite."""
 
     level: float  # strength ε >= 0 of the noise; 0 gives u itself, bit for bit
-    uses_deviation: ClassVar[bool] = False
-    lost: ClassVar[str] = ""  # what `equivalent` does not say of it
+    uses_deviation: ClassVar[bool] = False  # whether calls need σ(x)
+    lost: ClassVar[str] = ""  # properties of the noise that `equivalent` ignores, in words
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.level) and self.level >= 0):
-            raise ValueError(f"the level is finite and >= 0, got {self.level}")
+            raise ValueError(f"the level must be finite and >= 0, got {self.level}")
 
     def __call__(
         self,
@@ -47,22 +47,22 @@ class NoiseModel(ABC):
         deviation: Field | None = None,
         epoch: int = 0,
     ) -> Fields:
-        """The samples with these numbers with noise, computed in float64, in the type of u.
+        """Noisy fields in the type of u, computed in float64.
 
         Args:
             u: Fields, one row for each sample.
             seed: Seed of the noise.
-            samples: Their numbers in the dataset; others have independent noise.
+            samples: Numbers of the samples in the dataset; the noise of samples is independent.
             deviation: Standard deviation σ(x) of u over the training samples.
-            epoch: Another epoch has independent noise; 0 is that of frozen noise.
+            epoch: Number of the epoch, whose noise is independent; frozen noise is that of epoch 0.
 
         Raises:
-            ValueError: Where σ is missing, or shapes do not fit.
+            ValueError: If σ is missing, or shapes do not fit.
         """
         return self.add(u, seed, self.numbers(samples), deviation, epoch)
 
     def numbers(self, samples: Sequence[int]) -> Sequence[int]:
-        """What takes the place of the sample's number in the random stream."""
+        """The numbers that select the random streams of the samples."""
         return samples
 
     def add(
@@ -74,20 +74,21 @@ class NoiseModel(ABC):
         epoch: int = 0,
         levels: Float[np.ndarray, " batch"] | None = None,
     ) -> Fields:
-        """As calling it, with given numbers in the random stream, and a level for each row."""
+        """Noisy fields, with given numbers of the random streams and a level for each row. Other
+        arguments and errors are those of a call."""
         if len(numbers) != len(u):
-            raise ValueError(f"{len(u)} rows need as many numbers of samples, got {len(numbers)}")
+            raise ValueError(f"expected {len(u)} numbers of samples, one a row, got {len(numbers)}")
         if self.uses_deviation and deviation is None:
             raise ValueError(f"{type(self).__name__} needs the pointwise deviation")
         if deviation is not None and deviation.shape != u.shape[1:]:
             raise ValueError(
-                f"the deviation has shape {u.shape[1:]} as the fields, got {deviation.shape}"
+                f"expected a deviation of shape {u.shape[1:]}, as the fields, got {deviation.shape}"
             )
         sigma = None if deviation is None else deviation.astype(np.float64)
         stream = NormalStream(hashed(seed, "noise", epoch))
         noisy = u.copy()
         if self._silent and levels is None:
-            return self._seen(noisy, seed)
+            return self._observed(noisy, seed)
         rows = max(1, _CACHE_POINTS // max(1, math.prod(u.shape[1:])))
         for start in range(0, len(u), rows):
             block = slice(start, start + rows)
@@ -97,10 +98,10 @@ class NoiseModel(ABC):
                 level = levels[block].reshape(-1, *[1] * (u.ndim - 1))
             with one_thread():
                 noisy[block] = clean + self._noise(level, clean, stream, numbers[block], sigma)
-        return self._seen(noisy, seed)
+        return self._observed(noisy, seed)
 
-    def _seen(self, noisy: np.ndarray, seed: int) -> np.ndarray:
-        """What is observed of noisy fields: all, by default."""
+    def _observed(self, noisy: np.ndarray, seed: int) -> np.ndarray:
+        """The observed part of noisy fields; by default the whole fields."""
         return noisy
 
     @property
@@ -110,21 +111,26 @@ class NoiseModel(ABC):
     def equivalent(
         self, data: Field, known: Float[np.ndarray, " samples *grid"], deviation: Field
     ) -> Field:
-        """The deviation of the noise at each point of noisy data, for methods that take it for
-        independent and Gaussian; what they are not told is `lost`. Known are fields without noise,
-        and their deviation σ(x)."""
+        """Standard deviation of the noise at each point of noisy data, for methods that assume
+        independent Gaussian noise; `lost` names the properties that this ignores.
+
+        Args:
+            data: A noisy field.
+            known: Fields without noise.
+            deviation: Standard deviation σ(x) of these fields.
+        """
         return self.level * deviation
 
     @abstractmethod
     def _noise(
         self, level: Any, u: np.ndarray, stream: NormalStream, numbers: Sequence[int], sigma: Any
     ) -> Fields:
-        """What is added to some fields, at one level or at one for each, shape (batch, 1, ...)."""
+        """The noise of fields u, at one level or at levels of shape (batch, 1, ...)."""
 
 
 @dataclass(frozen=True)
 class EnsembleNoise(NoiseModel):
-    """u(x) + ε σ(x) ξ(x), ξ(x) ~ N(0, 1) independent at the points, σ the ensemble's deviation.
+    """u(x) + ε σ(x) ξ(x), ξ(x) ~ N(0, 1) independent at the points, σ(x) the deviation of u.
 
     >>> u = np.zeros((1000, 2))
     >>> noisy = EnsembleNoise(0.1)(u, seed=0, samples=range(1000), deviation=np.array([1.0, 2.0]))
@@ -140,11 +146,11 @@ class EnsembleNoise(NoiseModel):
 
 @dataclass(frozen=True)
 class PublishedNoise(NoiseModel):
-    """u(x) + ε (σ(x) + 10⁻⁵) ξ(x), as the code published with the Galerkin Transformer.
+    """u(x) + ε (σ(x) + 10⁻⁵) ξ(x), as in the code published with the Galerkin Transformer.
 
-    The code standardises u with σ + 10⁻⁵ and adds ε ξ. It seeds the generator anew for each set,
-    so the first test sample has the numbers ξ of the first training sample: here a row's place
-    in the batch counts, not its sample's number. Other kinds give all samples their own noise.
+    That code standardises u with σ + 10⁻⁵ and adds ε ξ. It seeds its generator again for each set,
+    so the first test sample has the noise ξ of the first training sample. Therefore the index of a
+    row in the batch selects its noise, not the number of the sample as for other kinds.
     """
 
     uses_deviation: ClassVar[bool] = True
@@ -161,7 +167,7 @@ class PublishedNoise(NoiseModel):
 
 @dataclass(frozen=True)
 class RelativeNoise(NoiseModel):
-    """u(x) + ε rms(u) ξ(x), with the root mean square of the field itself.
+    """u(x) + ε rms(u) ξ(x), with the root mean square of each field.
 
     >>> data, known = np.array([3.0, -3.0]), np.zeros((1, 2))
     >>> RelativeNoise(0.75).equivalent(data, known, np.ones(2)).round(9).tolist()  # 0.6 rms(data)
@@ -180,12 +186,12 @@ class SNRNoise(NoiseModel):
     """u(x) + s ξ(x) with 10 log₁₀(mean u² / s²) = level, the signal-to-noise ratio in dB.
 
     Args:
-        level: Any finite number; 0 is noise as strong as the field, more is less noise.
+        level: Any finite number; 0 is noise as strong as the field, larger levels are less noise.
     """
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.level):
-            raise ValueError(f"the level is finite, got {self.level}")
+            raise ValueError(f"the level must be finite, got {self.level}")
 
     @property
     def _silent(self) -> bool:
@@ -202,7 +208,9 @@ class SNRNoise(NoiseModel):
 class MultiplicativeNoise(NoiseModel):
     """u(x) (1 + ε ξ(x))."""
 
-    lost: ClassVar[str] = "its deviation follows u; told is the root mean square over the samples"
+    lost: ClassVar[str] = (
+        "its deviation depends on u; methods get its root mean square over samples"
+    )
 
     def equivalent(self, data, known, deviation):
         return self.level * np.sqrt(np.mean(known**2, axis=0))
@@ -216,10 +224,10 @@ class CorrelatedNoise(NoiseModel):
     """u(x) + ε σ(x) η(x), η Gaussian of variance 1 with the correlation exp(-r²/2l²).
 
     In one dimension η(x) = Σ_p s_p φ_p(x) ξ_p / (Σ_p s_p² φ_p(x)²)^½, with φ_0 = 1,
-    φ_p = √2 cos πpx and s_p = exp(-(πpl)²/4); in two, products of these. Within a few lengths of
-    the boundary the correlation is the sum with that of the mirror image. The points are taken
-    for (i + ½)/n; modes that n points cannot tell apart are left out, so a length well below the
-    spacing gives white noise.
+    φ_p = √2 cos πpx and s_p = exp(-(πpl)²/4); in two dimensions the φ are products of these. Within
+    a few lengths of the boundary, the correlation with the mirror image is added. The points are
+    assumed to be (i + ½)/n. Modes that n points do not resolve are left out, so a length well below
+    the spacing gives white noise.
     """
 
     length: float = 0.1  # correlation length l > 0, as a fraction of the domain
@@ -229,10 +237,10 @@ class CorrelatedNoise(NoiseModel):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (math.isfinite(self.length) and self.length > 0):
-            raise ValueError(f"the length is finite and > 0, got {self.length}")
+            raise ValueError(f"the length must be finite and > 0, got {self.length}")
 
     def basis(self, n: int) -> Float[np.ndarray, "n modes"]:
-        """The functions whose sum with normal coefficients is η on n points; rows of norm 1."""
+        """Matrix from normal coefficients to η on n points; its rows have norm 1."""
         last = 12 / (np.pi * self.length)  # beyond it s_p < 1e-15
         k = np.pi * np.arange(min(n, int(min(last, n)) + 1))
         basis = np.cos(np.outer((np.arange(n) + 0.5) / n, k)) * np.exp(
@@ -247,8 +255,9 @@ class CorrelatedNoise(NoiseModel):
         bases = [self.basis(n) for n in u.shape[1:]]
         xi = _normals(stream, numbers, tuple(basis.shape[1] for basis in bases))
         eta = np.empty_like(u)
-        for row, one in enumerate(xi):  # one by one: the same bits in any batch
-            eta[row] = bases[0] @ one if len(bases) == 1 else bases[0] @ one @ bases[1].T
+        for row, coefficients in enumerate(xi):  # one by one: the same bits in any batch
+            along_x = bases[0] @ coefficients
+            eta[row] = along_x if len(bases) == 1 else along_x @ bases[1].T
         return level * sigma * eta
 
 
@@ -256,16 +265,18 @@ class CorrelatedNoise(NoiseModel):
 class SensorNoise(EnsembleNoise):
     """u(x) + ε σ(x) ξ(x) at the sensors, 0 elsewhere.
 
-    The sensors are random points, the same for all samples, levels and epochs; more of them
-    contain fewer.
+    The sensors are random points, the same for all samples, levels and epochs. A larger fraction
+    adds sensors to those of a smaller one.
     """
 
-    fraction: float = 0.1  # share of the points that are observed, in (0, 1]; at least one point is
+    fraction: float = (
+        0.1  # share of the points with a sensor, in (0, 1]; at least one point has one
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.fraction <= 1:
-            raise ValueError(f"the fraction is in (0, 1], got {self.fraction}")
+            raise ValueError(f"the fraction must be in (0, 1], got {self.fraction}")
 
     def observed(self, shape: tuple[int, ...], seed: int) -> Bool[np.ndarray, "..."]:
         """True at the sensors."""
@@ -275,7 +286,7 @@ class SensorNoise(EnsembleNoise):
         mask[order[: max(1, round(self.fraction * points))]] = True
         return mask.reshape(shape)
 
-    def _seen(self, noisy: np.ndarray, seed: int) -> np.ndarray:
+    def _observed(self, noisy: np.ndarray, seed: int) -> np.ndarray:
         noisy[:, ~self.observed(noisy.shape[1:], seed)] = 0
         return noisy
 
@@ -283,8 +294,8 @@ class SensorNoise(EnsembleNoise):
 def pointwise_deviation(blocks: Iterable[Float[np.ndarray, " _ *grid"]]) -> Field:
     """σ(x) = (mean (u - mean u)²)^½ over the samples of all blocks, in float64.
 
-    One sample after another (Welford), so the result does not depend on how they are cut into
-    blocks, and a small spread about a large mean is not lost.
+    Samples are added one by one (Welford). So the result does not depend on the blocks, and a small
+    deviation about a large mean keeps its digits.
 
     Raises:
         ValueError: If there is no sample.
@@ -308,7 +319,7 @@ def pointwise_deviation(blocks: Iterable[Float[np.ndarray, " _ *grid"]]) -> Fiel
 
 
 def hashed(seed: int, purpose: str, epoch: int) -> int:
-    """A seed of 64 bits for another purpose, such as an epoch's noise or its levels."""
+    """A seed of 64 bits for a purpose, such as the noise of an epoch or its levels."""
     digest = hashlib.sha256(f"{seed} {purpose} {epoch}".encode()).digest()
     return int.from_bytes(digest[:8], "little")
 
@@ -318,13 +329,13 @@ def _normals(stream: NormalStream, numbers: Sequence[int], shape: tuple[int, ...
 
 
 def _share_of(data: np.ndarray, share: float) -> np.ndarray:
-    """ε rms(u), by the mean square of u (1 + ε²) that noisy data have."""
+    """ε rms(u) at each point, estimated from noisy data, whose mean square is rms(u)² (1 + ε²)."""
     deviation = share * float(np.sqrt(np.mean(data**2) / (1 + share**2)))
     return np.full(data.shape, deviation)
 
 
 def _rms(u: np.ndarray) -> Float[np.ndarray, " batch ..."]:
-    """Root mean square of each field, to be multiplied with fields."""
+    """Root mean square of each field, shaped to broadcast over fields."""
     # one by one: the same bits in any batch
-    rms = np.array([np.sqrt(np.mean(one**2)) for one in u])
+    rms = np.array([np.sqrt(np.mean(field**2)) for field in u])
     return rms.reshape(-1, *[1] * (u.ndim - 1))

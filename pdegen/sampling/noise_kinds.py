@@ -1,4 +1,4 @@
-"""Words -> models of noise: what recipes of derived stores and experiments say."""
+"""Declarations of noise in recipes of derived stores and in experiments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KINDS: dict[str, type[NoiseModel]] = {
     "sensors": SensorNoise,
     "published": PublishedNoise,
 }
-KEYS_OF_KIND: dict[str, dict[str, float]] = {  # with their defaults
+KEYS_OF_KIND: dict[str, dict[str, float]] = {  # keys of one kind only, with their defaults
     "correlated": {"length": 0.1},
     "sensors": {"fraction": 0.1},
 }
@@ -47,10 +47,10 @@ class NoiseKind(Strict):
     """The declaration of a noise without its level.
 
     Args:
-        kind: Which model of noise (`pdegen.sampling.noise`).
+        kind: Name of the model of noise (`pdegen.sampling.noise`).
         seed: Seed of the noise.
-        length: Of "correlated" alone, its correlation length (0.1), over that of the domain. [1]
-        fraction: Of "sensors" alone, the share of the points observed (0.1). [1]
+        length: Correlation length (0.1) over the length of the domain; for "correlated" only. [1]
+        fraction: Share of the points that have a sensor (0.1); for "sensors" only. [1]
     """
 
     kind: Kind = "ensemble"
@@ -70,31 +70,31 @@ class NoiseKind(Strict):
     def _defaults(cls, content: Any) -> Any:
         if not isinstance(content, Mapping):
             return content
-        own = KEYS_OF_KIND.get(str(content.get("kind")), {})
+        defaults = KEYS_OF_KIND.get(str(content.get("kind")), {})
         given = {key: value for key, value in content.items() if value is not None}
-        return own | given
+        return defaults | given
 
     @model_validator(mode="after")
     def _applies(self) -> NoiseKind:
-        own = KEYS_OF_KIND.get(self.kind, {})
+        allowed = KEYS_OF_KIND.get(self.kind, {})
         for key in ("length", "fraction"):
-            if getattr(self, key) is not None and key not in own:
+            if getattr(self, key) is not None and key not in allowed:
                 raise ValueError(f"key {key!r} does not apply to {self.kind}")
         return self
 
     @model_serializer(mode="wrap")
     def _in_order(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Kind and level first, as people write them: the order is a part of what is kept."""
-        said = content(self)
-        return {key: said[key] for key in ("kind", "level") if key in said} | said
+        """The declaration with kind and level first; stores keep this order."""
+        table = content(self)
+        return {key: table[key] for key in ("kind", "level") if key in table} | table
 
     def check_level(self, level: float) -> None:
-        """Raise ValueError where this kind has no such level."""
+        """Raise ValueError if the level is invalid for this kind."""
         if level < 0 and self.kind != "snr":
-            raise ValueError(f"the level of {self.kind} noise is not negative, got {level}")
+            raise ValueError(f"the level of {self.kind} noise must be >= 0, got {level}")
 
     def at(self, level: float) -> NoiseModel:
-        """The noise at a level."""
+        """The model of the noise at a level."""
         if self.length is not None:
             return CorrelatedNoise(level, self.length)
         if self.fraction is not None:
@@ -106,7 +106,7 @@ class Noise(NoiseKind):
     """The declaration of a noise.
 
     Args:
-        level: Its strength; for "snr" decibels of either sign, else not negative.
+        level: Strength of the noise, >= 0; for "snr" in decibels, of either sign.
             [dimensionless, dB of "snr"]
     """
 

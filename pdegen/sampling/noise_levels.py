@@ -1,4 +1,4 @@
-"""Noise levels of samples, drawn from a range: one training then sees all of them."""
+"""Random noise levels of samples, for training on a range of levels."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Levels:
     """ε = ε₁ s², s = s₀ + (1 - s₀) sin⁴(πv/2), v uniform on [0, 1], s₀ = (ε₀/ε₁)^½, for a range
     of levels [ε₀, ε₁].
 
-    With ε₀ = 0 half of the levels are below ε₁/16 and a quarter is above ε₁/2. Levels near 0 are
-    almost one problem, the one that is hardest to learn to the accuracy it allows; next to ε₁ there
-    are levels on one side only. So both ends are drawn more often than the middle, as the nodes of
-    Chebyshev polynomials are. An operator is told s, which is defined beyond the range too. The
-    range may begin at 0, where a logarithm cannot.
+    With ε₀ = 0 half of the levels are below ε₁/16 and a quarter is above ε₁/2. The problem with
+    levels near 0 is the hardest to learn to the accuracy that it allows, and ε₁ has levels on one
+    side only. So levels near both ends are drawn more often, as with Chebyshev nodes. The input of
+    an operator is s, which is defined beyond the range too. Unlike a logarithm, s allows a range
+    that begins at 0.
 
     Raises:
-        ValueError: If they are no such range.
+        ValueError: If the ends are not a range of levels.
 
     >>> levels = Levels(0.0, 0.1)
     >>> bool((levels.drawn(0, range(1000)) < 0.1 / 16).mean().round(1) == 0.5)
@@ -34,9 +34,8 @@ class Levels:
     0.5
     """
 
-    # low, high: the ends of the range, 0 <= ε₀ < ε₁
-    low: float
-    high: float
+    low: float  # ε₀ >= 0
+    high: float  # ε₁ > ε₀
 
     def __post_init__(self) -> None:
         if not 0 <= self.low < self.high < math.inf:
@@ -45,8 +44,8 @@ class Levels:
     def drawn(
         self, seed: int, numbers: Sequence[int], epoch: int = 0
     ) -> Float[np.ndarray, " batch"]:
-        """A level for each number of a sample, a function of (seed, number, epoch) alone. Another
-        epoch has independent levels; 0 has the frozen ones."""
+        """A level for each sample, a function of (seed, number, epoch) alone. The levels of epochs
+        are independent; frozen levels are those of epoch 0."""
         stream = NormalStream(hashed(seed, "levels", epoch))
         first = math.sqrt(self.low / self.high)
         v = stream.uniforms_of(numbers, 1)[:, 0]
@@ -54,5 +53,5 @@ class Levels:
         return self.high * s * s
 
     def feature(self, level: float | Float[np.ndarray, " batch"]) -> Float[np.ndarray, "..."]:
-        """s = (ε/ε₁)^½, what an operator is told; more than 1 beyond the range."""
+        """The feature s = (ε/ε₁)^½ of a level, an input of operators; above 1 beyond the range."""
         return np.sqrt(np.asarray(level) / self.high)

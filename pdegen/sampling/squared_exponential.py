@@ -24,7 +24,7 @@ class SquaredExponentialField:
     s_0² = σ² l √(2π) and s_k² = 2 σ² l √(2π) exp(-(2πkl)²/2). The constant mode is included.
 
     Raises:
-        ValueError: On a value outside these ranges.
+        ValueError: If a value is outside these ranges.
 
     More modes refine the same function:
 
@@ -73,7 +73,7 @@ def values(
     array([[1., 2., 1., 0.]])
     """
     modes = c.shape[1]
-    factor = -(-2 * modes // n)  # on so many times finer points no mode is folded
+    factor = -(-2 * modes // n)  # points finer by this factor alias no mode
     u_hat = np.zeros((len(c), factor * n // 2 + 1), complex)
     u_hat[:, :modes] = c * np.exp(2j * np.pi * np.arange(modes) * shift)
     u_hat[:, 1:] /= 2
@@ -94,6 +94,6 @@ def antiderivative(c: Complex[np.ndarray, "batch modes"], n: int) -> Float[np.nd
     k = np.arange(1, c.shape[1])
     periodic = np.zeros(c.shape, complex)
     periodic[:, 1:] = c[:, 1:] / (2j * np.pi * k)
-    at = values(periodic, n)
-    at = np.concatenate([at, at[:, :1]], axis=1) - at[:, :1]
-    return at + np.real(c[:, :1]) * (np.arange(n + 1) / n)
+    integral = values(periodic, n)
+    integral = np.concatenate([integral, integral[:, :1]], axis=1) - integral[:, :1]
+    return integral + np.real(c[:, :1]) * (np.arange(n + 1) / n)

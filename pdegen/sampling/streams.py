@@ -1,7 +1,7 @@
 """The counter-based generator Philox4x64-10 on a device of PyTorch, in signed 64-bit integers.
 
-Sums and products of int64 wrap, which is arithmetic modulo 2⁶⁴; the upper half of a product is put
-together from 32-bit halves. These are elementwise operations on all samples and counters at once.
+Sums and products of int64 wrap, which is arithmetic modulo 2⁶⁴; the upper half of a product is
+computed from 32-bit halves. All operations are elementwise on all samples and counters.
 
 References: Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011.
 """
@@ -16,7 +16,7 @@ from pdegen.numerics.device import Array, torch
 
 _HALF = 2**32 - 1
 _MULTIPLIERS = 0xD2E7470EE14C6C93, 0xCA5A826395121157
-_WEYL = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B  # what a round adds to the key
+_WEYL = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B  # added to the key in each round
 _ROUNDS = 10
 
 
@@ -27,10 +27,10 @@ def words(
 
     The bits are those of `numpy.random.Philox(key=[seed, sample]).random_raw(count)`, as int64.
     """
-    counter = torch().arange(1, (count + 3) // 4 + 1, device=device)  # NumPy begins at 1
+    counter = torch().arange(1, (count + 3) // 4 + 1, device=device)  # NumPy's first counter is 1
     sample = torch().as_tensor(list(samples), dtype=counter.dtype, device=device)[:, None]
     zero = counter[:1] * 0
-    x = (counter, zero, zero, zero)  # of the shape (samples, blocks) from the second round on
+    x = (counter, zero, zero, zero)  # shape (samples, blocks) from the second round on
     for round_ in range(_ROUNDS):
         first = _signed(seed + round_ * _WEYL[0])
         second = sample + _signed(round_ * _WEYL[1])

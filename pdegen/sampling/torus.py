@@ -19,12 +19,13 @@ from pdegen.sampling.gaussian import NormalStream
 class TorusGaussianField:
     """The field N(0, σ²(-Δ + τ²)^(-α)) on the torus (0, 1)², without its mean.
 
-    w(x) = Σ √2 σ (4π²|k|² + τ²)^(-α/2) (ξ_k cos 2πk·x + ζ_k sin 2πk·x), ξ_k, ζ_k ~ N(0, 1), over
-    the half k₁ > 0, or k₁ = 0 and k₂ > 0, of the wave vectors with |k| <= M. They are drawn in the
-    order of |k|², k₁, k₂: more modes refine the same function, which every grid samples.
+    w(x) = Σ √2 σ (4π²|k|² + τ²)^(-α/2) (ξ_k cos 2πk·x + ζ_k sin 2πk·x), ξ_k, ζ_k ~ N(0, 1).
+
+    The sum is over half of the wave vectors with |k| <= M: k₁ > 0, or k₁ = 0 and k₂ > 0. They are
+    drawn in the order of |k|², k₁, k₂, so more modes refine the same function on every grid.
 
     Raises:
-        ValueError: On a value outside these ranges, or a torus that does not keep all modes.
+        ValueError: If a value is outside these ranges, or a torus does not hold all modes.
 
     >>> from pdegen.domains import PeriodicGrid
     >>> field = TorusGaussianField(sigma=18.52, tau=7.0, alpha=2.5, modes=5)
@@ -49,7 +50,7 @@ class TorusGaussianField:
 
     @cached_property
     def wave_vectors(self) -> Int[np.ndarray, "K 2"]:
-        """k of the half disc, in the order in which they are drawn."""
+        """Wave vectors k of the half disc, in the order in which they are drawn."""
         m = self.modes
         k1, k2 = (axis.ravel() for axis in np.mgrid[0 : m + 1, -m : m + 1])
         square = k1**2 + k2**2
@@ -72,11 +73,11 @@ class TorusGaussianField:
     def coefficients(
         self, torus: Torus, seed: int, samples: Sequence[int], device: str | None = None
     ) -> Complex[Array, " batch *modes"]:
-        """The Fourier coefficients (ξ_k - iζ_k)/2, scaled, among the modes of a torus."""
+        """The Fourier coefficients (ξ_k - iζ_k)/2 times the deviations, as modes of a torus."""
         if len(torus.grids) != 2 or min(torus.highest) < self.modes:
             raise ValueError(
-                f"modes up to {self.modes} need a square torus that keeps them, got one that keeps "
-                f"{torus.highest}"
+                f"modes up to {self.modes} need a square torus with these modes, got one with "
+                f"modes up to {torus.highest}"
             )
         v = empty((len(samples), *torus.shape), np.complex128, device)
         v[...] = 0
@@ -84,7 +85,7 @@ class TorusGaussianField:
         z = stream.pairs_of(samples, len(self.wave_vectors), device)
         z *= constant(self.mode_deviations / 2, v)
         k1, k2 = self.wave_vectors.T
-        # the last axis has k₂ >= 0: where k₂ < 0 the conjugate stands at -k, where k₂ = 0 both
+        # the last axis has k₂ >= 0 only: for k₂ < 0 the conjugate is stored at -k, for k₂ = 0 both
         up, down = np.flatnonzero(k2 >= 0), np.flatnonzero(k2 <= 0)
         v[(slice(None), *_at(k1[up], k2[up], v))] = z[:, constant(up, v)]
         v[(slice(None), *_at(-k1[down], -k2[down], v))] = xp.conj(z[:, constant(down, v)])

@@ -1,4 +1,4 @@
-"""Numbers that are uniform in ranges: how ranges are declared, and samples by (seed, i) alone."""
+"""Uniform numbers in declared ranges, whose sample i is a function of (seed, i) alone."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pdegen.schema import Positive
 
 
 def _rising(pair: tuple[float, float]) -> tuple[float, float]:
-    """Low, then high."""
+    """The same range, if its ends are in order."""
     if not pair[0] <= pair[1]:
-        raise ValueError(f"a range is two numbers that do not fall, got {list(pair)}")
+        raise ValueError(f"a range is two numbers low <= high, got {list(pair)}")
     return pair
 
 
@@ -37,7 +37,7 @@ def uniforms(seed: int, samples: Sequence[int], count: int) -> Float[np.ndarray,
 def placed(
     z: Float[np.ndarray, "batch count"], ranges: Iterable[tuple[float, float]]
 ) -> Float[np.ndarray, "count batch"]:
-    """The numbers whose places in their ranges are z; one row for each range.
+    """The numbers low + (high - low) z of each range; one row for each range.
 
     >>> placed(np.array([[0.5, 0.0]]), [(1.0, 2.0), (3.0, 4.0)]).tolist()
     [[1.5], [3.0]]

@@ -361,7 +361,7 @@ def test_noise_beyond_the_stored_type_names_the_sample(darcy, tmp_path):
         ({}, [], "at least one level"),
         ({}, [0.1, 0.0, 0.1], "levels must differ, got 0.1 twice"),
         ({}, [0.0, -0.0], "levels must differ"),
-        ({}, [0.1, -0.1], "the level of ensemble noise is not negative, got -0.1"),
+        ({}, [0.1, -0.1], "the level of ensemble noise must be >= 0, got -0.1"),
         ({"level": 0.1}, [0.1], "a list of levels, not the key 'level'"),
         ({"fresh": True}, [0.1], "unknown key 'fresh'"),
     ],

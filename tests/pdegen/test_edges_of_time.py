@@ -27,7 +27,7 @@ def problem(name: str, **changes: Any) -> Problem:
 
 def test_a_budget_that_the_law_refuses_is_an_error() -> None:
     """Modes that decay within a step are exact in u, and not in the integrals of its rates."""
-    with pytest.raises(SampleError, match=r"budgets .* are off by .*: use a smaller dt"):
+    with pytest.raises(SampleError, match=r"budgets .* are violated by .*: use a smaller dt"):
         problem("ns-quick", viscosity=0.1, times=[1.0]).compute(0, range(1))
 
 

@@ -81,7 +81,7 @@ def test_noise_allows_itself_no_aliases(name):
     values = dict(stored(name))
     noise = np.random.default_rng(0).standard_normal(values["u"].shape)
     values["u"] = values["u"] + np.float32(0.2 * values["u"].std()) * noise.astype(np.float32)
-    assert any("of the one before" in one.message for one in findings(problem(name).law(), values))
+    assert any("at the one before" in one.message for one in findings(problem(name).law(), values))
 
 
 def test_a_frame_at_the_start_is_the_input():

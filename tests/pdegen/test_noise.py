@@ -243,9 +243,9 @@ def test_a_missing_deviation_is_refused(kind):
 @pytest.mark.usefixtures("unchecked")
 def test_shapes_that_do_not_fit_are_refused():
     u = fields((4,))
-    with pytest.raises(ValueError, match=r"shape \(4,\) as the fields, got \(3,\)"):
+    with pytest.raises(ValueError, match=r"shape \(4,\), as the fields, got \(3,\)"):
         EnsembleNoise(0.1)(u, 0, range(5), np.ones(3))
-    with pytest.raises(ValueError, match="5 rows need as many numbers of samples, got 3"):
+    with pytest.raises(ValueError, match="expected 5 numbers of samples, one a row, got 3"):
         RelativeNoise(0.1)(u, 0, range(3))
     with pytest.raises(ValueError, match="1 or 2 dimensions, got 3"):
         applied(CorrelatedNoise, np.ones((1, 2, 2, 2)))
@@ -267,16 +267,16 @@ def test_what_is_told_of_noise_is_its_deviation(noise):
 
 def test_impossible_levels_lengths_and_fractions_are_refused():
     for kind, level in product((*SCALED, *PLAIN), (-0.1, np.inf, np.nan)):
-        with pytest.raises(ValueError, match="the level is finite and >= 0"):
+        with pytest.raises(ValueError, match="the level must be finite and >= 0"):
             kind(level)
     for level in (np.inf, np.nan):
-        with pytest.raises(ValueError, match="the level is finite"):
+        with pytest.raises(ValueError, match="the level must be finite"):
             SNRNoise(level)
     for length in (0.0, -1.0, np.inf):
-        with pytest.raises(ValueError, match="the length is finite and > 0"):
+        with pytest.raises(ValueError, match="the length must be finite and > 0"):
             CorrelatedNoise(0.1, length)
     for fraction in (0.0, 1.1, np.nan):
-        with pytest.raises(ValueError, match=r"the fraction is in \(0, 1\]"):
+        with pytest.raises(ValueError, match=r"the fraction must be in \(0, 1\]"):
             SensorNoise(0.1, fraction)
 
 
@@ -333,7 +333,7 @@ def test_a_declaration_builds_its_model(content, model):
         ({"kind": "ensembel"}, "noise: kind: unknown kind 'ensembel': did you mean ensemble?"),
         ({"kind": "qqq"}, "unknown kind 'qqq': known: ensemble, relative, snr"),
         ({"kind": 3}, "unknown kind 3"),
-        ({"level": -0.1}, "the level of ensemble noise is not negative, got -0.1"),
+        ({"level": -0.1}, "the level of ensemble noise must be >= 0, got -0.1"),
         ({"level": float("inf")}, "level"),
         ({"level": float("nan"), "kind": "snr"}, "level"),
         ({"level": "much"}, "level"),

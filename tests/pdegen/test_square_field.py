@@ -74,7 +74,7 @@ def test_impossible_laws_are_refused(words):
 
 @pytest.mark.parametrize(("above", "below"), [(0.0, 1.0), (1.0, -3.0)])
 def test_phases_must_be_positive(above, below):
-    with pytest.raises(ValueError, match="phases are positive"):
+    with pytest.raises(ValueError, match="phases must be positive"):
         TwoPhase(above, below)
-    with pytest.raises(ValueError, match="scale is positive"):
+    with pytest.raises(ValueError, match="scale must be positive"):
         LogNormal(below - 3)

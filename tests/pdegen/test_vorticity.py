@@ -154,7 +154,7 @@ def test_the_law_asks_for_no_certificate_where_the_flow_is_not_predictable():
 def test_the_sample_that_violates_a_budget_is_named(monkeypatch):
     violation = np.array([1e-4, 2e-3, 3e-3])
     monkeypatch.setattr("pdegen.equations.vorticity.problem._violation", lambda *_: violation)
-    with pytest.raises(SampleError, match=r"sample 6: its budgets .* are off by 0\.002"):
+    with pytest.raises(SampleError, match=r"sample 6: the budgets .* are violated by 0\.002"):
         problem().compute(0, range(5, 8))
 
 

@@ -192,5 +192,5 @@ def test_an_operator_that_is_not_told_refuses_to_be(experiment, shards, trained,
         SchemaError, match=r"the assumed noise level must be finite and >= 0, got -1"
     ):
         evaluate(trained / "best.safetensors", shards, CPU, assumed_level=-1.0)
-    with pytest.raises(SchemaError, match=r"the level of ensemble noise is not negative, got -1"):
+    with pytest.raises(SchemaError, match=r"the level of ensemble noise must be >= 0, got -1"):
         evaluate(trained / "best.safetensors", shards, CPU, level=-1.0)

@@ -10,28 +10,35 @@ _jit = numba.njit(nogil=True, cache=True)
 
 @_jit
 def velocities(w: np.ndarray, to_u: np.ndarray, to_v: np.ndarray, n: int) -> np.ndarray:
-    """The modes i to_u w and i to_v w, (batch, 2, n, K + 1), with zeros where the first axis has
-    modes that w, (batch, 2K + 1, K + 1), has not; to_u and to_v are real, (2K + 1, K + 1)."""
+    """The modes i to_u w and i to_v w of the velocity, shape (batch, 2, n, K + 1).
+
+    Modes of the first axis beyond those of w are 0.
+
+    Args:
+        w: Modes of the vorticity, shape (batch, 2K + 1, K + 1).
+        to_u, to_v: Real symbols, shape (2K + 1, K + 1).
+        n: Number of points along the first axis.
+    """
     rows, columns = to_u.shape
     top = rows // 2
     flow = np.empty((len(w), 2, n, columns), np.complex128)
     for b in range(len(w)):
         for row in range(n):
-            place = row if row <= top else row - n + rows
+            mode = row if row <= top else row - n + rows
             if top < row < n - top:
                 flow[b, :, row] = 0
             else:
                 for column in range(columns):
-                    value = w[b, place, column]
-                    turned = complex(-value.imag, value.real)
-                    flow[b, 0, row, column] = to_u[place, column] * turned
-                    flow[b, 1, row, column] = to_v[place, column] * turned
+                    value = w[b, mode, column]
+                    i_w = complex(-value.imag, value.real)
+                    flow[b, 0, row, column] = to_u[mode, column] * i_w
+                    flow[b, 1, row, column] = to_v[mode, column] * i_w
     return flow
 
 
 @_jit
 def products(flow: np.ndarray) -> None:
-    """In place of u and v the products u v and v² - u², (batch, 2, n, n)."""
+    """Overwrites u and v, shape (batch, 2, n, n), by the products u v and v² - u²."""
     for b in range(len(flow)):
         for i in range(flow.shape[2]):
             for j in range(flow.shape[3]):
@@ -41,21 +48,26 @@ def products(flow: np.ndarray) -> None:
 
 @_jit
 def convection(
-    bent: np.ndarray, of_uv: np.ndarray, of_squares: np.ndarray, force: np.ndarray
+    products_hat: np.ndarray, of_uv: np.ndarray, of_squares: np.ndarray, force: np.ndarray
 ) -> np.ndarray:
-    """of_uv times the modes of u v, of_squares times those of v² - u², and the force: (batch, 1,
-    2K + 1, K + 1) from all modes of the first axis, (batch, 2, n, K + 1), where of_uv, of_squares
-    (real) and the force have the shape (2K + 1, K + 1)."""
+    """The modes of f - u·∇w, shape (batch, 1, 2K + 1, K + 1).
+
+    Args:
+        products_hat: Modes of u v and v² - u², shape (batch, 2, n, K + 1), all n modes along the
+            first axis.
+        of_uv, of_squares: Real symbols of their derivatives, shape (2K + 1, K + 1).
+        force: Modes of f, shape (2K + 1, K + 1).
+    """
     rows, columns = of_uv.shape
-    top, n = rows // 2, bent.shape[2]
-    change = np.empty((len(bent), 1, rows, columns), np.complex128)
-    for b in range(len(bent)):
-        for place in range(rows):
-            row = place if place <= top else place - rows + n
+    top, n = rows // 2, products_hat.shape[2]
+    change = np.empty((len(products_hat), 1, rows, columns), np.complex128)
+    for b in range(len(products_hat)):
+        for mode in range(rows):
+            row = mode if mode <= top else mode - rows + n
             for column in range(columns):
-                change[b, 0, place, column] = (
-                    of_uv[place, column] * bent[b, 0, row, column]
-                    + of_squares[place, column] * bent[b, 1, row, column]
-                    + force[place, column]
+                change[b, 0, mode, column] = (
+                    of_uv[mode, column] * products_hat[b, 0, row, column]
+                    + of_squares[mode, column] * products_hat[b, 1, row, column]
+                    + force[mode, column]
                 )
     return change

@@ -1,4 +1,4 @@
-"""What a store of vorticity claims."""
+"""The law of stores of the vorticity equation."""
 
 from __future__ import annotations
 
@@ -18,25 +18,30 @@ from pdegen.sampling.torus import TorusGaussianField
 
 @dataclass(frozen=True)
 class VorticityClaims:
-    """What the solver claims."""
+    """The accuracy that the solver guarantees."""
 
-    tolerance: float  # largest error where the flow is predictable
-    certified: Float[np.ndarray, " times"]  # at which of the times it is
+    tolerance: float  # largest error at the certified times
+    certified: Float[np.ndarray, " times"]  # True at the times when the flow is predictable
     budget: float  # largest relative violation of the budgets of energy and enstrophy
-    folded: bool  # whether striding folds modes of the solver onto others of the output grid
+    folded: bool  # whether striding aliases modes of the solver on the output grid
 
 
 def vorticity_law(
     field: TorusGaussianField | None, n: int, solved: VorticityClaims, evolved: Evolution
 ) -> Law:
-    """a follows its Gaussian law, and u(t) the equation and what the flow conserves.
+    """a has its Gaussian law, and u(t) follows from a by the equation and the energy budget.
 
-    The mean of u stays 0. The energy E = ⟨|∇ψ|²⟩/2 of u(t) is that of a and the work done since,
-    E(t) = E(0) + ∫(⟨ψf⟩ - ν⟨w²⟩), which the solver stored: so u belongs to a, also where the flow
-    cannot be predicted. Frames follow from one another by the equation. The output grid holds
-    nearly all of the energy, which falls as k⁻³; folding shows some of the rest at lower modes, the
-    mean among them.
-    A field is None where striding has folded modes of a, which has no exact law here.
+    The mean of u stays 0. The energy E = ⟨|∇ψ|²⟩/2 of u(t) is that of a plus the work done since,
+    E(t) = E(0) + ∫(⟨ψf⟩ - ν⟨w²⟩), which the solver stored. So u belongs to a, even if the flow is
+    not predictable. Each frame follows from the one before by the equation. The output grid
+    resolves nearly all of the energy, which decays as k⁻³; aliasing shows some of the rest in lower
+    modes, including the mean.
+
+    Args:
+        field: Law of a; None if striding aliases modes of a, which then has no exact law.
+        n: Points of the output along each axis.
+        solved: Accuracy of the solver.
+        evolved: The equation and its frames.
     """
     flow = _Stored(n, solved)
     gaussian = []
@@ -59,11 +64,11 @@ def vorticity_law(
 
 
 class _Stored:
-    """Quantities of each sample that are bounded, with their limits."""
+    """Bounded quantities of each sample, with their limits."""
 
     def __init__(self, n: int, solved: VorticityClaims) -> None:
         self._torus, self._solved = Torus((PeriodicGrid(n),) * 2, degree=1), solved
-        # of the energy: in modes that the output grid does not hold, or that it folds
+        # share of the energy in modes that the output grid does not resolve, or that alias
         self._hidden = 1 / n if solved.folded else max(1e-3, n**-2)
 
     def error(self, values: Values) -> tuple[np.ndarray, float]:
@@ -82,8 +87,8 @@ class _Stored:
         energy = self._energies(_frames(values))
         start = self._energies(values["a"].astype(np.float64)[:, None])
         expected = start + _rows(values["work"])
-        off = abs(energy - expected) / (energy + start)
-        return off.max(axis=1), np.full(len(off), self._hidden)
+        difference = abs(energy - expected) / (energy + start)
+        return difference.max(axis=1), np.full(len(difference), self._hidden)
 
     def _energies(self, w: Float[np.ndarray, "b t n n"]) -> Float[np.ndarray, "b t"]:
         torus = self._torus

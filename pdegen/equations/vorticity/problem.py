@@ -29,8 +29,10 @@ from pdegen.schema import Coefficient, Count, InverseLength, Positive, Size, Str
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
-_SLOWEST = 256  # wave vectors up to this one hold nearly all of the speed
-_BUDGET = 1e-3  # of energy and enstrophy, relative: integrals by Simpson's rule with the time step
+_SPEED_MODES = 256  # wave vectors up to this length give nearly all of the speed
+# largest relative violation of the budgets of energy and enstrophy, whose integrals are sums of
+# Simpson's rule over time steps
+_BUDGET = 1e-3
 
 
 class TorusGaussian(Strict):
@@ -61,7 +63,7 @@ class TorusGaussian(Strict):
 
 
 class Force(Strict):
-    """amplitude (sin θ + cos θ), θ = 2π(x + y) + phase; it is a steady flow's, where w = f/8π²ν.
+    """amplitude (sin θ + cos θ), θ = 2π(x + y) + phase; w = f/8π²ν is a steady flow.
 
     Args:
         amplitude: Amplitude of the force f in the equation of the vorticity. [1/time²]
@@ -69,17 +71,17 @@ class Force(Strict):
     """
 
     amplitude: Annotated[float, Field(ge=0, le=1e20)]
-    phase: Annotated[float, Field(ge=-1e6, le=1e6)] = 0.0  # more leaves no digits for θ
+    phase: Annotated[float, Field(ge=-1e6, le=1e6)] = 0.0  # a larger phase loses the digits of θ
 
 
 class Method(Strict):
     """Fourier modes |k_j| < resolution/3 and exponential Runge-Kutta steps of order 4.
 
     Args:
-        resolution: Points that are solved on, along each axis; even, at least 8.
+        resolution: Points of the solver along each axis; even, at least 8.
         dt: Largest time step; it is halved for a sample that misses the tolerance. [time]
-        tolerance: Largest relative error, until the time `certified`. [1]
-        certified: Until when the flow can be predicted; by default until the last time. [time]
+        tolerance: Largest relative error until the time `certified`. [1]
+        certified: Time until which the flow is predictable; by default the last time. [time]
     """
 
     resolution: Count
@@ -93,16 +95,16 @@ class Vorticity(Problem):
     """w_t + u·∇w = viscosity Δw + f on the torus (0, 1)²: the map w(0) -> w(times).
 
     With `restriction` "fourier" the output is the solution without the modes that the output grid
-    does not hold; with "stride" its values at every r-th point, as in the published files.
+    does not resolve; with "stride" its values at every r-th point, as in the published files.
 
     Args:
         viscosity: The viscosity ν. [length²/time]
         times: Times of the output. [time]
         resolution: Points of the output along each axis; even, at least 8.
-        restriction: How the output follows from the solution on a finer grid.
+        restriction: The map from the solution on the solver's grid to the output.
         initial: Law of the initial values.
         force: The force f.
-        solver: How samples are solved.
+        solver: The numerical method of the solutions.
     """
 
     supports_device: ClassVar[bool] = True
@@ -162,8 +164,8 @@ class Vorticity(Problem):
 
     @property
     def _speed(self) -> float:
-        """The root mean square of |u| at the start."""
-        field = replace(self.initial.build(), modes=min(self.initial.modes, _SLOWEST))
+        """The root mean square of |u| at time 0."""
+        field = replace(self.initial.build(), modes=min(self.initial.modes, _SPEED_MODES))
         k = 2 * np.pi * np.linalg.norm(field.wave_vectors, axis=1)
         return float(np.linalg.norm(field.mode_deviations / k))
 
@@ -185,7 +187,7 @@ class Vorticity(Problem):
 
     @property
     def certified(self) -> tuple[bool, ...]:
-        """At which times the error must meet the tolerance."""
+        """Whether the error must meet the tolerance, for each of the times."""
         until = self.solver.certified
         return tuple(until is None or t <= until for t in self.times)
 
@@ -230,25 +232,26 @@ class Vorticity(Problem):
         return (64 + 4 * len(self.times)) * self.solver.resolution**2
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
-        """Fields and solutions are computed on the solver's grid, then restricted."""
+        """The values of these samples. Fields and solutions are computed on the solver's grid and
+        then restricted to the output grid."""
         field, flow, solver = _built(self, device)  # pyright: ignore[reportArgumentType]: frozen
         w0 = field.coefficients(flow.torus, seed, samples, device)
-        found = solver.solve(w0[:, None], self.times, self.certified)
-        violation = _violation(flow, w0[:, None, None], found.v, found.integrals)
+        solution = solver.solve(w0[:, None], self.times, self.certified)
+        violation = _violation(flow, w0[:, None, None], solution.v, solution.integrals)
         row = first_true(~(violation <= _BUDGET))
         if row is not None:
             raise SolveError(
                 row,
-                f"its budgets of energy and enstrophy are off by {float(violation[row]):.2g}, "
-                f"at most {_BUDGET:g} is allowed: use a smaller dt",
+                "the budgets of energy and enstrophy are violated by "
+                f"{float(violation[row]):.2g}, at most {_BUDGET:g} is allowed: use a smaller dt",
             )
         return {
             "a": self._restricted(flow.torus, w0),
-            "u": squeeze_single_time(self._restricted(flow.torus, found.v[:, :, 0])),
-            "error": squeeze_single_time(found.error),
-            "work": squeeze_single_time(found.integrals[:, :, 0]),
+            "u": squeeze_single_time(self._restricted(flow.torus, solution.v[:, :, 0])),
+            "error": squeeze_single_time(solution.error),
+            "work": squeeze_single_time(solution.integrals[:, :, 0]),
             "budget": violation,
-            "step": found.step,
+            "step": solution.step,
         }
 
     def _restricted(self, torus: Torus, w: Array) -> Array:
@@ -267,8 +270,8 @@ class Vorticity(Problem):
     def target_of_interpolant(self, a: np.ndarray) -> np.ndarray:
         _, flow, solver = _built(self, None)  # pyright: ignore[reportArgumentType]: frozen
         w0 = flow.torus.to_modes(interpolated(a, self.solver.resolution, 2))
-        found = solver.solve(w0[:, None], self.times, self.certified)
-        return squeeze_single_time(self._restricted(flow.torus, found.v[:, :, 0]))
+        solution = solver.solve(w0[:, None], self.times, self.certified)
+        return squeeze_single_time(self._restricted(flow.torus, solution.v[:, :, 0]))
 
     def law(self) -> Law:
         stride, n = self.restriction == "stride", self.resolution
@@ -293,14 +296,15 @@ class Vorticity(Problem):
 
 @lru_cache(maxsize=4)
 def _built(problem: Vorticity, device: str | None) -> tuple[TorusGaussianField, Flow, Semilinear]:
-    """Kept, for the coefficients of steps take a while."""
+    """The field, the equation and the solver of a problem; cached, since the coefficients of time
+    steps take a while."""
     flow, method = problem.flow, problem.solver
     solver = flow.solver(empty((1,), np.complex128, device), method.dt, method.tolerance)
     return problem.initial.build(), flow, solver
 
 
 def _violation(flow: Flow, before: Array, after: Array, integrals: Array) -> Array:
-    """The largest relative difference of energy and enstrophy to what their budgets give."""
+    """The largest relative violation of the budgets of energy and enstrophy."""
     xp = array_namespace(after)
     start, now = flow.energies(before), flow.energies(after)
     return xp.max(xp.abs(now - start - integrals) / (now + start), axis=(1, 2))

@@ -15,15 +15,15 @@ from pdegen.numerics.etdrk import Symbol
 from pdegen.numerics.semilinear import Modes, Nonlinear, Semilinear
 from pdegen.numerics.torus import Torus
 
-_IMAGINARY = 2.83  # what the Runge-Kutta method of order 4 bears on the imaginary axis
+_IMAGINARY = 2.83  # stability limit of the Runge-Kutta method of order 4 on the imaginary axis
 
 
 @dataclass(frozen=True)
 class Flow:
     """The terms of the equation for the modes of w.
 
-    The convection is the curl of div(u⊗u), -u·∇w = (∂_y² - ∂_x²)(u v) - ∂_x∂_y(v² - u²): four
-    transforms, where the flux u w takes five.
+    The convection is the curl of div(u⊗u), -u·∇w = (∂_y² - ∂_x²)(u v) - ∂_x∂_y(v² - u²). It takes
+    four transforms; the flux u w would take five.
 
     References: C. Basdevant, Technical modifications for improving the accuracy and efficiency of
     pseudospectral methods, J. Comput. Phys. 50 (1983), for the four transforms; Z. Li et al.,
@@ -35,16 +35,15 @@ class Flow:
     >>> torus = Torus((PeriodicGrid(16),) * 2)
     >>> wave = np.cos(2 * np.pi * torus.grids[0].x)
     >>> v = torus.to_modes(2 * np.multiply.outer(wave, wave))[None, None]
-    >>> found = Flow(torus, viscosity=0.01).solver(v, dt=0.1, tolerance=1e-6).solve(v, [1.0])
-    >>> bool(np.allclose(found.v[:, 0], np.exp(-0.08 * np.pi**2) * v, rtol=0, atol=1e-14))
+    >>> solution = Flow(torus, viscosity=0.01).solver(v, dt=0.1, tolerance=1e-6).solve(v, [1.0])
+    >>> bool(np.allclose(solution.v[:, 0], np.exp(-0.08 * np.pi**2) * v, rtol=0, atol=1e-14))
     True
     """
 
-    torus: Torus  # of two axes
+    torus: Torus  # a torus of two axes
     viscosity: float  # ν > 0
-    # amplitude, phase: of the force f = A (sin θ + cos θ), θ = 2π(x + y) + phase
-    amplitude: float = 0.0
-    phase: float = 0.0
+    amplitude: float = 0.0  # A of the force f = A (sin θ + cos θ), θ = 2π(x + y) + phase
+    phase: float = 0.0  # phase of the force
 
     @cached_property
     def force(self) -> Complex[np.ndarray, " *modes"]:
@@ -55,7 +54,7 @@ class Flow:
 
     @cached_property
     def _to_velocity(self) -> Float[np.ndarray, " 2 *modes"]:
-        """From i w to the modes of u and v."""
+        """The symbols from i w to u and v."""
         k_x, k_y = self.torus.wave_numbers
         psi = -self.torus.inverse_laplacian
         return np.stack([k_y * psi, -k_x * psi])
@@ -67,18 +66,19 @@ class Flow:
         return np.stack([np.broadcast_to(k_x**2 - k_y**2, self.torus.shape), k_x * k_y])
 
     def solver(self, like: Array, dt: float, tolerance: float) -> Semilinear:
-        """The integrator for arrays of this namespace and device; it watches `rates`."""
+        """The time integrator for arrays of the namespace and device of `like`. It also integrates
+        the rates of energy and enstrophy."""
         return Semilinear(
             self.torus, lambda torus: self.on(torus, like), dt, tolerance, self._rates(like)
         )
 
     def on(self, torus: Torus, like: Array) -> tuple[Symbol, Nonlinear]:
-        """The linear and the nonlinear terms of the same equation on a torus."""
-        there = replace(self, torus=torus)
-        return self.viscosity * torus.laplacian[None], there._nonlinear(like)
+        """The linear and the nonlinear terms of the same equation on another torus."""
+        on_torus = replace(self, torus=torus)
+        return self.viscosity * torus.laplacian[None], on_torus._nonlinear(like)
 
     def _nonlinear(self, like: Array) -> Nonlinear:
-        """From modes (batch, 1, *modes) to those of f - u·∇w."""
+        """The map from the modes of w, shape (batch, 1, *modes), to those of f - u·∇w."""
         from pdegen.equations.vorticity.kernels import convection, products, velocities
 
         xp, torus = array_namespace(like), self.torus
@@ -98,13 +98,13 @@ class Flow:
         def nonlinear(w: Modes) -> Modes:
             flow = torus.to_points(to_velocity * w)
             u, v = flow[:, 0], flow[:, 1]
-            bent = curls * torus.to_modes(xp.stack([u * v, (v - u) * (v + u)], axis=1))
-            return (bent[:, 0] + bent[:, 1] + force)[:, None]
+            curl = curls * torus.to_modes(xp.stack([u * v, (v - u) * (v + u)], axis=1))
+            return (curl[:, 0] + curl[:, 1] + force)[:, None]
 
         return nonlinear
 
     def _force(self, like: Array) -> Array:
-        """The modes of f where an array is; they broadcast to (batch, *modes)."""
+        """The modes of f on the device of `like`; they broadcast to (batch, *modes)."""
         return constant(self.force, like)
 
     def _rates(self, like: Array) -> Callable[[Modes], Float[Array, "batch watched"]]:
@@ -130,7 +130,7 @@ class Flow:
         return xp.sum(weights * (xp.real(w) ** 2 + xp.imag(w) ** 2), axis=(-2, -1))
 
     def largest_step(self, speed: float) -> float:
-        """The dt that is certain to blow up, at that speed, in a run with 2 dt."""
+        """The dt above which a run with the step 2 dt is certain to blow up at this speed."""
         pairs = zip(self.torus.highest, self.torus.grids, strict=True)
         fastest = max(2 * np.pi * k / grid.length for k, grid in pairs)
         return _IMAGINARY / (2 * fastest * speed) if speed > 0 else np.inf
