@@ -149,7 +149,7 @@ def test_devices_it_cannot_use_are_refused_before_anything_is_written(small, tmp
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     published = small.with_overrides({"solver.method": "published-splines"})
-    for recipe, message in ((small, "not available to PyTorch"), (published, "on the CPU alone")):
+    for recipe, message in ((small, "not available to PyTorch"), (published, "on the CPU only")):
         with pytest.raises(SchemaError, match=message):
             generate(recipe, str(tmp_path / "d.zarr"), device="cuda")
     assert list(tmp_path.iterdir()) == []

@@ -205,7 +205,7 @@ def test_a_store_goes_on_with_the_device_it_was_begun_with(made):
 @pytest.mark.parametrize("name", ALONE)
 def test_solvers_of_the_cpu_alone_refuse_a_device(name):
     problem = load_recipe(name).problem
-    with pytest.raises(SchemaError, match=rf"{problem.solver.method} runs on the CPU alone, got"):
+    with pytest.raises(SchemaError, match=rf"{problem.solver.method} runs on the CPU only, got"):
         problem.check_solver("cuda")
 
 

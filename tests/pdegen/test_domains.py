@@ -165,7 +165,10 @@ def test_a_box_has_no_positions_of_a_sample():
         (lambda: Cloud((0,), 2), "is invalid"),
         (lambda: Cloud((3,), 4), "is invalid"),
         (lambda: Cloud((3,), 2, cells=np.array([[0, 1, 3]])), "rows of indices of points, -1 to 2"),
-        (lambda: Cloud((3,), 2, cells=np.array([[0, 1, -2]])), "rows of indices of points, -1 to 2"),
+        (
+            lambda: Cloud((3,), 2, cells=np.array([[0, 1, -2]])),
+            "rows of indices of points, -1 to 2",
+        ),
         (lambda: Cloud((3,), 2, edge=np.zeros(4, bool)), "edge has shape"),
     ],
 )

@@ -279,5 +279,5 @@ def test_a_prediction_that_is_not_finite_names_its_sample():
 def test_other_shapes_are_refused():
     with pytest.raises(ValueError, match=r"shape \(batch, 20, 20\), got \(1, 8, 8\)"):
         ErrorBound(GRID)(np.ones((1, 8, 8)), np.ones((1, 8, 8)))
-    with pytest.raises(ValueError, match="refinement is at least 1, got 0"):
+    with pytest.raises(ValueError, match="refinement must be at least 1, got 0"):
         ErrorBound(GRID, 0)

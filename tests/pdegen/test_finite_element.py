@@ -160,7 +160,9 @@ def test_other_shapes_are_refused():
     solver, a = FiniteElement(CellGrid(12)), random_coefficients()
     with pytest.raises(ValueError, match=r"expected a of shape \(batch, 12, 12\), got \(12, 12\)"):
         solver(a[0])
-    with pytest.raises(ValueError, match=r"f is a number, of shape .*, got \(4, 12, 12\)"):
+    with pytest.raises(ValueError, match=r"f must be a number or of shape .*, got \(4, 12, 12\)"):
         solver(a, a[:4])
-    with pytest.raises(ValueError, match=r"walls are a number or of shape \(4, 12\), got \(12,\)"):
+    with pytest.raises(
+        ValueError, match=r"walls must be a number or of shape \(4, 12\), got \(12,\)"
+    ):
         solver(a, 1.0, np.zeros(12))

@@ -391,4 +391,4 @@ def test_chance_is_corrected_for_the_number_of_statistics(others, found):
     for checks in ((one,), two):
         faults = Law(checks).check([])
         assert len(faults) == found
-        assert all("number 0 is 1" in fault.what for fault in faults)
+        assert all("number 0 is 1" in fault.message for fault in faults)

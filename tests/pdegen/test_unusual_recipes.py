@@ -39,7 +39,7 @@ NEVER = {  # a recipe; what replaces keys of its problem, and words of the refus
         ({"coefficient.below": 0.0}, r"problem.coefficient.below: .* greater than 0, got 0.0"),
         ({"coefficient.above": -3}, r"problem.coefficient.above: .* greater than 0"),
         ({"coefficient.kind": "three-phase"}, "problem.coefficient"),
-        ({"solver.refinement": 2}, "problem.solver.refinement: a refinement is odd"),
+        ({"solver.refinement": 2}, "problem.solver.refinement: a refinement must be odd"),
         ({"solver.rtol": 1e-300}, r"rtol: .* 1e-15"),
         ({"solver.method": "cole-hopf"}, "problem.solver"),
         ({"resolution": 3}, "problem.resolution: must be at least 4, got 3"),

@@ -27,7 +27,7 @@ REFUSED = [  # a request, and a pattern of what is said
     ("generat", "generat"),
     ("generate burgers-quick --device tpu", "unknown device 'tpu'.*cpu, cuda"),
     ("generate burgers-quick --device tpu --dry-run", "unknown device 'tpu'"),
-    ("generate darcy-421-published --device cuda", "published-splines.*on the CPU alone.*use cpu"),
+    ("generate darcy-421-published --device cuda", "published-splines.*on the CPU only.*use cpu"),
     ("generate burgers-r10 --sampels 3", "--sampels"),
     ("generate burgers-r10 --samples zehn", "'--samples'.*got zehn"),
     ("generate burgers-r10 --samples 1e10", "--samples"),

@@ -19,21 +19,23 @@ from pdegen.equations.guarantee import Guarantee
 from pdegen.numerics.device import first_true
 from pdegen.numerics.errors import SolveError
 
-_FRIEDRICHS = 1 / (np.sqrt(2) * np.pi)  # of the unit square: ‖e‖ <= C ‖∇e‖ for e in H¹₀
-_ROUNDS = 2  # corrections of a flux: the first leaves the rounding of the flux before it
-_ROUNDING = 1e-14  # of sums of n² terms, relative to what is summed
+_FRIEDRICHS = 1 / (np.sqrt(2) * np.pi)  # C in ‖e‖ <= C ‖∇e‖ for e in H¹₀ of the unit square
+_ROUNDS = 2  # corrections of a flux; the second removes rounding that the first leaves
+_ROUNDING = 1e-14  # relative rounding error of sums of n² terms
 
 Cells = Float[np.ndarray, "batch n n"]
 
 
 @dataclass(frozen=True)
 class Flux:
-    """q in H(div) of the lowest order of Raviart and Thomas: on each cell q_x is linear in x and
-    constant in y, and q_y the other way round, so div q is constant on each cell."""
+    """A flux q in H(div) of the lowest-order Raviart-Thomas space.
 
-    # what flows through the faces across x, h q_x, shape (batch, n+1, n)
-    x: Float[np.ndarray, "batch n1 n"]
-    y: Float[np.ndarray, "batch n n1"]  # through those across y, shape (batch, n, n+1)
+    On each cell q_x is linear in x and constant in y, and q_y is constant in x and linear in y, so
+    div q is constant on each cell.
+    """
+
+    x: Float[np.ndarray, "batch n1 n"]  # h q_x on the faces across x, shape (batch, n+1, n)
+    y: Float[np.ndarray, "batch n n1"]  # h q_y on the faces across y, shape (batch, n, n+1)
 
     @cached_property
     def outflow(self) -> Cells:
@@ -50,8 +52,8 @@ class Flux:
 def equilibrated(a: Cells, w: Cells, f: Float[np.ndarray, "..."] | float, poisson: Poisson) -> Flux:
     """A flux near -a ∇u with div q = f up to rounding, from any values w at the centres.
 
-    The fluxes of the finite volumes of w leave a residual r in the cells. It is balanced by the
-    flux -∇φ with Lφ = r, one fast Poisson solve, however large it is.
+    The finite volume fluxes of w leave a residual r in the cells. The flux -∇φ with Lφ = r balances
+    it, however large it is; this takes one fast Poisson solve.
     """
     operator, laplacian = Diffusion(a, "harmonic"), Diffusion(np.ones_like(a), "harmonic")
     b, flux = operator.right_hand_side(f), Flux(*operator.fluxes(w))
@@ -63,7 +65,7 @@ def equilibrated(a: Cells, w: Cells, f: Float[np.ndarray, "..."] | float, poisso
 
 
 class Bounds(NamedTuple):
-    """Bounds of the errors of p_h, of each sample, shape (batch,)."""
+    """Bounds of the errors of p_h for each sample."""
 
     energy: Float[np.ndarray, " batch"]  # above ‖a^½ ∇(u - p_h)‖
     lower: Float[np.ndarray, " batch"]  # below ‖a^½ ∇(u - p_h)‖
@@ -77,23 +79,23 @@ class Bounds(NamedTuple):
 class ErrorBound:
     """Bounds the error of any pressure p for -div(a grad u) = f on (0,1)², u = 0 on the walls.
 
-    u is the exact solution for a coefficient and a source that are constant on each of n x n cells,
-    not that of a discretisation. What is bounded is the error of p_h, the biquadratic
-    reconstruction of p (`Biquadratic.of`): beside the error of p it has that of the reconstruction,
-    which for the best p is what the grid allows.
+    u is the exact solution, not that of a discretisation, for a coefficient and a source that are
+    constant on each of n x n cells. The bound is for the error of p_h, the biquadratic
+    reconstruction of p (`Biquadratic.of`). This error includes that of the reconstruction, which
+    remains for the best p.
 
     For every flux q with div q = f (Prager and Synge)
 
-        ‖a^½ ∇(u - p_h)‖² + ‖a^-½ (q + a ∇u)‖² = ‖a^-½ (q + a ∇p_h)‖²,
+        ‖a^½ ∇(u - p_h)‖² + ‖a^-½ (q + a ∇u)‖² = ‖a^-½ (q + a ∇p_h)‖².
 
-    so the right-hand side is a bound, as tight as q is near to -a ∇u. Its integrals are exact, with
-    (q, ∇p_h) = -(div q, p_h). What rounding leaves of f - div q adds C ‖f - div q‖ / √(min a),
-    C = 1/(√2 π). q comes from a finite volume solution w and is then equilibrated: the tolerance of
-    the solve makes the bound tighter, never wrong.
+    So the right-hand side is a bound, which is the tighter the nearer q is to -a ∇u. Its integrals
+    are exact, with (q, ∇p_h) = -(div q, p_h). Rounding in f - div q adds C ‖f - div q‖ / √(min a),
+    C = 1/(√2 π). The flux q comes from a finite volume solution w and is then equilibrated: a
+    smaller tolerance of that solve makes the bound tighter, and none makes it wrong.
 
-    From below, (f, w_h)/‖a^½ ∇w_h‖ <= ‖a^½ ∇u‖ makes the bound relative, and since
-    ‖a^½ ∇(u - p_h)‖² = ‖a^½ ∇p_h‖² - 2 (f, p_h) + ‖a^½ ∇u‖² it bounds the error from below, too. In
-    L² the error is at most ‖p_h - w_h‖ + C η(w_h)/√(min a), with the bound η of w_h, and at most
+    The lower bound (f, w_h)/‖a^½ ∇w_h‖ <= ‖a^½ ∇u‖ makes the bound relative. It also bounds the
+    error from below, since ‖a^½ ∇(u - p_h)‖² = ‖a^½ ∇p_h‖² - 2 (f, p_h) + ‖a^½ ∇u‖². In L² the
+    error is at most ‖p_h - w_h‖ + C η(w_h)/√(min a), with the bound η of w_h, and at most
     C η(p_h)/√(min a).
 
     References: W. Prager and J. L. Synge, Approximations in elasticity based on the concept of
@@ -107,21 +109,28 @@ class ErrorBound:
     True
     """
 
-    grid: CellGrid  # the n cells of each axis
-    refinement: int = 1  # the flux lives on cells that are finer by this factor
-    # relative residual of the finite volume solution that the flux is taken from; None takes it
-    # from the prediction itself, which needs no solve
+    grid: CellGrid  # the n cells along each axis
+    refinement: int = 1  # the cells of the flux are finer by this factor
+    # relative residual of the finite volume solution w that gives the flux; None takes the flux
+    # from the prediction itself, without a solve
     rtol: float | None = 1e-3
 
     def __post_init__(self) -> None:
         if self.refinement < 1:
-            raise ValueError(f"refinement is at least 1, got {self.refinement}")
+            raise ValueError(f"refinement must be at least 1, got {self.refinement}")
 
     def __call__(self, a: Cells, p: Cells, f: Float[np.ndarray, "..."] | float = 1.0) -> Bounds:
-        """The bounds of predictions p at the centres, for positive coefficients a of the cells,
-        indexed [x, y], and a source constant on each cell: a number, (n, n) or (batch, n, n).
-        Raises ValueError on another shape, and SolveError on a coefficient that is not positive, or
-        a prediction that is not finite."""
+        """The bounds of the errors of predictions.
+
+        Args:
+            a: Positive coefficients of the cells, shape (batch, n, n), indexed [x, y].
+            p: Predictions at the centres of the cells, shape of a.
+            f: Source, constant on each cell: a number, (n, n) or (batch, n, n).
+
+        Raises:
+            ValueError: If a shape is wrong.
+            SolveError: If a coefficient is not positive, or a prediction is not finite.
+        """
         n = self.grid.n
         if a.shape[1:] != (n, n) or p.shape != a.shape:
             raise ValueError(
@@ -141,7 +150,7 @@ class ErrorBound:
         return _bounds(fine, v, w, values, source, self._poisson)
 
     def _on_finer(self, cells: np.ndarray) -> np.ndarray:
-        """Float64 values of cells, each cut into refinement² cells."""
+        """Values of cells in float64, with each cell cut into refinement² cells."""
         m = self.refinement
         return np.repeat(np.repeat(cells.astype(np.float64), m, axis=-2), m, axis=-1)
 
@@ -163,7 +172,8 @@ def _bounds(
     f: Float[np.ndarray, "..."] | float,
     poisson: Poisson,
 ) -> Bounds:
-    """The bounds of v by the flux from values at the centres, whose reconstruction is w."""
+    """The bounds of the error of v, by the flux of `values` at the centres, whose reconstruction is
+    w."""
     n = a.shape[-1]
     flux = equilibrated(a, values, f, poisson)
     cells = np.broadcast_to(f, a.shape) / n**2
@@ -181,11 +191,11 @@ def _bounds(
 
     above, above_w = bound(v, energy_v), bound(w, energy_w)
     work_v, work_w = (np.sum(cells * field.means, axis=(1, 2)) for field in (v, w))
-    norm = _ratio(abs(work_w), np.sqrt(energy_w), 0.0)  # at most that of u
+    norm = _ratio(abs(work_w), np.sqrt(energy_w), 0.0)  # at most the energy norm of u
     below = energy_v - 2 * work_v + norm**2 - _ROUNDING * (energy_v + 2 * abs(work_v) + norm**2)
     l2_w = friedrichs * above_w
-    apart = np.sqrt(Biquadratic(v.nodes - w.nodes).squared_norm)
-    l2 = np.minimum(friedrichs * above, apart + l2_w)
+    distance = np.sqrt(Biquadratic(v.nodes - w.nodes).squared_norm)
+    l2 = np.minimum(friedrichs * above, distance + l2_w)
     return Bounds(
         energy=above,
         lower=np.sqrt(np.maximum(below, 0.0)),
@@ -196,14 +206,14 @@ def _bounds(
 
 
 def _ratio(above: np.ndarray, below: np.ndarray, otherwise: float) -> np.ndarray:
-    """above/below where below is positive."""
+    """above/below if below is positive, otherwise the third argument."""
     safe = np.where(below > 0, below, 1.0)
     return np.where(below > 0, above / safe, otherwise)
 
 
 @dataclass(frozen=True)
 class PressureGuarantee(Guarantee):
-    """Of pressures u predicted from coefficients a."""
+    """Error bounds of pressures u predicted from coefficients a."""
 
     sentences: ClassVar[Mapping[str, str]] = {
         "energy": "‖a^½ ∇(u - p_h)‖, p_h the biquadratic reconstruction of the values",
@@ -221,10 +231,10 @@ class PressureGuarantee(Guarantee):
         return ErrorBound(self.grid)
 
     def bounds(self, inputs: Mapping[str, np.ndarray], p: np.ndarray) -> dict[str, np.ndarray]:
-        found = self._bound(inputs["a"], p, self.source)
+        bounds = self._bound(inputs["a"], p, self.source)
         return {
-            "energy": found.energy,
-            "relative_energy": found.relative,
-            "l2": found.l2,
-            "relative_l2": found.relative_l2,
+            "energy": bounds.energy,
+            "relative_energy": bounds.relative,
+            "l2": bounds.l2,
+            "relative_l2": bounds.relative_l2,
         }

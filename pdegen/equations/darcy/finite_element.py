@@ -25,25 +25,24 @@ Cells = Float[np.ndarray, "batch n n"]
 class FiniteElement:
     """Solves ∫ a ∇u·∇v = ∫ f v for all v on (0,1)² with u = g on the walls, on n x n cells.
 
-    The coefficient is constant on each cell. Continuous elements of degree 1 or 2 on the cells
-    (Q1, Q2) or on their halves (P1, P2, cut from lower left to upper right) meet walls and jumps
-    along faces exactly, where u has kinks. At the centres of cells the error is of order 2 for
-    degree 1, and of order 4 for degree 2 where a is constant on subdomains that the cells fit;
-    with a smooth a, its cell values themselves limit the order to 2.
+    The coefficient is constant on each cell. The elements are continuous, of degree 1 or 2, on the
+    cells (Q1, Q2) or on their halves (P1, P2, cut from lower left to upper right). They fit walls
+    and jumps along faces exactly, where u has kinks. At the centres of cells, the error is of order
+    2 for degree 1. For degree 2 it is of order 4, if a is constant on subdomains made of cells; for
+    a smooth a, its cell values limit the order to 2.
 
-    The solver is dolfinx, in a worker process of each thread, which stays for the next call: see
-    `fenicsx`. A sample's solution does not depend, to the bit, on the batch, nor on the ranks in
-    mode "sample".
+    The solver is dolfinx, in a worker process for each thread, which stays for the next call: see
+    `fenicsx`. The bits of a solution do not depend on the batch, nor on the ranks in mode "sample".
 
     Raises:
-        MissingDolfinxError: At the first solve, where no Python with dolfinx is found.
+        MissingDolfinxError: At the first solve, if no Python with dolfinx is found.
 
     >>> solver = FiniteElement(CellGrid(64))
     >>> round(float(solver(np.ones((1, 64, 64))).max()), 4)  # doctest: +SKIP
     0.0736
     """
 
-    grid: CellGrid  # the cells of each axis
+    grid: CellGrid  # the cells along each axis
     element: Element = "Q1"  # Q1, P1, Q2 or P2
     # "cg", conjugate gradients with algebraic multigrid (hypre), or "cholesky", a direct solver
     # (MUMPS)
@@ -52,10 +51,10 @@ class FiniteElement:
     rtol: float = 1e-10
     limit: int = 200  # largest number of iterations
     ranks: int = 1  # MPI processes of the worker
-    # what the ranks share: "sample", each solves its samples alone, or "domain", all solve each
-    # sample, for grids too large for one
+    # work of the ranks: "sample", each solves its own samples, or "domain", all solve each sample
+    # together, for grids that are too large for one rank
     mode: Literal["sample", "domain"] = "sample"
-    timeout: float = 300.0  # seconds that a sample may take in a worker, set-up included
+    timeout: float = 300.0  # largest time for a sample in a worker, set-up included, in seconds
 
     def __call__(self, a: Cells, f: Source = 1.0, walls: Walls = 0.0) -> Cells:
         """u at the cell centres. See `solve`."""
@@ -68,14 +67,15 @@ class FiniteElement:
             a: Positive coefficients of the cells, shape (batch, n, n), indexed [x, y].
             f: Source: a number, cell values (n, n) or (batch, n, n), or a function of (x, y),
                 taken at the nodes.
-            walls: Values on the walls: a number, (4, n) at the centres of the outer faces of x = 0,
-                x = 1, y = 0, y = 1 (linear between them, order 2), or a function of (x, y).
+            walls: Values on the walls: a number, (4, n), or a function of (x, y). An array has the
+                values at the centres of the outer faces of x = 0, x = 1, y = 0, y = 1, which are
+                interpolated linearly (order 2).
 
         Raises:
-            ValueError: On another shape.
-            SolveError: On a coefficient that is not positive, or a residual above `rtol`.
+            ValueError: If a shape is wrong.
+            SolveError: If a coefficient is not positive, or a residual is above `rtol`.
             WorkerError: If the worker dies or exceeds the timeout.
-            MissingDolfinxError: Where there is no dolfinx.
+            MissingDolfinxError: If no dolfinx is found.
         """
         n = self.grid.n
         if a.ndim != 3 or a.shape[1:] != (n, n):
@@ -102,7 +102,8 @@ class FiniteElement:
         n, values = self.grid.n, np.asarray(f, dtype=float)
         if values.shape not in ((), (n, n), (batch, n, n)):
             raise ValueError(
-                f"f is a number, of shape ({n}, {n}) or ({batch}, {n}, {n}), got {values.shape}"
+                f"f must be a number or of shape ({n}, {n}) or ({batch}, {n}, {n}), got "
+                f"{values.shape}"
             )
         return values if values.ndim else float(values)
 
@@ -113,7 +114,7 @@ class FiniteElement:
         if given.ndim == 0:
             return float(given)
         if given.shape != (4, n):
-            raise ValueError(f"walls are a number or of shape (4, {n}), got {given.shape}")
+            raise ValueError(f"walls must be a number or of shape (4, {n}), got {given.shape}")
         nodes = self._nodes
         ends = np.diff(given, axis=1)[:, [0, -1]] / 2 if n > 1 else np.zeros((4, 2))
         extended = np.column_stack([given[:, 0] - ends[:, 0], given, given[:, -1] + ends[:, 1]])

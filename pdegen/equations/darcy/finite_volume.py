@@ -25,26 +25,25 @@ from pdegen.numerics.sines import by_fft, by_products
 Inverse = Callable[[np.ndarray], tuple[np.ndarray, float, int]]  # u, residual, iterations
 Iterated = Callable[[np.ndarray, float], tuple[np.ndarray, int]]
 
-_PIECEWISE = 1 / 8  # faces at a jump for each cell, below which a is piecewise constant
+_PIECEWISE = 1 / 8  # a counts as piecewise constant below this number of faces at jumps per cell
 
 
 class Solution(NamedTuple):
-    """Values u at the cell centres, shape (batch, n, n), and of each sample, shape (batch,), the
-    relative residual ‖b - A u‖/‖b‖, computed from u, and the iterations, 0 after a direct solve."""
+    """Discrete solutions of a batch."""
 
-    u: Array
-    residual: Array
-    iterations: Array
+    u: Array  # values at the cell centres, shape (batch, n, n)
+    residual: Array  # relative residual ‖b - A u‖/‖b‖, computed from u, shape (batch,)
+    iterations: Array  # number of iterations, 0 after a direct solve, shape (batch,)
 
 
 @dataclass(frozen=True)
 class Linearised:
-    """u at a, and gradients through the discrete problem R(a, u) = A(a) u - b = 0 there.
+    """The solution u(a) of the discrete problem R(a, u) = A(a) u - b = 0, and gradients through it.
 
-    A is symmetric: so the adjoint λ = A⁻¹ v is one solve with the same matrix and preconditioner,
-    to the relative tolerance of u, and the gradient of a number with the gradient v with respect to
-    u is -(∂R/∂a)ᵀ λ. With a_f the coefficient on a face, λᵀ ∂R/∂a_c is the sum over the faces of
-    the cell c of ∂a_f/∂a_c times the jumps of u and of λ. `FiniteVolume.linearise` builds it.
+    Since A is symmetric, the adjoint λ = A⁻¹ v is one solve with the same matrix and
+    preconditioner, to the relative tolerance of u. A gradient v with respect to u becomes the
+    gradient -(∂R/∂a)ᵀ λ with respect to a. For a cell c, λᵀ ∂R/∂a_c is the sum over its faces f of
+    ∂a_f/∂a_c times the jumps of u and of λ. `FiniteVolume.linearise` builds the object.
 
     References: M. Hinze, R. Pinnau, M. Ulbrich and S. Ulbrich, Optimization with PDE Constraints
     (2009), section 1.6.2.
@@ -59,7 +58,7 @@ class Linearised:
     inverse: Callable[[np.ndarray], np.ndarray]  # A⁻¹
 
     def vjp(self, v: Float[np.ndarray, "batch n n"]) -> Float[np.ndarray, "batch n n"]:
-        """The gradient with respect to a, of a number with the gradient v with respect to u."""
+        """The gradient v with respect to u as a gradient with respect to a; one solve."""
         if v.shape != self.u.shape:
             raise ValueError(f"expected v of shape {self.u.shape}, got {v.shape}")
         adjoint, harmonic = self.inverse(v), self.operator.faces == "harmonic"
@@ -73,34 +72,35 @@ class Linearised:
 class FiniteVolume:
     """Solves -div(a grad u) = f on (0,1)² with u = g on the walls, on n x n cells.
 
-    The flux through the face of two cells is a_f (u_i - u_j)/h; walls lie half a cell away. With
-    harmonic faces, a_f = 2 a_i a_j/(a_i + a_j), jumps along faces are met exactly (a laminate to
-    rounding), and a smooth problem is solved to second order.
+    The flux through the face of two cells is a_f (u_i - u_j)/h; walls lie half a cell from the
+    outermost centres. With harmonic faces, a_f = 2 a_i a_j/(a_i + a_j), jumps along faces are exact
+    (a laminate is solved to rounding), and a smooth problem is solved to second order.
 
-    NumPy arrays are solved one by one, a piecewise constant coefficient on its interface
-    (`interface.py`). Any other, and every array of another namespace (torch on a GPU), by conjugate
-    gradients preconditioned by the Laplacian L, for few jumps, or by a^½ L a^½, for a smooth a.
-    Neither number of iterations depends on the mesh, and both hardly on the contrast: at a jump of
-    1e8, 250 iterations are enough. What `limit` iterations do not solve is solved directly
-    (NumPy only), which at 421 x 421 cells costs as much as 100 of the slower iterations.
+    Samples of NumPy arrays are solved one by one; if the coefficient is piecewise constant, on its
+    interface (`interface.py`). Other coefficients, and all arrays of other namespaces (torch on a
+    GPU), are solved by preconditioned conjugate gradients. The preconditioner is the Laplacian L
+    for few jumps, and a^½ L a^½ for a smooth a. The numbers of iterations do not depend on the
+    mesh, and hardly on the contrast: 250 iterations suffice at a jump of 1e8. If `limit` iterations
+    do not suffice, a direct solver takes over (NumPy only), which at 421 x 421 cells costs as much
+    as 100 of the slower iterations.
 
     >>> solver = FiniteVolume(CellGrid(85))
     >>> round(float(solver(np.ones((1, 85, 85))).max()), 4)
     0.0737
     """
 
-    grid: CellGrid  # the cells of each axis
-    faces: Faces = "harmonic"  # "harmonic", or "arithmetic" as in the published data
+    grid: CellGrid  # the cells along each axis
+    faces: Faces = "harmonic"  # mean on faces: "harmonic", or "arithmetic" as in the published data
     # largest relative residual ‖b - A u‖/‖b‖; 1e-8 means about 1e-11 in the solution
     rtol: float = 1e-8
     limit: int = 300  # largest number of iterations
-    # whether sines are summed by FFT, or by matrix products; by default what is faster for NumPy
-    # arrays, and products for others
+    # whether sine transforms are FFTs or matrix products; by default the faster one for NumPy
+    # arrays, and products for other arrays
     fft: bool | None = None
 
     def __post_init__(self) -> None:
         if self.faces not in ("harmonic", "arithmetic"):
-            raise ValueError(f"faces are harmonic or arithmetic, got {self.faces!r}")
+            raise ValueError(f"faces must be harmonic or arithmetic, got {self.faces!r}")
         if not (0 < self.rtol < 1 and self.limit >= 0):
             raise ValueError(f"need 0 < rtol < 1, limit >= 0, got {self.rtol}, {self.limit}")
 
@@ -118,23 +118,23 @@ class FiniteVolume:
                 x = 0, x = 1, y = 0, y = 1.
 
         Raises:
-            ValueError: On another shape.
-            SolveError: On a coefficient that is not positive, or a residual above `rtol`.
+            ValueError: If a shape is wrong.
+            SolveError: If a coefficient is not positive, or a residual is above `rtol`.
         """
         operator = self._operator(a)
         b = operator.right_hand_side(f, walls)
         on_device = not is_numpy_namespace(array_namespace(a))
         inverse = self._inverse_on_device(operator) if on_device else self._inverses(operator)
-        return self._solved(inverse(b))
+        return self._checked(inverse(b))
 
     def linearise(self, a: Float[np.ndarray, "batch n n"], f: Array | float = 1.0) -> Linearised:
-        """u(a), 0 on the walls, and gradients through it, each by one more solve. Arguments and
-        errors are those of `solve`, for NumPy arrays; each gradient may raise SolveError too."""
+        """u(a), 0 on the walls, with gradients through it, each by one more solve. Arguments and
+        errors are those of `solve`, for NumPy arrays; a gradient may raise SolveError too."""
         operator = self._operator(a)
         solve = self._inverses(operator)
 
         def inverse(b: np.ndarray) -> np.ndarray:
-            return self._solved(solve(b)).u
+            return self._checked(solve(b)).u
 
         return Linearised(operator, inverse(operator.right_hand_side(f)), inverse)
 
@@ -145,8 +145,8 @@ class FiniteVolume:
         check_positive(a)
         return Diffusion(a, self.faces)
 
-    def _solved(self, solution: Solution) -> Solution:
-        """The same, or the error of the first sample above `rtol`."""
+    def _checked(self, solution: Solution) -> Solution:
+        """The same solution. Raises SolveError for a sample with a residual above `rtol`."""
         row = first_true(~(solution.residual <= self.rtol))
         if row is not None:
             raise SolveError(
@@ -162,7 +162,7 @@ class FiniteVolume:
         return Poisson(self.grid, self.fft)
 
     def _inverse(self, a: Float[np.ndarray, "n n"]) -> Inverse:
-        """u, residual and iterations by right-hand sides of one sample."""
+        """The map from right-hand sides of one sample to u, residual and number of iterations."""
         harmonic = self.faces == "harmonic"
         crossing = kernels.crossing_faces(a)
         if crossing < _PIECEWISE * a.size:
@@ -200,18 +200,19 @@ class FiniteVolume:
         return iterated
 
     def _inverses(self, operator: Diffusion) -> Callable[[np.ndarray], Solution]:
-        """Those of all samples."""
-        each = [self._inverse(a) for a in operator.a]
+        """The map from right-hand sides to solutions, sample by sample."""
+        inverses = [self._inverse(a) for a in operator.a]
 
         def solve(b: np.ndarray) -> Solution:
-            samples = [inverse(row) for inverse, row in zip(each, b, strict=True)]
+            samples = [inverse(row) for inverse, row in zip(inverses, b, strict=True)]
             u, residual, iterations = zip(*samples, strict=True)
             return Solution(np.stack(u), np.array(residual), np.array(iterations))
 
         return solve
 
     def _inverse_on_device(self, operator: Diffusion) -> Callable[[Array], Solution]:
-        """All samples at once, with sines along both axes."""
+        """The map from right-hand sides to solutions, for all samples together, with sines along
+        both axes."""
         a = operator.a
         xp = array_namespace(a)
         sines = (by_fft if self.fft else by_products)(self.grid, a)
@@ -238,7 +239,7 @@ class FiniteVolume:
 
 
 def check_positive(a: Array) -> None:
-    """Raise SolveError on a sample whose coefficient is not positive and finite everywhere."""
+    """Raise SolveError for a sample whose coefficient is not positive and finite everywhere."""
     xp = array_namespace(a)
     if not a.shape[0]:
         return
@@ -251,8 +252,11 @@ def check_positive(a: Array) -> None:
 
 
 def direct_solve(operator: Diffusion, b: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """u with A u = b for the first sample, by sparse LU (symmetric mode, minimum degree, columns
-    one by one, which is faster than in panels for so few entries in each)."""
+    """u with A u = b for the first sample, by sparse LU.
+
+    The options are symmetric mode, minimum degree, and panels of one column, which are faster for
+    so few entries in a column.
+    """
     factors = scipy.sparse.linalg.splu(
         operator.matrix(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, panel_size=1,
         options={"SymmetricMode": True},

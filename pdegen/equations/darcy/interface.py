@@ -1,4 +1,4 @@
-"""A piecewise constant coefficient: conjugate gradients that live on the interface."""
+"""Conjugate gradients on the interface of a piecewise constant coefficient."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ Graph = tuple[
 class InterfaceSolver:
     """Solves A u = b for the finite volumes of a piecewise constant coefficient.
 
-    Away from the cells Γ at a jump, A = a L with the Laplacian L. So with u = L⁻¹(b/a + σ) the
-    equation holds there exactly for any charges σ on Γ, and on Γ it reads
-    a σ + J L⁻¹(b/a + σ) = 0, where J = A - a L couples the two cells of each face at a jump. This
-    is solved by conjugate gradients on A preconditioned by L, whose iterates need values on Γ alone
-    and one evaluation of L⁻¹ from Γ to Γ: sines are summed and evaluated only at the cells of Γ,
-    beside one tridiagonal sweep. The number of iterations does not depend on the mesh, and hardly
-    on the contrast.
+    Let Γ be the cells at a jump of a. Away from Γ, A = a L with the Laplacian L. So
+    u = L⁻¹(b/a + σ) solves the equation there for any charges σ on Γ. On Γ the equation is
+    a σ + J L⁻¹(b/a + σ) = 0, where J = A - a L couples the two cells of each face at a jump.
 
-    What depends on a alone is kept from one right-hand side to the next.
+    This is solved by conjugate gradients on A preconditioned by L. The iterates need values on Γ
+    only, and one evaluation of L⁻¹ from Γ to Γ in each iteration: one tridiagonal sweep, and sines
+    that are summed and evaluated only at the cells of Γ. The number of iterations does not depend
+    on the mesh, and hardly on the contrast.
+
+    The parts that depend on a alone are cached for further right-hand sides.
     """
 
     poisson: Poisson  # L⁻¹ on the grid
     a: Float[np.ndarray, "n n"]  # coefficient
-    crossing: int  # how many faces lie between cells of different values (`crossing_faces`)
+    crossing: int  # number of faces between cells of different values (`crossing_faces`)
     harmonic: bool  # whether faces have the harmonic mean of their cells, or the arithmetic one
     limit: int  # largest number of iterations
 
@@ -52,12 +53,13 @@ class InterfaceSolver:
     def __call__(
         self, b: Float[np.ndarray, "n n"], rtol: float
     ) -> tuple[Float[np.ndarray, "n n"], int]:
-        """u with ‖b - A u‖ <= rtol ‖b‖, if the iterations suffice, and their number; h² is in b."""
+        """u and the number of iterations; ‖b - A u‖ <= rtol ‖b‖ if `limit` iterations suffice.
+        The factor h² is in b."""
         a, poisson = self.a, self.poisson
         rows, columns, values, first, second, jump1, jump2 = self._graph
         size = float(np.linalg.norm(b))
         u, r, z, iterations = np.zeros_like(b), b, np.empty(len(columns)), 0
-        for _ in range(3):  # once; again only where rounding left more than the tolerance
+        for _ in range(3):  # once; more only if rounding leaves a residual above the tolerance
             hat = poisson.transformed(r / a)
             work = hat.copy()
             tridiagonal_solves(work, poisson.pivots)

@@ -1,4 +1,4 @@
-"""The classical inversions of two-phase Darcy that the noise study offers."""
+"""The classical inversion methods of two-phase Darcy flow."""
 
 from __future__ import annotations
 
@@ -29,61 +29,61 @@ from pdegen.sampling.gaussian import SquareGaussianField
 # Widths of the steps, chosen by trials on 43 x 43 and 85 x 85 points; coarse cells cost little
 _FIRST, _SECOND, _THIRD = (1.0, 0.7, 0.5, 0.35, 0.25), (0.25, 0.2), (0.15, 0.1, 0.07)
 _LAST = (0.12, 0.08, 0.05, 0.04)
-_MORE = 6  # steps, at most, until the data fit
-_FEWEST, _MANY = 15, 40  # cells of an axis: of the first level, and of one with narrow steps
-_FLOOR = 1e-3  # deviation of noise that total variation assumes at least, of that of u
+_EXTRA_STEPS = 6  # largest number of further steps on the finest cells
+_FEWEST, _MANY = 15, 40  # cells along an axis: of the coarsest grid, and of one with narrow steps
+_FLOOR = 1e-3  # smallest deviation of the noise in total variation, over that of u
 _DIFFERENCE = np.array([1.0, -2.0, 1.0])
-_MEDIAN = 0.6744897501960817  # of |ξ|, ξ ~ N(0, 1)
-_COMPARED = 160  # training samples for the error of each model
+_MEDIAN = 0.6744897501960817  # median of |ξ|, ξ ~ N(0, 1)
+_ERROR_SAMPLES = 160  # training samples that give the error of each model
 
 
 def inversions(
     setting: InverseProblem, field: SquareGaussianField, phases: tuple[float, float], source: float
 ) -> dict[str, ClassicalMethod]:
     """The inversion methods of two-phase Darcy, by name. Arguments are those of `grid_models`."""
-    of = _TwoPhases(setting, field, phases, source)
-    offered = {
+    problem = _TwoPhases(setting, field, phases, source)
+    methods = {
         "total variation": ClassicalMethod(
             "the usual baseline, which knows the two values of the coefficient, not its law",
             (0.03, 0.3, 3.0),
-            partial(of.penalised, TotalVariation),
-            model_error=of.model_error,
+            partial(problem.penalised, TotalVariation),
+            model_error=problem.model_error,
         ),
         "Tikhonov": ClassicalMethod(
             "the plainest baseline, and the usual one for coefficients without jumps",
             (0.003, 0.03, 0.3),
-            partial(of.penalised, Tikhonov),
-            model_error=of.model_error,
+            partial(problem.penalised, Tikhonov),
+            model_error=problem.model_error,
         ),
         "level set": ClassicalMethod(
             "the best one if the law of the coefficient is not known",
             (0.1, 0.2),
-            of.moved,
-            model_error=of.model_error,
+            problem.moved,
+            model_error=problem.model_error,
         ),
         "maximum a posteriori": ClassicalMethod(
             "the best one under noise if level and law are known; states its uncertainty",
             (1.0, 0.3),
-            of.largest_density,
-            of.corrected,
-            of.model_error,
+            problem.largest_density,
+            problem.corrected,
+            problem.model_error,
         ),
         "maximum a posteriori, level estimated": ClassicalMethod(
             "the same if the noise level is not known, which the data then tell",
             (1.0, 0.3),
-            of.level_estimated,
-            model_error=of.model_error,
+            problem.level_estimated,
+            model_error=problem.model_error,
             takes_level=False,
         ),
     }
-    if setting.sensors is not None:  # differences of neighbours estimate the level
-        del offered["maximum a posteriori, level estimated"]
-    return offered
+    if setting.sensors is not None:  # the estimate of the level needs neighbouring points
+        del methods["maximum a posteriori, level estimated"]
+    return methods
 
 
 @dataclass(frozen=True)
 class _TwoPhases:
-    """Inversions of one setting by a weight. Arguments are those of `grid_models`."""
+    """The inversions of one inverse problem. Arguments are those of `grid_models`."""
 
     setting: InverseProblem
     field: SquareGaussianField
@@ -104,18 +104,18 @@ class _TwoPhases:
             source=self.source,
             sensors=setting.sensors,
         )
-        # of clean data, and next to walls
+        # the deviation is 0 for clean data, and small near walls
         floor = _FLOOR * float(np.linalg.norm(np.std(setting.u, axis=0))) / len(setting.x)
         return lambda data, deviation: method.estimate(data, deviation + floor)
 
     def moved(self, smoothing: float) -> Inversion:
         method = LevelSet(self.models, smoothing)
 
-        def inverted(data: np.ndarray, deviation: np.ndarray) -> Estimate:
-            found = method(data, deviation)
-            return Estimate(self.coefficient(found.fraction), found.solves)
+        def inversion(data: np.ndarray, deviation: np.ndarray) -> Estimate:
+            shape = method(data, deviation)
+            return Estimate(self.coefficient(shape.fraction), shape.solves)
 
-        return inverted
+        return inversion
 
     def largest_density(self, weight: float) -> Inversion:
         method = PhaseInversion(self.models, weight)
@@ -134,28 +134,35 @@ class _TwoPhases:
         error = self.models[-1].error
         variance: np.ndarray = np.sum(error.directions**2, axis=0)
         squares = error.mean**2 + variance + error.remainder**2
-        spread: np.ndarray = self.setting.u.std(axis=0)
-        return (float(np.mean(squares)) / float(np.mean(spread**2))) ** 0.5
+        deviation: np.ndarray = self.setting.u.std(axis=0)
+        return (float(np.mean(squares)) / float(np.mean(deviation**2))) ** 0.5
 
     def coefficient(self, p: np.ndarray) -> np.ndarray:
         low, high = self.phases
         return low + (high - low) * p
 
-    def stated(self, found: PhaseEstimate) -> Estimate:
+    def stated(self, estimate: PhaseEstimate) -> Estimate:
         """The estimate of a method that states the probability p of the upper phase."""
-        p, (low, high) = found.probability, self.phases
-        solves = found.work.linearised + found.work.derivatives
+        p, (low, high) = estimate.probability, self.phases
+        solves = estimate.work.linearised + estimate.work.derivatives
         return Estimate(self.coefficient(p), solves, (high - low) * np.sqrt(p * (1 - p)))
 
 
 def grid_models(
     setting: InverseProblem, field: SquareGaussianField, phases: tuple[float, float], source: float
 ) -> tuple[GridModel, ...]:
-    """For `PhaseInversion`: finite volumes on cells from coarse to the setting's, whose samples
-    give the error of each model; the field is the law whose sign is the phase, α < β, and f."""
+    """The models of `PhaseInversion` and `LevelSet`: finite volumes on cells from coarse to fine.
+
+    Args:
+        setting: The inverse problem, which has the finest cells; its samples give the error of each
+            model.
+        field: Law of the Gaussian field whose sign is the phase.
+        phases: The values α < β of the coefficient.
+        source: The source f.
+    """
     n = setting.cells
     upper = (setting.a - phases[0]) / (phases[1] - phases[0])
-    known, u = upper[:_COMPARED], setting.u[:_COMPARED]
+    fractions, u = upper[:_ERROR_SAMPLES], setting.u[:_ERROR_SAMPLES]
     models = list[GridModel]()
     sizes = _sizes(n)
     for cells in sizes:
@@ -163,14 +170,15 @@ def grid_models(
         widths = (*(_SECOND if len(sizes) < 3 else ()), *_LAST) if cells == n else coarse
         flow = PhaseFlow(CellGrid(cells), phases, source)
         mean = averages(n, cells)
-        p = mean @ known @ mean.T
-        found, matrix = u, interpolation(flow.grid, setting.x)
+        coarse_fractions = mean @ fractions @ mean.T
+        observed, matrix = u, interpolation(flow.grid, setting.x)
         observation: Observation = Separable(matrix, matrix)
         if setting.sensors is not None:
             observation = Composition(observation, Sensors(setting.sensors))
-            found = found[:, setting.sensors]
-        error = ModelError.from_samples(found - np.stack([observation(flow(one)) for one in p]))
-        extra_steps = _MORE if cells == n else 0
+            observed = observed[:, setting.sensors]
+        modelled = np.stack([observation(flow(p)) for p in coarse_fractions])
+        error = ModelError.from_samples(observed - modelled)
+        extra_steps = _EXTRA_STEPS if cells == n else 0
         models.append(
             GridModel(Prior(field, flow.grid), flow, observation, error, widths, extra_steps)
         )
@@ -178,7 +186,7 @@ def grid_models(
 
 
 def _sizes(n: int) -> list[int]:
-    """Cells of the levels: halves of n down to some twenty, and the fewest."""
+    """Cells along an axis of the models: n, halved again and again, down to at least the fewest."""
     sizes = [n]
     while sizes[0] > 4 * _FEWEST // 3:
         sizes.insert(0, max(_FEWEST, -(-sizes[0] // 2)))
@@ -190,12 +198,12 @@ def noise_level(
 ) -> float:  # fmt: skip
     """ε of data u(x) + ε σ(x) ξ(x), ξ(x) ~ N(0, 1) independent at the points.
 
-    The second difference along both axes leaves of a smooth u only h⁴ uₓₓᵧᵧ; of noise it has the
-    variance Σ w² σ², w the products of 1, -2, 1. Where u has kinks, at interfaces, it is larger;
-    the median over the points does not see these, as long as they are few.
+    The second difference along both axes reduces a smooth u to h⁴ uₓₓᵧᵧ. Of the noise it has the
+    variance Σ w² σ², where w are the products of 1, -2, 1. It is larger at interfaces, where u has
+    kinks; if these are few, they do not change the median over the points.
 
     Args:
-        data: On a product grid with equal spacings, 3 points an axis at least.
+        data: Data on a product grid with equal spacings, at least 3 points along each axis.
         deviation: σ(x).
 
     References: D. Donoho and I. Johnstone, Ideal spatial adaptation by wavelet shrinkage,
@@ -206,10 +214,10 @@ def noise_level(
     >>> round(noise_level(u + 0.1 * xi, np.ones((60, 60))), 2)
     0.1
     """
-    found = _along_both(data, _DIFFERENCE)
+    differences = _along_both(data, _DIFFERENCE)
     expected = np.sqrt(_along_both(deviation**2, _DIFFERENCE**2))
-    sensors = expected > 0
-    return float(np.median(np.abs(found[sensors]) / expected[sensors]) / _MEDIAN)
+    noisy = expected > 0
+    return float(np.median(np.abs(differences[noisy]) / expected[noisy]) / _MEDIAN)
 
 
 def _along_both(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

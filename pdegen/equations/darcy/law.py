@@ -1,4 +1,4 @@
-"""What a store of Darcy flow claims."""
+"""The law of stores of Darcy flow."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Samples = Float[np.ndarray, " batch"]
 
 @dataclass(frozen=True)
 class DarcyClaims:
-    """What the solver claims of u."""
+    """The properties of u that the solver guarantees."""
 
     residual: float  # largest relative residual
-    # whether u has the sign of the source everywhere: strictly (True), or 0 allowed (False); None
-    # where nothing is claimed
+    # whether u has the sign of the source everywhere: strictly (True) or with zeros (False); None
+    # if this is not guaranteed
     positive: bool | None
-    # largest relative difference of ∫ a |∇u|², by differences of the stored values, to ∫ f u,
-    # beside that by rounding; None where nothing is claimed
+    # largest relative difference, without that by rounding, between ∫ f u and ∫ a |∇u|², computed
+    # by differences of the stored values; None if this is not guaranteed
     balance: float | None
-    # whether the faces in these differences are harmonic, not arithmetic, means
+    # whether the coefficients on faces in these differences are harmonic means, not arithmetic ones
     harmonic: bool = True
 
 
@@ -41,11 +41,11 @@ def darcy_law(
     source: float,
     solved: DarcyClaims,
 ) -> Law:
-    """a follows its law, the residuals are as declared, and u belongs to a.
+    """a has its law, the residuals are as declared, and u belongs to a.
 
-    The power of the source is what flow dissipates, ∫ f u = ∫ a |∇u|², in each sample. With u of
-    another a this is wrong by about a half: where samples are exchanged, x and y of a, or the
-    phases, which no statistic of a alone can see.
+    In each sample the power of the source is the dissipation of the flow, ∫ f u = ∫ a |∇u|². For u
+    of another a this is wrong by about a half. So it detects exchanged samples, an exchange of x
+    and y in a, and an exchange of the phases, which no statistic of a alone can detect.
     """
     return Law(
         (
@@ -114,13 +114,13 @@ def dissipation(
     a: Float[np.ndarray, "batch n n"], u: Float[np.ndarray, "batch n n"], harmonic: bool
 ) -> tuple[Samples, Samples]:
     """∫ a |∇u|² by finite volumes, Σ a_f (u_i - u_j)² over the faces, and the same of the largest
-    errors by rounding to float32. u = 0 on the walls, which lie half a cell away."""
+    rounding errors of u in float32. u = 0 on the walls, half a cell from the outermost centres."""
     flow, rounding = np.zeros(len(a)), np.zeros(len(a))
     for axis in (1, 2):
         first, last = (np.take(a, k, axis) * np.take(u, k, axis) ** 2 for k in (0, -1))
         flow += 2 * (first + last).sum(axis=1)
-        one, two = _neighbours(a, axis)
-        face = 2 * one * two / (one + two) if harmonic else (one + two) / 2
+        a_i, a_j = _neighbours(a, axis)
+        face = 2 * a_i * a_j / (a_i + a_j) if harmonic else (a_i + a_j) / 2
         v, w = _neighbours(u, axis)
         flow += np.einsum("bij,bij,bij->b", face, v - w, v - w)
         rounding += np.einsum("bij,bij,bij->b", face, abs(v) + abs(w), abs(v) + abs(w))

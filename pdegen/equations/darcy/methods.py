@@ -1,4 +1,4 @@
-"""The ways to solve a sample of Darcy flow, as a recipe declares them."""
+"""Declarations of the numerical methods for Darcy flow."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pdegen.domains import CellGrid
 from pdegen.equations.darcy.law import DarcyClaims
 from pdegen.schema import Count, Positive, Strict, Tolerance
 
-if TYPE_CHECKING:  # solvers are imported where they are built: their compiler takes a while
+if TYPE_CHECKING:  # solvers are imported only when they are built, since compilation takes a while
     from pdegen.equations.darcy.finite_element import FiniteElement
     from pdegen.equations.darcy.finite_volume import FiniteVolume
     from pdegen.equations.darcy.published import PublishedScheme
 
-# Largest relative imbalance of power, times n, of values from a finer grid or finite elements:
-# 0.5 with phases 12 and 3, 2.7 with 1000 and 1, 5 with a log-normal one that spans exp(±20).
+# Largest relative imbalance of power, times n, for u from a finer grid or finite elements. Observed
+# were 0.5 for the phases 12 and 3, 2.7 for 1000 and 1, and 5 for a log-normal a of range exp(±20).
 _REFINED = 10.0
 _DIRECT = 1e-6  # relative residual after a direct solve of a matrix that may be indefinite
 
 
 def _odd(factor: int) -> int:
-    """Odd."""
+    """The same factor, if it is odd."""
     if factor % 2 == 0:
-        raise ValueError("a refinement is odd, so that cell centres stay cell centres")
+        raise ValueError("a refinement must be odd, so that cell centres stay cell centres")
     return factor
 
 
@@ -35,8 +35,8 @@ class FiniteVolumeMethod(Strict):
     """Finite volumes on cells finer by an odd factor (`finite_volume.FiniteVolume`).
 
     Args:
-        faces: Mean of the coefficients of two cells on the face between them; "arithmetic" as in
-            the published data.
+        faces: Mean of the coefficients of two cells on their common face; "arithmetic" as in the
+            published data.
         rtol: Largest relative residual; 1e-8 means about 1e-11 in the solution. [1]
         limit: Largest number of iterations; beyond it a direct solver takes over.
         refinement: Cells of the solver for each cell of the output, along each axis.
@@ -54,8 +54,8 @@ class FiniteVolumeMethod(Strict):
         return FiniteVolume(CellGrid(n), self.faces, self.rtol, self.limit)
 
     def claims(self, n: int) -> DarcyClaims:
-        """Without refinement the discrete equations conserve power, up to their residual; on finer
-        cells arithmetic faces are another coefficient."""
+        """The properties of u on n x n cells. Without refinement the discrete equations conserve
+        power up to their residual. On finer cells arithmetic faces are another coefficient."""
         harmonic, balance = self.faces == "harmonic", 2 * self.rtol
         if self.refinement > 1:
             balance = balance + _REFINED / n if harmonic else None
@@ -71,8 +71,8 @@ class FiniteElementMethod(Strict):
         rtol: Largest relative residual. [1]
         limit: Largest number of iterations.
         ranks: MPI processes of the worker.
-        mode: What the ranks share: each solves its samples, or all solve each sample.
-        timeout: What a sample may take in a worker, set-up included. [s]
+        mode: Work of the ranks: each solves its own samples, or all solve each sample together.
+        timeout: Largest time for a sample in a worker, set-up included. [s]
         refinement: Cells of the solver for each cell of the output, along each axis.
     """
 
@@ -93,7 +93,8 @@ class FiniteElementMethod(Strict):
         return FiniteElement(CellGrid(n), **settings)
 
     def claims(self, n: int) -> DarcyClaims:
-        """In corners all nodes of a triangle may lie on walls."""
+        """The properties of u on n x n cells. u may be 0 in corners, where all nodes of a triangle
+        may lie on walls."""
         return DarcyClaims(self.rtol, False, 2 * self.rtol + _REFINED / n)
 
 
@@ -110,6 +111,6 @@ class PublishedMethod(Strict):
         return PublishedScheme(CellGrid(n))
 
     def claims(self, n: int) -> DarcyClaims:
-        """Only that the matrix was solved: of 400 samples on 43 x 43 cells, u has the wrong sign
-        somewhere in a tenth, and power is out of balance by up to a third."""
+        """Only the residual is guaranteed: in a tenth of 400 samples on 43 x 43 cells u has the
+        wrong sign somewhere, and power is out of balance by up to a third."""
         return DarcyClaims(_DIRECT, None, None)

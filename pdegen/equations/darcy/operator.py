@@ -20,22 +20,24 @@ Cells = Float[Array, "*batch n n"]
 
 @dataclass(frozen=True)
 class Diffusion:
-    """(A u)_i = Σ_faces a_f (u_i - u_j), which is h² times -div(a grad u), with u = 0 at the walls
-    half a cell away, so a_f = 2a there."""
+    """(A u)_i = Σ_faces a_f (u_i - u_j), which is h² times -div(a grad u).
+
+    u = 0 at the walls, half a cell from the outermost centres, so a_f = 2a on the walls.
+    """
 
     a: Array  # coefficients of the cells, shape (batch, n, n), indexed [x, y]
     faces: Faces  # mean on inner faces: "harmonic", 2vw/(v + w), or "arithmetic"
 
     @cached_property
     def faces_x(self) -> Array:
-        """On all faces across x, shape (batch, n+1, n)."""
+        """Coefficients a_f on all faces across x, shape (batch, n+1, n)."""
         a = self.a
         inner = self._mean(a[:, 1:], a[:, :-1])
         return array_namespace(a).concat([2 * a[:, :1], inner, 2 * a[:, -1:]], axis=1)
 
     @cached_property
     def faces_y(self) -> Array:
-        """On all faces across y, shape (batch, n, n+1)."""
+        """Coefficients a_f on all faces across y, shape (batch, n, n+1)."""
         a = self.a
         inner = self._mean(a[:, :, 1:], a[:, :, :-1])
         return array_namespace(a).concat([2 * a[:, :, :1], inner, 2 * a[:, :, -1:]], axis=2)
@@ -44,7 +46,7 @@ class Diffusion:
         return 2 * v * w / (v + w) if self.faces == "harmonic" else (v + w) / 2
 
     def __call__(self, u: Array) -> Array:
-        """As the outflow of the fluxes, with as few arrays as go through a device's memory."""
+        """A u, the outflow of the fluxes, computed with few passes through a device's memory."""
         x, y = self.faces_x, self.faces_y
         au = array_namespace(u).zeros_like(u)
         au[:, 0] += x[:, 0] * u[:, 0]
@@ -62,12 +64,12 @@ class Diffusion:
         return au
 
     def fluxes(self, u: Array, walls: Array | float = 0.0) -> tuple[Array, Array]:
-        """Through the faces in the direction of x and of y: -h a_f ∂u/∂n."""
+        """Fluxes -h a_f ∂u/∂n through the faces, in the direction of x and of y."""
         x, y = jumps(u, walls)
         return -self.faces_x * x, -self.faces_y * y
 
     def right_hand_side(self, f: Array | float = 1.0, walls: Array | float = 0.0) -> Array:
-        """b with A u = b: h² f, and what the values at the walls drive in."""
+        """The right-hand side b of A u = b: h² f plus the inflow from the values at the walls."""
         xp = array_namespace(self.a)
         h = 1 / self.a.shape[1]
         f = xp.asarray(f, dtype=self.a.dtype, device=self.a.device)
@@ -77,7 +79,7 @@ class Diffusion:
         return b - outflow(*self.fluxes(xp.zeros_like(self.a), walls))
 
     def relative_residual(self, u: Array, b: Array) -> Array:
-        """‖b - A u‖/‖b‖ of each sample; ‖A u‖ where b is 0."""
+        """‖b - A u‖/‖b‖ of each sample; ‖A u‖ if b is 0."""
         xp = array_namespace(u)
         r = xp.sqrt(xp.sum((b - self(u)) ** 2, axis=(1, 2)))
         size = xp.sqrt(xp.sum(b**2, axis=(1, 2)))
@@ -91,8 +93,13 @@ class Diffusion:
 def five_point_matrix(
     faces_x: Float[np.ndarray, "n1 m"], faces_y: Float[np.ndarray, "n m1"]
 ) -> scipy.sparse.csc_array:
-    """Of u -> Σ_faces a_f (u_i - u_j) on n x m cells in C order, with u = 0 beyond the outermost
-    faces; faces_x has the shape (n+1, m) and faces_y (n, m+1)."""
+    """The matrix of u -> Σ_faces a_f (u_i - u_j) on n x m cells in C order, with u = 0 beyond the
+    outermost faces.
+
+    Args:
+        faces_x: Coefficients a_f on the faces across x, shape (n+1, m).
+        faces_y: Coefficients a_f on the faces across y, shape (n, m+1).
+    """
     diagonal = faces_x[1:] + faces_x[:-1] + faces_y[:, 1:] + faces_y[:, :-1]
     n, m = diagonal.shape
     beside = np.concatenate([-faces_y[:, 1:-1], np.zeros((n, 1))], axis=1).ravel()[:-1]
@@ -108,7 +115,8 @@ def five_point_matrix(
 def jumps(
     u: Cells, walls: Array | float = 0.0
 ) -> tuple[Float[Array, "*batch n1 n"], Float[Array, "*batch n n1"]]:
-    """From cell to cell, in the direction of x and of y; the outermost are to the walls."""
+    """Differences of u from cell to cell in the direction of x and of y; the first and the last are
+    differences to the walls."""
     xp = array_namespace(u)
     n, batch = u.shape[-1], u.shape[:-2]
     g = wall_values(walls, u)
@@ -121,16 +129,16 @@ def jumps(
 def outflow(
     through_x: Float[Array, "*batch n1 n"], through_y: Float[Array, "*batch n n1"]
 ) -> Cells:
-    """What leaves each cell through its four faces."""
+    """The sum of the fluxes out of each cell through its four faces."""
     x = through_x[..., 1:, :] - through_x[..., :-1, :]
     return x + through_y[..., 1:] - through_y[..., :-1]
 
 
 def wall_values(walls: Array | float, u: Cells) -> Float[Array, "4 n"]:
-    """Values on x = 0, x = 1, y = 0, y = 1. Raises ValueError if they are neither a number nor of
-    this shape."""
+    """Values on x = 0, x = 1, y = 0, y = 1, shape (4, n). Raises ValueError if the walls are
+    neither a number nor of this shape."""
     xp, n = array_namespace(u), u.shape[-1]
     g = xp.asarray(walls, dtype=u.dtype, device=u.device)
     if g.ndim and tuple(g.shape) != (4, n):
-        raise ValueError(f"walls are a number or of shape (4, {n}), got {tuple(g.shape)}")
+        raise ValueError(f"walls must be a number or of shape (4, {n}), got {tuple(g.shape)}")
     return xp.broadcast_to(g, (4, n))

@@ -1,4 +1,4 @@
-"""Two-phase Darcy on coarse cells, with its derivatives, for many solves in little time."""
+"""Two-phase Darcy flow on coarse cells with derivatives, for many fast solves."""
 
 from __future__ import annotations
 
@@ -46,9 +46,8 @@ class PhaseFlow:
 
 
 class PhaseFlowAt:
-    """u at phases p, with its derivatives: one banded Cholesky factorisation serves all of them.
-    Raises ValueError on another shape, and ArithmeticError if the matrix is not positive
-    definite."""
+    """u(p) with its derivatives, from one banded Cholesky factorisation. Raises ValueError if the
+    shape of p is wrong, and ArithmeticError if the matrix is not positive definite."""
 
     def __init__(self, flow: PhaseFlow, p: Float[np.ndarray, "n n"]) -> None:
         n, (low, high) = flow.grid.n, flow.phases
@@ -63,7 +62,7 @@ class PhaseFlowAt:
 
     @cached_property
     def _slopes(self) -> tuple[np.ndarray, np.ndarray]:
-        """∂t/∂p of the faces across each axis."""
+        """Derivatives ∂a_f/∂p of the coefficients on the faces across each axis."""
         across = np.ascontiguousarray(self._a.T)
         return self._height * face_derivatives(self._a), self._height * face_derivatives(across)
 
@@ -73,20 +72,20 @@ class PhaseFlowAt:
         return np.diff(self.u, axis=0), np.ascontiguousarray(np.diff(self.u, axis=1).T)
 
     def jvp(self, dp: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-        """The change of u with p, to first order."""
+        """The change of u with p to first order; one solve."""
         x = face_changes(self._slopes[0], dp) * self._jumps[0]
         y = face_changes(self._slopes[1], np.ascontiguousarray(dp.T)) * self._jumps[1]
         return self._solved(_gains(x, y.T) - _at_walls(2 * self._height * dp * self.u))
 
     def vjp(self, v: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-        """The gradient with respect to p of a number with the gradient v with respect to u."""
+        """The gradient v with respect to u as a gradient with respect to p; one solve."""
         adjoint = self._solved(v)
         gradient = -_at_walls(2 * self._height * adjoint * self.u)
         add_transposed(self._slopes[0], -np.diff(adjoint, axis=0) * self._jumps[0], gradient)
-        along = np.ascontiguousarray(np.diff(adjoint, axis=1).T)
-        other = np.zeros_like(gradient)
-        add_transposed(self._slopes[1], -along * self._jumps[1], other)
-        return gradient + other.T
+        along_y = np.ascontiguousarray(np.diff(adjoint, axis=1).T)
+        gradient_y = np.zeros_like(gradient)
+        add_transposed(self._slopes[1], -along_y * self._jumps[1], gradient_y)
+        return gradient + gradient_y.T
 
     def _solved(self, b: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
         u: np.ndarray
@@ -95,7 +94,7 @@ class PhaseFlowAt:
 
 
 def _gains(x: Float[np.ndarray, "n1 n"], y: Float[np.ndarray, "n n1"]) -> Float[np.ndarray, "n n"]:
-    """What the cells gain by fluxes against the axes through inner faces."""
+    """Net inflow of the cells by fluxes through inner faces, against the directions of the axes."""
     gains = np.zeros((x.shape[1],) * 2)
     gains[:-1] += x
     gains[1:] -= x
@@ -105,7 +104,7 @@ def _gains(x: Float[np.ndarray, "n1 n"], y: Float[np.ndarray, "n n1"]) -> Float[
 
 
 def _at_walls(values: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """The values times the number of walls of a cell."""
+    """The values times the number of walls of each cell."""
     counted = np.zeros_like(values)
     for edge in (np.s_[0], np.s_[-1], np.s_[:, 0], np.s_[:, -1]):
         counted[edge] += values[edge]

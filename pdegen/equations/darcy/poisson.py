@@ -18,9 +18,9 @@ from pdegen.numerics import sines
 class Poisson:
     """Solves L u = r on a cell grid, (L u)_ij = Σ_faces (u_ij - u_neighbour), u = 0 at the walls.
 
-    L is h² times the five-point negative Laplacian; a wall lies half a cell away, so its face
-    counts 2 u_ij. Sines diagonalise it along y, forth and back; along x a tridiagonal system
-    remains for each: two sweeps.
+    L is h² times the negative five-point Laplacian. Walls lie half a cell from the outermost
+    centres, so the face on a wall contributes 2 u_ij. A sine transform diagonalises L along y.
+    Along x a tridiagonal system remains for each sine, which two sweeps solve.
 
     >>> poisson = Poisson(CellGrid(4))
     >>> u = poisson(np.eye(4))
@@ -28,8 +28,8 @@ class Poisson:
     1.0
     """
 
-    grid: CellGrid  # the cells of each axis
-    # whether sines are summed by FFT, or by matrix products; by default what is faster
+    grid: CellGrid  # the cells along each axis
+    # whether sine transforms are FFTs or matrix products; by default the faster one
     fft: bool | None = None
 
     @cached_property
@@ -38,18 +38,18 @@ class Poisson:
 
     @cached_property
     def sines(self) -> Float[np.ndarray, "n n"]:
-        """sines[j, k-1] = √(2/n) sin(πk(j + ½)/n), k = 1 ... n; orthonormal (DST-II)."""
+        """The orthonormal matrix √(2/n) sin(πk(j + ½)/n) of the DST-II, indexed [j, k-1]."""
         return sines.matrix(self.grid)
 
     @cached_property
     def eigenvalues(self) -> Float[np.ndarray, " n"]:
-        """λ_k = 4 sin²(πk/2n) of the operator along one axis."""
+        """Eigenvalues λ_k = 4 sin²(πk/2n), k = 1 ... n, of the operator along one axis."""
         n = self.grid.n
         return 4 * np.sin(np.pi * np.arange(1, n + 1) / (2 * n)) ** 2
 
     @cached_property
     def pivots(self) -> Float[np.ndarray, "n n"]:
-        """Those of Thomas' algorithm along x, for each sine along y."""
+        """Inverse pivots of Thomas' algorithm along x, for each sine along y, indexed [x, sine]."""
         n = self.grid.n
         diagonal = np.full(n, 2.0)
         diagonal[0] += 1
@@ -60,7 +60,7 @@ class Poisson:
         return pivots
 
     def transformed(self, r: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-        """r in sines along y."""
+        """The sine transform of r along y."""
         if self._fft:
             return scipy.fft.dst(r, type=2, norm="ortho", workers=1)
         return r @ self.sines
@@ -70,7 +70,7 @@ class Poisson:
         return self.from_transformed(self.transformed(r))
 
     def from_transformed(self, hat: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-        """u with L u = r from r in sines along y, which is overwritten."""
+        """u with L u = r from the sine transform of r along y, which is overwritten."""
         tridiagonal_solves(hat, self.pivots)
         if self._fft:
             return scipy.fft.dst(hat, type=3, norm="ortho", overwrite_x=True, workers=1)

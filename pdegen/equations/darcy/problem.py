@@ -30,12 +30,13 @@ from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Variable, function, scalar
 
-if TYPE_CHECKING:  # solvers are imported where they are built: their compiler takes a while
+if TYPE_CHECKING:  # solvers are imported only when they are built, since compilation takes a while
     from pdegen.equations.darcy.finite_volume import FiniteVolume, Solution
     from pdegen.equations.guarantee import Guarantee
 
-_ARRAYS, _SAMPLING = 20, 12  # that a device holds at most for a sample, of n² and modes² float64
-_REFERENCE = 3  # the reference solution has cells finer by this factor; odd, so centres coincide
+# largest numbers of float64 arrays of n² and of modes² values in device memory for one sample
+_ARRAYS, _SAMPLING = 20, 12
+_REFERENCE = 3  # refinement of the reference solution; odd, so that centres coincide
 
 
 class _Solver(Protocol):
@@ -48,7 +49,8 @@ class SquareGaussian(Strict):
     """N(0, sigma²(-Δ + tau²)^(-alpha)) on (0,1)² with Neumann or Dirichlet conditions.
 
     Args:
-        law: The condition at the walls: the normal derivative, or the value, is 0.
+        law: Name of the law: at the walls the normal derivative (Neumann) or the value (Dirichlet)
+            is 0.
         sigma: Scale σ of the covariance operator. [length^(1 − alpha)]
         tau: Inverse correlation length τ; larger values give shorter waves. [1/length]
         alpha: Exponent α, above 1: larger values give smoother functions. [1]
@@ -89,7 +91,7 @@ class TwoPhaseCoefficient(Strict):
 
     @property
     def phases(self) -> tuple[float, float] | None:
-        """The smaller and the larger value; None of equal ones."""
+        """The smaller and the larger value; None if they are equal."""
         low, high = sorted((self.above, self.below))
         return (low, high) if low < high else None
 
@@ -134,11 +136,11 @@ class Darcy(Problem):
         source: The source f on the right side. [permeability · pressure/length²]
         resolution: Cells along each axis.
         field: Law of the Gaussian field that the coefficient is made of.
-        coefficient: How the coefficient follows from the field.
-        solver: How samples are solved.
+        coefficient: The map from the field to the coefficient.
+        solver: The numerical method of the solutions.
     """
 
-    algorithm: ClassVar[int] = 2  # sums sines by FFT where that is faster
+    algorithm: ClassVar[int] = 2  # 2: sine transforms by FFT on grids where that is faster
     supports_device: ClassVar[bool] = True
     compared_samples: ClassVar[int] = 4
     largest_batch: ClassVar[int] = 4
@@ -196,14 +198,14 @@ class Darcy(Problem):
         phases = self.coefficient.phases
         if phases is None:
             raise SchemaError(
-                f"darcy inverts a coefficient of two phases, got {self.coefficient.kind}"
+                f"darcy inverts two-phase coefficients only, got {self.coefficient.kind}"
             )
         return inversions(setting, self.field.build(), phases, self.source)
 
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward:
-        """For a coefficient on any cells, averaged on those of the recipe. Finite elements, which
-        run in another process, are replaced by harmonic finite volumes on cells three times
-        finer."""
+        """The map from a coefficient on any cells, averaged on the cells of the recipe, to u at the
+        points x. Finite elements, which run in another process, are replaced by harmonic finite
+        volumes on cells three times finer."""
         factor = self.solver.refinement
         if isinstance(self.solver, FiniteElementMethod):
             factor *= _REFERENCE
@@ -237,7 +239,7 @@ class Darcy(Problem):
         field, coefficient, solver = _built(self)  # pyright: ignore[reportArgumentType]: frozen
         sampled = coefficient(field(self.grid, seed, samples, device))
         xp = array_namespace(sampled)
-        a = xp.astype(sampled, xp.float32)  # what is stored is what is solved
+        a = xp.astype(sampled, xp.float32)  # the solver gets the stored coefficient
         solution = _refined(solver, self.solver.refinement, a, self.source)
         u = xp.astype(solution.u, xp.float32)
         row = first_true(~xp.isfinite(xp.sum(u, axis=(1, 2))))
@@ -246,9 +248,10 @@ class Darcy(Problem):
         return {"a": a, "u": u, "residual": solution.residual}
 
     def software(self, device: str | None = None) -> dict[str, str]:
-        """Labels are compared to finite volumes, which Numba compiles."""
-        made = super().software(device) | versions("numba")
-        return made | (client.versions() if self.solver.method == "finite-element" else {})
+        """Names and versions of the packages. Numba is included for all methods: it compiles the
+        finite volumes of the reference solution."""
+        packages = super().software(device) | versions("numba")
+        return packages | (client.versions() if self.solver.method == "finite-element" else {})
 
     def law(self) -> Law:
         claims = self.solver.claims(self.resolution)
@@ -260,7 +263,7 @@ class Darcy(Problem):
         method = self.solver.method
         if device is not None and method != "finite-volume":
             raise SchemaError(
-                f"problem.solver.method {method} runs on the CPU alone, got device {device!r}: "
+                f"problem.solver.method {method} runs on the CPU only, got device {device!r}: "
                 "use cpu, or the method finite-volume"
             )
         if method == "finite-element":
@@ -273,8 +276,8 @@ class Darcy(Problem):
         return f"harmonic finite volumes on {n} x {n} cells"
 
     def label_error(self, seed: int, sample: int) -> float:
-        """Against harmonic finite volumes on cells three times finer than the solver's, for the
-        same piecewise constant coefficient."""
+        """Relative L² difference between a label and harmonic finite volumes on cells three times
+        finer than the solver's, for the same piecewise constant coefficient."""
         values = self.compute(seed, range(sample, sample + 1))
         factor = _REFERENCE * self.solver.refinement
         fine = _reference_solver(factor * self.resolution)
@@ -284,7 +287,7 @@ class Darcy(Problem):
 
 @lru_cache(maxsize=1)
 def _reference_solver(n: int) -> FiniteVolume:
-    """Kept for the next sample."""
+    """The solver of reference solutions, cached for the next sample."""
     from pdegen.equations.darcy.finite_volume import FiniteVolume
 
     return FiniteVolume(CellGrid(n), rtol=1e-9)
@@ -292,13 +295,15 @@ def _reference_solver(n: int) -> FiniteVolume:
 
 @lru_cache(maxsize=4)
 def _built(problem: Darcy) -> tuple[SquareGaussianField, TwoPhase | LogNormal, _Solver]:
-    """Kept, for what they precompute costs as much as a small batch on a device."""
+    """The field, the coefficient and the solver of a problem; cached, since their precomputation
+    costs as much as a small batch on a device."""
     n = problem.solver.refinement * problem.resolution
     return problem.field.build(), problem.coefficient.build(), problem.solver.build(n)
 
 
 def _refined(solver: _Solver, factor: int, a: Array, source: float) -> Solution:
-    """Solve with each cell cut into factor² cells of the same coefficient; u at the centres."""
+    """The solution with each cell cut into factor² cells of the same coefficient; u is taken at the
+    centres of the original cells."""
     xp = array_namespace(a)
     fine = xp.astype(a, xp.float64)
     if factor > 1:
@@ -311,8 +316,8 @@ def _refined(solver: _Solver, factor: int, a: Array, source: float) -> Solution:
 def _forward(
     solver: _Solver, factor: int, grid: CellGrid, source: float, x: Float[np.ndarray, " m"]
 ) -> Forward:
-    """u at points x for a coefficient on any cells, averaged on those of a grid; the solver has
-    cells finer by an odd factor."""
+    """The map from a coefficient on any cells, averaged on the cells of a grid, to u at points x;
+    the cells of the solver are finer by an odd factor."""
     matrix = interpolation(grid, x)
     observation = Separable(matrix, matrix)
 

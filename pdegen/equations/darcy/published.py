@@ -1,4 +1,4 @@
-"""The scheme of the published Darcy files, to see what it does to the labels."""
+"""The numerical scheme of the published Darcy files, to measure its effect on labels."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class PublishedScheme:
     2. Five-point scheme on the nodes with arithmetic means on faces, solved directly.
     3. u is interpolated back to the cell centres by such splines.
 
-    A spline through a jump overshoots: with values 3 and 12 the coefficient on nodes reaches from
-    about -5 to 23 and may be negative, so the labels are off by 0.3 % and more. `FiniteVolume` is
-    the accurate way.
+    A spline through a jump overshoots. For the values 3 and 12 the coefficient on nodes ranges from
+    about -5 to 23, so it may be negative, and the error of labels is 0.3 % and more.
+    `FiniteVolume` is the accurate solver.
 
     References: the script solve_gwf.m of the Fourier Neural Operator (Li et al. 2021).
 
@@ -50,7 +50,7 @@ class PublishedScheme:
         return scipy.interpolate.make_interp_spline(nodes, np.eye(self.grid.n))(self.grid.x)
 
     def nodal_coefficient(self, a: Cells) -> Cells:
-        """Step 1 for a."""
+        """The coefficient on nodes, step 1."""
         return self.to_nodes @ a @ self.to_nodes.T
 
     def __call__(self, a: Cells, f: float = 1.0) -> Cells:
@@ -59,7 +59,7 @@ class PublishedScheme:
 
     def solve(self, a: Cells, f: float = 1.0) -> Solution:
         """Solve for positive coefficients at cell centres, indexed [x, y], and a constant source.
-        Raises SolveError on a coefficient that is not positive."""
+        Raises SolveError if a coefficient is not positive."""
         check_positive(a)
         h = NodalGrid(self.grid.n).spacing
         u, residual = np.zeros_like(a), np.empty(len(a))
@@ -67,7 +67,7 @@ class PublishedScheme:
             on_x, on_y = (nodal[1:] + nodal[:-1]) / 2, (nodal[:, 1:] + nodal[:, :-1]) / 2
             matrix = five_point_matrix(on_x[:, 1:-1], on_y[1:-1])
             b = np.full((self.grid.n - 2) ** 2, h * h * f)
-            # the matrix may be indefinite, so pivots must be chosen
+            # the matrix may be indefinite, so pivoting is needed
             interior = scipy.sparse.linalg.splu(
                 matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.1
             ).solve(b)

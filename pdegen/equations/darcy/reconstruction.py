@@ -14,10 +14,10 @@ _NORMS = (1.0, 1 / 3, 1 / 5)  # ½ ∫ P² over [-1, 1] of the Legendre polynomi
 
 @dataclass(frozen=True)
 class Biquadratic:
-    """v in H¹₀((0,1)²): biquadratic on each cell, continuous, 0 on the walls."""
+    """A function v in H¹₀((0,1)²): biquadratic on each cell, continuous, 0 on the walls."""
 
-    # values at corners, midpoints of faces and centres of the n x n cells, shape (batch, 2n+1,
-    # 2n+1), indexed [x, y]
+    # values at corners, midpoints of faces and centres of the n x n cells, indexed [x, y], shape
+    # (batch, 2n+1, 2n+1)
     nodes: Float[np.ndarray, "batch m m"]
 
     @classmethod
@@ -25,9 +25,9 @@ class Biquadratic:
         """The reconstruction p_h of values p at the centres, for a coefficient that is constant on
         each cell.
 
-        On a face it takes (a₁p₁ + a₂p₂)/(a₁ + a₂), where the fluxes from both centres are equal,
-        and at a corner Σ a p / Σ a of its four cells. So it has its kinks where the solution has
-        them, and of a laminate they are exact.
+        On a face it has the value (a₁p₁ + a₂p₂)/(a₁ + a₂), for which the fluxes from both centres
+        are equal, and at a corner Σ a p / Σ a over the four cells. So it has kinks at the jumps of
+        a, as the solution has; for a laminate they are exact.
 
         Args:
             a: Positive coefficients, shape (batch, n, n).
@@ -47,11 +47,11 @@ class Biquadratic:
 
     @property
     def centres(self) -> np.ndarray:
-        """Its values at the centres of the cells, shape (batch, n, n)."""
+        """Values at the centres of the cells, shape (batch, n, n)."""
         return self.nodes[:, 1::2, 1::2]
 
     def on_finer(self, factor: int) -> Biquadratic:
-        """The same function on cells that are finer by a factor."""
+        """The same function on cells finer by a factor."""
         if factor == 1:
             return self
         v, x = self.nodes, np.arange(2 * factor) / factor - 1
@@ -65,7 +65,7 @@ class Biquadratic:
 
     @cached_property
     def means(self) -> np.ndarray:
-        """Mean values of the cells, shape (batch, n, n)."""
+        """Mean values over the cells, shape (batch, n, n)."""
         return _legendre(_legendre(self.nodes, 1)[0], 2)[0]
 
     @cached_property
@@ -111,12 +111,13 @@ def _parts(v: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def _legendre(v: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Coefficients of P₀, P₁, P₂ of the parabolas through the nodes of each cell."""
+    """Coefficients of the Legendre polynomials P₀, P₁, P₂ for the parabolas through the nodes of
+    each cell."""
     lower, middle, upper = _parts(v, axis)
     return (lower + 4 * middle + upper) / 6, (upper - lower) / 2, (lower - 2 * middle + upper) / 3
 
 
 def _slopes(v: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Coefficients of P₀, P₁ of h ∂v."""
+    """Coefficients of P₀, P₁ for the derivative of these parabolas times h."""
     lower, middle, upper = _parts(v, axis)
     return upper - lower, 2 * (lower - 2 * middle + upper)

@@ -1,4 +1,4 @@
-"""The classical way from a noisy solution back to the coefficient: total variation."""
+"""Inversion of noisy solutions by total variation and by Tikhonov regularisation."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from pdegen.inverse.observation import (
 
 Field = Float[np.ndarray, "n n"]
 
-# a value, and its gradient with respect to the cells of the unit square
+# from a field on the cells of the unit square to a value and its gradient
 Penalty = Callable[[Field], tuple[float, Field]]
-_SMOOTHED = 1e-2  # |∇p| h as √(|∇p|² h² + ε²)
+_SMOOTHED = 1e-2  # ε in √(|∇p|² h² + ε²), which replaces |∇p| h
 
 Data = Float[np.ndarray, " *data"]
 
 
 def total_variation(p: Field) -> tuple[float, Field]:
-    """∫ √(|∇p|² + ε²) - ε by forward differences, ε = 0.01/h: near the length of the interface of
-    two phases 0 and 1.
+    """∫ √(|∇p|² + ε²) - ε by forward differences, ε = 0.01/h, with its gradient. For two phases 0
+    and 1 it is near the length of their interface.
 
     References: L. Rudin, S. Osher and E. Fatemi, Nonlinear total variation based noise removal
     algorithms, Physica D 60 (1992).
@@ -55,7 +55,8 @@ def total_variation(p: Field) -> tuple[float, Field]:
 
 
 def dirichlet_energy(p: Field) -> tuple[float, Field]:
-    """∫ ½ |∇p|² by forward differences: jumps are smoothed (Tikhonov's penalty in H¹).
+    """∫ ½ |∇p|² by forward differences, with its gradient: Tikhonov's penalty in H¹, which smooths
+    jumps.
 
     >>> ramp = (np.arange(50) + 0.5)[:, None] / 50 + np.zeros(50)
     >>> round(dirichlet_energy(ramp)[0], 2)
@@ -76,9 +77,9 @@ class TotalVariation:
 
         ½ mean ((u(a) - d)/σ)² + λ ∫ |∇a| / (β - α),
 
-    where u(a) solves -div(a grad u) = f, u = 0 on the walls, and d are noisy values of it with
-    known deviation σ. The gradient is that of the discrete problem, by one adjoint solve; the
-    minimiser is L-BFGS-B, started from the constant (α + β)/2. |∇a| is smoothed as
+    where u(a) solves -div(a grad u) = f, u = 0 on the walls, and d are noisy values of u(a), whose
+    noise has the known deviation σ. The gradient is that of the discrete problem, by one adjoint
+    solve. The minimiser is L-BFGS-B, started from the constant (α + β)/2. |∇a| is smoothed as
     √(|∇a|² + ε²), ε = 0.01 (β - α)/h.
 
     References: T. Chan and X.-C. Tai, Level set and total variation regularization for elliptic
@@ -88,19 +89,19 @@ class TotalVariation:
     >>> grid = CellGrid(16)
     >>> a = np.where(grid.x[:, None] + 0 * grid.x < 0.5, 3.0, 12.0)
     >>> d = FiniteVolume(grid)(a[None])[0]
-    >>> found = TotalVariation(grid, grid.x, (3.0, 12.0), weight=1e-3)(d, np.full_like(d, 1e-4))
-    >>> bool(abs(found - a).mean() < 1)
+    >>> inversion = TotalVariation(grid, grid.x, (3.0, 12.0), weight=1e-3)
+    >>> bool(abs(inversion(d, np.full_like(d, 1e-4)) - a).mean() < 1)
     True
     """
 
     grid: CellGrid  # cells of a and of the solver
-    # coordinates of the data along each axis; u is interpolated there linearly
+    # coordinates of the data along each axis, to which u is interpolated linearly
     x: Float[np.ndarray, " m"]
     bounds: tuple[float, float]  # α and β, the values of the phases
     weight: float  # λ > 0
     iterations: int = 150  # largest number of steps
     source: float = 1.0  # f
-    # points that have data; None where all have. Data are then given at these alone
+    # True at the points with data, at which alone data are given; None if all points have data
     sensors: Bool[np.ndarray, "m m"] | None = None
     _penalty: ClassVar[Penalty] = staticmethod(total_variation)
 
@@ -117,12 +118,16 @@ class TotalVariation:
         return FiniteVolume(self.grid, rtol=1e-7)
 
     def __call__(self, d: Data, deviation: Data) -> Field:
-        """The coefficient of one sample, from noisy values d of u at the points, indexed [x, y],
-        and the deviation σ > 0 of their noise."""
+        """The coefficient of one sample.
+
+        Args:
+            d: Noisy values of u at the points, indexed [x, y].
+            deviation: Standard deviation σ > 0 of their noise.
+        """
         return self.estimate(d, deviation).a
 
     def estimate(self, d: Data, deviation: Data) -> Estimate:
-        """The same, with the number of solves."""
+        """The coefficient of one sample, with the number of solves; arguments as of a call."""
         n, (low, high) = self.grid.n, self.bounds
         start = np.full(n * n, (low + high) / 2)
 
@@ -130,19 +135,19 @@ class TotalVariation:
             value, gradient = self.objective(flat.reshape(n, n), d, deviation)
             return value, gradient.ravel()
 
-        found = scipy.optimize.minimize(
+        result = scipy.optimize.minimize(
             objective, start, jac=True, method="L-BFGS-B", bounds=[(low, high)] * n**2,
             options={"maxiter": self.iterations, "maxcor": 20, "ftol": 1e-9},
         )  # fmt: skip
-        return Estimate(found.x.reshape(n, n), 2 * int(found.nfev))
+        return Estimate(result.x.reshape(n, n), 2 * int(result.nfev))
 
     def objective(self, a: Field, d: Data, deviation: Data) -> tuple[float, Field]:
-        """Its value, and its gradient with respect to the cells of a."""
-        at = self._solver.linearise(a[None], self.source)
+        """The value of the objective, and its gradient with respect to the cells of a."""
+        solution = self._solver.linearise(a[None], self.source)
         misfit = Misfit(self._observation, d, deviation, axes=d.ndim)
-        gradient = at.vjp(misfit.gradient(at.u))[0]
+        gradient = solution.vjp(misfit.gradient(solution.u))[0]
         variation, slope = self._variation(a)
-        value = float(misfit(at.u)[0]) + self.weight * variation
+        value = float(misfit(solution.u)[0]) + self.weight * variation
         return value, gradient + self.weight * slope
 
     def _variation(self, a: Field) -> tuple[float, Field]:
@@ -154,6 +159,6 @@ class TotalVariation:
 
 @dataclass(frozen=True)
 class Tikhonov(TotalVariation):
-    """As `TotalVariation`, with λ ∫ ½ |∇a|² / (β - α)²: jumps of a are smoothed."""
+    """`TotalVariation` with the penalty λ ∫ ½ |∇a|² / (β - α)², which smooths jumps of a."""
 
     _penalty: ClassVar[Penalty] = staticmethod(dirichlet_energy)

@@ -91,7 +91,7 @@ def test_a_wrong_request_ends_with_one_line(study, tmp_path, words, message):
 def test_a_store_of_another_kind_is_refused(experiment, tmp_path):
     for recipe, changes, message in (
         ("darcy-quick", {**DATA, "problem.coefficient.kind": "log-normal"},
-         "inverts a coefficient of two phases, got log-normal"),
+         "inverts two-phase coefficients only, got log-normal"),
         ("burgers-quick", {"samples": 12}, r"is a store of burgers, .* needs one of darcy"),
     ):  # fmt: skip
         url = str(tmp_path / f"{recipe}.zarr")

@@ -1,1 +1,1 @@
-"""dolfinx under whichever Python has it: the solver proper, a worker around it, and its client."""
+"""dolfinx in another Python process: the solver, the worker that runs it, and its client."""

@@ -1,4 +1,4 @@
-"""Reaches dolfinx, on most systems in another Python than this one, by a worker process."""
+"""Client of a worker process that runs dolfinx, on most systems in another Python."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OF_AN_OUTER_MPI = ("OMPI_", "PMIX_", "PMI_", "ORTE_", "PRTE_", "HYDRA_", "HYDI_
 
 
 class MissingDolfinxError(MissingSolverError):
-    """No Python with dolfinx was found; the message is one line and says how to install it."""
+    """No Python with dolfinx was found; the message says, in one line, how to install it."""
 
     def __init__(self, tried: list[str]) -> None:
         super().__init__(
@@ -47,7 +47,7 @@ class MissingDolfinxError(MissingSolverError):
 
 @dataclass(frozen=True)
 class Settings:
-    """The element, what ranks share, and the linear solver: fields of `FiniteElement`."""
+    """The options of a solve, which are fields of `FiniteElement`."""
 
     element: str
     mode: str
@@ -57,8 +57,8 @@ class Settings:
 
 
 def interpreter() -> str:
-    """The Python that runs dolfinx: $PDEGEN_DOLFINX_PYTHON, this one, or the system's. Raises
-    MissingDolfinxError if none can import it."""
+    """Path of the Python that runs dolfinx: $PDEGEN_DOLFINX_PYTHON, or else this Python or the
+    system's. Raises MissingDolfinxError if none of them can import dolfinx."""
     named = os.environ.get(VARIABLE)
     candidates = [named] if named else [sys.executable, SYSTEM_PYTHON]
     for python in candidates:
@@ -68,7 +68,7 @@ def interpreter() -> str:
 
 
 def versions() -> dict[str, str]:
-    """The versions of dolfinx and PETSc that solve; nothing where there is no dolfinx."""
+    """Versions of dolfinx and PETSc, by name; empty without dolfinx."""
     try:
         return dict(_versions(interpreter()))
     except MissingDolfinxError:
@@ -77,7 +77,8 @@ def versions() -> dict[str, str]:
 
 @lru_cache
 def _versions(python: str) -> tuple[tuple[str, str], ...]:
-    """Those of a Python; none where it has no dolfinx for real numbers."""
+    """Names and versions of dolfinx and PETSc in a Python; empty if it has no dolfinx for real
+    numbers."""
     if python == sys.executable and find_spec("dolfinx") is None:
         return ()
     command = [python, "-I", "-c", _PROBE]
@@ -97,9 +98,9 @@ def solve(
     """u at the centres, residuals and iterations; arguments and errors are those of
     `FiniteElement.solve`, with functions as their values at the nodes."""
     u, residual, iterations = np.empty_like(a), np.empty(len(a)), np.empty(len(a), dtype=int)
-    python, at_once = interpreter(), ranks if settings.mode == "sample" else 1
-    for start in range(0, len(a), at_once):
-        block = slice(start, start + at_once)
+    python, block_size = interpreter(), ranks if settings.mode == "sample" else 1
+    for start in range(0, len(a), block_size):
+        block = slice(start, start + block_size)
         source = f[block] if isinstance(f, np.ndarray) and f.ndim == 3 else f
         request = {**asdict(settings), "a": a[block], "f": source, "walls": walls}
         reply = worker(python, ranks).ask(request, timeout)
@@ -111,10 +112,10 @@ def solve(
 
 
 class Worker:
-    """A process, or `ranks` of them under mpirun, that runs `worker.py`.
+    """A process that runs `worker.py`, or `ranks` such processes under mpirun.
 
-    It ends with this object and with this process, however that ends; if it is busy, with the
-    sample that it solves. Raises WorkerError if it does not start."""
+    It ends with this object and with this process, however this process ends; a busy worker first
+    finishes its sample. Raises WorkerError if it does not start."""
 
     def __init__(self, python: str, ranks: int = 1) -> None:
         self._ranks, self._patience, self._late = ranks, _START_SECONDS, False
@@ -137,12 +138,12 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """The process, or mpirun."""
+        """Process number of the worker, or of mpirun."""
         return self._process.pid
 
     def ask(self, request: dict[str, Any], timeout: float) -> dict[str, np.ndarray]:
-        """The arrays of the reply to a request, of which it may be the last: silence ends the
-        worker. Raises WorkerError if it cannot answer, dies, or does not answer in time."""
+        """The arrays of the reply to a request. Raises WorkerError if the worker cannot answer,
+        dies, or does not answer within the timeout, which ends it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         archive = io.BytesIO()
@@ -157,12 +158,13 @@ class Worker:
             reply = dict(np.load(io.BytesIO(content), allow_pickle=False))
             if int(reply.pop("ranks")) != self._ranks:
                 raise WorkerError(
-                    f"the dolfinx worker has not {self._ranks} ranks: is mpirun that of its Python?"
+                    f"the dolfinx worker does not have {self._ranks} ranks: is mpirun that of its "
+                    "Python?"
                 )
-        except (OSError, ValueError, KeyError, BadZipFile):  # it died, or says something else
+        except (OSError, ValueError, KeyError, BadZipFile):  # it died, or the reply is malformed
             self._give_up()
         except BaseException:
-            self._end()  # or a late answer would be taken for that to the next request
+            self._end()  # otherwise a late reply would count as that to the next request
             raise
         finally:
             watch.cancel()
@@ -172,7 +174,7 @@ class Worker:
         return reply
 
     def close(self) -> None:
-        """End it in good order; nothing happens if it has ended."""
+        """End the worker in good order; does nothing if it has ended."""
         self._end()
 
     def _expire(self) -> None:
@@ -180,27 +182,27 @@ class Worker:
         _kill(self._process, self._ranks)
 
     def _give_up(self) -> NoReturn:
-        """Say why it did not answer, with the last lines of its log."""
+        """Raise WorkerError with the reason for a missing reply and the last lines of the log."""
         try:
             status = self._process.wait(_END_SECONDS)
-            what = (
+            reason = (
                 f"was killed by {signal.Signals(-status).name}"
                 if status < 0
                 else (f"died with exit status {status}")
             )
         except subprocess.TimeoutExpired:
-            what = "gave no reply of its own; it was ended"
+            reason = "sent no valid reply and was ended"
         except ValueError:  # closed
-            what = "has ended"
+            reason = "has ended"
         if self._late:
-            what = "did not answer in time; it was ended"
-        words = ""
+            reason = "did not answer in time and was ended"
+        log = ""
         if not self._log.closed:
             self._log.seek(0)
             lines = self._log.read().decode(errors="replace").split("\n")[-12:]
-            words = " / ".join(line.strip() for line in lines if line.strip())
+            log = " / ".join(line.strip() for line in lines if line.strip())
         self._end()
-        raise WorkerError(f"the dolfinx worker {what}" + (f"; its log: {words}" if words else ""))
+        raise WorkerError(f"the dolfinx worker {reason}" + (f"; its log: {log}" if log else ""))
 
 
 _of_this_thread = threading.local()
@@ -218,10 +220,10 @@ def worker(python: str, ranks: int = 1) -> Worker:
 def _end(process: subprocess.Popen[bytes], ranks: int, log: IO[bytes], parent: int) -> None:
     for pipe in (process.stdin, process.stdout):
         assert pipe is not None
-        with suppress(OSError):  # what it did not take
+        with suppress(OSError):  # unsent data
             pipe.close()
     log.close()
-    if os.getpid() != parent:  # a forked child, whose parent's worker it is
+    if os.getpid() != parent:  # in a forked child the worker belongs to the parent
         return
     try:
         process.wait(_END_SECONDS)
@@ -239,12 +241,12 @@ def _kill(process: subprocess.Popen[bytes], ranks: int) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Without traces of an outer MPI job, in which a child of it would die."""
+    """The environment of a worker, without variables of an outer MPI job, which would kill it."""
     outer = os.environ
-    kept = {key: value for key, value in outer.items() if not key.startswith(_OF_AN_OUTER_MPI)}
+    inherited = {k: value for k, value in outer.items() if not k.startswith(_OF_AN_OUTER_MPI)}
     cache = outer.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return {
-        **kept,
+        **inherited,
         "XDG_CACHE_HOME": str(Path(cache, "pdegen")),  # of compiled forms
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",

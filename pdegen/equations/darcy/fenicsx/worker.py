@@ -1,9 +1,9 @@
-"""The finite elements proper, and a worker that serves them: one file for any Python with dolfinx.
+"""Finite elements in dolfinx, and a worker that serves them: one file for any Python with dolfinx.
 
-Nothing but dolfinx and what it needs is imported, and dolfinx 0.5 to 0.11 understand every call.
-Run as `[mpirun -n k] python -I worker.py`. A request on stdin and its reply on stdout are each a
-line with a number of bytes, and that many bytes: an .npz archive. In mode "sample" each rank solves
-one row of a request, in mode "domain" all ranks solve each row. The worker ends with its input.
+It imports only dolfinx and its dependencies, and runs with dolfinx 0.5 to 0.11. The command is
+`[mpirun -n k] python -I worker.py`. Each request on stdin, and each reply on stdout, is a line with
+a number of bytes, followed by these bytes: an .npz archive. In mode "sample" each rank solves one
+row of a request; in mode "domain" all ranks solve each row. The worker ends at the end of stdin.
 """
 
 # pyright: reportMissingImports=false, reportMissingModuleSource=false
@@ -41,10 +41,10 @@ class Discretisation:
     indexed [x, y] as the cells are.
 
     Args:
-        comm: Whose processes share the mesh.
-        n: Cells of each axis.
-        element: "Q1" or "Q2" on the cells, "P1" or "P2" on halves of them (the diagonal from
-            lower left to upper right).
+        comm: MPI communicator of the processes that share the mesh.
+        n: Number of cells along each axis.
+        element: "Q1" or "Q2" on the cells, "P1" or "P2" on halves of the cells (cut from lower left
+            to upper right).
     """
 
     def __init__(self, comm: MPI.Comm, n: int, element: str) -> None:
@@ -80,7 +80,7 @@ class Discretisation:
         self.solvers: dict[str, PETSc.KSP] = {}
 
     def solver(self, linear: str) -> PETSc.KSP:
-        """ "cg": conjugate gradients with algebraic multigrid; "cholesky": a direct solver."""
+        """The linear solver: "cg", conjugate gradients with algebraic multigrid, or "cholesky"."""
         if linear in self.solvers:
             return self.solvers[linear]
         ksp = PETSc.KSP().create(self.comm)
@@ -99,7 +99,7 @@ class Discretisation:
         return ksp
 
     def load(self, f: np.ndarray | float) -> PETSc.Vec:
-        """∫ f v from f on the cells or at the nodes; shares of other processes not yet added."""
+        """∫ f v for f on the cells or at the nodes, before the sum over processes."""
         if isinstance(f, np.ndarray) and len(f) == self.points:
             self.f_nodes.x.array[:] = f[self.node]
             return fem.petsc.assemble_vector(self.load_nodes)
@@ -112,14 +112,14 @@ class Discretisation:
     ) -> tuple[np.ndarray, float, int]:  # fmt: skip
         """u at the centres of the cells (on the first process), residual and iterations.
 
-        The residual is ‖b - A w‖/‖b‖ of the system for w, which is u without its values on the
-        walls; these are in b. Raises ArithmeticError if the residual is above rtol.
+        The residual is ‖b - A w‖/‖b‖ of the system for w, the part of u with value 0 on the walls;
+        b contains the values on the walls. Raises ArithmeticError if the residual is above rtol.
         """
         self.a.x.array[:] = a[self.cell]
         self.matrix.zeroEntries()
         fem.petsc.assemble_matrix(self.matrix, self.form, bcs=[self.bc])
         self.matrix.assemble()
-        self.matrix.setOption(PETSc.Mat.Option.SPD, True)  # each assembly forgets it
+        self.matrix.setOption(PETSc.Mat.Option.SPD, True)  # each assembly resets it
         b = self.load(f)
         if np.any(walls):
             self.g.x.array[:] = walls[self.node] if isinstance(walls, np.ndarray) else walls
@@ -139,7 +139,7 @@ class Discretisation:
             return 0.0, 0
         ksp.setOperators(self.matrix)
         residual, iterations, reason = np.inf, 0, 0
-        for _ in range(3):  # once; again only where CG's own residual has drifted from the true one
+        for _ in range(3):  # once; more only if the residual of CG has drifted from the true one
             ksp.setInitialGuessNonzero(linear == "cg" and iterations > 0)
             ksp.setTolerances(rtol=rtol / 2, max_it=limit - iterations)
             ksp.solve(b, self.u)
@@ -178,7 +178,7 @@ class Discretisation:
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    """Forms are compiled by one process at a time; what a killed one left is removed."""
+    """Lets one process at a time compile forms; removes files that a killed process left."""
     cache = Path(os.environ["XDG_CACHE_HOME"], "fenics")
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w") as lock:
@@ -197,8 +197,8 @@ def _discretisation(mode: str, n: int, element: str) -> Discretisation:
 
 
 def _solved(world: MPI.Comm, request: Any) -> dict[int, Any]:
-    """By row what this process solves of a request: u, residual and iterations, or a reason why
-    there is none; None where another process has u."""
+    """The rows of a request that this process solves: u, residual and iterations, or the reason of
+    a failure. Only the first process of a communicator has them; others return an empty dict."""
     mode, element, linear = (str(request[name]) for name in ("mode", "element", "linear"))
     a, f, walls = (request[name] for name in ("a", "f", "walls"))
     discretisation = _discretisation(mode, a.shape[1], element)
@@ -216,7 +216,7 @@ def _solved(world: MPI.Comm, request: Any) -> dict[int, Any]:
 
 
 def _answer(world: MPI.Comm, request: bytes) -> dict[str, Any] | None:
-    """The arrays of a reply, on the first process."""
+    """The arrays of a reply on the first process; None on other processes."""
     try:
         solved: Any = _solved(world, np.load(io.BytesIO(request), allow_pickle=False))
     except Exception as failure:
@@ -227,16 +227,16 @@ def _answer(world: MPI.Comm, request: bytes) -> dict[str, Any] | None:
         return None
     if errors := [share for share in every if isinstance(share, str)]:
         return {"error": errors[0]}
-    rows = {row: found for share in every for row, found in share.items()}
-    for row, found in sorted(rows.items()):
-        if isinstance(found, str):
-            return {"row": row, "reason": found}
+    rows = {row: result for share in every for row, result in share.items()}
+    for row, result in sorted(rows.items()):
+        if isinstance(result, str):
+            return {"row": row, "reason": result}
     u, residual, iterations = zip(*(rows[row] for row in sorted(rows)), strict=True)
     return {"u": np.stack(u), "residual": residual, "iterations": iterations}
 
 
 def _request(world: MPI.Comm) -> bytes:
-    """The next request, empty at the end; other processes than the first wait without load."""
+    """The next request, empty at the end. All processes except the first wait without load."""
     if world.rank == 0:
         line = sys.stdin.buffer.readline()
         request = sys.stdin.buffer.read(int(line)) if line else b""
@@ -250,7 +250,7 @@ def _request(world: MPI.Comm) -> bytes:
 
 def _serve(world: MPI.Comm) -> None:
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what compilers and PETSc print is no reply
+    os.dup2(2, 1)  # keeps the output of compilers and PETSc out of the replies
     while request := _request(world):
         answer = _answer(world, request)
         if answer is not None:
