@@ -121,7 +121,7 @@ def with_ours(case: Case, u0: np.ndarray, steps: int, estimate: bool = False) ->
         if estimate:
             return torus.to_points(solver.solve(v0, [case.time]).v[:, 0])
         rows = blocks(len(v0), 4 * math.prod(v0.shape[1:]), at_once=False)  # as `solve` has them
-        v = [solver.here.march(v0[block], [case.time], solver.dt)[0] for block in rows]
+        v = [solver.discrete.march(v0[block], [case.time], solver.dt)[0] for block in rows]
         return torus.to_points(np.concatenate(v)[:, 0])
 
     return march

@@ -47,7 +47,7 @@ Steps = Callable[[int], Solve]  # with so many steps
 def ours(flow: Flow, w0: Complex[np.ndarray, "b 1 *modes"], duration: float) -> Steps:
     def of(steps: int) -> Solve:
         step = Step.of(flow.viscosity * flow.torus.laplacian[None], duration / steps)
-        nonlinear = flow.solver(w0, 1.0, 1.0).here.nonlinear
+        nonlinear = flow.solver(w0, 1.0, 1.0).discrete.nonlinear
         assert nonlinear is not None
         size = max(1, 32768 // flow.torus.points[0] ** 2)
 

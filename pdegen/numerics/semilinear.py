@@ -1,9 +1,8 @@
 """Semilinear equations in Fourier space, with an error estimate for each sample and frame.
 
-Each sample is integrated with some step h, with 2h and with 4h, and h is halved until Richardson's
-estimate of the error in time, at the order that is seen, meets the tolerance; then once more with
-2h on a finer torus, whose difference is the error in space, whenever in time it arose. So a sample
-does not depend on those that are solved beside it.
+Each sample is integrated with the steps h, 2h and 4h. h is halved until Richardson's estimate of
+the error in time, at the observed order, meets the tolerance. A run with 2h on a finer torus then
+gives the error in space. A sample does not depend on the other samples of its batch.
 """
 
 from __future__ import annotations
@@ -34,48 +33,44 @@ Modes = Complex[Array, "batch components *modes"]
 Nonlinear = Callable[[Modes], Modes]
 Watched = Callable[[Modes], Float[Array, "batch watched"]]
 _ORDER = 4
-_HALVINGS = 6  # of the step, at most
-_LARGE = 0.1  # an error in space that may be of steps that are unstable on the finer torus
-_LOOK = 64  # steps after which a march looks whether it has blown up
-_KEPT_STEPS = 64  # lengths of steps whose coefficients are kept
+_HALVINGS = 6  # largest number of halvings of the step
+_LARGE = 0.1  # a larger error in space may come from a step that is unstable on the finer torus
+_CHECK_INTERVAL = 64  # steps between tests for a blow-up
+_CACHED_STEPS = 64  # largest number of step lengths whose coefficients are cached
 
 AtTimes = Float[Array, "batch times"]
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """A solution at the times that were asked for."""
+    """A solution at the requested times."""
 
-    # its modes, (batch, times, components, *modes)
-    v: Complex[Array, "batch times components *modes"]
-    # estimate of the relative L² error of all components together, (batch, times)
-    error: AtTimes
-    # the time step of each sample, (batch,); infinite where none was needed
-    step: Float[Array, " batch"]
-    # ∫₀ᵗ of what was watched, (batch, times, watched)
-    integrals: Float[Array, "batch times watched"]
+    v: Complex[Array, "batch times components *modes"]  # modes
+    error: AtTimes  # estimate of the relative L² error of all components together
+    step: Float[Array, " batch"]  # time step of each sample; infinite without steps
+    integrals: Float[Array, "batch times watched"]  # ∫₀ᵗ of the watched quantities
 
 
 @dataclass(frozen=True)
 class Semilinear:
     """v' = L v + N(v) for the modes v of one or several functions on a torus.
 
-    PyTorch's derivatives go through the solution by v₀, and through integrals; the steps are those
-    that the tolerance asks for, and error estimates have no derivative. Each step keeps a few
-    states for `backward`.
+    PyTorch differentiates the solution and the integrals with respect to v₀, for the steps that the
+    tolerance requires; error estimates have no derivative. Each step keeps a few states for
+    `backward`.
     """
 
-    torus: Torus  # where they live
-    # L, (components, *modes), real or complex, and N, from modes to modes, on a torus; where N is
-    # None, v = e^(Lt) v₀
+    torus: Torus  # the domain
+    # L, (components, *modes), real or complex, and N, from modes to modes, on a torus; None for N
+    # means v = e^(Lt) v₀
     terms: Callable[[Torus], tuple[Symbol, Nonlinear | None]]
     dt: float  # largest step, and the first that is tried
-    tolerance: float  # largest relative error that is accepted at any time
-    # real numbers of a state, (batch, watched), whose integrals over time are wanted
+    tolerance: float  # largest accepted relative error at any time
+    # real quantities of a state, (batch, watched), that are integrated over time
     watched: Watched | None = None
 
     @cached_property
-    def here(self) -> Discrete:
+    def discrete(self) -> Discrete:
         """The equation on the torus."""
         return Discrete(self.torus, *self.terms(self.torus))
 
@@ -90,29 +85,38 @@ class Semilinear:
         needed: Sequence[bool] = (),
         finer: Modes | None = None,
     ) -> Trajectory:
-        """The solution at increasing times >= 0, at which the tolerance is needed or not, from
-        modes at time 0; those on `torus.finer`, unless v0 has them all. Raises SolveError for a
-        sample that misses the tolerance with the smallest step, or on the torus."""
+        """The solution at some times.
+
+        Args:
+            v0: Modes at time 0.
+            times: Times >= 0 that do not decrease.
+            needed: Whether the tolerance must be met, for each time; by default for all times.
+            finer: Modes at time 0 on `torus.finer`, unless v0 has all modes.
+
+        Raises:
+            SolveError: If a sample misses the tolerance with the smallest step, or since the torus
+                is too coarse.
+        """
         xp = array_namespace(v0)
         moments = _checked(times)
         reuse_memory()
         must = constant(np.array(needed or (True,) * len(moments)), v0)
         frames = _Frames(moments, must, constant(np.array(moments) > 0, v0))
         rows = np.arange(len(v0))
-        found = [
+        parts = [
             self._solved(v0[block], None if finer is None else finer[block], frames, rows[block])
             for block in blocks(len(v0), math.prod(v0.shape[1:]) * 4, not is_numpy_namespace(xp))
         ]
-        return Trajectory(*(xp.concat(parts, axis=0) for parts in zip(*found, strict=True)))
+        return Trajectory(*(xp.concat(part, axis=0) for part in zip(*parts, strict=True)))
 
     def _solved(
         self, v0: Modes, finer: Modes | None, frames: _Frames, rows: np.ndarray
     ) -> tuple[Array, Array, Array, Array]:
-        if self.here.nonlinear is None:
+        if self.discrete.nonlinear is None:
             return self._exact(v0, finer, frames, rows)
-        start = detached(v0)  # errors have no derivative
+        start, march = detached(v0), self.discrete.march  # errors have no derivative
         w0 = self.torus.finer.padded(start) if finer is None else detached(finer)
-        coarsest, coarse = (self.here.march(start, frames.times, self.dt, k)[0] for k in (-2, -1))
+        coarsest, coarse = (march(start, frames.times, self.dt, k)[0] for k in (-2, -1))
         change = _norms(self.torus, coarse - coarsest)
         return self._stepped(v0, w0, frames, rows, coarse, change)
 
@@ -126,66 +130,68 @@ class Semilinear:
         change: AtTimes,
         halvings: int = 0,
     ) -> tuple[Array, Array, Array, Array]:
-        """The solution with dt halved so often; where it misses the tolerance, with less.
+        """The solution with dt halved `halvings` times; smaller steps for samples that miss the
+        tolerance.
 
-        `change` is the distance of `coarse`, with twice the step, from the one with four times the
-        step. Where that is not 2⁴ times what this solution differs by, the method has not its
-        order, as in waves that turn far within a step, and less is divided by.
+        `change` is the distance of `coarse`, a run with twice the step, to a run with four times
+        the step. If it is less than 2⁴ times the distance of this solution to `coarse`, the method
+        does not reach its order, as for waves that turn far within a step. The error estimate then
+        divides by less.
         """
         xp, times = array_namespace(v0), frames.times
-        v, integrals = self.here.march(v0, times, self.dt, halvings, self.watched)
+        v, integrals = self.discrete.march(v0, times, self.dt, halvings, self.watched)
         solved = detached(v)
-        size, off = _norms(self.torus, solved), _norms(self.torus, solved - coarse)
-        in_time = off / (_contraction(change, off) - 1)
+        size, difference = _norms(self.torus, solved), _norms(self.torus, solved - coarse)
+        in_time = difference / (_contraction(change, difference) - 1)
         in_time = _relative(in_time, size) + np.finfo(float).eps * frames.begun
         in_space = xp.full_like(in_time, math.inf)
-        unseen = ~self._misses(in_time, frames)
-        # where 2h is too long for the finer torus, h may not be
-        for more, states in enumerate((coarse, solved)):
-            if bool(xp.any(unseen)):
-                finer, same = self.torus.finer, halvings - 1 + more
-                fine, _ = self._finer.march(w0[unseen], times, self.dt, same)
-                lost = _norms(finer, fine - finer.padded(states[unseen]))
-                in_space[unseen] = _relative(lost, size[unseen])
+        pending = ~self._misses(in_time, frames)
+        # if the step 2h is too long for the finer torus, h may not be
+        for refined, states in enumerate((coarse, solved)):
+            if bool(xp.any(pending)):
+                finer, same_step = self.torus.finer, halvings - 1 + refined
+                fine, _ = self._finer.march(w0[pending], times, self.dt, same_step)
+                distance = _norms(finer, fine - finer.padded(states[pending]))
+                in_space[pending] = _relative(distance, size[pending])
                 large = xp.any(in_space > _LARGE, axis=1)
-                unseen = unseen & (large | self._misses(in_space, frames))
+                pending = pending & (large | self._misses(in_space, frames))
         error = in_time + in_space
         step = xp.full_like(size[:, 0], self.dt / 2**halvings)
         missed = self._misses(error, frames)
         if bool(xp.any(missed)):
-            lost = missed  # at once where the grid is too coarse: no step mends that
-            if halvings < _HALVINGS:
-                seen = frames.must & xp.isfinite(in_space)
-                lost = xp.any(seen & (in_space > self.tolerance), axis=1)
-            row = first_true(lost)
+            failed = missed
+            if halvings < _HALVINGS:  # fails now only if the grid is too coarse: no step helps
+                computed = frames.must & xp.isfinite(in_space)
+                failed = xp.any(computed & (in_space > self.tolerance), axis=1)
+            row = first_true(failed)
             if row is not None:
                 parts = (to_numpy(part) for part in (in_time[row], in_space[row], frames.must))
-                raise self._lost(int(rows[row]), float(step[row]), *parts)
-            again = v0[missed], w0[missed], frames, rows[to_numpy(missed)]
-            parts = self._stepped(*again, solved[missed], off[missed], halvings + 1)
+                raise self._failure(int(rows[row]), float(step[row]), *parts)
+            remaining = v0[missed], w0[missed], frames, rows[to_numpy(missed)]
+            parts = self._stepped(*remaining, solved[missed], difference[missed], halvings + 1)
             v[missed], error[missed], step[missed], integrals[missed] = parts
         return v, error, step, integrals
 
     def _misses(self, error: AtTimes, frames: _Frames) -> Bool[Array, " batch"]:
-        """Which samples miss the tolerance where they must not, or are not finite."""
+        """Whether each sample misses the tolerance at a needed time, or is not finite."""
         xp = array_namespace(error)
         return xp.any(~xp.isfinite(error) | (frames.must & (error > self.tolerance)), axis=1)
 
-    def _lost(
+    def _failure(
         self, row: int, step: float, in_time: np.ndarray, in_space: np.ndarray, must: np.ndarray
     ) -> SolveError:
         if not np.isfinite(in_time).all():
             return SolveError(
                 row,
-                f"it is not finite with time steps of {step:.2g}: use a smaller dt, or a shorter "
-                "time where the solution itself blows up",
+                f"the solution is not finite with time steps of {step:.2g}: use a smaller dt, or a "
+                "shorter time if the solution itself blows up",
             )
         time, space = in_time[must].max(), in_space[must].max()
         parts = f"time {time:.2g}" + (f", space {space:.2g}" if space < math.inf else "")
         finer = "a finer grid" if self.tolerance < space < math.inf else "a smaller dt"
         return SolveError(
             row,
-            f"its error exceeds {self.tolerance:g} with time steps of {step:.2g} ({parts}): use "
+            f"the error exceeds {self.tolerance:g} with time steps of {step:.2g} ({parts}): use "
             f"{finer}, or a shorter time",
         )
 
@@ -193,50 +199,51 @@ class Semilinear:
         self, v0: Modes, finer: Modes | None, frames: _Frames, rows: np.ndarray
     ) -> tuple[Array, Array, Array, Array]:
         xp, times = array_namespace(v0), frames.times
-        v, none = self.here.evolve(v0, times)
+        v, integrals = self.discrete.evolve(v0, times)
         solved = detached(v)
         error = self._rounding(detached(v0), solved, times)
         if finer is not None:
-            off = self._finer.evolve(detached(finer), times)[0] - self.torus.finer.padded(solved)
+            fine = self._finer.evolve(detached(finer), times)[0]
+            difference = fine - self.torus.finer.padded(solved)
             size = _norms(self.torus, solved)
-            error += _relative(_norms(self.torus.finer, off), size)
+            error += _relative(_norms(self.torus.finer, difference), size)
         row = first_true(xp.any(frames.must & ~(error <= self.tolerance), axis=1))
         if row is not None:
             raise SolveError(
                 int(rows[row]),
-                f"its error exceeds {self.tolerance:g} ({float(xp.max(error[row])):.2g}), of "
-                "rounding that grows beside the solution, or of modes beyond the grid: use a "
+                f"the error exceeds {self.tolerance:g} ({float(xp.max(error[row])):.2g}), by "
+                "rounding that grows with the solution, or by modes beyond the grid: use a "
                 f"shorter time{', or a finer grid' if finer is not None else ''}",
             )
-        return v, error, xp.full_like(error[:, 0], math.inf), none
+        return v, error, xp.full_like(error[:, 0], math.inf), integrals
 
     def _rounding(self, v0: Array, v: Array, times: list[float]) -> AtTimes:
-        """What e^(Lt) makes of the rounding of v₀, which is in all modes, over the norm of v."""
+        """Norm of the rounding of v₀, which is in all modes, advanced by e^(Lt), over that of v."""
         xp, eps, weights = array_namespace(v0), np.finfo(float).eps, self.torus.weights
         with np.errstate(over="ignore", invalid="ignore"):
-            rates = np.reshape(np.max(np.real(self.here.linear), axis=0), (1, *weights.shape))
+            rates = np.reshape(np.max(np.real(self.discrete.linear), axis=0), (1, *weights.shape))
             t = np.reshape(times, (-1, *[1] * weights.ndim))
             squares = np.sum(weights * np.exp(2 * rates * t), axis=tuple(range(1, rates.ndim)))
             grown = np.sqrt(squares / weights.sum())
             size, before = _norms(self.torus, v), _norms(self.torus, v0[:, None])
             error = eps * constant(grown, v0) * before / (size + np.finfo(float).tiny)
             error = xp.where(error > 2 * eps, error, xp.full_like(size, eps))
-            lost = ~xp.isfinite(error + size)
-        return xp.where(lost, xp.full_like(error, math.inf), error)
+            overflow = ~xp.isfinite(error + size)
+        return xp.where(overflow, xp.full_like(error, math.inf), error)
 
 
 @dataclass(frozen=True)
 class _Frames:
-    """The times, at which of them the tolerance must be met, and which are after the start."""
+    """The times of a solution."""
 
     times: list[float]
-    must: Bool[Array, " times"]
-    begun: Bool[Array, " times"]
+    must: Bool[Array, " times"]  # whether the tolerance must be met
+    begun: Bool[Array, " times"]  # whether the time is after 0
 
 
 @dataclass(frozen=True)
 class Discrete:
-    """L and N on one torus, and the coefficients of steps."""
+    """L and N on one torus, with the coefficients of time steps."""
 
     torus: Torus
     linear: Symbol
@@ -244,9 +251,9 @@ class Discrete:
     _steps: dict[float, Step] = field(default_factory=dict[float, Step], init=False, repr=False)
 
     def evolve(self, v0: Modes, times: list[float]) -> tuple[Array, Array]:
-        """e^(Lt) v₀ at the times, and integrals of nothing."""
+        """e^(Lt) v₀ at the times, and an empty array of integrals."""
         xp = array_namespace(v0)
-        with np.errstate(over="ignore", invalid="ignore"):  # modes that grow: seen in the error
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow shows in the error
             v = xp.stack([constant(np.exp(self.linear * t), v0) * v0 for t in times], axis=1)
         return v, xp.zeros((len(v0), len(times), 0), dtype=xp.float64, device=v0.device)
 
@@ -258,18 +265,18 @@ class Discrete:
         halvings: int = 0,
         watched: Watched | None = None,
     ) -> tuple[Array, Float[Array, "batch times watched"]]:
-        """The states at the times, with steps of at most dt, halved so often, at least -2 times:
-        each interval is cut into as many as 4 dt needs, and these are halved.
+        """The states and the integrals at the times.
 
-        Integrals are sums of Simpson's rule over pairs of steps. The march ends where no sample is
-        finite.
+        Each interval between times is cut into equal steps of at most 4 dt, which are halved
+        `halvings` + 2 times, where `halvings` >= -2. Integrals are sums of Simpson's rule over
+        pairs of steps. The march ends early if no sample is finite.
         """
         xp = array_namespace(v0)
         v, now = v0, 0.0
         total = xp.zeros((len(v0), 0), dtype=xp.float64, device=v0.device)
         total = total if watched is None else watched(v0) * 0
         states, sums = [], []
-        with np.errstate(over="ignore", invalid="ignore"):  # a step that is too large: seen later
+        with np.errstate(over="ignore", invalid="ignore"):  # too large steps show in the error
             for t in times:
                 if t > now:
                     longest = max(1, math.ceil((t - now) / (4 * dt) * (1 - 1e-12)))
@@ -284,13 +291,13 @@ class Discrete:
     def _interval(
         self, v: Modes, h: float, count: int, watched: Watched | None
     ) -> tuple[Modes, Array | float]:
-        """The state after so many steps, and the integrals over them."""
+        """The state after `count` steps of size h, and the integrals over them."""
         nonlinear = self.nonlinear
         assert nonlinear is not None
         step, total = self._step(h).where(v), 0.0
         left = middle = 0.0 if watched is None else watched(v)
         for number in range(count):
-            if number % _LOOK == 0 and _blown_up(v):
+            if number % _CHECK_INTERVAL == 0 and _blown_up(v):
                 break
             v = step(v, nonlinear)
             if watched is not None and number % 2 == 0:
@@ -303,7 +310,7 @@ class Discrete:
 
     def _step(self, h: float) -> Step:
         if h not in self._steps:
-            if len(self._steps) >= _KEPT_STEPS:
+            if len(self._steps) >= _CACHED_STEPS:
                 self._steps.clear()
             self._steps[h] = Step.of(self.linear, h)
         return self._steps[h]
@@ -324,20 +331,20 @@ def _norms(torus: Torus, v: Complex[Array, "b t components *modes"]) -> Float[Ar
         return xp.sqrt(xp.sum(squares, axis=tuple(range(2, v.ndim))))
 
 
-def _contraction(change: Array, off: Array) -> Array:
-    """By how much a halved step has made the distance of two runs smaller, at most 2⁴."""
-    xp = array_namespace(off)
+def _contraction(change: Array, difference: Array) -> Array:
+    """The factor by which halving the step reduced the distance of two runs, between 2 and 2⁴."""
+    xp = array_namespace(difference)
     with np.errstate(over="ignore", invalid="ignore"):
-        ratio = change / (off + np.finfo(float).tiny)
+        ratio = change / (difference + np.finfo(float).tiny)
     most = xp.full_like(ratio, 2.0**_ORDER)
     return xp.clip(xp.where(xp.isfinite(ratio), ratio, most), 2.0, 2.0**_ORDER)
 
 
-def _relative(off: Array, size: Array) -> Array:
-    """Of a norm; infinite where it is not finite."""
-    xp = array_namespace(off)
+def _relative(difference: Array, size: Array) -> Array:
+    """The difference over the norm of the solution; infinite if it is not finite."""
+    xp = array_namespace(difference)
     with np.errstate(over="ignore", invalid="ignore"):
-        error = off / (size + np.finfo(float).tiny)
+        error = difference / (size + np.finfo(float).tiny)
     return xp.where(xp.isfinite(error), error, xp.full_like(error, math.inf))
 
 

@@ -158,7 +158,7 @@ def test_the_reflection_is_a_symmetry_where_all_terms_are_odd():
 def test_a_sample_that_misses_the_tolerance_is_named():
     coarse = {"problem.solver.resolution": 128, "dt": 0.01, "tolerance": 1e-9, "times": [0.4]}
     problem = load_recipe("kdv").with_overrides(coarse).problem
-    with pytest.raises(SampleError, match=r"^sample 6: its error exceeds 1e-09"):
+    with pytest.raises(SampleError, match=r"^sample 6: the error exceeds 1e-09"):
         problem.compute(0, range(6, 9))
 
 

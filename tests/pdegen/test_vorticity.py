@@ -159,5 +159,5 @@ def test_the_sample_that_violates_a_budget_is_named(monkeypatch):
 
 
 def test_a_sample_that_misses_the_tolerance_is_named():
-    with pytest.raises(SampleError, match=r"sample 7: its error exceeds 1e-12 .*finer grid"):
+    with pytest.raises(SampleError, match=r"sample 7: the error exceeds 1e-12 .*finer grid"):
         problem(solver={"tolerance": 1e-12}).solve_in_blocks(0, range(7, 8))

@@ -94,7 +94,7 @@ REFUSED = [  # a request, and a pattern of what is said
     ("noise STORE", "--variable"),
     ("noise STORE --variable u --out o", "at least one level"),
     ("noise STORE --variable u --out o --level much", "--level"),
-    ("noise STORE --variable u --out o --level -0.1", r"not negative, got -0\.1"),
+    ("noise STORE --variable u --out o --level -0.1", r"must be >= 0, got -0\.1"),
     ("noise STORE --variable u --out o --level nan", "level.*nan"),
     ("noise STORE --variable u --out o --levels 0,x", "by commas.*'0,x'"),
     ("noise STORE --variable u --out o --levels 0,0.1,0", "differ.*0 twice"),

@@ -12,18 +12,16 @@ if TYPE_CHECKING:
 
 
 class Notation(NamedTuple):
-    """How the parts of an equation are written; {u} stands for the component, {all} for all."""
+    """Templates of the parts of an equation; {u} stands for a component, {all} for all of them."""
 
     in_time: str  # the derivative in time
     along: str  # the derivative along the axis {x}
-    # diffusion, hyper_diffusion: powers of the Laplacian
-    diffusion: str
-    hyper_diffusion: str
+    diffusion: str  # the Laplacian
+    hyper_diffusion: str  # the square of the Laplacian
     dispersion: str  # the third derivative along the axis {x}
     plane_dispersion: str  # the sum {third} of third derivatives along two axes
-    # convection, flux: convection and its conservative form
     convection: str
-    flux: str
+    flux: str  # convection in conservative form
     slope: str  # |∇u|²/2
     power: str  # a component to the power {p}
     size: Callable[[float], str]  # a coefficient
@@ -64,7 +62,7 @@ _LATEX_VELOCITY = _LATEX_PLANE._replace(
 
 
 def plain(terms: Terms, names: Sequence[str]) -> str:
-    """The equation of each component, in one line; empty where there are no terms.
+    """The equations of all components in one line of text; empty if there are no terms.
 
     >>> from pdegen.equations.semilinear.solver import Terms
     >>> zero = (0.0,)
@@ -77,7 +75,7 @@ def plain(terms: Terms, names: Sequence[str]) -> str:
 
 
 def latex(terms: Terms, names: Sequence[str]) -> str:
-    r"""The same in LaTeX; names of several letters stand upright.
+    r"""The equations of all components in LaTeX; names of several letters are upright.
 
     >>> from pdegen.equations.semilinear.solver import Terms
     >>> zero = (0.0,)
@@ -94,8 +92,8 @@ def latex(terms: Terms, names: Sequence[str]) -> str:
 def _written(terms: Terms, names: Sequence[str], by: Notation) -> str:
     right = [_right(terms, names, by, k) for k in range(terms.components)]
     left = [by.in_time.format(u=u) for u in names]
-    whole = [f"{one} = {other or '0'}" for one, other in zip(left, right, strict=True)]
-    return by.separator.join(whole) if any(right) else ""
+    equations = [f"{lhs} = {rhs or '0'}" for lhs, rhs in zip(left, right, strict=True)]
+    return by.separator.join(equations) if any(right) else ""
 
 
 def _right(terms: Terms, names: Sequence[str], by: Notation, k: int) -> str:
@@ -129,7 +127,7 @@ def _monomial(names: Sequence[str], powers: Powers, by: Notation) -> str:
 
 
 def _sum(terms: Sequence[tuple[float, str]], by: Notation) -> str:
-    """Terms with their signs, without those that are 0."""
+    """The sum of terms with their signs, without terms that are 0."""
     text = ""
     for coefficient, factor in terms:
         if coefficient:

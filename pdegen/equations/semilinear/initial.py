@@ -1,4 +1,4 @@
-"""The laws of initial values: Gaussian fields, and bounded functions of them."""
+"""Laws of initial values: Gaussian fields, and bounded functions of Gaussian fields."""
 
 from __future__ import annotations
 
@@ -23,34 +23,35 @@ from pdegen.sampling.torus import TorusGaussianField
 from pdegen.schema import Count, InverseLength, Positive, Size, Strict, brief
 
 Field = PeriodicGaussianField | TorusGaussianField
-Back = Callable[[np.ndarray], np.ndarray]  # from a component of a to its field over a size
+Inverse = Callable[[np.ndarray], np.ndarray]  # from a component of a to its field over a size
 
-_MOST = 1e20  # of a coefficient
-_APART = 2**32  # in the numbers of samples whose streams are those of the next component
-_LARGEST = 1e5  # errors of rounding grow by less where a bounded value is taken back to its field
+_MOST = 1e20  # largest size of a coefficient
+_COMPONENT_STRIDE = 2**32  # offset of sample numbers in the streams of the next component
+_LARGEST = 1e5  # largest growth of rounding errors by `inverse` for which a law is checked
 
 
 def number(value: object) -> float:
-    """A finite number."""
-    # pydantic's own words would name the members of unions
+    """A finite number of size at most 1e20."""
+    # messages of pydantic would name the members of unions
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MOST:
         raise ValueError(f"must be a finite number of at most {_MOST:g}, got {brief(value)}")
     return float(value)
 
 
 def listed(value: object) -> list[object] | None:
-    """The elements of a list; None of anything else."""
+    """The elements of a list; None for other values."""
     return list(cast("list[object]", value)) if isinstance(value, list | tuple) else None
 
 
 def each(value: object) -> float | Numbers:
-    """A number, or one for each component."""
+    """A number, or a tuple with a number for each component."""
     several = listed(value)
     return number(value) if several is None else tuple(map(number, several))
 
 
 def spread(value: float | Numbers, count: int, what: str) -> Numbers:
-    """One number for each of so many. Raises ValueError if there are others."""
+    """A tuple of `count` numbers, from one number or `count` numbers. Raises ValueError, which
+    names `what`, for another number of them."""
     numbers = value if isinstance(value, tuple) else (value,) * count
     if len(numbers) != count:
         raise ValueError(f"{what} has {len(numbers)} numbers, expected one, or {count}")
@@ -77,37 +78,37 @@ class Initial(Strict):
     modes: Count
 
     def field(self, axes: int) -> Field:
-        """g of one component."""
+        """The Gaussian field g of one component."""
         kind = PeriodicGaussianField if axes == 1 else TorusGaussianField
         return kind(self.sigma, self.tau, self.alpha, self.modes)
 
     def values(
         self, torus: Torus, count: int, seed: int, samples: Sequence[int], device: str | None
     ) -> Array:
-        """u(0) of so many components at the points; each has streams of its own."""
+        """u(0) of `count` components at the points; each component has its own streams."""
         axes = len(torus.grids)
         field, grid = self.field(axes), PeriodicGrid(torus.points[0])
 
-        def one(component: int) -> Array:
-            numbers = [sample + component * _APART for sample in samples]
+        def sampled(component: int) -> Array:
+            numbers = [sample + component * _COMPONENT_STRIDE for sample in samples]
             if isinstance(field, PeriodicGaussianField):
                 return field(grid, seed, numbers, device)
             return field(torus, seed, numbers, device)
 
-        fields = [one(component) for component in range(self.fields(count))]
+        fields = [sampled(component) for component in range(self.fields(count))]
         xp = array_namespace(fields[0])
         return self.of(xp.stack(fields * (count // len(fields)), axis=1), axes)
 
     def checks(self, grids: tuple[PeriodicGrid, ...], count: int) -> Iterator[GaussianLaw]:
-        """The law of each field, where rounding lets it be seen."""
+        """The law of each field, unless rounding hides it."""
         axes, n = len(grids), grids[0].n
         field = self.field(axes)
         for component in range(self.fields(count)):
-            size, back = self.back(component, count, math.sqrt(field.pointwise_variance))
+            size, inverse = self.inverse(component, count, math.sqrt(field.pointwise_variance))
             if size < _LARGEST:
                 yield GaussianLaw(
                     "a",
-                    lambda a, k=component, back=back: back(
+                    lambda a, k=component, inverse=inverse: inverse(
                         (a[:, k] if a.ndim == axes + 2 else a).astype(np.float64)
                     ),
                     _modes(field, n, size),
@@ -116,28 +117,34 @@ class Initial(Strict):
                 )
 
     def fields(self, count: int) -> int:
-        """Of so many components that are independent."""
+        """Number of independent fields of `count` components."""
         return count
 
     @abstractmethod
     def check(self, count: int) -> None:
-        """Raise ValueError where numbers are not those of so many components."""
+        """Raise ValueError if a list does not have a number for each of `count` components."""
 
     @abstractmethod
     def of(self, g: Array, axes: int) -> Array:
-        """The initial value, of fields (batch, components, *points)."""
+        """The initial value from fields g of shape (batch, components, *points)."""
 
     @abstractmethod
-    def back(self, component: int, count: int, deviation: float) -> tuple[float, Back]:
-        """What takes a component back to g over a size, so that rounding is that of 1."""
+    def inverse(self, component: int, count: int, deviation: float) -> tuple[float, Inverse]:
+        """A size, and the map from a component to g over this size, whose rounding is that of 1.
+
+        Args:
+            component: Index of the component.
+            count: Number of components.
+            deviation: Standard deviation of g.
+        """
 
     @abstractmethod
     def bounds(self, count: int) -> tuple[Numbers, Numbers] | None:
-        """Between which the components are; None where they are not bounded."""
+        """Lower and upper bounds of the components; None if they are not bounded."""
 
     @abstractmethod
     def speed(self, count: int, deviation: float) -> float:
-        """What u reaches in nearly every sample."""
+        """A size that u reaches in nearly every sample."""
 
     @property
     @abstractmethod
@@ -173,7 +180,7 @@ class Gaussian(Initial):
     def of(self, g: Array, axes: int) -> Array:
         return g + _column(self.mean, g, axes)
 
-    def back(self, component: int, count: int, deviation: float) -> tuple[float, Back]:
+    def inverse(self, component: int, count: int, deviation: float) -> tuple[float, Inverse]:
         mean = spread(self.mean, count, "")[component]
         size = math.hypot(mean, deviation)
         return size, lambda a: (a - mean) / size
@@ -221,8 +228,9 @@ class Bounded(Initial):
         low, high = (_column(level, g, axes) for level in (self.low, self.high))
         return low + (high - low) / (1 + array_namespace(g).exp(-(g + self.mean)))
 
-    def back(self, component: int, count: int, deviation: float) -> tuple[float, Back]:
-        """The logistic function is hardest to take back at six deviations of g."""
+    def inverse(self, component: int, count: int, deviation: float) -> tuple[float, Inverse]:
+        """The map from a component to g. The size is that of the worst rounding, at six deviations
+        of g, where the logistic function is flattest."""
         low, high = (spread(x, count, "")[component] for x in (self.low, self.high))
         mean = self.mean
         if low == high:
@@ -230,11 +238,11 @@ class Bounded(Initial):
         size = 1 + math.exp(min(700.0, (mean if low == 0 else abs(mean)) + 6 * deviation))
         size *= 1 if low == 0 else max(abs(low), abs(high)) / abs(high - low)
 
-        def back(a: np.ndarray) -> np.ndarray:
+        def inverse(a: np.ndarray) -> np.ndarray:
             share = (a - low) / (high - low)
             return (np.log(share) - np.log1p(-share) - mean) / size
 
-        return size, back
+        return size, inverse
 
     def bounds(self, count: int) -> tuple[Numbers, Numbers]:
         pairs = zip(spread(self.low, count, ""), spread(self.high, count, ""), strict=True)
@@ -242,7 +250,7 @@ class Bounded(Initial):
         return low, high
 
     def speed(self, count: int, deviation: float) -> float:
-        """The middle between the bounds."""
+        """The largest midpoint between the bounds, in size."""
         low, high = self.bounds(count)
         return max(abs(a + b) / 2 for a, b in zip(low, high, strict=True))
 

@@ -1,4 +1,4 @@
-"""What a store of a semilinear equation claims, as far as its terms say."""
+"""The law of stores of a semilinear equation, as far as it follows from the terms."""
 
 from __future__ import annotations
 
@@ -18,16 +18,23 @@ from pdegen.equations.semilinear.solver import Numbers, Terms
 from pdegen.numerics.torus import Torus
 
 Moments = Float[np.ndarray, "batch times components"]
-Quantity = Callable[["_Seen"], tuple[Moments, Moments]]  # a number, and its limit
+Quantity = Callable[["_OutputBatch"], tuple[Moments, Moments]]  # from a batch to values and limits
 
-_SMALLEST = 64  # the smallest step is a 64th of the largest
-_LEAST = 2.0**-149  # the spacing of the smallest numbers of float32
-_LAST = 0.9  # modes beyond this share of the highest are taken for those that are not seen
-_TRUST = 4.0  # an error is at most this times its estimate: less is seen of 95 % of the samples
+_SMALLEST = 64  # the smallest step is the largest one over this number
+_LEAST = 2.0**-149  # spacing of the smallest numbers of float32
+_LAST = 0.9  # modes beyond this share of the highest one estimate those that are not resolved
+_TRUST = 4.0  # an error is at most this times its estimate: less is observed in 95 % of samples
 
 
 def solved_checks(dt: float | None, tolerance: float, evolved: bool) -> tuple[Check, ...]:
-    """Inputs differ, errors and steps are what the solver accepts; dt is None without steps."""
+    """The checks that inputs are distinct, and that errors and steps are such as the solver
+    accepts.
+
+    Args:
+        dt: Largest time step; None for a solver without steps.
+        tolerance: Largest error.
+        evolved: Whether the last time is after 0.
+    """
     rounding = SMALLEST_ERROR if evolved else 0.0
     checks = [
         Distinct("a"),
@@ -41,29 +48,30 @@ def solved_checks(dt: float | None, tolerance: float, evolved: bool) -> tuple[Ch
     return tuple(checks)
 
 
-class _Seen:
-    """A batch as the output grid sees it, all of it or not: a as the first time, then u."""
+class _OutputBatch:
+    """A batch on the output grid, with a as the first frame, then u; `exact` if the grid resolves
+    all modes."""
 
     def __init__(self, values: Values, torus: Torus, shape: tuple[int, int], exact: bool) -> None:
-        def whole(name: str, times: int) -> np.ndarray:
+        def frames(name: str, times: int) -> np.ndarray:
             array = values[name].astype(np.float64)
             return array.reshape(len(array), times, shape[1], *torus.points)
 
         self.torus = torus
-        self.w = np.concatenate([whole("a", 1), whole("u", shape[0] - 1)], axis=1)
+        self.w = np.concatenate([frames("a", 1), frames("u", shape[0] - 1)], axis=1)
         self.v = torus.to_modes(self.w)
         self.grid = tuple(range(3, self.w.ndim))
-        # one that is no error is at fault elsewhere
+        # negative values, which another check reports, count as 0
         error = _TRUST * np.maximum(values["error"], 0.0)[:, None, None]
         self.error = error * np.linalg.norm(self.norm(self.v), axis=2, keepdims=True)
         self.error[:, 0] = 0
         last = np.zeros(torus.shape, bool)
         for k, highest in zip(torus.numbers, torus.highest, strict=True):
             last = last | (np.abs(k) > highest * _LAST)
-        self.unseen = 0.0 if exact else 2 * self.norm(self.v * last)
+        self.missing = 0.0 if exact else 2 * self.norm(self.v * last)
 
     def norm(self, v: np.ndarray) -> Moments:
-        """Root mean squares of functions with these modes."""
+        """Root mean squares of functions with the modes v."""
         return np.sqrt(np.sum(self.torus.weights * np.abs(v) ** 2, axis=self.grid))
 
     @property
@@ -72,34 +80,33 @@ class _Seen:
 
     @property
     def slack(self) -> Moments:
-        """What the true u may differ by, in the norm."""
-        return self.unseen + self.error + 2 * EPSILON * self.largest + _LEAST
+        """Largest difference to the true u, in the norm."""
+        return self.missing + self.error + 2 * EPSILON * self.largest + _LEAST
 
 
 @dataclass(frozen=True)
 class SemilinearClaims:
-    """What follows for u from the terms of the equation: quantities with their limits.
+    """Consequences of the terms of the equation for u: quantities with their limits.
 
-    - Linear terms alone: u(t) = e^(Lt) a, computed from the stored a.
-    - A component whose other terms are divergences has the mean e^(-λt) times that of a.
-    - Where convection conserves energy and the reaction takes some, ‖u‖ grows from each time to the
-      next by at most e^(max Re L Δt); where there is no reaction, by at least e^(min Re L Δt).
-    - Where L is real and the reaction of a component is to itself alone, u is a gradient flow: the
-      functional ∫ -uLu/2 - ∫₀^u R decreases.
-    - Diffusion without derivatives of higher order has a maximum principle: a component that reacts
-      to itself alone stays between the bounds of a, or the roots of R beyond these. Of components
-      that react to each other, those that start >= 0 stay so where R_k >= 0 at u_k = 0.
+    - If there are linear terms only, u(t) = e^(Lt) a, computed from the stored a.
+    - If the other terms of a component are divergences, its mean is e^(-λt) times that of a.
+    - If convection conserves energy and the reaction dissipates it, ‖u‖ grows from each time to the
+      next by at most e^(max Re L Δt); without reaction, by at least e^(min Re L Δt).
+    - If L is real and a component reacts with itself only, u is a gradient flow: the functional
+      ∫ -uLu/2 - ∫₀^u R decreases.
+    - Diffusion without derivatives of higher order has a maximum principle. A component that reacts
+      with itself only stays between the bounds of a, or the roots of R beyond them. Components that
+      react with each other stay >= 0 if they start so and R_k >= 0 at u_k = 0.
 
-    These hold up to the solver's error, rounding, and what the output grid does not see, of which
-    its last tenth of the modes gives the size.
+    These hold up to the solver's error, rounding, and the modes that the output grid does not
+    resolve. The highest tenth of its modes gives the size of these.
     """
 
-    terms: Terms  # of the equation
-    bounds: tuple[Numbers, Numbers] | None  # of the components of a; None where its law has none
-    # solving, seen: the modes of the solver, and those of the output grid
-    solving: Torus
-    seen: Torus
-    times: tuple[float, ...]  # 0, and those of u
+    terms: Terms
+    bounds: tuple[Numbers, Numbers] | None  # of the components of a; None if its law has no bounds
+    solving: Torus  # modes of the solver
+    output: Torus  # modes of the output grid
+    times: tuple[float, ...]  # 0, then the times of u
     tolerance: float  # largest error
 
     def checks(self) -> Iterator[Check]:
@@ -115,7 +122,7 @@ class SemilinearClaims:
         smooth = smooth and min(terms.diffusion) >= 0
         flows = not (terms.transported or any(terms.gradient_norm) or np.any(terms.advection))
         claims: list[tuple[str, list[int], Quantity]] = []
-        if terms.diagonal:  # says all that the others do
+        if terms.diagonal:  # implies all other claims
             yield self._bound(
                 "the distance from the solution of the stored a", alone, self.distance
             )
@@ -138,28 +145,29 @@ class SemilinearClaims:
         evolved = Evolution(
             terms=lambda torus: (terms.linear(torus), terms.nonlinear(torus)),
             degree=terms.degree,
-            torus=self.seen,
+            torus=self.output,
             components=terms.components,
             times=self.times,
             tolerance=self.tolerance,
-            folded=self.solving.points != self.seen.points,
+            folded=self.solving.points != self.output.points,
         )
         yield from evolved.checks()
 
     def _bound(self, name: str, components: list[int], quantity: Quantity) -> Bound:
-        """Of a quantity at the time, and of the component, where it is nearest to its limit."""
+        """The bound of a quantity, at the time and for the component where it is nearest to its
+        limit."""
         shape = len(self.times), self.terms.components
         exact = self.terms.diagonal and self.bounds is None
 
         def worst(values: Values) -> tuple[np.ndarray, np.ndarray]:
-            observed, limit = quantity(_Seen(values, self.seen, shape, exact))
+            observed, limit = quantity(_OutputBatch(values, self.output, shape, exact))
             observed, limit = (
                 np.broadcast_to(x, observed.shape)[..., components].reshape(len(observed), -1)
                 for x in (observed, limit)
             )
-            place = np.argmax(observed - limit, axis=1)
-            rows = np.arange(len(place))
-            return observed[rows, place], limit[rows, place]
+            nearest = np.argmax(observed - limit, axis=1)
+            rows = np.arange(len(nearest))
+            return observed[rows, nearest], limit[rows, nearest]
 
         return Bound("u", name, worst)
 
@@ -169,50 +177,54 @@ class SemilinearClaims:
         rate = np.real(self.terms.linear(self.solving)).reshape(self.terms.components, -1)
         return rate.max(axis=1), rate.min(axis=1)
 
-    def distance(self, seen: _Seen) -> tuple[Moments, Moments]:
+    def distance(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
         t = np.reshape(self.times[1:], (-1, 1, *[1] * self.terms.axes))
-        exact = np.exp(self.terms.linear(self.seen) * t) * seen.v[:, :1]
+        exact = np.exp(self.terms.linear(self.output) * t) * batch.v[:, :1]
         growth = np.exp(self._rates[0] * np.reshape(self.times[1:], (-1, 1)))
-        return seen.norm(seen.v[:, 1:] - exact), seen.slack[:, 1:] + growth * seen.slack[:, :1]
+        return batch.norm(batch.v[:, 1:] - exact), batch.slack[:, 1:] + growth * batch.slack[:, :1]
 
-    def mean(self, seen: _Seen) -> tuple[Moments, Moments]:
+    def mean(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
         factor = np.exp(np.array(self.terms.growth) * np.reshape(self.times[1:], (-1, 1)))
-        mean = np.real(seen.v[(..., *[0] * self.terms.axes)])
-        slack = seen.unseen + 2 * EPSILON * seen.largest  # steps change no mean
+        mean = np.real(batch.v[(..., *[0] * self.terms.axes)])
+        slack = batch.missing + 2 * EPSILON * batch.largest  # steps change no mean
         return np.abs(mean[:, 1:] - factor * mean[:, :1]), slack[:, 1:] + factor * slack[:, :1]
 
-    def growth(self, seen: _Seen) -> tuple[Moments, Moments]:
+    def growth(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
         factor = np.exp(self._rates[0] * np.diff(self.times)[:, None])
-        norm, slack = seen.norm(seen.v), seen.slack
+        norm, slack = batch.norm(batch.v), batch.slack
         return norm[:, 1:], factor * (norm + slack)[:, :-1] + slack[:, 1:]
 
-    def decay(self, seen: _Seen) -> tuple[Moments, Moments]:
+    def decay(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
         factor = np.exp(self._rates[1] * np.diff(self.times)[:, None])
-        norm, slack = seen.norm(seen.v), seen.slack
+        norm, slack = batch.norm(batch.v), batch.slack
         return factor * norm[:, :-1], (norm + slack)[:, 1:] + factor * slack[:, :-1]
 
-    def flow(self, seen: _Seen) -> tuple[Moments, Moments]:
-        """Its gradient is -(Lu + R), so errors change it in proportion to that; the potential is
-        summed on points that see all its products."""
-        linear = np.real(self.terms.linear(self.seen))
-        fine = tuple(n * (self.terms.degree + 1) // 2 + 2 for n in self.seen.points)
-        u = self.seen.to_points(seen.v, fine)
-        quadratic = -0.5 * np.sum(self.seen.weights * linear * np.abs(seen.v) ** 2, seen.grid)
+    def flow(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
+        """The increase of the functional since the time before. Its gradient is -(Lu + R), so
+        errors of u change it in proportion. The potential is summed on points that resolve its
+        products."""
+        linear = np.real(self.terms.linear(self.output))
+        fine = tuple(n * (self.terms.degree + 1) // 2 + 2 for n in self.output.points)
+        u = self.output.to_points(batch.v, fine)
+        quadratic = -0.5 * np.sum(self.output.weights * linear * np.abs(batch.v) ** 2, batch.grid)
         value, gradient = np.empty_like(quadratic), np.empty_like(quadratic)
-        force = self.seen.to_points(linear * seen.v, fine)
+        force = self.output.to_points(linear * batch.v, fine)
         for k in range(self.terms.components):
             reaction, axes = Polynomial(self.terms.reaction_of(k)), tuple(range(2, u.ndim - 1))
             value[:, :, k] = quadratic[:, :, k] - reaction.integ()(u[:, :, k]).mean(axis=axes)
             squares = (force[:, :, k] + reaction(u[:, :, k])) ** 2
             gradient[:, :, k] = np.sqrt(squares.mean(axis=axes))
         steepest = np.abs(linear).reshape(len(linear), -1).max(axis=1)
-        slack = gradient * seen.slack + steepest * seen.slack**2
+        slack = gradient * batch.slack + steepest * batch.slack**2
         return np.diff(value, axis=1), slack[:, 1:] + slack[:, :-1]
 
-    def excess(self, seen: _Seen) -> tuple[Moments, Moments]:
-        """Of u beyond what bounds a, which between two points may be beyond its values there, or
-        beyond the next root of the reaction, where that drives u out of these bounds."""
-        a, u, space = seen.w[:, 0], seen.w[:, 1:], tuple(range(2, seen.w.ndim - 1))
+    def excess(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
+        """The excess of u over the range of a.
+
+        The range extends the values of a by their differences between neighbours. If the reaction
+        drives u out of it, the range extends to the next root of the reaction.
+        """
+        a, u, space = batch.w[:, 0], batch.w[:, 1:], tuple(range(2, batch.w.ndim - 1))
         between = sum(np.abs(a - np.roll(a, 1, axis)).max(axis=space) for axis in space)
         high, low = a.max(axis=space) + between, a.min(axis=space) - between
         if self.bounds is not None:
@@ -221,25 +233,26 @@ class SemilinearClaims:
             reaction = Polynomial(self.terms.reaction_of(k)) + Polynomial([0, self.terms.growth[k]])
             high[:, k] = _held(reaction, high[:, k])
             low[:, k] = -_held(-reaction(Polynomial([0, -1])), -low[:, k])
-        above = u.max(axis=seen.grid) - high[:, None]
-        return np.maximum(above, low[:, None] - u.min(axis=seen.grid)), self._pointwise(seen)
+        above = u.max(axis=batch.grid) - high[:, None]
+        return np.maximum(above, low[:, None] - u.min(axis=batch.grid)), self._pointwise(batch)
 
-    def below(self, seen: _Seen) -> tuple[Moments, Moments]:
-        return -seen.w[:, 1:].min(axis=seen.grid), self._pointwise(seen)
+    def below(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
+        return -batch.w[:, 1:].min(axis=batch.grid), self._pointwise(batch)
 
-    def _pointwise(self, seen: _Seen) -> Moments:
-        """What u may differ by at a point: the sum of all modes of the error."""
+    def _pointwise(self, batch: _OutputBatch) -> Moments:
+        """Largest error of u at a point: the sum of all modes of the error."""
         modes = self.terms.components * self.solving.weights.sum()
-        return math.sqrt(modes) * seen.error[:, 1:] + (seen.slack - seen.error)[:, 1:]
+        return math.sqrt(modes) * batch.error[:, 1:] + (batch.slack - batch.error)[:, 1:]
 
 
 def _damps(reaction: np.ndarray) -> bool:
-    """Whether u R(u) <= 0 for certain: odd powers alone, none with a positive coefficient."""
+    """Whether u R(u) <= 0 follows from the coefficients: only odd powers, none of them positive."""
     return not reaction[::2].any() and not (reaction > 0).any()
 
 
 def _held(reaction: Polynomial, top: Float[np.ndarray, " batch"]) -> Float[np.ndarray, " batch"]:
-    """What u <= top stays below by u' = R(u): top where R(top) <= 0, or the next root above."""
+    """The bound below which u <= top stays by u' = R(u): top if R(top) <= 0, or else the next root
+    of R above."""
     roots = reaction.trim().roots()
     real = np.sort(np.real(roots[np.abs(np.imag(roots)) < 1e-9 * (1 + np.abs(roots))]))
     upward = np.append(real, np.inf)[np.searchsorted(real, top)]

@@ -38,15 +38,16 @@ from pdegen.schema import Count, Name, Positive, Size, Strict, Tolerance, brief,
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
-_VALUES = 2**22  # float64 numbers of a block of samples, beside the shard itself
-_SLOWEST = 256  # modes that judge the speed of initial values
-_ARRAYS, _ARRAYS_A_TIME = 64, 6  # that a device holds at most for a component of a sample
+_VALUES = 2**22  # float64 values in memory for a block of samples, beside the shard itself
+_SPEED_MODES = 256  # lowest modes, which give nearly all of the speed of initial values
+# largest numbers of arrays in device memory for a component of a sample
+_ARRAYS, _ARRAYS_PER_TIME = 64, 6
 
 
 def _speeds(value: object) -> object:
-    """A number, one for each axis, or such a list for each component."""
+    """A number, a number for each axis, or such a list for each component."""
     several = listed(value)
-    if several is not None and any(listed(one) is not None for one in several):
+    if several is not None and any(listed(speed) is not None for speed in several):
         return tuple(map(each, several))
     return each(value)
 
@@ -55,14 +56,14 @@ Speeds = Annotated[float | tuple[float | Numbers, ...], BeforeValidator(_speeds)
 
 
 class Linear(Strict):
-    """Coefficients of the linear terms; a number is that of every component.
+    """Coefficients of the linear terms; a single number holds for all components.
 
     Args:
-        advection: Velocity c of c·∇u on the left side, one for each axis. [length/time]
-        diffusion: ν of ν Δu on the right side. [length²/time]
-        dispersion: δ of δ Σ ∂_j³u on the left side. [length³/time]
-        hyper_diffusion: μ of μ Δ²u on the left side. [length⁴/time]
-        drag: λ of λ u on the left side. [1/time]
+        advection: Velocity c in the term c·∇u on the left side, one for each axis. [length/time]
+        diffusion: Coefficient ν in the term ν Δu on the right side. [length²/time]
+        dispersion: Coefficient δ in the term δ Σ ∂_j³u on the left side. [length³/time]
+        hyper_diffusion: Coefficient μ in the term μ Δ²u on the left side. [length⁴/time]
+        drag: Rate λ in the term λ u on the left side. [1/time]
     """
 
     advection: Speeds = 0.0
@@ -73,12 +74,12 @@ class Linear(Strict):
 
 
 class Monomial(Strict):
-    """coefficient u^p v^q ... in the equation of the component `of`.
+    """The term coefficient u^p v^q ... in the equation of the component `of`.
 
     Args:
-        of: The component whose equation has the term.
-        coefficient: Its factor, on the right side. [u^(1 − p − q ...)/time]
-        powers: The power of each component.
+        of: Name of the component whose equation has the term.
+        coefficient: Factor of the term, on the right side. [u^(1 − p − q ...)/time]
+        powers: Power of each component.
     """
 
     of: Name
@@ -90,9 +91,10 @@ class Nonlinear(Strict):
     """Coefficients of the nonlinear terms, and the reaction.
 
     Args:
-        convection: b of b (u·∇)u on the left side. [length/(time · u)]
-        conservative_convection: b of (b/2) ∇·(u u) on the left side. [length/(time · u)]
-        gradient_norm: g of (g/2) |∇u|² on the left side. [length²/(time · u)]
+        convection: Factor b in the term b (u·∇)u on the left side. [length/(time · u)]
+        conservative_convection: Factor b in the term (b/2) ∇·(u u) on the left side.
+            [length/(time · u)]
+        gradient_norm: Factor g in the term (g/2) |∇u|² on the left side. [length²/(time · u)]
         reaction: Monomials of the components, a list of tables.
     """
 
@@ -103,11 +105,11 @@ class Nonlinear(Strict):
 
 
 class Discretization(Strict):
-    """Points along each axis, and for nonlinear equations the largest step and error.
+    """Points of the solver, its largest error, and for nonlinear equations the largest step.
 
     Args:
-        resolution: Points that are solved on, along each axis.
-        dt: Largest time step; nonlinear equations need one. [time]
+        resolution: Points of the solver along each axis.
+        dt: Largest time step; required for nonlinear equations. [time]
         tolerance: Largest estimate of the relative error that is accepted. [1]
     """
 
@@ -121,14 +123,14 @@ class SemilinearProblem(Problem):
     """uₜ = L u + N(u) on the circle or the square torus: the map u(0) -> u(times).
 
     Args:
-        dimension: Of the domain.
+        dimension: Number of space dimensions.
         length: Length of the domain along each axis. [length]
         components: Names of the components of u.
         times: Times of the output. [time]
         resolution: Points of the output along each axis.
         linear, nonlinear: The terms of the equation.
         initial: Law of the initial values.
-        solver: How samples are solved.
+        solver: Resolution, time step and tolerance of the solver.
     """
 
     supports_device: ClassVar[bool] = True
@@ -149,25 +151,25 @@ class SemilinearProblem(Problem):
 
     @property
     def terms(self) -> Terms:
-        """The equation in numbers. Raises ValueError if a list does not fit the components or axes,
-        or nothing is declared."""
+        """The coefficients of the equation. Raises ValueError if a list does not fit the components
+        or axes."""
         count = len(self.components)
         linear, nonlinear = self.linear, self.nonlinear
 
-        def each(table: Linear | Nonlinear, name: str) -> Numbers:
-            where = type(table).__name__.lower()
-            return spread(getattr(table, name), count, f"{where}.{name}")
+        def numbers(table: Linear | Nonlinear, name: str) -> Numbers:
+            section = type(table).__name__.lower()
+            return spread(getattr(table, name), count, f"{section}.{name}")
 
         terms = Terms(
             axes=self.dimension,
             advection=self._advection(),
-            diffusion=each(linear, "diffusion"),
-            dispersion=each(linear, "dispersion"),
-            hyper_diffusion=each(linear, "hyper_diffusion"),
-            drag=each(linear, "drag"),
-            convection=each(nonlinear, "convection"),
-            conservative_convection=each(nonlinear, "conservative_convection"),
-            gradient_norm=each(nonlinear, "gradient_norm"),
+            diffusion=numbers(linear, "diffusion"),
+            dispersion=numbers(linear, "dispersion"),
+            hyper_diffusion=numbers(linear, "hyper_diffusion"),
+            drag=numbers(linear, "drag"),
+            convection=numbers(nonlinear, "convection"),
+            conservative_convection=numbers(nonlinear, "conservative_convection"),
+            gradient_norm=numbers(nonlinear, "gradient_norm"),
             reaction=tuple(self._monomials()),
         )
         if terms.velocity and any(
@@ -189,17 +191,17 @@ class SemilinearProblem(Problem):
         return tuple(spread(row, self.dimension, "linear.advection") for row in rows)  # pyright: ignore
 
     def _monomials(self) -> Iterator[tuple[int, float, tuple[int, ...]]]:
-        known = list(self.components)
-        for place, one in enumerate(self.nonlinear.reaction):
-            where = f"nonlinear.reaction.{place}"
-            if one.of not in known:
-                raise ValueError(f"{where}.of: unknown {brief(one.of)}: {near(one.of, known)}")
-            if len(one.powers) != len(known):
+        names = list(self.components)
+        for index, monomial in enumerate(self.nonlinear.reaction):
+            key, name, powers = f"nonlinear.reaction.{index}", monomial.of, monomial.powers
+            if name not in names:
+                raise ValueError(f"{key}.of: unknown {brief(name)}: {near(name, names)}")
+            if len(powers) != len(names):
                 raise ValueError(
-                    f"{where}.powers has {len(one.powers)} numbers, expected one for each of "
-                    f"{', '.join(known)}"
+                    f"{key}.powers has {len(powers)} numbers, expected one for each of "
+                    f"{', '.join(names)}"
                 )
-            yield known.index(one.of), one.coefficient, one.powers
+            yield names.index(name), monomial.coefficient, powers
 
     @property
     def torus(self) -> Torus:
@@ -280,9 +282,10 @@ class SemilinearProblem(Problem):
             )
 
     def _speeds(self) -> tuple[float, float]:
-        """What u reaches in nearly every sample, and the root mean square of a derivative of g."""
+        """A size that u reaches in nearly every sample, and the root mean square of a derivative of
+        g."""
         field = self.initial.field(self.dimension)
-        field = replace(field, modes=min(field.modes, _SLOWEST))
+        field = replace(field, modes=min(field.modes, _SPEED_MODES))
         if isinstance(field, PeriodicGaussianField):
             square = np.arange(1, field.modes + 1) ** 2
         else:
@@ -299,8 +302,8 @@ class SemilinearProblem(Problem):
     @property
     def latex(self) -> str:
         where = ("circle of length", "square torus of side")[self.dimension - 1]
-        written = latex(self.terms, self.components)
-        return rf"{written},\quad x \text{{ on the {where} }} {latex_number(self.length)}"
+        equations = latex(self.terms, self.components)
+        return rf"{equations},\quad x \text{{ on the {where} }} {latex_number(self.length)}"
 
     @property
     def domain(self) -> Box:
@@ -335,29 +338,29 @@ class SemilinearProblem(Problem):
     @property
     def floats_per_sample(self) -> int:
         points = len(self.components) * self.solver.resolution**self.dimension
-        return (_ARRAYS + _ARRAYS_A_TIME * len(self.times)) * points
+        return (_ARRAYS + _ARRAYS_PER_TIME * len(self.times)) * points
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
-        """Initial values and solutions are computed on the solver's grid, where they are resolved,
-        and then taken at the points of the output grid."""
+        """The values of these samples. Initial values and solutions are computed on the solver's
+        grid, which resolves them, and then sampled at the points of the output."""
         torus, solver = _built(self, device)  # pyright: ignore[reportArgumentType]: frozen
         stride, count = self.solver.resolution // self.resolution, len(self.components)
         every = (..., *[slice(None, None, stride)] * self.dimension)
         u0 = self.initial.values(torus, count, seed, samples, device)
         finer = None
-        if isinstance(self.initial, Bounded):  # no Fourier sum
-            of_finer = self.initial.values(torus.finer, count, seed, samples, device)
-            finer = torus.finer.to_modes(of_finer)
-        found = solver.solve(torus.to_modes(u0), list(self.times), finer=finer)
+        if isinstance(self.initial, Bounded):  # not a finite Fourier sum
+            on_finer = self.initial.values(torus.finer, count, seed, samples, device)
+            finer = torus.finer.to_modes(on_finer)
+        solution = solver.solve(torus.to_modes(u0), list(self.times), finer=finer)
         xp = array_namespace(u0)
-        values = {"a": u0, "u": torus.to_points(found.v)}
+        values = {"a": u0, "u": torus.to_points(solution.v)}
         shapes = {v.name: (len(samples), *v.shape) for v in self.variables()}  # without axes of 1
         store = {
             name: xp.reshape(xp.astype(array[every], xp.float32), shapes[name])
             for name, array in values.items()
         }
-        store["error"] = xp.max(found.error, axis=1)
-        return store if self.terms.diagonal else store | {"step": found.step}
+        store["error"] = xp.max(solution.error, axis=1)
+        return store if self.terms.diagonal else store | {"step": solution.step}
 
     @property
     def largest_batch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -373,7 +376,7 @@ class SemilinearProblem(Problem):
             terms=self.terms,
             bounds=self.initial.bounds(count),
             solving=self.torus,
-            seen=Torus(grids, 1),
+            output=Torus(grids, 1),
             times=(0.0, *self.times),
             tolerance=self.solver.tolerance,
         )
@@ -384,7 +387,8 @@ class SemilinearProblem(Problem):
 
 @lru_cache(maxsize=4)
 def _built(problem: SemilinearProblem, device: str | None) -> tuple[Torus, Semilinear]:
-    """Kept, for what they precompute costs as much as a small batch on a device."""
+    """The torus and the solver of a problem; cached, since their precomputation costs as much as a
+    small batch on a device."""
     torus, terms, solver = problem.torus, problem.terms, problem.solver
     dt = math.inf if solver.dt is None else solver.dt
     return torus, terms.solver(torus, dt, solver.tolerance, device)

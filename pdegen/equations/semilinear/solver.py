@@ -1,4 +1,4 @@
-"""The terms of a semilinear equation, and what they are to the modes of functions on a torus."""
+"""The terms of a semilinear equation, as maps of the modes of functions on a torus."""
 
 from __future__ import annotations
 
@@ -18,32 +18,30 @@ from pdegen.numerics.semilinear import Modes, Nonlinear, Semilinear
 from pdegen.numerics.torus import Torus
 
 Numbers = tuple[float, ...]  # one for each component
-Powers = tuple[int, ...]  # of each component
+Powers = tuple[int, ...]  # power of each component
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The numbers of the equation of each component u on a torus of one or two axes,
+    """The coefficients of the equation of each component u on a torus of one or two axes.
 
-        uₜ + c·∇u + δ Σ_j ∂_j³u + μ Δ²u + λ u + convection + (g/2)|∇u|² = ν Δu + R(u, v, ...).
+        uₜ + c·∇u + δ Σ_j ∂_j³u + μ Δ²u + λ u + convection + (g/2)|∇u|² = ν Δu + R(u, v, ...)
 
-    A velocity, with as many components u = (u_1, u_2) as axes, is convected by b (u·∇)u, or by
-    (b/2) ∇·(u u) in conservative form; any other component by itself, b u Σ_j ∂_j u, of which
-    (b/2) Σ_j ∂_j u² is the same. R is a sum of monomials.
+    The convection of a velocity u = (u_1, u_2), with as many components as axes, is b (u·∇)u, or
+    (b/2) ∇·(u u) in conservative form. That of any other component is b u Σ_j ∂_j u, or the equal
+    (b/2) Σ_j ∂_j u². R is a sum of monomials.
     """
 
-    axes: int  # of the torus
+    axes: int  # number of axes of the torus
     advection: tuple[Numbers, ...]  # c of each component, along each axis
-    # diffusion, dispersion, hyper_diffusion, drag: ν, δ, μ, λ
-    diffusion: Numbers
-    dispersion: Numbers
-    hyper_diffusion: Numbers
-    drag: Numbers
-    # convection, conservative_convection: b
-    convection: Numbers
-    conservative_convection: Numbers
+    diffusion: Numbers  # ν
+    dispersion: Numbers  # δ
+    hyper_diffusion: Numbers  # μ
+    drag: Numbers  # λ
+    convection: Numbers  # b
+    conservative_convection: Numbers  # b in conservative form
     gradient_norm: Numbers  # g
-    # R: a component, a coefficient, and the power of each component
+    # monomials of R: index of the component, coefficient, and power of each component
     reaction: tuple[tuple[int, float, Powers], ...]
 
     @property
@@ -52,12 +50,12 @@ class Terms:
 
     @property
     def velocity(self) -> bool:
-        """Whether the components are those of a velocity."""
+        """Whether the components form a velocity."""
         return self.components == self.axes > 1
 
     @cached_property
     def growth(self) -> Numbers:
-        """The rate of each component by drag, and by what reacts with itself alone, linearly."""
+        """The linear growth rate of each component, by drag and by its own linear reaction."""
         rates = [-rate for rate in self.drag]
         for of, coefficient, powers in self.reaction:
             if powers == self._itself(of):
@@ -66,38 +64,41 @@ class Terms:
 
     @cached_property
     def monomials(self) -> dict[Powers, dict[int, float]]:
-        """The reaction without what is in `growth`: a coefficient for each component, by powers."""
-        found: dict[Powers, dict[int, float]] = {}
+        """The reaction without the terms of `growth`: by powers, the nonzero coefficients in the
+        equations of the components."""
+        sums: dict[Powers, dict[int, float]] = {}
         for of, coefficient, powers in self.reaction:
             if powers != self._itself(of):
-                those = found.setdefault(powers, {})
-                those[of] = those.get(of, 0.0) + coefficient
-        kept = ({k: c for k, c in those.items() if c} for those in found.values())
-        return {powers: those for powers, those in zip(found, kept, strict=True) if those}
+                coefficients = sums.setdefault(powers, {})
+                coefficients[of] = coefficients.get(of, 0.0) + coefficient
+        nonzero = ({k: c for k, c in coefficients.items() if c} for coefficients in sums.values())
+        return {
+            powers: nonzeros for powers, nonzeros in zip(sums, nonzero, strict=True) if nonzeros
+        }
 
     def reacts_alone(self, component: int) -> bool:
-        """Whether what a component reacts to is itself."""
+        """Whether a component reacts with itself only."""
         return all(
-            component not in those or sum(powers) == powers[component]
-            for powers, those in self.monomials.items()
+            component not in coefficients or sum(powers) == powers[component]
+            for powers, coefficients in self.monomials.items()
         )
 
     def reaction_of(self, component: int) -> Float[np.ndarray, " powers"]:
-        """Coefficients, by rising powers, of the reaction of a component to itself, without what is
-        in `growth`."""
-        found = np.zeros(2 + max((max(powers) for powers in self.monomials), default=0))
-        for powers, those in self.monomials.items():
+        """Coefficients, by rising powers, of the reaction of a component with itself, without the
+        terms of `growth`."""
+        polynomial = np.zeros(2 + max((max(powers) for powers in self.monomials), default=0))
+        for powers, coefficients in self.monomials.items():
             if sum(powers) == powers[component]:
-                found[powers[component]] += those.get(component, 0.0)
-        return found
+                polynomial[powers[component]] += coefficients.get(component, 0.0)
+        return polynomial
 
     @property
     def positive(self) -> bool:
-        """Whether no reaction takes from a component that is 0, of others that are not negative."""
+        """Whether the reaction keeps components >= 0: none decreases where it is 0."""
         return all(
             coefficient >= 0 or powers[component] > 0
-            for powers, those in self.monomials.items()
-            for component, coefficient in those.items()
+            for powers, coefficients in self.monomials.items()
+            for component, coefficient in coefficients.items()
         )
 
     def _itself(self, component: int) -> Powers:
@@ -110,13 +111,13 @@ class Terms:
 
     @property
     def degree(self) -> int:
-        """Most factors of a product; 1 where there is none."""
+        """Largest number of factors of a product; 1 without products."""
         products = self.transported or any(self.gradient_norm)
         return max(1, 2 * products, *map(sum, self.monomials))
 
     @property
     def diagonal(self) -> bool:
-        """Whether the modes do not see each other: v = e^(Lt) v₀."""
+        """Whether the modes are decoupled: v = e^(Lt) v₀."""
         return self.degree == 1 and not self.monomials
 
     @property
@@ -126,7 +127,7 @@ class Terms:
         return not (np.any(self.advection) or any((*self.dispersion, *self.gradient_norm)) or even)
 
     def linear(self, torus: Torus) -> Symbol:
-        """L, (components, *modes); real where no derivative of odd order is in it."""
+        """L, (components, *modes); real if it has no derivative of odd order."""
         even = self._even(torus.laplacian)
         if not np.any(self.advection) and not any(self.dispersion):
             return even
@@ -137,7 +138,7 @@ class Terms:
     def _even(
         self, laplacian: Float[np.ndarray, " *modes"]
     ) -> Float[np.ndarray, " components *modes"]:
-        """The real part of L, where Δ has this symbol."""
+        """The real part of L, for the symbol of the Laplacian."""
         diffusion, growth, hyper_diffusion = (
             _column(numbers, laplacian.ndim)
             for numbers in (self.diffusion, self.growth, self.hyper_diffusion)
@@ -145,18 +146,18 @@ class Terms:
         return diffusion * laplacian + growth - hyper_diffusion * laplacian**2
 
     def largest_step(self, torus: Torus, speed: float, slope: float) -> float:
-        """The largest step that is stable for some speed and slope of u.
+        """The largest stable time step for a speed |u| and a slope |∇u|.
 
-        Runge-Kutta of order 4 is stable on the imaginary axis up to 2√2. A mode k is moved there at
-        the rate ω = |b u·k| + |g ∇u·k|, unless the equation damps it faster: -Re L(k) >= ω. Of all
-        modes of some |k| those along the diagonal of the square move the fastest; at most 1,024 of
-        them are tried.
+        Runge-Kutta of order 4 is stable on the imaginary axis up to 2√2. A mode k turns at the rate
+        ω = |b u·k| + |g ∇u·k|; modes with the damping -Re L(k) >= ω are ignored. Among modes of
+        equal |k| those along the diagonal of the square turn the fastest; at most 1,024 of these
+        are tried.
         """
         length, highest = torus.grids[0].length, min(torus.highest)
         numbers = np.unique(np.linspace(0, highest, min(highest + 1, 1024)).round())
         k = 2 * np.pi / length * math.sqrt(self.axes) * numbers
         pairs = zip(self.convection, self.conservative_convection, strict=True)
-        largest = max(abs(one) + abs(other) for one, other in pairs)
+        largest = max(abs(b) + abs(b_conservative) for b, b_conservative in pairs)
         rate = largest * speed * k * (1 if self.velocity else math.sqrt(self.axes))
         rate = rate + max(map(abs, self.gradient_norm)) * slope * k
         damping = -self._even(-(k**2)).max(axis=0)
@@ -164,9 +165,10 @@ class Terms:
         return 2 * math.sqrt(2) / fastest if fastest > 0 else math.inf
 
     def nonlinear(self, torus: Torus, device: str | None = None) -> Nonlinear | None:
-        """N, from modes to modes, of NumPy arrays or of tensors on a device; None if `diagonal`.
+        """N, the map from modes to modes, for NumPy arrays or tensors on a device; None if
+        `diagonal`.
 
-        Products that need no derivative after them are summed at the points, and transformed once.
+        Products that are not differentiated are summed at the points, and transformed only once.
         """
         if self.diagonal:
             return None
@@ -184,7 +186,7 @@ class Terms:
         if any(self.gradient_norm):
             at_points.append(_slopes(self, torus, like))
         products = {powers: of for powers, of in self.monomials.items() if sum(powers) > 1}
-        reacting = {of for those in products.values() for of in those}
+        reacting = {of for coefficients in products.values() for of in coefficients}
         if products and (len(products) < len(reacting) or len(products) == 1):
             in_modes.append(_reaction(products, self.components, torus.to_modes))
         elif products and self.components == 1:
@@ -197,15 +199,15 @@ class Terms:
 
         def of(v: Modes) -> Modes:
             u = torus.to_points(v) if needs_values else v
-            found = [part(v, u) for part in in_modes]
+            parts = [part(v, u) for part in in_modes]
             if at_points:
-                found.append(torus.to_modes(reduce(add, (part(v, u) for part in at_points))))
-            return reduce(add, found)
+                parts.append(torus.to_modes(reduce(add, (part(v, u) for part in at_points))))
+            return reduce(add, parts)
 
         return of
 
     def solver(self, torus: Torus, dt: float, tolerance: float, device: str | None) -> Semilinear:
-        """The solver of the equation."""
+        """The time integrator of the equation."""
 
         def terms(torus: Torus) -> tuple[Symbol, Nonlinear | None]:
             return self.linear(torus), self.nonlinear(torus, device)
@@ -214,7 +216,7 @@ class Terms:
 
 
 def _column(numbers: Numbers, axes: int) -> Float[np.ndarray, " components *ones"]:
-    """Of the components, shaped to broadcast over so many axes."""
+    """Numbers of the components, shaped to broadcast over `axes` axes."""
     return np.reshape(numbers, (-1, *[1] * axes))
 
 
@@ -232,8 +234,8 @@ def _fluxes(terms: Terms, torus: Torus, like: Array, b: Numbers) -> Part:
     dx, dy = (constant(-0.5 * b[0] * d, like) for d in torus.d)
 
     def part(v: Modes, u: Array) -> Array:
-        xp, (one, two) = array_namespace(u), (u[:, 0], u[:, 1])
-        products = torus.to_modes(xp.stack([one * one, one * two, two * two], axis=1))
+        xp, (u_1, u_2) = array_namespace(u), (u[:, 0], u[:, 1])
+        products = torus.to_modes(xp.stack([u_1 * u_1, u_1 * u_2, u_2 * u_2], axis=1))
         first = dx * products[:, 0] + dy * products[:, 1]
         return xp.stack([first, dx * products[:, 1] + dy * products[:, 2]], axis=1)
 
@@ -241,19 +243,20 @@ def _fluxes(terms: Terms, torus: Torus, like: Array, b: Numbers) -> Part:
 
 
 def _head(terms: Terms, torus: Torus, like: Array) -> Part:
-    """-b ∇(|u|²/2), of (u·∇)u = ∇(|u|²/2) + ω (-u_2, u_1), ω = ∂_1u_2 - ∂_2u_1."""
+    """-b ∇(|u|²/2), a part of -b (u·∇)u, where (u·∇)u = ∇(|u|²/2) + ω (-u_2, u_1) and
+    ω = ∂_1u_2 - ∂_2u_1."""
     gradient = np.stack([np.broadcast_to(d, torus.shape) for d in torus.d])
     symbol = constant(-0.5 * terms.convection[0] * gradient, like)
 
     def part(v: Modes, u: Array) -> Array:
-        one, two = u[:, :1], u[:, 1:]
-        return symbol * torus.to_modes(one * one + two * two)
+        u_1, u_2 = u[:, :1], u[:, 1:]
+        return symbol * torus.to_modes(u_1 * u_1 + u_2 * u_2)
 
     return part
 
 
 def _rotation(terms: Terms, torus: Torus, like: Array) -> Part:
-    """-b ω (-u_2, u_1)."""
+    """-b ω (-u_2, u_1), the other part of -b (u·∇)u."""
     dx, dy = (constant(terms.convection[0] * d, like) for d in torus.d)
 
     def part(v: Modes, u: Array) -> Array:
@@ -271,7 +274,7 @@ def _slopes(terms: Terms, torus: Torus, like: Array) -> Part:
 
 
 def _product(u: Array, powers: Powers) -> Array:
-    """Of components at the points, each as often as its power says; two factors or more."""
+    """The product of powers of the components at the points, with two factors or more."""
     first, second, *others = [k for k, power in enumerate(powers) for _ in range(power)]
     product = u[:, first] * u[:, second]
     for k in others:
@@ -284,38 +287,44 @@ def _reaction(
     components: int,
     transformed: Callable[[Array], Array],
 ) -> Part:
-    """The products in the equation of each component, of the points or transformed to modes."""
+    """The sum of products in the equation of each component.
+
+    Args:
+        products: By powers, the coefficients in the equations of the components.
+        components: Number of components.
+        transformed: The map of a product at the points to modes, or the identity.
+    """
 
     def part(v: Modes, u: Array) -> Array:
         sums: list[Array | None] = [None] * components
         for powers, coefficients in products.items():
             product = transformed(_product(u, powers))
             for component, coefficient in coefficients.items():
-                term, there = coefficient * product, sums[component]
-                sums[component] = term if there is None else there + term
-        zero = next(0 * found for found in sums if found is not None)
+                term, total = coefficient * product, sums[component]
+                sums[component] = term if total is None else total + term
+        zero = next(0 * total for total in sums if total is not None)
         return array_namespace(u).stack([zero if s is None else s for s in sums], axis=1)
 
     return part
 
 
 def _polynomial(coefficients: Float[np.ndarray, " powers"]) -> Part:
-    """R(u) of one component by Horner's rule, in one array; a source is in `_coupling`."""
+    """R(u) of one component by Horner's rule in one array, without the source (`_coupling`)."""
     *lower, highest = (float(c) for c in np.trim_zeros(coefficients[1:], "b"))
 
     def part(v: Modes, u: Array) -> Array:
-        found = highest * u
+        value = highest * u
         for coefficient in lower[::-1]:
             if coefficient:
-                found += coefficient
-            found = multiplied(found, u)
-        return found
+                value += coefficient
+            value = multiplied(value, u)
+        return value
 
     return part
 
 
 def _coupling(terms: Terms, torus: Torus, like: Array) -> Part:
-    """Sources, which are in the mode 0, and what reacts to other components linearly."""
+    """Sources, which are in the mode 0, and linear reactions between components."""
     source = np.zeros((terms.components, *torus.shape))
     linear = list[tuple[int, int, float]]()
     for powers, coefficients in terms.monomials.items():
@@ -327,9 +336,9 @@ def _coupling(terms: Terms, torus: Torus, like: Array) -> Part:
     constants = constant(source, like)
 
     def part(v: Modes, u: Array) -> Array:
-        found = array_namespace(v).zeros_like(v) + constants
-        for component, other, coefficient in linear:
-            found[:, component] += coefficient * v[:, other]
-        return found
+        change = array_namespace(v).zeros_like(v) + constants
+        for component, reactant, coefficient in linear:
+            change[:, component] += coefficient * v[:, reactant]
+        return change
 
     return part

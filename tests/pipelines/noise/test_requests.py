@@ -42,7 +42,7 @@ def test_the_command_writes_a_report(study, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--train-levels", "0,-0.1"], "not negative, got -0.1"),
+        (["--train-levels", "0,-0.1"], "must be >= 0, got -0.1"),
         (["--train-levels", "nan"], "noise level: .*nan"),
         (["--train-levels", "all"], "a range of levels has 0 <= low < high, got"),
         (["--train-levels", "0,1,all,all"], "train levels must be one or more different numbers"),
