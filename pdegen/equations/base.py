@@ -59,14 +59,14 @@ class Problem(Strict):
 
     # enters the fingerprint: raised when a change of code changes the numbers of a recipe
     algorithm: ClassVar[int] = 1
-    supports_device: ClassVar[bool] = False  # whether `solve` can use a device of PyTorch
-    compared_samples: ClassVar[int] = (
-        0  # the first samples, whose labels are compared to a reference
-    )
-    largest_batch: ClassVar[int] = (
-        sys.maxsize
-    )  # samples that NumPy solves together: bounds their arrays
-    compiled: ClassVar[bool] = False  # whether Numba compiles what solves with NumPy
+    # whether `solve` can use a device of PyTorch
+    supports_device: ClassVar[bool] = False
+    # number of first samples whose labels are compared with a reference solution
+    compared_samples: ClassVar[int] = 0
+    # largest number of samples that `solve` gets with NumPy; bounds the memory of its arrays
+    largest_batch: ClassVar[int] = sys.maxsize
+    # whether Numba compiles the solver for NumPy arrays
+    compiled: ClassVar[bool] = False
 
     resolution: Count
 

@@ -111,7 +111,7 @@ class PeriodicGaussianField:
     sigma: float  # scale σ > 0 of the covariance operator
     tau: float  # inverse length τ >= 0
     alpha: float  # exponent α > 1/2 (below that the variance is infinite as K grows)
-    modes: int  # number K of modes, whatever the grid
+    modes: int  # number K of modes, independent of the grid
 
     def __post_init__(self) -> None:
         if not (self.sigma > 0 and self.tau >= 0 and self.alpha > 0.5 and self.modes >= 1):
@@ -179,7 +179,7 @@ class SquareGaussianField:
     sigma: float  # scale σ > 0. The published Darcy script has σ = τ^(α-1)
     tau: float  # inverse length τ >= 0
     alpha: float  # exponent α > 1 (below that the variance is infinite as M grows)
-    modes: int  # number M of modes of each axis, whatever the grid
+    modes: int  # number M of modes of each axis, independent of the grid
 
     def __post_init__(self) -> None:
         if self.boundary not in ("neumann", "dirichlet"):

@@ -34,7 +34,7 @@ class SquaredExponentialField:
     """
 
     length: float  # correlation length l > 0
-    modes: int  # number K of modes beside the constant one, whatever the grid
+    modes: int  # number K of modes beside the constant one, independent of the grid
     sigma: float = 1.0  # pointwise deviation σ > 0 of all modes together, where l is small
 
     def __post_init__(self) -> None:

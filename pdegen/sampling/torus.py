@@ -39,7 +39,7 @@ class TorusGaussianField:
     sigma: float  # scale σ > 0 of the covariance operator
     tau: float  # inverse length τ >= 0
     alpha: float  # exponent α > 1 (below that the variance is infinite as M grows)
-    modes: int  # radius M >= 1 of the disc of wave vectors, whatever the grid
+    modes: int  # radius M >= 1 of the disc of wave vectors, independent of the grid
 
     def __post_init__(self) -> None:
         if not (self.sigma > 0 and self.tau >= 0 and self.alpha > 1 and self.modes >= 1):

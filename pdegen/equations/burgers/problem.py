@@ -38,7 +38,7 @@ class PeriodicGaussian(Strict):
         sigma: Scale σ of the covariance operator. [velocity · length^(1/2 − alpha)]
         tau: Inverse correlation length τ; larger values give shorter waves. [1/length]
         alpha: Exponent α, above 1/2: larger values give smoother functions. [1]
-        modes: Number of Fourier modes, whatever the grid.
+        modes: Number of Fourier modes, independent of the grid.
     """
 
     law: Literal["periodic-gaussian"]

@@ -54,7 +54,7 @@ class SquareGaussian(Strict):
         sigma: Scale σ of the covariance operator. [length^(1 − alpha)]
         tau: Inverse correlation length τ; larger values give shorter waves. [1/length]
         alpha: Exponent α, above 1: larger values give smoother functions. [1]
-        modes: Modes along each axis, whatever the grid.
+        modes: Modes along each axis, independent of the grid.
     """
 
     law: Literal["neumann-gaussian", "dirichlet-gaussian"]

@@ -69,7 +69,7 @@ class Initial(Strict):
         sigma: Scale σ of the covariance operator, on a domain of length 1. [u]
         tau: Inverse correlation length τ, in shares of the domain. [1]
         alpha: Exponent α, above half the dimension: larger values give smoother functions. [1]
-        modes: Modes of the circle, or radius of the disc of wave vectors, whatever the grid.
+        modes: Modes of the circle, or radius of the disc of wave vectors, independent of the grid.
     """
 
     sigma: Size

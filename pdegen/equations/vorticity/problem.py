@@ -42,7 +42,7 @@ class TorusGaussian(Strict):
         sigma: Scale σ of the covariance operator. [length^(1 − alpha)/time]
         tau: Inverse correlation length τ; larger values give shorter waves. [1/length]
         alpha: Exponent α, above 1: larger values give smoother functions. [1]
-        modes: Radius of the disc of wave vectors, whatever the grid.
+        modes: Radius of the disc of wave vectors, independent of the grid.
     """
 
     law: Literal["torus-gaussian"]
