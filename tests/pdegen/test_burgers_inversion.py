@@ -215,7 +215,7 @@ def test_other_laws_and_other_equations_are_refused():
     lognormal = load_recipe("darcy-quick").with_overrides(
         {"problem.coefficient.kind": "log-normal"}
     )
-    with pytest.raises(SchemaError, match="a coefficient of two phases, got log-normal"):
+    with pytest.raises(SchemaError, match="two-phase coefficients only, got log-normal"):
         lognormal.problem.inversions(InverseProblem(GRID.x, U0, U0))
     with pytest.raises(SchemaError, match="vorticity offers no classical inversions"):
         load_recipe("ns-quick").problem.inversions(InverseProblem(GRID.x, U0, U0))

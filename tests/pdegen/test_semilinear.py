@@ -150,7 +150,7 @@ def test_a_march_ends_where_no_sample_is_finite():
 def test_of_many_lengths_of_steps_few_are_kept():
     solver = burgers(tolerance=1.0)
     solver.solve(waves(1), list(np.cumsum(np.linspace(1e-4, 2e-4, 200))))
-    assert len(solver.here._steps) <= 64
+    assert len(solver.discrete._steps) <= 64
 
 
 def test_the_error_in_time_is_that_of_the_order_that_is_seen():

@@ -119,7 +119,7 @@ def test_the_limit_of_the_step_is_where_it_becomes_unstable():
         v0, _ = started(problem, range(1))
         v0[..., -1] += 1e-9
         solver = problem.terms.solver(problem.torus, limit * factor, 1e99, None)
-        last = solver.here.march(v0, [50.0], solver.dt)[0][0, 0, 0, -1]
+        last = solver.discrete.march(v0, [50.0], solver.dt)[0][0, 0, 0, -1]
         assert (not abs(last) < 1e-8) == grows  # it may be infinite
 
 
