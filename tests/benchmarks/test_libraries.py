@@ -33,7 +33,7 @@ def test_files_of_the_well_hold_the_values_of_the_store(tmp_path: Path):
     well_reading.write_well(tmp_path / "data.hdf5", store)
     declaration = ImportOptions(grid="cell", splits={"train": recipe.samples})
     files = [tmp_path / "data.hdf5"]
-    found = import_files(files, str(tmp_path / "found.zarr"), declaration=declaration, workers=1)
+    found = import_files(files, str(tmp_path / "found.zarr"), import_options=declaration, workers=1)
     for name in ("a", "u"):
         values = store.values(name)
         np.testing.assert_array_equal(found.values(name).reshape(values.shape), values)

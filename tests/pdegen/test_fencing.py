@@ -296,7 +296,7 @@ def test_a_folder_in_the_place_of_the_lock_is_refused_where_nothing_else_is(smal
 
 
 def test_a_repair_that_was_taken_over_writes_nothing(store, monkeypatch):
-    path, made_again = Path(store.url) / "u/c/1/0", repairing._made_again
+    path, made_again = Path(store.url) / "u/c/1/0", repairing._computed
     path.write_bytes(b"")
     other = replace(lock.Holder.here("another"), kernel="elsewhere")
 
@@ -305,7 +305,7 @@ def test_a_repair_that_was_taken_over_writes_nothing(store, monkeypatch):
         return made_again(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(repairing, "_made_again", taken)
+        patch.setattr(repairing, "_computed", taken)
         with pytest.raises(LockedError, match="was taken over by"):
             repair(store.url)
     assert path.read_bytes() == b""
