@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from pdegen.equations.darcy.kernels import band
+from pdegen.equations.darcy.kernels import stiffness_band
 
 # basis, deviations, means, the phases, f, X, Y, m
 Model = tuple[
@@ -20,7 +20,7 @@ _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"
 def flow(p: np.ndarray, low: float, high: float, source: float) -> np.ndarray:
     """u(p) on n x n cells."""
     n = len(p)
-    a, u = band(low + (high - low) * p), np.full(n * n, source / n**2)
+    a, u = stiffness_band(low + (high - low) * p), np.full(n * n, source / n**2)
     for k in range(n * n):  # column k of L D is a[k]
         scale = 1 / a[k, 0]
         for i in range(1, min(n, n * n - 1 - k) + 1):

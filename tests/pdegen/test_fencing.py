@@ -147,7 +147,9 @@ def test_a_shard_that_changes_before_the_seal_is_not_sealed(small, finished, oth
     """A late writer, between the last shard and the seal."""
     url, measured = str(tmp_path / "s.zarr"), RecipeJob.measured
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RecipeJob, "measured", lambda *words: put(1, other, url) or measured(*words))
+        patch.setattr(
+            RecipeJob, "measurements", lambda *words: put(1, other, url) or measured(*words)
+        )
         with pytest.raises(StoreError, match="shard 1 was changed by another job"):
             generate(small, url)
     assert objects_of(generate(small, url, resume=True)) == objects_of(finished)
