@@ -145,10 +145,10 @@ def test_a_shard_of_another_job_in_a_sealed_store_is_noticed_by_all(small, finis
 
 def test_a_shard_that_changes_before_the_seal_is_not_sealed(small, finished, other, tmp_path):
     """A late writer, between the last shard and the seal."""
-    url, measured = str(tmp_path / "s.zarr"), RecipeJob.measured
+    url, measure = str(tmp_path / "s.zarr"), RecipeJob.measurements
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            RecipeJob, "measurements", lambda *words: put(1, other, url) or measured(*words)
+            RecipeJob, "measurements", lambda *words: put(1, other, url) or measure(*words)
         )
         with pytest.raises(StoreError, match="shard 1 was changed by another job"):
             generate(small, url)
@@ -341,10 +341,10 @@ def test_a_shard_that_is_replaced_between_two_epochs_is_noticed(store, other):
 
 
 def test_a_layout_that_changes_before_the_seal_is_not_sealed(small, finished, tmp_path):
-    url, measured = str(tmp_path / "s.zarr"), RecipeJob.measured
+    url, measure = str(tmp_path / "s.zarr"), RecipeJob.measurements
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            RecipeJob, "measured", lambda *words: edit(url, equation="u = 0") or measured(*words)
+            RecipeJob, "measurements", lambda *words: edit(url, equation="u = 0") or measure(*words)
         )
         with pytest.raises(StoreError, match="its metadata were changed"):
             generate(small, url)
