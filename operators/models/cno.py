@@ -24,13 +24,13 @@ _CLASSIC = {"levels": 3, "width": 32, "neck_blocks": 6, "size": 64}
 
 
 class Activation(nn.Module):
-    """D σ(U u): σ = LeakyReLU on a grid of twice the points, then to the grid asked for (eq. 5).
+    """D σ(U u): U to twice the points, σ = LeakyReLU, D to a given grid (eq. 5).
 
-    Frequencies that σ makes beyond the grid are filtered out in place of being mistaken for lower
-    ones. With the identity for σ this is the resampling alone.
+    D filters out the frequencies of σ(U u) that the grid does not resolve, so that they are not
+    aliased to lower ones. With the identity for σ only the resampling is left.
 
     Args:
-        resampling: How U and D are done.
+        resampling: Kind of the resamplings U and D, see `CNO`.
     """
 
     def __init__(self, resampling: Resampling) -> None:
@@ -44,11 +44,11 @@ class Activation(nn.Module):
 
 
 class Layers:
-    """Makes the layers of one network.
+    """Factory of the layers of a network.
 
     Args:
         dim: Dimension of the grid.
-        resampling, normalization: As in `CNO`.
+        resampling, normalization: Kind of the resamplings and of the norms, see `CNO`.
     """
 
     def __init__(self, dim: int, resampling: Resampling, normalization: Normalization) -> None:
@@ -56,7 +56,7 @@ class Layers:
         self.resampling: Resampling = resampling
 
     def convolution(self, in_channels: int, out_channels: int) -> nn.Module:
-        """Over 3 points along each axis."""
+        """A convolution over 3 points along each axis."""
         mode = "zeros" if self.resampling == "bicubic" else "circular"
         kind = nn.Conv1d if self.dim == 1 else nn.Conv2d
         return kind(in_channels, out_channels, 3, padding=1, padding_mode=mode)
@@ -71,7 +71,7 @@ class Layers:
 
 
 class Block(nn.Module):
-    """Convolution, normalisation, activation: to another number of channels and of points."""
+    """Convolution to `out_channels`, normalisation, and activation to a grid of given sizes."""
 
     def __init__(self, make: Layers, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Block(nn.Module):
 
 
 class Lift(nn.Module):
-    """A block without normalisation, and a convolution."""
+    """A block without normalisation, then a convolution: the first and last layers of CNO."""
 
     def __init__(self, make: Layers, in_channels: int, hidden: int, out_channels: int) -> None:
         super().__init__()
@@ -109,30 +109,30 @@ class Residual(nn.Module):
 
 
 class CNO(PointOperator):
-    """Convolutions on grids of n, n/2, n/4 ... points and back, joined by residual networks.
+    """A U-Net of convolutions on grids of n, n/2, n/4 ... points, with residual blocks across.
 
-    The simplified released network, in one and two dimensions; with "bicubic" on `size` points it
-    is the same function. The first released network has other filters (windowed sinc), and the one
-    in time other normalisations.
+    This is the simplified released network, in one and two dimensions; with "bicubic" on `size`
+    points it is the same function. The first released network has other filters (windowed sinc),
+    and the released network for problems in time has other normalisations.
 
-    Convolutions are 3 points wide on every grid. With `size` the network acts on a grid of its own,
-    which functions are interpolated to and from: then it is one operator on all resolutions, and
-    with "fourier" the same function of the same band-limited input. With size 0 it acts on the grid
-    given. Meshes are grids along their indices.
+    Convolutions are 3 points wide on every grid. With `size` > 0 functions are interpolated to a
+    grid of fixed size and back: the network is then one operator on all resolutions. With
+    "fourier" it gives the same function for the same band-limited input. With size 0 it acts on
+    the grid of a. On a mesh it acts along the indices.
 
     Args:
-        width: Channels after the first step to a coarser grid, doubled at each further one; on
-            the finest grid there are half as many.
+        width: Channels after the first step to a coarser grid, doubled at each further step; the
+            finest grid has half as many.
         levels: Steps to coarser grids; grids have at least 2^levels points along each axis.
-        blocks: Residual blocks between the ways down and up, on each grid but the coarsest.
+        blocks: Residual blocks of the skip connection on each grid except the coarsest.
         neck_blocks: Residual blocks on the coarsest grid.
-        lift_width: Channels within the first and the last block.
-        size: Points along each axis of the network's own grid; 0, those of a.
+        lift_width: Hidden channels of the first and the last block.
+        size: Points along each axis of the grid of the network; 0: the grid of a.
         resampling: "bicubic", as released: cubic convolution on cells, zeros beyond the ends.
-            "periodic": the same kernel around a circle, on periodic grids. "fourier": trigonometric
-            interpolation and cut-off of modes, on periodic grids. Convolutions go around as well.
-        normalization: "batch" after all convolutions of blocks that are not first or last;
-            "none", as in the released scripts of the simplified network.
+            "periodic": the same kernel, continued periodically. "fourier": trigonometric
+            interpolation and cut-off of modes. With the last two convolutions are periodic too.
+        normalization: "batch": batch norms after all convolutions except those of the first and
+            last block; "none", as in the released scripts of the simplified network.
     """
 
     domains = MESHES
@@ -147,12 +147,12 @@ class CNO(PointOperator):
         "navier-stokes": Preset(
             _CLASSIC | {"resampling": "fourier"},
             2_612_113,
-            f"{_SCRIPT}, with the filters and ends of periodic functions",
+            f"{_SCRIPT}, with periodic filters and convolutions",
             (10, 1),
             2,
         ),
         "airfoil": Preset(_CLASSIC | {"size": 128}, 2_607_505, _SCRIPT, (2, 1), 2),
-        "pipe": Preset(_CLASSIC | {"size": 128}, 2_607_505, "ours: those of airfoil", (2, 1), 2),
+        "pipe": Preset(_CLASSIC | {"size": 128}, 2_607_505, "ours: as airfoil", (2, 1), 2),
     }
 
     def __init__(
@@ -179,7 +179,7 @@ class CNO(PointOperator):
         self.size, self.levels = size, levels
         self.resampling: Resampling = resampling
         make = Layers(dim, resampling, normalization)
-        c = [width // 2, *(width << i for i in range(levels))]  # channels, from fine to coarse
+        c = [width // 2, *(width << i for i in range(levels))]  # channels from fine to coarse
 
         def residuals(channels: int, count: int) -> nn.Module:
             return nn.Sequential(*(Residual(make, channels) for _ in range(count)))
@@ -199,8 +199,8 @@ class CNO(PointOperator):
         self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
     ) -> Float[Tensor, "batch *grid c_out"]:
         check_input(self, a, x, y, mask)
-        given = a.shape[1:-1]
-        sizes = [[(self.size or n) >> i for n in given] for i in range(self.levels + 1)]
+        grid = a.shape[1:-1]
+        sizes = [[(self.size or n) >> i for n in grid] for i in range(self.levels + 1)]
         if min(sizes[-1]) < 1:
             raise ValueError(
                 f"levels={self.levels} needs at least {2**self.levels} points along each axis, "
@@ -216,4 +216,4 @@ class CNO(PointOperator):
         for i in reversed(range(self.levels)):
             u = self.up[i](u, sizes[i])
             u = torch.cat([u, self.expand[i](fields[i], sizes[i])], dim=1)
-        return resampled(self.project(u), self.resampling, given).movedim(1, -1)
+        return resampled(self.project(u), self.resampling, grid).movedim(1, -1)

@@ -49,18 +49,22 @@ _DARCY = _BRANCH | {"trunk_depth": 3, "activation": "relu", "coordinates": "raw"
 _POINTS = {"sensor_grid": "points", "activation": "gelu", "coordinates": "fourier", "harmonics": 4}
 _MESH = _POINTS | {"indices": True}
 _OURS = "not published: the widths of the Burgers example, chosen here"
-AT_ONCE = 2**27  # hidden values of a trunk in memory, half a gigabyte in float32
+AT_ONCE = 2**27  # hidden values of a trunk in memory: half a gigabyte in float32
 
 
 def feature_count(coordinates: Coordinates, harmonics: int, dim: int) -> int:
-    """Length of the last axis of `features`."""
+    """Number of features that `features` gives for a point."""
     return dim * {"raw": 1, "periodic": 2 * harmonics, "fourier": 1 + 2 * harmonics}[coordinates]
 
 
 def features(
     y: Float[Tensor, "*points dim"], coordinates: Coordinates, harmonics: int
 ) -> Float[Tensor, "*points f"]:
-    """What a trunk sees of the points y; see `DeepONet` for the words.
+    """Features of the points y for a trunk: y itself or its sines and cosines.
+
+    Args:
+        y: Coordinates of the points.
+        coordinates, harmonics: Kind of features and number of frequencies, see `DeepONet`.
 
     >>> features(torch.tensor([[0.25]]), "fourier", 1)
     tensor([[0.2500, 0.7071, 0.7071]])
@@ -75,7 +79,7 @@ def features(
 
 
 class SensorOperator(Operator):
-    """u(y) from the values of a at sensors; the arguments are those of `DeepONet`."""
+    """u(y) from the values of a at sensors. Arguments are those of `DeepONet`."""
 
     domains = EVERYWHERE
     points_by_sample = True
@@ -111,7 +115,7 @@ class SensorOperator(Operator):
     def decoded(
         self, values: Float[Tensor, "batch c_in *sensors"], y: TokenPoints
     ) -> Float[Tensor, "batch _ c_out"]:
-        """u - b at the points y from the values at the sensors."""
+        """u - b at the points y, from the values of a at the sensors."""
 
     def forward(
         self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
@@ -127,42 +131,41 @@ class SensorOperator(Operator):
 
 
 class DeepONet(SensorOperator):
-    """u_c(y) = b_c + Σₖ β_ck(a) τₖ(y), branch β of the values of a at sensors, trunk τ of y.
+    """u_c(y) = b_c + Σₖ β_ck(a) τₖ(y), with a branch β of the sensor values of a and a trunk τ.
 
-    The basis τ is shared by the output channels and by all inputs: the reconstruction is linear.
-    The branch reads a at fixed sensors, so that mathematics bars other grids: `sensors` points
-    along each axis, or a grid that has them among its points, which alone are then read. The
-    output is a function of y, on any points. On meshes and clouds the sensors are all points, of
-    which each sample must have as many: no padding. The branch does not see where they are.
+    All output channels and all inputs share the basis τ: the reconstruction is linear. The branch
+    reads a at fixed sensors, so mathematics excludes grids without these points: a has `sensors`
+    points along each axis, or a finer grid that contains them, of which only they are read. The
+    output is a function of y, on any points. On meshes and clouds all points are sensors, and each
+    sample must have the same number: no padding. The branch does not see where they lie.
 
-    The defaults are the published settings of the Burgers example, 99,713 parameters; it also
-    normalises the output by mean and deviation at each point. The last activation of the trunk
-    is published too.
+    The defaults are the published settings of the Burgers example, 99,713 parameters; that example
+    also normalises the output by mean and deviation at each point. The activation at the end of
+    the trunk is published too.
 
     Args:
         sensors: Sensors m along each axis.
-        sensor_grid: Where they are on a finer grid of n points along an axis. "periodic": at j/m,
-            every r-th point of n = r m. "cells": at (j + 1/2)/m, the middle ones of r points, r
-            odd. "ends": every r-th point of n = r (m - 1) + 1, from end to end, as in nodal grids
-            and in parts of grids with the same ends. Where n = m, any grid will do. "points": all
-            points of a mesh or cloud, in their order; then m is their number.
+        sensor_grid: Sensors on a finer grid of n points along an axis. "periodic": at j/m, every
+            r-th point of n = r m. "cells": at (j + 1/2)/m, the middle one of each r points, r odd.
+            "ends": every r-th point of n = r (m - 1) + 1, from end to end, as in nodal grids and
+            in parts of grids with the same ends. Where n = m, any grid is taken. "points": all
+            points of a mesh or cloud, in their order; m is then their number.
         basis: Number p of basis functions.
-        branch: "mlp", or "convolution": two convolutions before it, of 5 points a side at every
-            second point, without padding.
+        branch: "mlp", or "convolution": two convolutions before the MLP, of 5 points a side at
+            every second point, without padding.
         width: Features of the hidden layers of branch and trunk.
         branch_depth, trunk_depth: Numbers of hidden layers.
         channels: Channels of the first convolution; the second has twice as many.
-        activation: σ, "tanh", "relu", "gelu" or "silu".
-        coordinates: What the trunk sees of each coordinate y: "raw" y itself; "periodic"
-            cos 2πky and sin 2πky; "fourier" y, cos πky and sin πky, which tell the two ends
-            apart.
-        harmonics: These k are 1 ... harmonics.
-        indices: The trunk sees the places of points in the grid of a mesh, j/n along each axis, in
-            place of their positions y: the basis is one of functions on the mesh, wherever it
-            lies. Needs sensors "points"; u is then given at the points of a only.
+        activation: The activation σ, "tanh", "relu", "gelu" or "silu".
+        coordinates: Features of each coordinate y in the trunk: "raw", y itself; "periodic",
+            cos 2πky and sin 2πky; "fourier", y, cos πky and sin πky, which differ at the two ends.
+        harmonics: Number of frequencies k in the features of the trunk, k = 1, 2, ...
+        indices: The trunk sees the indices of points in the grid of a mesh, j/n along each axis,
+            in place of their positions y: the basis consists of functions on the mesh, wherever
+            it lies. Needs sensors "points"; u is then given at the points of a only.
 
     References: Lu et al. 2021, the unstacked form with bias; settings of the code released with
-    Lu et al. 2022. Of the ways to several outputs, a split branch with one trunk is our choice.
+    Lu et al. 2022. For several output channels, a split branch with one trunk is our choice.
 
     >>> model = DeepONet()
     >>> model.parameter_count
@@ -210,7 +213,7 @@ class DeepONet(SensorOperator):
         )
         if indices:
             if sensor_grid != "points":
-                raise ValueError(f'indices need sensors on "points", got {sensor_grid!r}')
+                raise ValueError(f'indices=true needs sensor_grid "points", got {sensor_grid!r}')
             self.indices, self.domains, self.other_points = True, MESHES, False
         self.branch = branch_net(
             branch, in_channels, sensors, sensor_grid, dim, channels,
@@ -230,27 +233,31 @@ class DeepONet(SensorOperator):
 class ShiftDeepONet(SensorOperator):
     """u_c(y) = b_c + Σₖ β_ck(a) τₖ(Aₖ(a) y + γₖ(a)): each basis function moves with the input.
 
-    Scales A (diagonal, one for each coordinate) and shifts γ are, as the coefficients β,
-    networks of the values of a at the sensors. A basis that moves follows shocks, which a fixed
-    one cannot. The trunk is one network; its component k alone is needed at the point of k, so
-    that it has batch x points x p inputs, which pass through it in parts (recomputed in the
-    backward pass) where they are too many for the memory.
+    The scales A (diagonal, one for each coordinate), the shifts γ and the coefficients β are
+    networks of the values of a at the sensors. A moving basis can follow shocks, a fixed one
+    cannot. The trunk is one network whose component k is needed at the moved points of k only: it
+    has batch x points x p inputs. Where these exceed the memory, they pass in parts, which are
+    recomputed in the backward pass.
 
-    The published widths were found by random search for each problem; the ones here are our
-    choice. So are the diagonal A, for the full matrices that the paper allows, and that A starts
-    close to 1 and γ close to 0.
+    The published widths were found by random search for each problem; the widths here are our
+    choice. So are the diagonal A, where the paper allows full matrices, and the start with A close
+    to 1 and γ close to 0.
 
     Args:
-        in_channels, out_channels, dim, sensors, sensor_grid: As in `DeepONet`.
+        sensors: Sensors m along each axis.
+        sensor_grid: Sensors on a finer grid of n points along an axis: "periodic", "cells", "ends"
+            or "points", see `DeepONet`.
         basis: Number p of basis functions.
         width: Features of the hidden layers of the three networks of a.
-        branch_depth: Number of these.
+        branch_depth: Number of hidden layers of each of these networks.
         trunk_width, trunk_depth: Features and number of the hidden layers of the trunk.
-        coordinates, harmonics: As in `DeepONet`, of the moved points Aₖ y + γₖ; "raw" is
-            published. With "periodic" u is periodic in y only where the scales are integers.
+        coordinates: Features of the moved points Aₖ y + γₖ: "raw" (published), "periodic" or
+            "fourier", see `DeepONet`. With "periodic" u is periodic in y only where the scales are
+            integers.
+        harmonics: Number of frequencies k = 1 ... harmonics in the features of the trunk.
 
     Raises:
-        ValueError: On impossible sizes, and on input on a grid without the sensors.
+        ValueError: On impossible sizes, and on an input grid without the sensors.
 
     References: Lanthaler et al. 2023.
 
@@ -279,12 +286,12 @@ class ShiftDeepONet(SensorOperator):
         super().__init__(
             in_channels, out_channels, dim, sensors, sensor_grid, basis, coordinates, harmonics
         )
-        before = [self.values, *[width] * branch_depth]
-        self.branch = mlp([*before, basis * out_channels], activation)
-        # the points start close to where they are
-        self.scale = mlp([*before, basis * dim], activation, gain=0.1, offset=1.0)
-        self.shift = mlp([*before, basis * dim], activation, gain=0.1)
-        # the last layer applies row k of its weight to the features of k: see `_part`
+        layers = [self.values, *[width] * branch_depth]
+        self.branch = mlp([*layers, basis * out_channels], activation)
+        # small last weights: the moved points start close to y
+        self.scale = mlp([*layers, basis * dim], activation, gain=0.1, offset=1.0)
+        self.shift = mlp([*layers, basis * dim], activation, gain=0.1)
+        # row k of the last weight acts on the features of basis function k: see `_part`
         self.hidden = nn.Sequential(
             *mlp([self.seen, *[trunk_width] * trunk_depth], activation), ACTIVATIONS[activation]()
         )
@@ -298,7 +305,7 @@ class ShiftDeepONet(SensorOperator):
         shift: Float[Tensor, "batch p dim"],
         weights: Float[Tensor, "batch p_times_width c_out"],
     ) -> Float[Tensor, "batch _ c_out"]:
-        """Σₖ β_ck Wₖ · h(Aₖ y + γₖ), h the hidden layers of the trunk and W its last weight."""
+        """Σₖ β_ck Wₖ · h(Aₖ y + γₖ), with hidden layers h and last weight W of the trunk."""
         moved = torch.addcmul(shift[:, None], scale[:, None], y[..., None, :])  # (batch, n, p, dim)
         h = self.hidden(self.features(moved))
         return torch.bmm(h.flatten(2), weights)

@@ -1,4 +1,4 @@
-r"""The factorized Fourier neural operator: u + MLP(K u), K a sum of convolutions along single axes.
+r"""The factorized Fourier neural operator: layers u + MLP(K u), K a sum of 1-D convolutions.
 
 References: A. Tran, A. Mathews, L. Xie, C. S. Ong, Factorized Fourier Neural Operators, ICLR 2023,
 equations (4) and (7); released code alasdairtran/fourierflow at 82d1689e.
@@ -18,15 +18,15 @@ from operators.nn.grids import GridOperator, for_each_axis
 from operators.nn.spectral import complex_products, transformed
 from operators.nn.tokens import Coordinates
 
-_OWN = {"shared": False, "gain": 1.0}
-_MESH = _OWN | {"indices": True}
+_SEPARATE = {"shared": False, "gain": 1.0}
+_MESH = _SEPARATE | {"indices": True}
 _CODE = "fourierflow, configuration of"
 
 
 class WeightNormalized(nn.Linear):
-    """W u + b with rows W_i = g_i v_i/|v_i|: lengths g and directions v are learned apart.
+    """W u + b with rows W_i = g_i v_i/|v_i|: lengths g and directions v are learned separately.
 
-    Starts as a linear map does.
+    Initial weights are those of `nn.Linear`.
     """
 
     def __init__(self, in_features: int, out_features: int) -> None:
@@ -39,17 +39,17 @@ class WeightNormalized(nn.Linear):
 
 
 class FactorizedConvolution(nn.Module):
-    """K u = Σ_i irfft_i(R_i rfft_i(u)), transforms along axis i alone.
+    """K u = Σ_i irfft_i(R_i rfft_i(u)), with Fourier transforms along axis i only.
 
     Args:
         width: Channels of u and K u.
         modes: Modes kept along each axis; axis i needs n >= 2 modes[i] points.
-        gain: Factor of the initial weights, Xavier-normal on tensors (width, width, modes, 2).
+        gain: Factor of the initial weights, Xavier-normal for shape (width, width, modes, 2).
     """
 
     def __init__(self, width: int, modes: list[int], gain: float) -> None:
         super().__init__()
-        # (modes, in, out) in complex numbers, kept as real pairs
+        # complex weights of shape (modes, in, out), stored as real pairs
         self.weights = nn.ParameterList(
             gain / math.sqrt(2 * m * width) * torch.randn(m, width, width, 2) for m in modes
         )
@@ -60,7 +60,7 @@ class FactorizedConvolution(nn.Module):
 
 
 def _along(u: Function, axis: int, weight: Float[Tensor, "modes c c 2"]) -> Function:
-    """The convolution along one axis; points of the others are samples or columns of products."""
+    """The convolution along one axis, by one matrix product for each mode."""
     m, n, c = len(weight), u.shape[axis], u.shape[-1]
     if n < 2 * m:
         raise ValueError(f"{m} modes need an axis of at least {2 * m} points, got {n}")
@@ -73,11 +73,11 @@ def _along(u: Function, axis: int, weight: Float[Tensor, "modes c c 2"]) -> Func
 
 
 class FactorizedLayers(nn.Module):
-    """b = MLP(K u), u <- u + b, and again; the result is the b of the last layer.
+    """Layers b = MLP(K u), u <- u + b; the result is the b of the last layer.
 
     Args:
-        width, depth: Channels of u, and layers.
-        modes, gain: As in `FactorizedConvolution`.
+        width, depth: Channels of u, and number of layers.
+        modes, gain: Modes and initial factor of K, see `FactorizedConvolution`.
         feedforward: Hidden features of the MLPs.
         shared: All layers have the same K.
     """
@@ -107,38 +107,39 @@ class FactorizedLayers(nn.Module):
 
 
 class FFNO(GridOperator):
-    """A linear map at each point, layers u + MLP(K u), and two linear maps; all weight-normalised.
+    """A pointwise linear map, layers u + MLP(K u), and two linear maps; all weight-normalised.
 
     The defaults are the published settings of Navier-Stokes at viscosity 1e-5: 1,072,834
-    parameters. One frame goes in and the next comes out, without the derivative in time; in
-    training noise of deviation 0.01 is added to normalised inputs.
+    parameters. They map one frame to the next, without the derivative in time; in training, noise
+    of deviation 0.01 is added to normalised inputs.
 
-    Without padding and with coordinates "none" the operator commutes with shifts of the grid, along
+    Without padding and with coordinates "none" the operator commutes with shifts of the grid along
     each axis. K has no terms that mix frequencies of two axes: only the MLPs couple them.
 
     As in the released code, the head sees the b of the last layer, not u + b, and has no activation
     between its two linear maps: together they are one linear map.
 
     Args:
-        modes: Modes m kept along each axis, one number for all or one for each, with that of
+        modes: Modes m kept along each axis, one number for all axes or one for each, that of
             frames last; a padded axis needs n >= 2m points.
-        factor: Hidden features of the MLPs, in widths.
-        shared: Layers share the weights of K, as published for Navier-Stokes; in the published
-            models of meshes each has its own.
-        gain: Factor of the initial weights of K: 0.1 published for shared ones, 1 for own.
+        factor: Hidden features of the MLPs, in multiples of the width.
+        shared: All layers share the weights of K, as published for Navier-Stokes; in the published
+            models of meshes each layer has separate weights.
+        gain: Factor of the initial weights of K: 0.1 published for shared weights, 1 for separate
+            ones.
         head_width: Features between the two linear maps at the end.
 
-    Points y of the output are met by linear interpolation on boxes. The published model of point
-    clouds (elasticity) maps them to a grid first and is not this one. Settings for Darcy are not
+    On boxes u is interpolated linearly to other points y. The published model of point clouds
+    (elasticity) maps them to a grid first and is another network. Settings for Darcy are not
     published. "F_FNO" of Neural-Solver-Library has no MLPs, which leaves a linear map.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
         "navier-stokes": Preset({}, 1_072_834, f"{_CODE} torus_li/markov, 24 layers", dim=2),
         "navier-stokes-own": Preset(
-            _OWN, 7_102_146, f"{_CODE} torus_li/ablation/no_sharing, 24 layers", dim=2
+            _SEPARATE, 7_102_146, f"{_CODE} torus_li/ablation/no_sharing, 24 layers", dim=2
         ),
-        # of meshes: the positions are a
+        # on meshes a holds the positions
         "airfoil": Preset(
             _MESH | {"modes": [32, 16], "padding": [8 / 221, 8 / 51]},
             10_247_938,
@@ -194,12 +195,12 @@ class FFNO(GridOperator):
             indices=indices,
         )
         at_least(1, width=width, depth=depth, factor=factor, head_width=head_width)
-        kept = for_each_axis("modes", modes, self.axes)
-        at_least(1, modes=min(kept))
+        axis_modes = for_each_axis("modes", modes, self.axes)
+        at_least(1, modes=min(axis_modes))
         if gain <= 0:
             raise ValueError(f"gain must be positive, got {gain}")
         self.lift = WeightNormalized(self.features, width)
-        self.layers = FactorizedLayers(width, depth, kept, factor * width, shared, gain)
+        self.layers = FactorizedLayers(width, depth, axis_modes, factor * width, shared, gain)
         self.head = nn.Sequential(
             WeightNormalized(width, head_width),
             WeightNormalized(head_width, frame_channels or out_channels),

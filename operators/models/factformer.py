@@ -1,4 +1,4 @@
-r"""FactFormer: attention along each axis of a grid, by kernels of means over the other axes.
+r"""FactFormer: attention along each axis of a grid, with kernels of means over the other axes.
 
 References: Z. Li, D. Shu and A. Barati Farimani, Scalable Transformer for PDE Surrogate Modeling,
 NeurIPS 2023 (arXiv 2305.17560); released code BaratiLab/FactFormer at commit cd3e263.
@@ -37,13 +37,13 @@ Lines = Float[Tensor, "batch heads *grid d"]
 
 
 class AxisKernel(nn.Module):
-    """K_ij = q_i·k_j s along one axis, in each head, with q and k rotated by the coordinate.
+    """K_ij = s q_i·k_j along one axis, in each head, with q and k rotated by the coordinate.
 
-    q = φ W_q, k = φ W_k of φ = MLP(LN(ū W)), ū the mean over the other axes. There is neither a
-    softmax nor a division by the number of points.
+    q = φ W_q and k = φ W_k with φ = MLP(LN(ū W)), ū the mean over the other axes. There is neither
+    a softmax nor a division by the number of points.
 
     Args:
-        width, heads: Features of u, and heads.
+        width, heads: Features of u, and number of heads.
         features: Features of q and k in each head.
         scale: The factor s.
     """
@@ -60,14 +60,14 @@ class AxisKernel(nn.Module):
     def forward(
         self, means: Float[Tensor, "batch n width"], x: Line
     ) -> Float[Tensor, "batch heads n n"]:
-        """The kernel from means ū at the coordinates x of an axis."""
+        """The kernel of the means ū at the coordinates x along an axis."""
         f = self.mlp(self.norm(self.pooled(means)))
         q, k = (rotated(split(w(f), self.heads), x, 64.0) for w in (self.query, self.key))
         return (q * self.scale) @ k.mT
 
 
 def along(kernels: list[Float[Tensor, "batch heads _ _"]], v: Lines) -> Lines:
-    """Σ_j K₁[i₁, j₁] K₂[i₂, j₂] ... v_j: one product for each axis."""
+    """Σ_j K₁[i₁, j₁] K₂[i₂, j₂] ... v_j, by one matrix product for each axis."""
     for axis, kernel in enumerate(kernels, start=2):
         w = v.movedim(axis, 2)
         w = (kernel @ w.flatten(3)).reshape(w.shape)
@@ -76,12 +76,13 @@ def along(kernels: list[Float[Tensor, "batch heads _ _"]], v: Lines) -> Lines:
 
 
 class Block(nn.Module):
-    """u <- LN(u); W GELU(W N(Σ_j K_ij v_j)) with v = u W and kernels of each axis.
+    """W GELU(W N(Σ_j K_ij v_j)) of v = LN(u) W, with K the product of the kernels of the axes.
 
     Args:
-        width, heads, head_features: Features of u, heads, and features of v in each head.
-        multiplier: Features of q and k in each head, times those of v.
-        normalization: N, see `FactFormer`.
+        width, heads: Features of u, and number of heads.
+        head_features: Features of v in each head.
+        multiplier: Features of q and k in each head, in multiples of `head_features`.
+        normalization: The norm N, see `FactFormer`.
         dim: Number of axes.
     """
 
@@ -108,9 +109,9 @@ class Block(nn.Module):
         u, grid = self.norm(u), range(1, u.ndim - 1)
         kernels = []
         for axis, kernel, x in zip(grid, self.kernels, axes, strict=True):
-            # the maps before the means have no bias: the means may come first
-            others = [other for other in grid if other != axis]
-            means = u.mean(others) if others else u
+            # a linear map without bias: it may follow the mean, on fewer points
+            rest = [i for i in grid if i != axis]
+            means = u.mean(rest) if rest else u
             kernels.append(kernel(self.means(means), x))
         v = self.value(u).unflatten(-1, (self.heads, -1)).movedim(-2, 1)
         v = along(kernels, v)  # (batch, heads, *grid, d)
@@ -123,7 +124,12 @@ class Block(nn.Module):
 
 
 class Grouped(nn.Module):
-    """Norm over the points and each group of channels, then the rest; channels last."""
+    """Group norm of fields with channels last, then a module.
+
+    Args:
+        groups, channels: Number of groups, and of channels in all.
+        rest: The module after the norm.
+    """
 
     def __init__(self, groups: int, channels: int, rest: nn.Module) -> None:
         super().__init__()
@@ -134,7 +140,7 @@ class Grouped(nn.Module):
 
 
 class GroupedLinear(nn.Module):
-    """Linear maps of groups of features, each to its own part of the output; no bias."""
+    """A block-diagonal linear map: each group of features gives a part of the output; no bias."""
 
     def __init__(self, groups: int, in_features: int, out_features: int) -> None:
         super().__init__()
@@ -148,7 +154,7 @@ class GroupedLinear(nn.Module):
 
 
 class ConvolutionDecoder(nn.Module):
-    """MLP(N(u, v)), v convolutions from every second point and back to the nearest points."""
+    """MLP(N([v, u])), with v convolutions of u at every second point, copied to nearest points."""
 
     def __init__(self, width: int, dim: int, outputs: int) -> None:
         super().__init__()
@@ -169,27 +175,37 @@ class ConvolutionDecoder(nn.Module):
 
 
 class LatentDecoder(nn.Module):
-    """W u of twice the features; for each frame u <- u + b, u <- u + MLP(LN(u)), MLP(N(u))."""
+    """u <- W u; for each frame u <- u + b, u <- u + MLP(LN(u)), and the frame is MLP(N(u)).
 
-    def __init__(self, width: int, outputs: int, own: int) -> None:
+    Args:
+        width: Features of u, doubled by W.
+        outputs: Output channels of all frames.
+        frame_channels: Channels of a frame; 0, all outputs are one frame.
+    """
+
+    def __init__(self, width: int, outputs: int, frame_channels: int) -> None:
         super().__init__()
         half, twice = width // 2, 2 * width
-        self.outputs, self.own = outputs, own or outputs
+        self.outputs, self.frame_channels = outputs, frame_channels or outputs
         self.expand = nn.Linear(width, twice, bias=False)
-        self.times = nn.Parameter(0.02 * torch.randn(max(1, outputs // self.own), twice))
+        frames = max(1, outputs // self.frame_channels)
+        self.times = nn.Parameter(0.02 * torch.randn(frames, twice))
         self.norm, self.step = nn.LayerNorm(twice), mlp(twice, width, twice)
         last = nn.Sequential(
             GroupedLinear(8, twice, width),
             nn.GELU(),
             nn.Linear(width, half, bias=False),
             nn.GELU(),
-            nn.Linear(half, self.own),
+            nn.Linear(half, self.frame_channels),
         )
         self.head = Grouped(16, twice, last)
 
     def forward(self, u: Function) -> Float[Tensor, "batch *grid _"]:
-        if self.outputs % self.own:
-            raise ValueError(f"frames of {self.own} channels, got {self.outputs} channels in all")
+        if self.outputs % self.frame_channels:
+            raise ValueError(
+                f"expected frames of {self.frame_channels} channels, got {self.outputs} channels "
+                "in all"
+            )
         u, frames = self.expand(u), []
         for time in self.times:
             u = u + time
@@ -199,35 +215,36 @@ class LatentDecoder(nn.Module):
 
 
 class FactFormer(Operator):
-    """Blocks of attention by axes, with random waves of the positions added before each.
+    """Blocks of attention along each axis, each after random waves of the positions are added.
 
-    The kernel of all pairs of points is the product of one kernel for each axis: n (n₁ + n₂) in
-    place of n² products for n = n₁ n₂ points.
+    The kernel of all pairs of points is the product of one kernel for each axis: n (n₁ + n₂)
+    products instead of n² for n = n₁ n₂ points.
 
     The released code at the named commit gives the same numbers with the same weights, in two
-    dimensions. A later commit replaces the norm by "heads", whose code does not run: it returns
-    the grid as one axis, which is then added to the grid; it also takes 1e-8 and n - 1 in place of
-    1e-5 and n. The paper divides the kernels by the number of points, the code does not: the norm
-    after them takes any factor away, up to the 1e-5. The library thuml/Neural-Solver-Library has
-    another model under this name, with a softmax; its counts are not comparable.
+    dimensions. A later commit replaces the norm by "heads", but its code does not run: it returns
+    the grid as one axis and adds that to the grid. It also has 1e-8 and n - 1 instead of 1e-5 and
+    n. The paper divides the kernels by the number of points, the code does not: the norm after
+    them removes any factor, up to the 1e-5. The library thuml/Neural-Solver-Library has another
+    model under this name, with a softmax; its parameter counts are not comparable.
 
     Args:
-        width: Features of a point; divided by 8.
+        width: Features of a point, a multiple of 8.
         depth: Number of blocks.
         heads: Heads of each block.
         head_features: Features of values in each head.
-        multiplier: Features of queries and keys in each head, times those of values.
-        normalization: After the kernels, without weights: "rows", over each line of the first
-            axis with all features, which is what the released `InstanceNorm2d` does with channels
-            last; "heads", over the points and the features of each head.
-        wave_scale: Standard deviation of the random waves, in waves on the length 1.
-        decoder: "convolution", as released for Darcy flow: the features and, from every second
-            point, convolutions of 3 points go through a pointwise MLP. "marching", as released for
+        multiplier: Features of queries and keys in each head, in multiples of `head_features`.
+        normalization: The norm after the kernels, without weights. "rows": over all features and
+            all points of one index along the first axis, as the released `InstanceNorm2d` does
+            with channels last; "heads": over the points and the features of each head.
+        wave_scale: Standard deviation of the frequencies of the random waves, in waves on the
+            length 1.
+        decoder: "convolution", as released for Darcy flow: a pointwise MLP of the features and of
+            convolutions of 3 points at every second point. "marching", as released for
             Navier-Stokes: residual MLPs, applied once for each frame, and a pointwise MLP.
-        frame_channels: Channels of a frame where those of u are frames one after another (the task
+        frame_channels: Channels of a frame where the channels of u are consecutive frames (the task
             `block`), with decoder "marching"; 0, u is one frame.
-        indices: The places of points in the grid, j/n along each axis, stand for their positions,
-            for meshes that bend. Else the coordinate of a line is the mean over its points.
+        indices: The indices of points in the grid, j/n along each axis, replace their positions,
+            for curved meshes. Otherwise the coordinate of a line is the mean over its points.
     """
 
     domains = MESHES
@@ -261,7 +278,7 @@ class FactFormer(Operator):
         at_least(1, depth=depth, heads=heads, head_features=head_features, multiplier=multiplier)
         at_least(0, frame_channels=frame_channels)
         if width < 1 or width % 8:
-            raise ValueError(f"width must be divided by 8, got {width}")
+            raise ValueError(f"width must be a positive multiple of 8, got {width}")
         if head_features * multiplier % 2:
             raise ValueError(
                 f"head_features times multiplier must be even, got {head_features * multiplier}"
@@ -298,9 +315,9 @@ class FactFormer(Operator):
 
 
 def line(x: Points, axis: int) -> Coordinate:
-    """Coordinate number `axis` of the points, its mean over all other axes of the grid."""
+    """Coordinate number `axis` of the points, averaged over all other axes of the grid."""
     dim = x.shape[-1]
-    first = x.ndim - 1 - dim  # after the axis of samples, where there is one
-    others = [first + i for i in range(dim) if i != axis]
+    first = x.ndim - 1 - dim  # the first axis of the grid, 1 where samples have their own points
+    rest = [first + i for i in range(dim) if i != axis]
     values = x[..., axis]
-    return (values.mean(others) if others else values)[..., None]
+    return (values.mean(rest) if rest else values)[..., None]

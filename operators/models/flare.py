@@ -1,4 +1,4 @@
-r"""FLARE: in each head points meet through a few latent tokens, by the same scores both ways.
+r"""FLARE: attention of rank m in each head, through m latent tokens by the same scores both ways.
 
 References: V. Puri et al., FLARE: Fast Low-rank Attention Routing Engine, 2025 (arXiv 2508.12594);
 released code vpuri3/FLARE.py at commit 4e05378.
@@ -26,25 +26,32 @@ from operators.nn.tokens import (
 )
 
 _SCRIPT = "Puri et al. 2025, released script run_comp.sh"
-_OURS = "defaults of the released code, which names no sizes for this data set"
+_OURS = "defaults of the released code, which names no sizes for this dataset"
 _POSITIONS = {"coordinates": "none"}
 
 
 def residual(width: int, out: int, depth: int, features: int | None = None) -> nn.Module:
-    """An MLP with all the sums that its sizes allow, with the GELU of Hendrycks and Gimpel."""
+    """An MLP with a residual sum around each layer whose sizes allow it, and the tanh GELU.
+
+    Args:
+        width, out: Hidden and output features.
+        depth: Number of hidden layers.
+        features: Input features; None, the width.
+    """
     activation = nn.GELU(approximate="tanh")
     first, last = features is None, width == out
     return ResidualMLP(features or width, width, out, depth, activation, first, last)
 
 
 class LatentRouting(nn.Module):
-    """softmax_m(K Lᵀ) softmax_n(L Kᵀ) V in each head, K = MLP(u), V = MLP(u), L learned.
+    """softmax_m(K Lᵀ) softmax_n(L Kᵀ) V in each head, with K = MLP(u), V = MLP(u), L learned.
 
-    The matrix among n points has rank m, the number of latent tokens, and the same scores on its
-    way there and back; they are not divided by √d. Linear in n, and no n x m matrix is kept.
+    The matrix between n points has rank m, the number of latent tokens; the same scores lead to
+    the tokens and back, and are not divided by √d. Linear in n; no n x m matrix is stored.
 
     Args:
-        width, heads, latents: Features, heads, and latent tokens of each head.
+        width, heads: Features, and number of heads.
+        latents: Latent tokens of each head.
         mlp_depth: Hidden layers of the two MLPs.
     """
 
@@ -76,24 +83,24 @@ class Block(nn.Module):
 
 
 class FLARE(FieldOperator):
-    """MLP of a and the positions, blocks of routing through latent tokens, LN and an MLP.
+    """An MLP of a and the positions, blocks of routing through latent tokens, LN and an MLP.
 
-    Linear in the number of points, by plain attention twice. The defaults are those of the
-    released code, which is followed: MLPs with sums around all layers that have the width, for
-    keys and values too; linear maps normal with deviation 0.02, biases 0, latent tokens normal
-    with deviation 0.1. Means over points are the only coupling: values converge under refinement,
+    Linear in the number of points, by softmax attention twice. Defaults and structure are those of
+    the released code. MLPs, those of keys and values too, have residual sums around all layers of
+    the width. Linear maps start normal with deviation 0.02, biases at 0, latent tokens normal with
+    deviation 0.1. Points are coupled by means over points only: values converge under refinement,
     and with coordinates "none" the operator commutes with permutations of the points.
 
-    The features of a point come from the value of a there, so that there are none at other points.
+    The features of a point need the value of a there: there is no output at other points.
 
     Args:
         latents: Latent tokens of each head.
-        mlp_depth: Hidden layers of the MLPs of the blocks; the two at the ends have 2.
+        mlp_depth: Hidden layers of the MLPs in the blocks; the first and the last MLP have 2.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
         "darcy": Preset({"latents": 256, "heads": 16}, 691_009, _SCRIPT, dim=2),
-        # of meshes: the positions are a, and stand once among the features
+        # on meshes a holds the positions, which are not appended again
         "airfoil": Preset(_POSITIONS | {"latents": 256}, 690_945, _SCRIPT, (2, 1), 2),
         "pipe": Preset(_POSITIONS | {"latents": 128}, 625_409, _SCRIPT, (2, 1), 2),
         "elasticity": Preset(_POSITIONS, 592_641, _SCRIPT, (2, 1), 2),

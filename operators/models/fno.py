@@ -41,33 +41,34 @@ CODE_CAO = "Cao (2021), released code, four spectral layers"
 class FNO(GridOperator):
     """A pointwise linear map, Fourier layers, and a pointwise network with one hidden layer.
 
-    The defaults are those of the Burgers example in the code of 2021, with GELU in place of ReLU
-    and without the batch normalisation of 2020: 549,569 parameters. The presets have the other
-    versions too: "-2020" (its coordinates ran to 2π in 1-D, those here to 1, and its times in 3-D
-    from 1/T, those here from 0; in the commits before and after the one meant, 3ccb2d21 and
-    b37d24eb, the fourth layer of 1-D overwrites its input by mistake), "-relu", "-plus" (FNO++) and
-    "-cao" (the re-implementation released with Cao 2021; the baseline in its Table 5 has ReLU, as
-    "-relu").
+    The defaults are those of the Burgers example in the code of 2021, with GELU instead of ReLU
+    and without the batch normalisation of 2020: 549,569 parameters. Presets give the other
+    versions: "-2020", "-relu", "-plus" (FNO++) and "-cao", the re-implementation released with Cao
+    (2021); the baseline in Table 5 of Cao (2021) has ReLU, as "-relu".
 
-    K is a circular convolution on the grid and its padding: the period has as many points as both
-    together. Without padding that is right for periodic grids j/n, whose last point is not the
-    first; all others are wrapped around as well.
+    Coordinates of the code of 2020 ran to 2π in 1-D, here to 1; its times in 3-D began with 1/T,
+    here with 0. In the commits before and after the one named in the preset, 3ccb2d21 and
+    b37d24eb, the fourth layer of 1-D overwrites its input by mistake.
+
+    K is a circular convolution on the grid and its padding, with all their points as the period.
+    Without padding that is exact for periodic grids j/n, which do not repeat the first point at
+    the end; other grids are wrapped around too.
 
     Args:
         activation: "gelu", "relu" (until January 2021), or "silu" (Cao 2021).
-        last_activation: Put one after the last Fourier layer too (Cao 2021).
-        normalization: "batch": after K u + W u + b (2020; the mean that it removes makes b void in
-            training); "instance": before and after K, without parameters (FNO++ for flows in
-            time); or "none".
-        channel_mlp: Put an MLP of `width` hidden features after K, at each point (FNO++).
-        initialization: Of the complex weights of K: "uniform", real and imaginary parts in
+        last_activation: An activation follows the last Fourier layer too (Cao 2021).
+        normalization: "batch": after K u + W u + b, as in 2020; it subtracts the mean, so b has no
+            effect in training. "instance": before and after K, without parameters (FNO++ for flows
+            in time). "none".
+        channel_mlp: An MLP with `width` hidden features follows K at each point (FNO++).
+        initialization: Initial complex weights of K: "uniform", real and imaginary parts in
             [0, 1/width²), as published; "near-zero" (Cao 2021), normal and smaller, see
             `SpectralConv1d` and `SpectralConv2d`.
-        dropout: Rate before the transforms (Cao 2021).
+        dropout: Dropout rate before the transforms (Cao 2021).
 
-    Points y of the output are met by linear interpolation along each axis of a box. Beyond the
-    outermost points x values are continued as constants, on periodic grids too. On curvilinear
-    meshes K acts along the axes of the indices, and there are no other points.
+    On boxes u is interpolated linearly along each axis to other points y; beyond the outermost
+    points x it is constant, on periodic grids too. On curvilinear meshes K acts along the indices,
+    and there is no output at other points.
 
     >>> import torch
     >>> model = FNO()
@@ -91,7 +92,7 @@ class FNO(GridOperator):
         "navier-stokes": Preset(VORTICITY, 926_357, CODE_2021, (10, 1), dim=2),
         "navier-stokes-2020": Preset(VORTICITY | FIRST, 926_517, CODE_2020, (10, 1), dim=2),
         "navier-stokes-plus": Preset(VORTICITY_PLUS, 928_661, CODE_PLUS, (10, 1), dim=2),
-        # of meshes: the positions are a, and those of the indices stand beside them
+        # on meshes a holds the positions; the coordinates beside it are those of the indices
         "airfoil": Preset(AIRFOIL, 4_727_329, CODE_GEO, (2, 1), dim=2),
         "pipe": Preset(PIPE, 2_368_033, CODE_GEO, (2, 1), dim=2),
         "navier-stokes-3d": Preset(BLOCK, 6_558_377, CODE_2021, (10, 10), dim=2),
@@ -132,19 +133,19 @@ class FNO(GridOperator):
             frame_padding,
             indices,
         )
-        kept = for_each_axis("modes", modes, self.axes)
-        at_least(1, width=width, depth=depth, modes=min(kept), head_width=head_width)
-        if len(set(kept)) == 1:
-            modes = kept[0]
+        axis_modes = for_each_axis("modes", modes, self.axes)
+        at_least(1, width=width, depth=depth, modes=min(axis_modes), head_width=head_width)
+        if len(set(axis_modes)) == 1:
+            modes = axis_modes[0]
         elif self.axes == 3:
-            raise ValueError(f"with frames along an axis modes is one number, got {modes}")
+            raise ValueError(f"with frames along an axis modes must be one number, got {modes}")
         sigma = ACTIVATIONS[activation]
 
         self.lift = nn.Linear(self.features, width)
         layers: list[nn.Module] = []
         for _ in range(depth):
-            between = mlp(width, width, width, activation=sigma) if channel_mlp else nn.Identity()
-            settings = width, modes, normalization, between, initialization, dropout
+            after_k = mlp(width, width, width, activation=sigma) if channel_mlp else nn.Identity()
+            settings = width, modes, normalization, after_k, initialization, dropout
             layers += [FourierLayer(self.axes, *settings), sigma()]
         self.layers = nn.Sequential(*layers if last_activation else layers[:-1])
         self.head = mlp(width, head_width, frame_channels or out_channels, activation=sigma)

@@ -1,4 +1,4 @@
-r"""The Fourier/Galerkin Transformer: attention layers over all points, a spectral decoder.
+r"""The Fourier/Galerkin Transformer: attention layers over all points, then a spectral decoder.
 
 References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021.
 """
@@ -29,7 +29,7 @@ from operators.nn.tokens import Coordinates, Positions, flattened
 
 _REGULAR = {"normalization": "layer", "dropout": 0.1, "feedforward_dropout": 0.1}
 _FOURIER = {"attention": "fourier", "gain": 1e-3, "feedforward_dropout": 0.05}
-# the published code sets the residual dropout to 0.1 where there is a softmax
+# the published code sets the residual dropout to 0.1 for attention with a softmax
 _SOFTMAX = _FOURIER | {"attention": "softmax", "dropout": 0.1}
 _BURGERS: Mapping[str, Mapping[str, object]] = {
     "burgers-gt": {},
@@ -42,13 +42,13 @@ _BURGERS: Mapping[str, Mapping[str, object]] = {
     "burgers-lt-ln": _REGULAR | {"attention": "linear"},
     "burgers-et": {"normalization": "layer", "gain": 1.0, "diagonal": 0.0},
 }
-# of meshes: the positions are a
+# on meshes a holds the positions
 _MESH = {
     "decoder": "pointwise", "coordinates": "none", "width": 128, "depth": 8, "heads": 8,
     "feedforward": 256,
 }  # fmt: skip
 _RAW = {"coordinates": "raw", "input_coordinates": True}
-_LIBRARY = "sizes of Neural-Solver-Library, whose embedding, norms and decoder are others: {} there"
+_LIBRARY = "sizes of Neural-Solver-Library, whose embedding, norms and decoder differ: {} there"
 
 
 class GalerkinTransformer(Operator):
@@ -56,49 +56,49 @@ class GalerkinTransformer(Operator):
 
     The defaults are the published settings of the Burgers example: 530,305 parameters.
 
-    The presets are the published settings of each attention: GT, FT, ST, LT for GALERKIN,
-    FOURIER, SOFTMAX, LINEAR, with "-ln" for the regular layer norm, RFA, FAVOR; ET is GT with the
-    regular layer norm and the usual initial weights, η = 1 and δ = 0, the "efficient Transformer"
-    of Table 8. Rates that Table 7 gives for attention are, as in the code, those of the residual
-    branches; none of the presets has dropout on the attention matrix ("published" is what the code
-    did to it). "navier-stokes" is the lite model of its example 4, attention at all points of the
-    square, from ten frames to the next one.
+    The presets are the published settings of each attention. GT, FT, ST and LT stand for GALERKIN,
+    FOURIER, SOFTMAX and LINEAR, "-ln" for the regular layer norm; RFA and FAVOR have presets too.
+    ET is GT with the regular layer norm and the usual initial weights, η = 1 and δ = 0: the
+    "efficient Transformer" of Table 8. The dropout rates of attention in Table 7 are, as in the
+    code, those of the residual branches; no preset has dropout on the attention matrix
+    ("published" is the dropout of the code there). "navier-stokes" is the lite model of example 4:
+    attention at all points of the square, from ten frames to the next one.
 
     Args:
         width: Features d of the encoder.
         depth: Number of attention layers.
         heads: Heads h; must divide the width.
-        attention: The attention map; GALERKIN, FOURIER, SOFTMAX, LINEAR or EFFICIENT of
+        attention: The attention map: GALERKIN, FOURIER, SOFTMAX, LINEAR or EFFICIENT of
             `operators.nn.attention`, RFA or FAVOR of `operators.nn.features`, NYSTROM of
-            `operators.nn.nystrom`. None leaves the layers their MLPs alone, to measure what
-            attention contributes.
-        normalization: "head" (the paper's scheme: two of Q, K, V normalised per head, over the
-            features at each point), "instance" (the same two, each feature over the points; the
-            paper names it in section C.2; where Q and K are meant its code takes V for Q by
-            mistake, this does not), or "layer" (LayerNorm after each residual sum).
+            `operators.nn.nystrom`. None: layers have their MLPs only, to measure what attention
+            contributes.
+        normalization: "head", the scheme of the paper: two of Q, K, V are normalised per head, over
+            the features at each point. "instance": the same two, each feature over the points
+            (section C.2; where Q and K are meant, the released code takes V for Q by mistake, this
+            code does not). "layer": LayerNorm after each residual sum.
         feedforward: Hidden features of the MLP in each layer.
-        decoder: "spectral", two spectral convolutions and an MLP, as published;
-            "pointwise", an MLP at each point, as published for coefficients: of `width` hidden
-            features, on clouds too.
-        modes: Modes kept by the decoder's spectral convolutions.
+        decoder: "spectral", two spectral convolutions and an MLP, as published; "pointwise", an
+            MLP with `width` hidden features at each point, as published for coefficients, on
+            clouds too.
+        modes: Modes kept by the spectral convolutions of the decoder.
         decoder_width: Channels of the spectral decoder.
-        coordinates: "raw" appends x in [0, 1) to every head, as published; "periodic" appends
-            cos 2πx and sin 2πx, which have no jump at the ends; "none" appends nothing: the
+        coordinates: "raw" appends x in [0, 1) to every head, as published. "periodic" appends
+            cos 2πx and sin 2πx, which have no jump at the ends. "none" appends nothing: the
             operator then commutes with shifts of the grid (except NYSTROM, whose landmarks
-            have places).
-        input_coordinates: Appends them to the input too, as the paper says and its code does for
-            RFA and FAVOR alone.
-        dropout, feedforward_dropout, decoder_dropout: Rates on the residual branches, inside
-            the MLP, and before the decoder's transforms.
-        attention_dropout: Rate on the attention matrix, in training only; "published" is p = 0.5
-            in training and evaluation (`PublishedDropout`).
-        gain, diagonal: η and δ of the initial projections, Xavier(η) + δI; 1 and 0 are the usual
-            initial weights, those of the baseline in Table 8.
+            depend on the order of the points).
+        input_coordinates: Coordinates are appended to the input too, as in the paper; its code does
+            so for RFA and FAVOR only.
+        dropout, feedforward_dropout, decoder_dropout: Dropout rates on the residual branches,
+            inside the MLP, and before the transforms of the decoder.
+        attention_dropout: Dropout rate on the attention matrix, in training only; "published" is
+            p = 0.5 in training and evaluation (`PublishedDropout`).
+        gain, diagonal: Factors η and δ of the initial projections, Xavier(η) + δI; 1 and 0 are the
+            usual initial weights, those of the baseline in Table 8.
         eps: Added to the variance in layer norms.
         quadrature: Sums over points have the quadrature weights of the data: (1/n) KᵀV becomes
-            KᵀWV, W the diagonal mass matrix of trace 1, and instance norms are weighted alike.
-            On points of any density attention then approximates its integral. For attention
-            GALERKIN and FOURIER. Points of a box count alike.
+            KᵀWV, W the diagonal mass matrix of trace 1, and instance norms have the same weights.
+            Attention then approximates its integral for points of any density. For attention
+            GALERKIN and FOURIER. On a box all points have equal weights.
 
     >>> import torch
     >>> model = GalerkinTransformer()
@@ -146,7 +146,7 @@ class GalerkinTransformer(Operator):
             "pipe": Preset(_MESH, 1_076_865, _LIBRARY.format("1.10M"), (2, 1), dim=2),
             "elasticity": Preset(_MESH, 1_076_865, _LIBRARY.format("1.10M"), (2, 1), dim=2),
             "plasticity": Preset(
-                _MESH | _RAW, 1_093_634, "not published: sizes of pipes", (2, 2), dim=2
+                _MESH | _RAW, 1_093_634, "not published: the sizes of pipe", (2, 2), dim=2
             ),
         }
     )
@@ -181,7 +181,7 @@ class GalerkinTransformer(Operator):
         self.positions = Positions(coordinates, dim, last=True)
         self.input_coordinates = input_coordinates
         if quadrature and not (attention and attention.weights):
-            raise ValueError("quadrature needs the attention galerkin or fourier")
+            raise ValueError("quadrature needs attention galerkin or fourier")
         self.weights = quadrature
         positions = self.positions.count
         self.masks = decoder == "pointwise" and (attention is None or attention.masks)
@@ -224,9 +224,9 @@ class GalerkinTransformer(Operator):
         return self.decoder(u.unflatten(1, a.shape[1:-1]))
 
     def _checked(self, weight: Tensor, a: Tensor) -> Float[Tensor, "_ n"]:
-        """Weights of the points, with an axis of samples."""
+        """Quadrature weights of the points, with an axis of samples."""
         if not self.weights:
-            raise ValueError("quadrature weights are for quadrature=true")
+            raise ValueError("quadrature weights need quadrature=true")
         shapes = a.shape[1:-1], a.shape[:-1]
         if weight.shape not in shapes:
             expected = " or ".join(str(tuple(shape)) for shape in shapes)

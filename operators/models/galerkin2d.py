@@ -1,4 +1,4 @@
-r"""The Fourier/Galerkin Transformer on a square: attention on a coarse grid between convolutions.
+r"""The Fourier/Galerkin Transformer on a square: convolutions around attention on a coarse grid.
 
 References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, sections 5.2 and 5.3.
 """
@@ -25,27 +25,27 @@ Size = tuple[int, int]
 
 
 def size(x: Tensor) -> Size:
-    """Points along the two axes of a grid."""
+    """Numbers of points along the two axes of a grid."""
     return x.shape[0], x.shape[1]
 
 
 def geometric(fine: int, coarse: int) -> tuple[int, int]:
-    """√(n m) on the way down and on the way up: two steps of one ratio.
+    """Points √(n m) of the intermediate grids, down and up: two steps of equal ratio.
 
     >>> geometric(141, 43)
     (78, 78)
     """
-    between = round(math.sqrt(fine * coarse))
-    return between, between
+    intermediate = round(math.sqrt(fine * coarse))
+    return intermediate, intermediate
 
 
 def published(fine: int, coarse: int) -> tuple[int, int]:
-    """The sizes of the released code: ⌊n s⌋ on the way down, [n s] - 1 on the way up.
+    """Points of the intermediate grids of the released code: ⌊n s⌋ down, [n s] - 1 up.
 
-    s is √(m/n) in steps of 0.005: rounded to three decimals, plus 0.005 where the last decimal of
-    the first four that is not 0 is below 5, and then to the nearest step. The arithmetic is that of
-    the released code, for products such as n s may lie on either side of a whole number. That code
-    makes ⌊⌊n s⌋ s⌋ coarse points, and stops where these are not m.
+    s is √(m/n) in steps of 0.005: rounded to three decimals, plus 0.005 where the last nonzero
+    one of the first four decimals is below 5, then to the nearest step. The arithmetic is that of
+    the released code, because n s may round to either side of a whole number. That code makes
+    ⌊⌊n s⌋ s⌋ coarse points, and fails where these are not m.
 
     >>> published(141, 43)
     (78, 77)
@@ -61,7 +61,7 @@ INTERMEDIATE = {"geometric": geometric, "published": published}
 
 
 class Convolution(nn.Module):
-    """Convolution with 3 x 3 weights, zeros outside the grid and no bias; then dropout."""
+    """A convolution of 3 x 3 points, zeros outside the grid, no bias; then dropout."""
 
     def __init__(self, in_channels: int, out_channels: int, dropout: float) -> None:
         super().__init__()
@@ -69,20 +69,20 @@ class Convolution(nn.Module):
         self.drop = Dropout(dropout)
 
     def forward(self, u: Function) -> Float[Tensor, "batch n1 n2 c_out"]:
-        # channels stay last in memory: the permutations move no data
+        # channels stay last in memory: the permutations copy nothing
         return self.drop(self.convolution(u.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
 
 
 class Downscaler(nn.Module):
-    """From the fine grid to the coarse one: convolutions on it and on an intermediate grid.
+    """Convolutions on a fine grid, on an intermediate one, and interpolation to a coarse one.
 
-    The activation stands before and after each interpolation, as published. The second is left
-    out for ReLU, which changes nothing where interpolated values are nonnegative already.
+    An activation acts before and after each interpolation, as published. The second one is left
+    out for ReLU: interpolated values are nonnegative already.
 
     Args:
-        in_channels, width: Channels before and after.
+        in_channels, width: Channels of the input and of the output.
         activation: "relu" or "silu".
-        dropout: Rate after each convolution.
+        dropout: Dropout rate after each convolution.
     """
 
     def __init__(
@@ -96,44 +96,44 @@ class Downscaler(nn.Module):
             Convolution(c_in, c_out, dropout) for c_in, c_out in pairwise(channels)
         )
         self.activation = nn.ReLU() if activation == "relu" else nn.SiLU()
-        self.again = nn.Identity() if activation == "relu" else nn.SiLU()
+        self.second_activation = nn.Identity() if activation == "relu" else nn.SiLU()
 
     def forward(
-        self, a: Function, x: Grid, between: Size, coarse: Size, y: TargetGrid | None
+        self, a: Function, x: Grid, middle: Size, coarse: Size, y: TargetGrid | None
     ) -> Float[Tensor, "batch _ _ width"]:
-        """To the points y; None, to `coarse` points between the ends of x."""
-        u = self.again(resized(self.activation(self.lift(a)), *between))
+        """Features at the points y; for y None at `coarse` points between the ends of x."""
+        u = self.second_activation(resized(self.activation(self.lift(a)), *middle))
         parts: list[Tensor] = []
         for convolution in self.convolutions:
             u = self.activation(convolution(u))
             parts.append(u)
         u = torch.cat(parts, dim=-1)
-        u = resized(u, *coarse) if y is None else interpolated(u, resized_grid(x, *between), y)
-        return self.again(u)
+        u = resized(u, *coarse) if y is None else interpolated(u, resized_grid(x, *middle), y)
+        return self.second_activation(u)
 
 
 class Upscaler(nn.Module):
-    """From the coarse grid to an intermediate one: convolution, then twice dropout and SiLU."""
+    """Interpolation to an intermediate grid, a convolution, then dropout and SiLU twice."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
         self.convolution = Convolution(width, width, dropout)
         self.drop = Dropout(dropout)
 
-    def forward(self, u: Function, between: Size) -> Float[Tensor, "batch _ _ c"]:
-        u = self.convolution(resized(u, *between))
+    def forward(self, u: Function, middle: Size) -> Float[Tensor, "batch _ _ c"]:
+        u = self.convolution(resized(u, *middle))
         return nn.functional.silu(self.drop(nn.functional.silu(u)))
 
 
 Settings = dict[str, object]
-# Table 7, which has GT and FT alone: ST is as FT, LT as GT, as in the code
+# Table 7, which lists GT and FT only: ST has the settings of FT, LT of GT, as in the code
 _PRESSURE: dict[str, Settings] = {
     "gt": {},
     "ft": {"attention": "fourier", "gain": 1e-3, "feedforward_dropout": 0.1},
     "st": {"attention": "softmax", "gain": 1e-3, "feedforward_dropout": 0.1},
     "lt": {"attention": "linear"},
 }
-# Table 7 of GT and FT; the code sets the residual dropout to 0.1 where there is a softmax
+# Table 7 for GT and FT; the code sets the residual dropout to 0.1 for attention with a softmax
 _COEFFICIENT: dict[str, Settings] = {
     "gt": {},
     "ft": {"attention": "fourier"},
@@ -153,49 +153,52 @@ class GalerkinTransformer2d(Operator):
     """Convolutions down to a coarse grid, attention over its points, convolutions up, a decoder.
 
     The defaults are the published settings of the Darcy example on 141 x 141 points, 2,220,829
-    parameters, with other intermediate grids. The presets are those of 141 and of 211 points a
-    side, and of its inverse problem (2,383,873 parameters, both resolutions), each for GT, FT, ST
-    and LT: GALERKIN, FOURIER, SOFTMAX and LINEAR. In evaluation they are the functions of the
-    released code (scaomath/galerkin-transformer, commit f9e7d6a) without its dropout on the
-    attention matrix, which is never off there, and without its ring of zeros around the solution.
-    Rates of dropout are those of Table 7, on the residual branches where it says attention; the
-    command lines of the code differ by up to 0.05.
+    parameters, with other intermediate grids. The presets are the settings for 141 and for 211
+    points a side and for the inverse problem (2,383,873 parameters, both resolutions). Each has a
+    form GT, FT, ST and LT: GALERKIN, FOURIER, SOFTMAX and LINEAR. In evaluation the presets are the
+    functions of the released code (scaomath/galerkin-transformer, commit f9e7d6a). Two features of
+    that code are left out: dropout on the attention matrix, which it never turns off, and a ring
+    of zeros around the solution. Dropout rates are those of Table 7, the rates of
+    "attention" on the residual branches; the command lines of the code differ by up to 0.05.
 
-    Grids are products of two uniform axes; their coordinates are the true ones, component i along
-    axis i. Attention and decoder have the coordinates as features, and take those of the points
-    where they act. Two grids with the same ends, as all without `y`, are interpolated by indices,
-    which is the same there and the fastest; to points y it goes by coordinates, so that cell
-    centres of another grid are met where they lie. Beyond the outermost points x values are
-    continued as constants.
+    Grids are products of two uniform axes; component i of the coordinates varies along axis i.
+    Attention and decoder have the coordinates of their points as features. Without `y` all grids
+    have the same ends, and interpolation goes by indices, which is fastest. To points y it goes by
+    coordinates, so that cell centres of another grid are met where they lie.
+    Beyond the outermost points x values are constant.
 
-    The kernels of the convolutions are 3 x 3 points of the grid, not a length: the operator acts
-    on every resolution, but the limit of fine grids is not that of one function.
+    The kernels of the convolutions cover 3 x 3 points of the grid, not a length: the operator acts
+    on every resolution, but does not converge to one map as grids are refined.
 
     Args:
         width: Features d of the encoder.
-        depth, heads, attention, normalization, feedforward: As in
+        depth: Number of attention layers.
+        heads: Heads h; must divide the width.
+        attention: The attention map, see `operators.models.galerkin.GalerkinTransformer`.
+        normalization: "head", "instance" or "layer", see
             `operators.models.galerkin.GalerkinTransformer`.
+        feedforward: Hidden features of the MLP in each layer.
         latent: Points along each side of the coarse grid, from end to end of x; "output": the
-            coarse grid is that of the output, y (or x, where y is None).
-        intermediate: Points of the grids between the two: "geometric", √(n m) along each axis;
-            "published", the sizes of the released code, which rounds the ratio of two steps first
-            and has one point less on the way up. Where the coarse grid is that of the output there
-            is none on the way up.
+            coarse grid is the grid of the output, y (or x, where y is None).
+        intermediate: Sizes of the intermediate grids. "geometric": √(n m) points along each axis.
+            "published": the sizes of the released code, which rounds the ratio of two steps first
+            and has one point less on the way up. With latent "output" there is no intermediate
+            grid on the way up.
         decoder: "spectral", two spectral convolutions, for smooth functions; "pointwise", an MLP
             at each point, for functions with jumps.
         modes, decoder_width: Modes and channels of the spectral convolutions.
         head_width: Hidden features of the last two linear layers of the spectral decoder.
-        activation: That of the convolutions before the encoder, "relu" or "silu".
-        downscaler_dropout, upscaler_dropout: Rates after the convolutions.
-        latent_dropout: Rate before the encoder and before the decoder.
-        dropout, feedforward_dropout: Rates on the residual branches and inside the MLP.
-        decoder_dropout: Rate before the decoder's transforms.
-        head_dropout: Rate inside the pointwise decoder.
-        attention_dropout: Rate on the attention matrix, in training only; "published" is p = 0.5
-            in training and evaluation (`PublishedDropout`).
-        gain, diagonal: η and δ of the initial projections, Xavier(η) + δI.
+        activation: Activation of the convolutions before the encoder, "relu" or "silu".
+        downscaler_dropout, upscaler_dropout: Dropout rates after the convolutions.
+        latent_dropout: Dropout rate before the encoder and before the decoder.
+        dropout, feedforward_dropout: Dropout rates on the residual branches and inside the MLP.
+        decoder_dropout: Dropout rate before the transforms of the decoder.
+        head_dropout: Dropout rate inside the pointwise decoder.
+        attention_dropout: Dropout rate on the attention matrix, in training only; "published" is
+            p = 0.5 in training and evaluation (`PublishedDropout`).
+        gain, diagonal: Factors η and δ of the initial projections, Xavier(η) + δI.
         eps: Added to the variance in layer norms. Published: 1e-7 on grids of fewer than 211
-            points a side and in the inverse problem, else 1e-5.
+            points a side and in the inverse problem, otherwise 1e-5.
     """
 
     dims = (2,)
@@ -272,7 +275,7 @@ class GalerkinTransformer2d(Operator):
                 nn.Linear(channels, out_channels),
             )
 
-    def between(self, fine: Size, coarse: Size) -> tuple[Size, Size]:
+    def intermediate_sizes(self, fine: Size, coarse: Size) -> tuple[Size, Size]:
         """Sizes of the intermediate grids on the way down and on the way up."""
         down, up = zip(*map(self.intermediate, fine, coarse), strict=True)
         return down, up
@@ -284,31 +287,31 @@ class GalerkinTransformer2d(Operator):
         target = x if y is None else y
         if self.latent == "output":
             coarse, points = size(target), target
-            u = self.downscaler(a, x, self.between(size(x), coarse)[0], coarse, y)
-            between = coarse
+            u = self.downscaler(a, x, self.intermediate_sizes(size(x), coarse)[0], coarse, y)
+            upscaled = coarse
         else:
             coarse = self.latent, self.latent
             points = resized_grid(x, *coarse)
-            u = self.downscaler(a, x, self.between(size(x), coarse)[0], coarse, None)
-            between = self.between(size(target), coarse)[1]
+            u = self.downscaler(a, x, self.intermediate_sizes(size(x), coarse)[0], coarse, None)
+            upscaled = self.intermediate_sizes(size(target), coarse)[1]
         u, positions = self.drop(u).flatten(1, 2), points.flatten(0, 1)  # points as tokens
         for layer in self.encoder:
             u = layer(u, positions)
-        u = self.upscaler(u.unflatten(1, coarse), between)
+        u = self.upscaler(u.unflatten(1, coarse), upscaled)
 
         w, p = self.embed.weight, self.dim
         if self.drop.active:
             u = nn.functional.linear(self.drop(self.on_target(u, x, y)), w[:, :-p])
         else:
-            # a linear map of the features commutes with interpolation, whose weights sum to 1: it
-            # comes first, for it leaves fewer features to interpolate
+            # a linear map of the features commutes with interpolation; done first, it leaves fewer
+            # features to interpolate
             u = self.on_target(nn.functional.linear(u, w[:, :-p]), x, y)
         return self.decoder(u + nn.functional.linear(target, w[:, -p:], self.embed.bias))
 
     def on_target(
         self, u: Float[Tensor, "batch _ _ c"], x: Grid, y: TargetGrid | None
     ) -> Float[Tensor, "batch _ _ c"]:
-        """Features of the upscaler at the points of the target."""
+        """Features of the upscaler, interpolated to the points of the output."""
         if y is None or self.latent == "output":
             return resized(u, *size(x if y is None else y))
         return interpolated(u, resized_grid(x, u.shape[1], u.shape[2]), y)

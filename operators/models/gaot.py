@@ -1,4 +1,4 @@
-r"""The Geometry-Aware Operator Transformer: to a lattice by neighbourhoods, over it, and back.
+r"""The Geometry-Aware Operator Transformer: a Transformer on a lattice between local averages.
 
 References: S. Wen, A. Kumbhat, L. Lingsch, S. Mousavi, Y. Zhao, P. Chandrashekar, S. Mishra,
 Geometry Aware Operator Transformer as an efficient and accurate neural surrogate for PDEs on
@@ -43,17 +43,18 @@ _READING = "not published: the settings of the released examples"
 
 
 class Neighbourhoods(nn.Module):
-    """v(y) = W [Σ α(y, x) K(x, y) f(x), G(statistics of y)] + b, sums over x near y.
+    """v(y) = W [Σ α(y, x) K(x, y) f(x), G(statistics of y)] + b, with sums over x near y.
 
-    α is a softmax over the neighbours: of the cosine between the positions x and y, as vectors
-    from the middle of the domain, or of Q y · K (x - y) / √64, where K x - K y stands for the
-    published K x, which is the same softmax. Without a neighbour the sum is 0.
+    α is a softmax over the neighbours. Its scores are the cosines between the positions x and y,
+    as vectors from the middle of the domain, or Q y · K (x - y) / √64. The latter has K x - K y
+    instead of the published K x, which gives the same softmax. Without a neighbour the sum is 0.
 
     Args:
         dim: Number of coordinates.
-        channels: Of f and of v.
-        hidden, depth: Features and hidden layers of the MLP K; G has one, of as many features.
-        attention: Of which scores α is the softmax.
+        channels: Channels of f and of v.
+        hidden, depth: Features and number of hidden layers of the MLP K; G has one hidden layer of
+            `hidden` features.
+        attention: Scores of the softmax α: "cosine" or "dot".
     """
 
     def __init__(
@@ -69,13 +70,13 @@ class Neighbourhoods(nn.Module):
         self.mix = nn.Linear(2 * channels, channels)
 
     def shares(self, edges: Edges) -> Float[Tensor, "e n k"]:
-        """α: they sum to 1 over the neighbours of each query that has any."""
+        """The weights α; they sum to 1 over the neighbours of a query, if it has any."""
         source, query = ends(edges)
         if self.query is None or self.key is None:
             scores = nn.functional.cosine_similarity(source, query, dim=-1)
         else:
             scores = (self.query(query) * self.key(source - query)).sum(-1) / 8
-        w = scores.exp() * edges.near  # no overflow: cosines, or differences of near points
+        w = scores.exp() * edges.near  # no overflow: scores are cosines, or of near points
         total = of_queries(summed(w[..., None], edges), edges)[..., 0]
         return w / torch.where(total > 0, total, 1)
 
@@ -89,10 +90,14 @@ class Neighbourhoods(nn.Module):
 
 
 class Block(nn.Module):
-    """u <- N₂(u + attention(N₁ u)), u <- u + W₂ (SiLU(W₁ u) ⊙ W₃ u), N of the root mean square.
+    """u <- N₂(u + attention(N₁ u)), u <- u + W₂ (SiLU(W₁ u) ⊙ W₃ u), with RMS norms N.
 
-    The second norm acts on the sum itself, not on its way into the MLP alone: so in the released
-    code. `skip` joins the features of an earlier layer.
+    As in the released code, the second norm acts on the residual stream itself, not only on the
+    input of the MLP.
+
+    Args:
+        width, heads: Features, and number of heads.
+        skip: The features of an earlier layer are concatenated and mapped to the width first.
     """
 
     def __init__(self, width: int, heads: int, skip: bool) -> None:
@@ -116,13 +121,13 @@ class Block(nn.Module):
 
 
 class Processor(nn.Module):
-    """A Transformer over patches of the lattice, its last layers joined to its first ones.
+    """A Transformer over patches of the lattice, with skip connections from first to last layers.
 
     Args:
         sizes: Nodes of the lattice along each axis.
         patch: Nodes of a patch along each axis.
         channels: Features of a node.
-        width, depth, heads: Of the Transformer.
+        width, depth, heads: Features, layers and heads of the Transformer.
     """
 
     def __init__(
@@ -140,66 +145,69 @@ class Processor(nn.Module):
         self.outof = nn.Identity() if same else nn.Linear(width, features)
 
     def positions(self, like: Tensor) -> Float[Tensor, "patches features"]:
-        """Sines and cosines of the places i of a patch, i / 10000^(j/count) along each axis."""
+        """Sines and cosines of i / 10000^(j/count) for the index i of a patch along each axis."""
         counts = [size // self.patch for size in self.sizes]
         axes = [torch.arange(n, device=like.device) for n in counts]
-        places = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
-        return sinusoids(places.to(like), like.shape[-1])
+        indices = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
+        return sinusoids(indices.to(like), like.shape[-1])
 
     def forward(self, u: Tokens) -> Tokens:
         parts = windows(u.unflatten(1, self.sizes), self.patch)  # (batch, *patches, nodes, c)
         u = self.embed(parts.flatten(-2).flatten(1, -2))
         u = self.into(u + self.positions(u))
-        kept: list[Tensor] = []
+        skips: list[Tensor] = []
         for block in self.first:
             u = block(u)
-            kept.append(u)
+            skips.append(u)
         for block in self.middle:
             u = block(u)
         for block in self.last:
-            u = block(u, kept.pop())
+            u = block(u, skips.pop())
         return joined(self.outof(u).reshape(parts.shape), self.patch).flatten(1, -2)
 
 
 class GAOT(TokenOperator):
-    """a at points -> a lattice, by attention within a radius -> Transformer -> points y.
+    """Local attention from points to a lattice, a Transformer over its patches, and back to points.
 
     The defaults are the settings of the released examples. A node of the lattice sums over the
-    points within the radius, weighted by a softmax over them and a kernel of both positions; a
-    point of the output sums over nodes in the same way. Sums are means over a neighbourhood, so
-    that values converge as evenly spread points are refined. Nodes without a point near them have
-    0 and the statistics of none; at a point y without a node near it u depends on nothing but
-    these.
+    points within the radius, weighted by a softmax over them and a kernel of both positions. A
+    point y of the output sums over nodes in the same way. Sums are means over a neighbourhood:
+    values converge as evenly spread points are refined. A node without points in its radius has
+    the value 0 and the statistics of an empty neighbourhood; at a point y without nodes in its
+    radius u depends on these statistics only.
 
-    With few points the published radius, 0.033 of a square of side 2, holds less than one point:
-    there are π radius² n/4 of n, and 972 for elasticity. Take a radius of 1 to 2 spacings of the
-    points, and a lattice whose spacing is no larger than it.
+    The published radius, 0.033 in a square of side 2, contains on average π radius² n/4 of n
+    points: less than one for the 972 points of elasticity. With few points take a radius of 1 to 2
+    of their spacings, and a lattice whose spacing is at most the radius.
 
     Args:
-        lattice: Nodes along each axis, one number or a list of them; `patch` divides it.
-        radius: Of neighbourhoods, where the domain is [-1, 1] along each axis.
-        scales: Neighbourhoods have these multiples of the radius, and their results are averaged.
+        lattice: Nodes along each axis, one number or a list; `patch` must divide it.
+        radius: Radius of neighbourhoods, in a domain scaled to [-1, 1] along each axis.
+        scales: Multiples of the radius; the results of these neighbourhoods are averaged.
         scale_weights: The average has weights, a softmax of an MLP of the position.
         channels: Features of a node.
-        hidden, kernel_depth: Features and hidden layers of the kernel.
-        attention: Weights of neighbours by the "cosine" of positions, as published by default, or
-            by a scaled "dot" product of them.
+        hidden, kernel_depth: Features and number of hidden layers of the kernel.
+        attention: Weights of neighbours from the "cosine" of positions, the published default, or
+            from a scaled "dot" product.
         patch: Nodes of a patch along each axis.
-        width, depth, heads: Of the Transformer over patches.
-        scaling: What is scaled to [-1, 1] along each axis: the points x of each "sample", as the
-            released code does for its graphs, or the "unit" interval, for coordinates in [0, 1].
+        width, depth, heads: Features, layers and heads of the Transformer over patches.
+        scaling: Region scaled to [-1, 1] along each axis. "sample": the bounding box of the points
+            x of each sample, as in the graphs of the released code. "unit": the unit interval, for
+            coordinates in [0, 1].
 
-    What differs from the released code (commit aec18bb). It finds neighbours before training and
-    sums over lists of them; here each point has the nodes around it as candidates, which gives the
-    same sums. Coordinates of kernels and graphs are scaled alike, where the released code scales
-    those of kernels by the bounds of the dataset. The keys of "dot" have no bias, which no softmax
-    sees, and G has `hidden` features, where the released code always has 64. It has further options
-    that its examples do not use: PointNet in place of statistics, sines of positions in kernels,
-    dropped pairs, rotary positions (by the number of the patch), fewer heads of keys, and a norm
-    that depends on time; its kernel of values does not fit its lifting.
+    Differences from the released code (commit aec18bb). That code finds neighbours before training
+    and sums over lists of them; here the candidates of each point are the nodes around it, which
+    gives the same sums. Coordinates of kernels and graphs have the same scaling here; the released
+    code scales those of kernels by the bounds of the dataset. The keys of "dot" have no bias, on
+    which a softmax does not depend, and G has `hidden` features instead of always 64.
 
-    Statistics of neighbourhoods are standardised over all points that u is asked for, as published:
-    u at one point depends weakly on where the others are.
+    Options of the released code that its examples do not use are left out. These are PointNet
+    instead of statistics, sines of positions in kernels, dropped pairs, rotary positions (by the
+    number of the patch), fewer heads of keys, and a norm that depends on time. Its kernel of values
+    does not fit its lifting.
+
+    Statistics of neighbourhoods are standardised over all points of the output, as published: u at
+    one point depends weakly on the positions of the others.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -239,7 +247,9 @@ class GAOT(TokenOperator):
         if len(sizes) != dim:
             raise ValueError(f"lattice needs one number for each of {dim} axes, got {lattice}")
         if any(n < 2 or n % patch for n in sizes):
-            raise ValueError(f"patch must divide lattice, at least 2, got {patch} and {lattice}")
+            raise ValueError(
+                f"lattice must be at least 2 and a multiple of patch={patch}, got {lattice}"
+            )
         if radius <= 0 or not scales or min(scales) <= 0:
             raise ValueError(f"radius and scales must be positive, got {radius} and {scales}")
         if patch**dim * channels % (2 * dim):
@@ -267,7 +277,7 @@ class GAOT(TokenOperator):
     def scaled(
         self, p: Float[Tensor, "e _ dim"], x: Float[Tensor, "e n dim"], mask: Real | None
     ) -> Float[Tensor, "_ _ dim"]:
-        """Positions p where the domain is [-1, 1] along each axis."""
+        """Positions p in the domain scaled to [-1, 1] along each axis."""
         if self.scaling == "unit":
             return 2 * p - 1
         return 2 * within_box(p, x, mask) - 1

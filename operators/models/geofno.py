@@ -1,4 +1,4 @@
-r"""Geo-FNO: Fourier layers on a latent torus, to which a learned deformation carries the points.
+r"""Geo-FNO: Fourier layers on a latent torus, to which a learned deformation maps the points.
 
 References: Z. Li, D. Z. Huang, B. Liu and A. Anandkumar, Fourier Neural Operator with Learned
 Deformations for PDEs on General Geometries, JMLR 24 (2023), sections 3.1-3.4; released code
@@ -19,7 +19,7 @@ from operators.nn.tokens import Coordinates, Positions, Real, TokenOperator, Tok
 
 
 class LatentLayer(nn.Module):
-    """v = GELU(K u + W u + B g + b) at the points g of the latent grid, K a convolution."""
+    """v = GELU(K u + W u + B g + b) at the points g of the latent grid, with a convolution K."""
 
     def __init__(self, dim: int, width: int, modes: int) -> None:
         super().__init__()
@@ -33,39 +33,39 @@ class LatentLayer(nn.Module):
 
 
 class GeoFNO(TokenOperator):
-    """A linear map at each point, Fourier layers by way of a latent grid, and a pointwise network.
+    """A pointwise linear map, Fourier layers on a latent grid, and a pointwise network.
 
         u <- GELU(K₀ u + B₀ g + b₀)             from points ξ(x) to the grid g of the torus
         u <- GELU(K u + W u + B g + b)          on the grid, depth - 2 times
         u(y) = MLP(K₁ u (ξ(y)) + B₁ y + b₁)     from the grid to points ξ(y)
 
-    K₀ and K₁ hold Fourier sums over scattered points (see `NonuniformConv`), ξ is a learned
-    deformation (see `Deformation`). With ξ(x) = x on a regular grid this is FNO: a test has the
-    same weights in both. The defaults are the released settings for elasticity, 3,003,107
-    parameters with one input channel. K₀ and K₁ cost n · modes^dim · width, and keep
+    K₀ and K₁ contain Fourier sums over scattered points (see `NonuniformConv`); ξ is a learned
+    deformation (see `Deformation`). With ξ(x) = x on a regular grid this is FNO: a test compares
+    both with the same weights. The defaults are the released settings for elasticity, 3,003,107
+    parameters with one input channel. K₀ and K₁ cost n · modes^dim · width operations and store
     4 · modes^dim numbers for each point.
 
-    What differs from the released code (d499bde7): the deformation sees x alone, not the 42
-    parameters of a shape beside it (the branch `code=None` of that code), for an operator is given
-    functions; k and -k are completed exactly, as in the FFT, where that code gives -modes of the
-    first axis a partner of its own, -modes again. Its versions before a04a7904 complete all
-    frequencies at the wrong place. Published airfoils, pipes and blocks are FNO along the indices
-    of a mesh: presets of `fno`.
+    Differences from the released code (d499bde7). The deformation depends on x only, not on the
+    42 parameters of a shape too (the branch `code=None` of that code), because an operator takes
+    functions. Pairs k and -k are completed exactly, as in the FFT; that code pairs -modes of the
+    first axis with -modes again. Its versions before a04a7904 complete all frequencies at the
+    wrong place. The published models of airfoils, pipes and blocks are FNO along the indices of a
+    mesh: presets of `fno`.
 
     Args:
-        depth: Fourier layers, the first and the last among them.
+        depth: Number of Fourier layers, including the first and the last.
         modes: Modes m kept along each axis.
         latent: Points of the latent grid along each axis, at least 2m.
         transform: "mean" over points, as in the paper; "sum", as in the released code, which has
             no limit as points are added.
-        deformed: False: ξ(x) = x.
+        deformed: Learn the deformation; False: ξ(x) = x.
         deformation_width: Features of the first map of the deformation.
-        start, length: Of all axes of the box that points lie in: [start, start + length]. All that
-            is said above of x is of (x - start)/length. The torus has its period.
+        start, length: Box of the points along each axis, [start, start + length]; the equations
+            above have (x - start)/length as x. The torus has the period `length`.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
-        # of clouds: the positions are a, and stand once among the features
+        # on clouds a holds the positions, which are not appended again
         "elasticity": Preset(
             {"coordinates": "none", "transform": "sum"},
             3_003_075,  # released: 3,004,451, with 1,376 for the parameters of the shape

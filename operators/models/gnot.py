@@ -1,4 +1,4 @@
-r"""GNOT: queries attend to input functions and to each other by normalised linear attention.
+r"""GNOT: points attend to input functions and to each other by normalised linear attention.
 
 References: Z. Hao et al., GNOT: A General Neural Operator Transformer for Operator Learning, ICML
 2023 (arXiv 2302.14376); released code HaoZhongkai/GNOT at commit 5ee2e69.
@@ -38,10 +38,10 @@ def normalized(
     v: Float[Tensor, "batch heads m c"],
     mask: OfSources | None = None,
 ) -> Float[Tensor, "batch heads n c"]:
-    """Means of v with the weights q·k / Σ q·k (eqs. 7 and 10): positive, of sum 1 for each query.
+    """Σ_j (q·k_j) v_j / Σ_j q·k_j (eqs. 7 and 10): means of v with positive weights of sum 1.
 
-    Linear in the points: numerators and denominators are q times the sums of k (v, 1), here means
-    over the m points, which stay within the range of half precision.
+    Linear in the number of points: numerators and denominators are q times the sums of k (v, 1)
+    over the m points, taken as means to stay within the range of half precision.
 
     Args:
         q, k: Queries and keys, positive.
@@ -51,20 +51,20 @@ def normalized(
     k = k if mask is None else k * mask[:, None, :, None]
     v = nn.functional.pad(v, (0, 1), value=1.0)
     sums = inner((k / k.shape[-2]).flatten(0, 1), v.flatten(0, 1)).unflatten(0, k.shape[:2])
-    found = q @ sums
-    return found[..., :-1] / found[..., -1:]
+    products = q @ sums
+    return products[..., :-1] / products[..., -1:]
 
 
 class NormalizedAttention(nn.Module):
-    """(q + Σ_i means of v_i) W + b over the input functions i, in each head.
+    """(q + Σ_i m_i) W + b, with m_i the means of `normalized` over input function i, in each head.
 
-    q = softmax(u W_q + b_q) over the features, k_i alike of z_i; v_i = z_i W_vi + b_vi. The query
-    itself is added, and the functions are summed, as released; the paper (eq. 10) has the mean
-    over them instead of the sum.
+    q = softmax(u W_q + b_q) over the features, k_i = softmax(z_i W_ki + b_ki) and
+    v_i = z_i W_vi + b_vi. The query itself is added and the functions are summed, as released; the
+    paper (eq. 10) has the mean over them instead of the sum.
 
     Args:
-        width, heads: Features and heads.
-        inputs: Number of functions z_i; each has keys and values of its own.
+        width, heads: Features, and number of heads.
+        inputs: Number of functions z_i; each has separate maps to keys and values.
     """
 
     def __init__(self, width: int, heads: int, inputs: int) -> None:
@@ -80,19 +80,19 @@ class NormalizedAttention(nn.Module):
         self, u: Queries, functions: list[Sources], mask: OfSources | None = None
     ) -> Queries:
         q = split(self.query(u), self.heads).softmax(-1)
-        found = q
+        total = q
         for z, key, value in zip(functions, self.keys, self.values, strict=True):
             k, v = split(key(z), self.heads).softmax(-1), split(value(z), self.heads)
-            found = found + normalized(q, k, v, mask)
-        return self.out(merged(found))
+            total = total + normalized(q, k, v, mask)
+        return self.out(merged(total))
 
 
 class Experts(nn.Module):
-    """Σ_e g_e E_e(u) with MLPs E_e and weights g by point; all experts are two matrix products.
+    """Σ_e g_e E_e(u) with MLPs E_e and weights g at each point, by two matrix products in all.
 
     Args:
         width, feedforward: Features, and hidden features of each expert.
-        experts: Number of MLPs.
+        experts: Number of experts E_e.
     """
 
     def __init__(self, width: int, feedforward: int, experts: int) -> None:
@@ -100,7 +100,7 @@ class Experts(nn.Module):
         self.first = nn.Linear(width, experts * feedforward)
         self.weight = nn.Parameter(torch.empty(width, experts * feedforward))
         self.bias = nn.Parameter(torch.empty(experts, width))
-        bound = feedforward**-0.5  # of a linear map with the inputs of one expert
+        bound = feedforward**-0.5  # that of nn.Linear for the hidden features of one expert
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
 
@@ -116,8 +116,8 @@ class Block(nn.Module):
         u <- u + attention(LN(u), LN_i(z_i)),  u <- u + LN(Σ_e g_e E_e(u))
         u <- u + attention(LN(u), LN(u)),      u <- u + LN(Σ_e g_e E'_e(u))
 
-    The norms of the experts act on what they give, as released. The gates are a softmax over the
-    experts of an MLP of the coordinates; one expert has none.
+    The norms of the experts act on their output, as released. The gates g are the softmax, over
+    the experts, of an MLP of the coordinates; a single expert has no gate.
     """
 
     def __init__(
@@ -149,12 +149,13 @@ class Block(nn.Module):
         mask: OfSources | None,
         of_u: Real | None,
     ) -> Queries:
-        """The next features of the points.
+        """The updated features of the points of the output.
 
         Args:
             u, p: Features and coordinates of the points of the output.
             functions: Features of the input functions at their points.
-            mask, of_u: False at padding among the points of the functions, and of the output.
+            mask: False at padding among the points of the functions.
+            of_u: False at padding among the points of the output.
         """
         g = p.new_ones(*p.shape[:-1], 1) if self.gate is None else self.gate(p).softmax(-1)
         normed = [norm(z) for norm, z in zip(self.norms, functions, strict=True)]
@@ -166,26 +167,27 @@ class Block(nn.Module):
 
 
 class GNOT(TokenOperator):
-    """u(y) = MLP(blocks(MLP(y); MLP(x, a(x)))): the points y ask, the input functions answer.
+    """u(y) = MLP(blocks(MLP(y); MLP(x, a(x)))): points y attend to the input and to each other.
 
-    Linear in the number of points. The output may be asked for anywhere, but its points attend to
-    each other: u(y) depends on all of y, which must be spread evenly for the limit of fine grids
-    to exist, as must x.
+    Linear in the number of points. There is output at any points, but these attend to each other:
+    u(y) depends on all points y. Both x and y must be spread evenly for values to converge under
+    refinement.
 
     The released code at the named commit gives the same numbers with the same weights. Its vector
-    of parameters beside the points y, and functions at other points than x, have no counterpart:
-    here one function a is given at the points x. With branches "each" its channels are the several
-    input functions. The library thuml/Neural-Solver-Library has another model under this name,
-    whose queries in every block are those of the first; its counts are not comparable.
+    of parameters beside the points y, and its functions at other points than x, have no
+    counterpart: here one function a is given at the points x. With branches "each" the channels of
+    a are separate input functions. The library thuml/Neural-Solver-Library has another model under
+    this name: the queries of all its blocks are those of the first. Its parameter counts are not
+    comparable.
 
     Args:
         feedforward: Hidden features of the experts and of the gates, published 4 times the width.
-        experts: Experts after each attention, weighted by the place of a point.
-        mlp_depth: Residual layers in the MLPs at both ends.
+        experts: Experts after each attention, weighted by gates of the position.
+        mlp_depth: Residual layers of the first and the last MLP.
         branches: "one": the channels of a are one input function, with one MLP. "each": every
-            channel is an input function, with an MLP, norms, keys and values of its own.
-        coordinates: How points are given to the MLPs and gates: "raw", x itself, as published;
-            "periodic", cos 2πx and sin 2πx, which have no jump at the ends.
+            channel is an input function, with separate MLP, norms, keys and values.
+        coordinates: Coordinates in the MLPs and gates: "raw", x itself, as published; "periodic",
+            cos 2πx and sin 2πx, which have no jump at the ends.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -238,7 +240,7 @@ class GNOT(TokenOperator):
             for branch, part in zip(self.branches, a.split(self.sizes, dim=-1), strict=True)
         ]
         q = self.positions(y)
-        q = q[None] if q.ndim == 2 else q  # the gates of points that all samples share are one
+        q = q[None] if q.ndim == 2 else q  # points that samples share have one set of gates
         u = self.trunk(q).expand(len(v), -1, -1)
         for block in self.blocks:
             u = block(u, functions, q, mask, of_y)

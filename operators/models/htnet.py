@@ -2,7 +2,7 @@ r"""HT-Net: attention without softmax in windows of a pyramid of grids, then Fou
 
 References: X. Liu, B. Xu, S. Cao and L. Zhang, Mitigating Spectral Bias for the Multiscale Operator
 Learning, Journal of Computational Physics 2024; released code xlliu2017/HANO at its first commit
-(c3e56c9), whose `models.py` has the published network. Later commits carry another one of the name.
+(c3e56c9), whose `models.py` has the published network. In later commits the name means another one.
 """
 
 import math
@@ -28,7 +28,9 @@ class WindowAttention(nn.Module):
     """(QKᵀ/p + B) V among the p points of each window; B_ij depends on the offset of i from j.
 
     Args:
-        dim, width, heads, window: As in `HTNet`.
+        dim: Number of axes.
+        width, heads: Features, and number of heads.
+        window: Points along each side of a window.
     """
 
     index: Tensor
@@ -40,8 +42,8 @@ class WindowAttention(nn.Module):
         self.bias = nn.Parameter(torch.empty((2 * window - 1) ** dim, heads))
         nn.init.trunc_normal_(self.bias, std=0.02)
         axes = torch.meshgrid(*[torch.arange(window)] * dim, indexing="ij")
-        places = torch.stack(axes, dim=-1).flatten(0, -2)  # (p, dim)
-        offsets = places[:, None] - places + window - 1
+        indices = torch.stack(axes, dim=-1).flatten(0, -2)  # (p, dim)
+        offsets = indices[:, None] - indices + window - 1
         powers = torch.tensor([(2 * window - 1) ** i for i in reversed(range(dim))])
         self.register_buffer("index", (offsets * powers).sum(-1), persistent=False)
 
@@ -55,11 +57,14 @@ class WindowAttention(nn.Module):
 class WindowPyramid(nn.Module):
     """Blocks on each of several grids, from fine to coarse, and the sum of all on the finest.
 
-    To the next coarser grid the values of 2ᵈ points stand side by side, are normalised and mapped
-    to twice the features. Back, a linear map gives the values of the 2ᵈ points.
+    On the way to the next coarser grid the values of 2ᵈ points are concatenated, normalised and
+    mapped to twice the features. On the way back a linear map gives the values of the 2ᵈ points.
 
     Args:
-        dim, width, levels, heads, window, blocks: As in `HTNet`.
+        dim: Number of axes.
+        width: Features on the finest grid, doubled at each coarser one.
+        levels: Number of grids.
+        heads, window, blocks: Heads, points along each side of a window, and blocks on each grid.
     """
 
     def __init__(
@@ -82,7 +87,7 @@ class WindowPyramid(nn.Module):
 
     def forward(self, u: Function) -> Function:
         grid = u.shape[1:-1]
-        # zeros up to whole windows of the coarsest grid
+        # zeros after each axis, up to whole windows of the coarsest grid
         margins = [(0, -n % self.least) for n in reversed(grid)]
         u = nn.functional.pad(u, [0, 0, *sum(margins, ())])
         fields = [self.blocks[0](u)]
@@ -98,7 +103,7 @@ class WindowPyramid(nn.Module):
 
 
 class LocalSpectralLayer(nn.Module):
-    """Spectral convolution + convolution of 3 points along each axis."""
+    """K u + W u with a spectral convolution K and a convolution W of 3 points along each axis."""
 
     def __init__(self, dim: int, width: int, modes: int) -> None:
         super().__init__()
@@ -112,36 +117,36 @@ class LocalSpectralLayer(nn.Module):
 
 
 class HTNet(PointOperator):
-    """Patches, a pyramid of window attention, Fourier layers, an MLP at each point.
+    """Patches, a pyramid of window attention, Fourier layers, and an MLP at each point.
 
     With stride 1, on grids of whole windows, and in evaluation this is the function of the released
-    code. Of that code, which is for squares:
+    code. Differences from that code, which is for squares:
 
-    * All blocks of a level act on the same input there, and what the last one gives goes on: its
-      function is that of one block, whatever number is declared (2, 4, 2 for Navier-Stokes), and
-      the others and one linear map are weights without use. Here `blocks` follow one another, as
-      the paper has them; with 1 the functions agree, and there are no idle weights.
-    * Blocks are left out at random in training there (rates 0 to 0.1). Here none are.
-    * Grids that are no whole windows fail there. Here zeros follow the features up to the next
-      multiple of 2^(levels - 1) windows.
-    * The Darcy example has no zeros before its patches of 6 points and stride 2, and gives u on
-      half the points of a, the last three from the zeros of the Fourier layers. Here features of a
-      `stride` are interpolated to the points of a before the MLP.
-    * Zero values on the boundary are written after denormalisation there; here they are learned.
+    * There all blocks of a level act on the same input and only the output of the last one is
+      used. Its function is that of one block, whatever number is declared (2, 4, 2 for
+      Navier-Stokes); the other blocks and one linear map are idle weights. Here `blocks` are
+      composed, as in the paper; with one block the functions agree, without idle weights.
+    * There blocks are dropped at random in training (rates 0 to 0.1), here never.
+    * There grids must consist of whole windows. Here zeros are appended to the features, up to the
+      next multiple of 2^(levels - 1) windows.
+    * There the Darcy example has no zeros before its patches of 6 points and stride 2. It gives u
+      on half the points of a, the last three from the zeros of the Fourier layers. Here, with a
+      `stride`, features are interpolated to the points of a before the MLP.
+    * There zero boundary values are set after denormalisation; here they are learned.
 
-    Windows are of points, not of lengths: there is no limit of fine grids. Meshes are grids along
-    their indices.
+    Windows cover points, not lengths: the operator does not converge to one map as grids are
+    refined. On a mesh it acts along the indices.
 
     Args:
         width: Features on the finest grid, doubled at each coarser one.
         levels: Grids of the pyramid.
         blocks: Blocks on each grid.
         window: Points along each side of a window.
-        patch, stride: Of the convolution that makes the features: points of its kernel, and from
-            one to the next. Zeros, (patch - stride)/2, stand before and after each axis.
+        patch, stride: Points of the kernel of the first convolution, and its stride; it has
+            (patch - stride)/2 zeros before and after each axis.
         modes: Modes of the Fourier layers; the features need n >= 2 modes points along each axis.
-        decoder_depth: Fourier layers, GELU between them.
-        padding_points: Zeros after each axis of the Fourier layers, 5 in all published settings.
+        decoder_depth: Number of Fourier layers, with GELU between them.
+        padding_points: Zeros after each axis in the Fourier layers, 5 in all published settings.
     """
 
     domains = MESHES

@@ -27,7 +27,7 @@ from operators.nn.tokens import (
     check_heads,
 )
 
-# the result times this: published; Adam then learns as if the rate of the last maps were smaller
+# published factor of the output; Adam then acts as with a smaller learning rate of the last maps
 _SCALE = 0.1
 
 
@@ -36,8 +36,8 @@ class Bands(Positions):
     """x, sin πfx and cos πfx of each coordinate, with frequencies f from 1 to resolution/2.
 
     Args:
-        bands: Number of frequencies, at equal distances.
-        resolution: Points in [0, 1] that the highest frequency is for.
+        bands: Number of equidistant frequencies.
+        resolution: Twice the highest frequency: the points in [0, 1] that resolve it.
 
     >>> Bands("raw", 1, last=True, bands=2, resolution=4)(torch.tensor([[0.5]]))
     tensor([[ 5.0000e-01,  1.0000e+00, -8.7423e-08, -4.3711e-08, -1.0000e+00]])
@@ -48,7 +48,7 @@ class Bands(Positions):
 
     @property
     def count(self) -> int:
-        """How many features a point has."""
+        """Number of features of a point."""
         return self.dim * (1 + 2 * self.bands)
 
     def __call__(self, x: Float[Tensor, "*points dim"]) -> Float[Tensor, "*points p"]:
@@ -58,37 +58,38 @@ class Bands(Positions):
 
 
 class IPOT(TokenOperator):
-    """Cross-attention to learned latent tokens, one block applied to them again and again, back.
+    """Cross-attention to latent tokens, one block applied repeatedly, and cross-attention to y.
 
         z = z₀ + attention(LN z₀, LN [a, p(x)]),  z₀ learned
         z <- z + attention(LN z, z), z <- z + MLP(LN z), depth times with the same weights
-        u(y) = v + MLP(LN v),  v = attention(LN p(y), LN z);  0.1 u is the result
+        u(y) = 0.1 (v + MLP(LN v)),  v = attention(LN p(y), LN z)
 
-    p are the coordinates and their sines and cosines. A query is a position and nothing else, so
-    that u is known at all points y. Linear in the number of points. Means over points are the only
-    coupling: values converge under refinement, and points are a set.
+    p are the coordinates and their sines and cosines. A query is a position only, so u can be
+    evaluated at any points y. Linear in the number of points. Points are coupled by means over
+    points only: values converge under refinement, and the order of the points has no influence.
 
-    The defaults are the released ones, for Burgers' equation; those of other data sets are not
+    The defaults are the released ones, for Burgers' equation; settings for other datasets are not
     published. Among the latent tokens only the queries are normalised, as released. The released
-    encoder holds another MLP, 49,856 numbers that nothing calls. The last norm acts over the
-    output channels: of two it leaves little more than the sign of their difference, of one the
-    constant of its bias. There the MLP gives a constant, which the bias of the attention before
-    is, too, so that with one output channel there is no last MLP here.
+    encoder has another MLP, 49,856 numbers that are never used.
+
+    The last norm acts over the output channels: of two channels it leaves little more than the
+    sign of their difference, of one channel only its bias. With one channel the last MLP would
+    thus add a constant, as the bias of the attention before does already: it is left out here.
 
     Args:
         width: Features of latent tokens and of the attentions.
-        depth: How many times the block is applied.
+        depth: Number of times the block is applied.
         heads: Heads of the attention among latent tokens; must divide the width.
         cross_heads: Heads of the attentions from and to the points; must divide the width.
-        latents: Latent tokens.
-        expansion: Hidden features of the MLPs are as many times their features.
-        bands: Frequencies of each coordinate.
-        resolution: Points in [0, 1] that the highest frequency is for.
+        latents: Number of latent tokens.
+        expansion: Hidden features of the MLPs, in multiples of their input features.
+        bands: Number of frequencies of each coordinate.
+        resolution: Twice the highest frequency: the points in [0, 1] that resolve it.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
         "burgers": Preset(
-            # released: 141,844, 49,856 of them idle, and 13 of the last MLP
+            # released: 141,844, including 49,856 idle ones and 13 of the last MLP
             {},
             91_975,
             "Lee and Oh 2024, defaults of the released code",

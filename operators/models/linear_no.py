@@ -1,4 +1,4 @@
-r"""LinearNO: points meet in slices as in Transolver, with no attention among the slices.
+r"""LinearNO: points are coupled by slices as in Transolver, without attention among the slices.
 
 References: W. Hu et al., Transolver Is a Linear Transformer: Revisiting Physics-Attention Through
 the Lens of Linear Attention, AAAI 2026 (arXiv 2511.06294).
@@ -16,26 +16,27 @@ from operators.nn.slices import Padding, Projection, SliceOperator, means, proje
 from operators.nn.tokens import Coordinates, Positions, Real, check_heads, merged, split
 
 _OURS = "sizes of Transolver; no code was found, and no count is known"
-_POSITIONS = {"coordinates": "none"}  # of meshes: the positions are a
+_POSITIONS = {"coordinates": "none"}  # on meshes a holds the positions
 
 Shares = Literal["points", "slices"]
 
 
 class LinearPhysicsAttention(nn.Module):
-    """v = softmax_g(x W_q + b) Kᵀ(x W_v) in each head, of one projection x of u.
+    """v = softmax_g(x W_q + b) Kᵀ(x W_v) in each head, with one projection x of u.
 
     K are the shares of the points in each slice, which sum to 1 over the points:
 
         "points"   K = softmax_n(x W_k)
         "slices"   K = w / (Σ_n w + 1e-5),  w = softmax_g(x W_k + b)
 
-    W_q, W_k, W_v are shared by the heads. A bias of the former K would cancel. Linear in the
-    number n of points: 2 n · slices numbers for each head are kept.
+    W_q, W_k, W_v are shared by the heads. A bias in the K of "points" would cancel. Linear in the
+    number n of points: 2 n · slices numbers are stored for each head.
 
     Args:
-        width, heads, slices: Features, heads, and slices.
-        project: The map of u to x.
-        shares: Which K.
+        width: Features of u.
+        heads, slices: Number of heads, and of slices in each.
+        project: The map from u to x.
+        shares: The definition of K, "points" or "slices".
     """
 
     def __init__(
@@ -66,29 +67,29 @@ class LinearPhysicsAttention(nn.Module):
 
 
 class LinearNO(SliceOperator):
-    """MLP of a and the positions, blocks in which points meet in slices, a linear map.
+    """An MLP of a and the positions, blocks that couple points by slices, and a linear map.
 
-    Transolver whose slices do not attend to each other, with maps of its own from the points to
-    the slices and back, and one projection of the features in place of two. With shares "slices",
-    W_q = W_k and the two projections of Transolver alike it is Transolver with temperature 1 and
-    the identity in place of the attention among slices; with "points" it is no special case.
+    This is Transolver without attention among slices, with separate maps from the points to the
+    slices and back, and one projection of the features instead of two. With shares "slices",
+    W_q = W_k and equal projections in Transolver, it is Transolver with temperature 1 and the
+    identity as attention among slices; with shares "points" it is not a special case.
 
     The paper is the only source: no released code was found. It says that Q and K are a softmax
     over slices and over points, that grids keep their convolutions, and that there are 40 % fewer
-    parameters than in Transolver on the average. One projection x, shared by Q, K and V, is a
-    reading, which has 38 % fewer with the settings of Darcy; a convolution for each of Q, K and V
-    would give more than Transolver has.
+    parameters than in Transolver on average. One projection x, shared by Q, K and V, is our
+    interpretation: it gives 38 % fewer with the settings of Darcy. A convolution for each of Q, K
+    and V would give more parameters than Transolver has.
 
-    With projection "convolution" the kernels are 3 points of the grid along each axis, not a
-    length: the operator acts on every resolution, but the limit of fine grids is not that of one
-    function. With "linear" sums over points are the only coupling, and values converge.
+    With projection "convolution" the kernels cover 3 points along each axis, not a length: the
+    operator acts on every resolution, but does not converge to one map as grids are refined. With
+    "linear" points are coupled by sums over points only, and values converge.
 
     Args:
         shares: Shares of the points in a slice: a softmax over the "points"; or, as in Transolver,
-            over the "slices", divided by the sum over the points.
-        projection: The map of the features before Q, K and V. "convolution" is that of grids,
-            "linear" that of point clouds, which the operator then takes: with coordinates "none"
-            it commutes with permutations of the points.
+            a softmax over the "slices", divided by its sum over the points.
+        projection: The map of the features before Q, K and V: "convolution", for grids; "linear",
+            for point clouds too: with coordinates "none" the operator then commutes with
+            permutations of the points.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -99,7 +100,7 @@ class LinearNO(SliceOperator):
         "airfoil": Preset(_POSITIONS, 1_897_345, _OURS, (2, 1), 2),
         "pipe": Preset(_POSITIONS, 1_897_345, _OURS, (2, 1), 2),
         "elasticity": Preset(_POSITIONS | {"projection": "linear"}, 848_769, _OURS, (2, 1), 2),
-        # the time is a channel of a
+        # time is a channel of a
         "plasticity": Preset(
             {"coordinates": "raw", "feedforward": 128}, 1_634_818, _OURS, (2, 2), 2
         ),

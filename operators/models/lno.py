@@ -1,4 +1,4 @@
-r"""LNO: latent tokens that positions choose, a Transformer among them, and back at any points.
+r"""LNO: a Transformer on latent tokens, with attention to and from points by their positions.
 
 References: T. Wang and C. Wang, Latent Neural Operator for Solving Forward and Inverse PDE
 Problems, NeurIPS 2024; released code L-I-M-I-T/LatentNeuralOperator at commit 771a874.
@@ -47,28 +47,28 @@ class Block(nn.Module):
 
 
 class LNO(TokenOperator):
-    """Means of a over the points, one for each latent token, blocks among the tokens, and back.
+    """Weighted means of a over the points as latent tokens, blocks among the tokens, and back.
 
         S(x) = MLP(MLP(x)),   z_m = Σ_j softmax_j(S(x_j))_m MLP(x_j, a(x_j))
         z <- z + attention(LN z), z <- z + MLP(LN z), depth times
         u(y) = MLP(Σ_m softmax_m(S(y))_m z_m)
 
-    The scores S come from positions alone and are the same for a and u, so that u is known at
-    all points y; they are computed once where the samples share the points. Linear in the number
-    of points, of which latents scores are kept. Means over points are the only coupling: values
-    converge under refinement, and points are a set.
+    The scores S depend on positions only and are the same for a and u, so u can be evaluated at
+    any points y; they are computed once where samples share the points. Linear in the number of
+    points, each with `latents` scores. Points are coupled by means over points only: values
+    converge under refinement, and the order of the points has no influence.
 
-    The defaults are those of the released Darcy example, 762,113 parameters. Weights start as
-    PyTorch's linear maps do: the released code has another initialisation and never calls it.
-    It places the points of airfoils and pipes, a grid, at j/(n - 1) along each axis, and reads
-    both these places and a, the positions; with `indices` they are at j/n. Time steps of
-    Plasticity are a third coordinate there, a channel of a here.
+    The defaults are those of the released Darcy example, 762,113 parameters. Initial weights are
+    those of `nn.Linear`: the released code has another initialisation but never calls it. For
+    airfoils and pipes it takes the indices of points as coordinates, j/(n - 1) along each axis, and
+    a holds the positions; with `indices` the coordinates are j/n. Times of Plasticity are a third
+    coordinate in that code, a channel of a here.
 
     Args:
-        latents: Latent tokens ("modes").
+        latents: Number of latent tokens ("modes").
         mlp_depth: Residual hidden layers of the four MLPs of the points.
         coordinates: Appended to a at each point: "raw", x itself; "periodic", cos 2πx and sin 2πx,
-            which the scores then see, too; "none", nothing: the scores see x.
+            which are the input of the scores too; "none", nothing: the scores depend on x.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -82,7 +82,7 @@ class LNO(TokenOperator):
         ),
         "airfoil": Preset(_NACA, 1_292_161, _RELEASED.format("Airfoil"), (2, 1), 2),
         "pipe": Preset(_NACA, 1_292_161, _RELEASED.format("Pipe"), (2, 1), 2),
-        # the positions are a, and stand once among the features
+        # a holds the positions, which are not appended again
         "elasticity": Preset(
             {"width": 192, "mlp_depth": 3, "coordinates": "none"},
             1_831_745,
@@ -90,8 +90,8 @@ class LNO(TokenOperator):
             channels=(2, 1),
             dim=2,
         ),
-        # the time is a channel of a, and not a coordinate, which would have 128 parameters more;
-        # four outputs, as published, have 258 more: 762,756
+        # time is a channel of a; as a coordinate it would have 128 parameters more. The four
+        # outputs published have 258 more: 762,756
         "plasticity": Preset({}, 762_370, _RELEASED.format("Plasticity"), (2, 2), dim=2),
     }
 
@@ -128,7 +128,7 @@ class LNO(TokenOperator):
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
 
     def scores(self, x: TokenPoints) -> Scores:
-        """S, how much the points have to do with the latent tokens."""
+        """The scores S of the points for each latent token."""
         return self.to_scores(self.trunk(self.places(x)))
 
     def decoded(
@@ -145,5 +145,5 @@ class LNO(TokenOperator):
 def mixed(
     w: Float[Tensor, "m n"] | Float[Tensor, "batch m n"], v: Float[Tensor, "batch n c"]
 ) -> Float[Tensor, "batch m c"]:
-    """w v, one product for all samples where they share w."""
+    """The matrix product w v, with w shared by the samples or one for each."""
     return torch.einsum("mn,bnc->bmc", w, v) if w.ndim == 2 else w @ v

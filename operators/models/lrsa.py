@@ -1,4 +1,4 @@
-r"""Low-rank spatial attention: points meet through a few latent tokens, all by plain attention.
+r"""Low-rank spatial attention: points are coupled through a few latent tokens by softmax attention.
 
 References: Z. Yang et al., Simple yet Effective: Low-Rank Spatial Attention for Neural Operators,
 ICML 2026 (arXiv 2604.03582); released code Adversarr/LRSA-Operator.
@@ -21,23 +21,24 @@ from operators.nn.tokens import (
     check_heads,
 )
 
-# of meshes: the positions are a, and stand once among the features
+# on meshes a holds the positions, which are not appended again
 _POSITIONS = {"coordinates": "none"}
 _MESH = _POSITIONS | {"heads": 4}
-_OURS = "a reading of sizes that are not published"
+_OURS = "our interpretation: sizes are not published"
 
 
 class Block(nn.Module):
-    """From the points u to the latent tokens z, among them, and back; N are norms.
+    """Attention from points u to latent tokens z, among the tokens, and back, with RMS norms N.
 
         z = attention(q, N(u)),  q learned
         z <- z + MLP(N(z)),  z <- z + attention(N(z), N(z)),  z <- z + MLP(N(z))
         u <- u + attention(N(u), N(z)),  u <- u + F(N(u))
 
     Args:
-        width, heads, latents: Features, heads, and latent tokens.
+        width: Features of a point and of a token.
+        heads, latents: Number of heads, and of latent tokens.
         feedforward: Hidden features of the MLPs.
-        normalize: As in `CrossAttention`.
+        normalize: Normalise queries and keys, see `LRSA`.
         pointwise: The map F.
     """
 
@@ -73,30 +74,30 @@ class Block(nn.Module):
 
 
 class LRSA(FieldOperator):
-    """MLP of a and the positions, blocks that couple points by way of latent tokens, an MLP.
+    """An MLP of a and the positions, blocks that couple points through latent tokens, and an MLP.
 
-    Linear in the number of points. The order of the block, the norms (RMS), the learned queries
-    without a map or residual sum, and the place of the convolution are those of the released code.
-    Sizes of a published table are not known to us: width, depth, heads and number of latent
-    tokens are those of the Transolver that it is compared with, and give 3,542,145 parameters;
-    the four heads of the presets of airfoils and pipes are what another repository lists.
-    Linear maps start truncated normal with variance 1/(features that enter), queries orthogonal.
+    Linear in the number of points. The order of the block, the RMS norms, the learned queries
+    without a map or residual sum, and the position of the convolution are those of the released
+    code. The sizes of the published tables are not known: width, depth, heads and number of latent
+    tokens are those of the Transolver it is compared with, and give 3,542,145 parameters. The four
+    heads of the presets of airfoils and pipes are listed in another repository. Linear maps start
+    truncated normal with variance 1/(input features), queries orthogonal.
 
-    With the convolutions, of 3 points of the grid along each axis and not of a length, the
-    operator acts on every resolution, but the limit of fine grids is not that of one function.
-    Without them means over points are the only coupling, and values converge.
+    Convolutions cover 3 points along each axis, not a length: the operator acts on every
+    resolution, but does not converge to one map as grids are refined. Without convolutions points
+    are coupled by means over points only, and values converge.
 
-    The features of a point come from the value of a there, so that there are none at other points.
+    The features of a point need the value of a there: there is no output at other points.
 
     Args:
         latents: Latent tokens of each block.
-        convolution: The map of the points at the end of each block begins with a convolution, as
-            published for grids. Without, as published for point clouds, the operator takes clouds,
+        convolution: The pointwise map at the end of each block begins with a convolution, as
+            published for grids. False, as published for point clouds: the operator takes clouds,
             and with coordinates "none" it commutes with permutations of the points.
-        padding: Convolutions continue the values by "zeros" or "circular", for periodic
+        padding: Values beyond the ends in convolutions: "zeros", or "circular" for periodic
             functions: with coordinates "none" the operator then commutes with shifts.
-        normalize: Queries and keys are normalised in each head (RMS), as in the released settings;
-            this bounds the logits, for half precision. False: plain attention.
+        normalize: Queries and keys are normalised in each head (RMS), as in the released settings,
+            which bounds the logits for half precision. False: plain attention.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -1,4 +1,4 @@
-r"""LSM: a U-Net whose levels pass through a few latent tokens of each patch, mapped by sines.
+r"""LSM: a U-Net with a spectral map of a few latent tokens for each patch on each of its grids.
 
 References: H. Wu, T. Hu, H. Luo, J. Wang and M. Long, Solving High-Dimensional PDEs with Latent
 Spectral Models, ICML 2023, sections 3.1-3.3; released code thuml/Latent-Spectral-Models, and
@@ -39,17 +39,18 @@ Image = Float[Tensor, "batch c *grid"]
 
 
 class SpectralBlock(nn.Module):
-    """Points u to latent tokens t, tokens by sines and cosines, and back, in each head.
+    """Attention from points u to latent tokens t, a sine series of t, and attention back.
 
         t = softmax(t₀Kᵀ) V + t₀,    K, V = u W_k, u W_v,  t₀ learned
         t <- t + Σ_i α_i sin(π i t / basis) + β_i cos(π i t / basis),    i = 0 ... basis - 1
         u <- u + softmax(Q tᵀ) t,    Q = u W_q
 
-    α and β are of each feature, the same for all tokens. Scores have no factor 1/√d.
+    All of it in each head. Each feature has its α and β, the same for all tokens. Scores have no
+    factor 1/√d.
 
     Args:
-        width, heads: Features, and heads; each has d = width/heads features.
-        tokens, basis: Tokens of a head, and frequencies i.
+        width, heads: Features, and number of heads, of d = width/heads features each.
+        tokens, basis: Number of tokens of a head, and of frequencies i.
     """
 
     frequencies: Tensor
@@ -66,7 +67,7 @@ class SpectralBlock(nn.Module):
     def transition(
         self, t: Float[Tensor, "batch heads tokens d"]
     ) -> Float[Tensor, "batch heads tokens d"]:
-        """t and its series in sines and cosines."""
+        """t plus its series in sines and cosines."""
         phase = t[..., None] * (math.pi / len(self.frequencies)) * self.frequencies
         alpha, beta = self.weight.unflatten(0, (self.heads, 1, -1)).unbind(-2)
         return t + (alpha * phase.sin() + beta * phase.cos()).sum(-1)
@@ -80,7 +81,7 @@ class SpectralBlock(nn.Module):
 
 
 class Patches(nn.Module):
-    """A block on each of `count` x ... patches of an image by itself."""
+    """A block applied to each patch of an image separately, `count` patches along each axis."""
 
     def __init__(self, block: SpectralBlock, count: int) -> None:
         super().__init__()
@@ -89,37 +90,38 @@ class Patches(nn.Module):
     def forward(self, u: Image) -> Image:
         sides = [n // self.count for n in u.shape[2:]]
         parts = windows(u.movedim(1, -1), sides)  # (batch, *patches, points of a patch, width)
-        found = self.block(parts.flatten(0, -3)).view(parts.shape)
-        return joined(found, sides).movedim(-1, 1)
+        parts = self.block(parts.flatten(0, -3)).view(parts.shape)
+        return joined(parts, sides).movedim(-1, 1)
 
 
 class LSM(TokenOperator):
-    """MLP of the positions and a, a U-Net with spectral blocks on each of its grids, an MLP.
+    """An MLP of the positions and a, a U-Net with spectral blocks on each of its grids, an MLP.
 
     The defaults are the settings of the Darcy example in the released benchmark library. On boxes
-    and meshes the grid is that of the points. With `latent` points lie anywhere: Fourier sums of
-    `NonuniformConv` carry the features to a latent grid and back, as in Geo-FNO, at positions that
-    a deformation has moved.
+    and meshes the U-Net acts on the grid of the points. With `latent` points may lie anywhere: as
+    in Geo-FNO, a deformation moves them, and Fourier sums (`NonuniformConv`) map the features to a
+    latent grid and back.
 
-    Convolutions are of 3 points and patches are parts of the grid: the operator acts on every
-    resolution, but the limit of fine grids is not that of one function. With `latent` the grid
-    stays, and values converge as points are added (`transform="mean"`).
+    Convolutions cover 3 points and patches are parts of the grid: the operator acts on every
+    resolution, but does not converge to one map as grids are refined. With `latent` the grid is
+    fixed, and values converge as points are added (`transform="mean"`).
 
-    What differs from the released library: patches are counted, not measured in points, which is
-    the same on its grids; grids that need no zeros along one axis alone are cut right; and with
-    `latent` frequencies are completed exactly, see `GeoFNO`, and 1,376 parameters are absent that
-    its deformation keeps for a shape that it never sees.
+    Differences from the released library. Patches are counted, not measured in points, which is
+    the same on its grids. Grids that need no zeros along one axis only are cropped correctly. With
+    `latent` frequencies are completed exactly, see `GeoFNO`, and 1,376 parameters are left out
+    that the released deformation has for a shape it never reads.
 
     Args:
-        levels: Grids of the U-Net, each with half the points of the one before along each axis.
-        patches: Along each axis of the finest grid, half as many on each further one;
-            2^(levels - 1) must divide them. Zeros fill up grids that they do not divide.
+        levels: Grids of the U-Net, each with half the points of the previous one along each axis.
+        patches: Patches along each axis of the finest grid, half as many on each further one;
+            2^(levels - 1) must divide them. Zeros extend grids that are not whole patches.
         tokens: Latent tokens of each head in each patch.
-        basis: Frequencies of the transition.
-        normalization: After convolutions: "batch", or "instance" (published for flows in time).
-        latent: Points of the latent grid along each axis; 0, the grid is that of the points.
-        modes: Modes kept of functions on points, with `latent`.
-        transform: "mean" over points, or "sum", as released, with `latent`.
+        basis: Frequencies of the sine series.
+        normalization: Norms after convolutions: "batch", or "instance" (published for flows in
+            time).
+        latent: Points of the latent grid along each axis; 0: the grid of the points.
+        modes: Modes kept in the Fourier sums, with `latent`.
+        transform: Fourier sums as "mean" over points, or as "sum", as released; with `latent`.
         deformation_width: Features of the first map of the deformation, with `latent`.
     """
 
@@ -132,15 +134,15 @@ class LSM(TokenOperator):
             (10, 1),
             dim=2,
         ),
-        # of meshes: the positions are a, and stand once among the features (in the first release
-        # pipes have width 48)
+        # on meshes a holds the positions, which are not appended again (in the first release pipes
+        # have width 48)
         "airfoil": Preset(_MESH, 4_812_769, f"{_LIBRARY}, Airfoil script: 4.81M", (2, 1), 2),
         "pipe": Preset(_MESH, 4_812_769, f"{_LIBRARY}, Pipe script: 4.81M", (2, 1), 2),
         "elasticity": Preset(
             _CLOUD, 6_054_787, f"{_LIBRARY}, Elasticity script: 6.06M", (2, 1), dim=2
         ),
-        # the time is a channel of a; the published model embeds it, by 2,112 parameters, and has
-        # four outputs, 130 more, and one input fewer, 64 less
+        # time is a channel of a; the published model embeds it by 2,112 further parameters, has
+        # four outputs (130 more) and one input fewer (64 less)
         "plasticity": Preset(
             {"width": 32, "normalization": "instance"},
             4_812_962,
@@ -188,7 +190,7 @@ class LSM(TokenOperator):
         self.grid = [latent] * dim
         if latent:
             at_least(2 * modes, latent=latent)
-            # as released: another deformation than that of the last Geo-FNO
+            # as released: the deformation differs from that of the last Geo-FNO
             self.deformation = Deformation(dim, deformation_width, 3, nn.Tanh, 1e-4)
             self.first, self.last = (
                 NonuniformConv(dim, width, width, modes, transform) for _ in range(2)

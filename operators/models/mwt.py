@@ -27,14 +27,14 @@ Coefficients = Float[Tensor, "batch *grid channels k"]
 
 
 def filters(polynomials: int, dim: int) -> Float[Tensor, "{2*polynomials**dim} _"]:
-    r"""F, from the coefficients on the two halves of an interval to those on the whole, in float64.
+    r"""The filters F from coefficients on the halves of an interval to the whole, in float64.
 
-    In 1-D F = [H0 H1; G0 G1], k polynomials φᵢ(x) = √(2i + 1) Pᵢ(2x - 1): the first k rows are the
-    functions φᵢ in the basis √2 φⱼ(2x), √2 φⱼ(2x - 1), the others an orthonormal basis ψᵢ of the
-    complement, by Gram-Schmidt from √2 φᵢ(2x). F is orthogonal (eqs. 3-5 and appendix B).
+    In 1-D F = [H0 H1; G0 G1] for k polynomials φᵢ(x) = √(2i + 1) Pᵢ(2x - 1). The first k rows are
+    the functions φᵢ in the basis √2 φⱼ(2x), √2 φⱼ(2x - 1). The other rows are an orthonormal basis
+    ψᵢ of the complement, by Gram-Schmidt from √2 φᵢ(2x). F is orthogonal (eqs. 3-5, appendix B).
 
-    In 2-D the rows are H_a ⊗ H_b and then G_a ⊗ G_b for the quarters (a, b), as released: products
-    of one φ and one ψ are left out, so that F has orthonormal rows and is not square.
+    In 2-D the rows are H_a ⊗ H_b and then G_a ⊗ G_b for the quarters (a, b), as released. Products
+    of one φ and one ψ are left out: F has orthonormal rows but is not square.
     """
     k = polynomials
     nodes, weights = leggauss(k)
@@ -48,17 +48,17 @@ def filters(polynomials: int, dim: int) -> Float[Tensor, "{2*polynomials**dim} _
     start = np.block([halves, [np.eye(k), np.zeros((k, k))]])
     q, r = np.linalg.qr(start.T)
     line = (q * np.sign(np.diag(r))).T.reshape(2, k, 2, k)  # (φ/ψ, i, half, j)
-    wide = [
+    products = [
         reduce(np.kron, [part[:, h] for h in quarter])
         for part in line
         for quarter in np.ndindex(*[2] * dim)
     ]
-    found = np.array(wide).reshape(2, 2**dim, k**dim, k**dim).transpose(0, 2, 1, 3)
-    return torch.from_numpy(found.reshape(2 * k**dim, -1).copy())
+    blocks = np.array(products).reshape(2, 2**dim, k**dim, k**dim)  # (φ/ψ, quarter, i, j)
+    return torch.from_numpy(blocks.transpose(0, 2, 1, 3).reshape(2 * k**dim, -1).copy())
 
 
 class FourierKernels(nn.Module):
-    """(d, s) -> (A d + B s, C d), convolutions of intervals cut off at a number of modes."""
+    """(d, s) -> (A d + B s, C d) in 1-D, with convolutions A, B, C of at most `modes` modes."""
 
     def __init__(self, width: int, modes: int) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class FourierKernels(nn.Module):
 
 
 class FourierPlane(nn.Module):
-    """A d = W ReLU(K d) + b on squares, K a convolution cut off at a number of modes."""
+    """A d = W ReLU(K d) + b in 2-D, with a convolution K of at most `modes` modes."""
 
     def __init__(self, width: int, modes: int) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class FourierPlane(nn.Module):
 
 
 class LocalPlane(nn.Module):
-    """W ReLU(K s) + b on squares, K a convolution of 3 x 3 points."""
+    """W ReLU(K s) + b in 2-D, with a convolution K of 3 x 3 points."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class LocalPlane(nn.Module):
 
 
 class MixedKernels(nn.Module):
-    """(d, s) -> (A d + B s, C d) on squares: A of few modes, B and C of few points."""
+    """(d, s) -> (A d + B s, C d) in 2-D: A acts on few modes, B and C on 3 x 3 points."""
 
     def __init__(self, width: int, modes: int) -> None:
         super().__init__()
@@ -116,13 +116,17 @@ class MixedKernels(nn.Module):
 class MultiwaveletLayer(nn.Module):
     """An operator in the non-standard form, with the same kernels at all scales (section 3.2).
 
-        (s, d)  <- F (s on the halves of intervals)              scale after scale, to the coarsest
-        u, v     = A d + B s, C d                                 at each scale
-        s        = T s                                            at the coarsest
-        s        <- Fᵀ (s + v, u)                                 back to the finest
+        (s, d)  <- F (s on the halves of intervals)    from the finest to the coarsest scale
+        u, v     = A d + B s, C d                      at each scale
+        s        = T s                                 at the coarsest scale
+        s       <- Fᵀ (s + v, u)                       back to the finest scale
 
     Args:
-        dim, channels, polynomials, modes, coarsest: As in `MWT`.
+        dim: Number of axes.
+        channels: Number of functions.
+        polynomials: Legendre polynomials k along each axis.
+        modes: Modes of the Fourier kernels along each axis.
+        coarsest: The coarsest scale has 2^coarsest intervals along the shortest axis.
     """
 
     filters: Tensor
@@ -135,7 +139,7 @@ class MultiwaveletLayer(nn.Module):
         k = polynomials**dim
         width = channels * k
         self.kernels = (FourierKernels if dim == 1 else MixedKernels)(width, modes)
-        # of the polynomials alone in 1-D, as released
+        # T acts on the polynomials only in 1-D, as released
         self.coarse = nn.Linear(*[k if dim == 1 else width] * 2)
         if dim == 2:
             nn.init.xavier_normal_(self.coarse.weight)
@@ -143,7 +147,7 @@ class MultiwaveletLayer(nn.Module):
 
     def forward(self, s: Coefficients) -> Coefficients:
         f, (channels, k) = self.filters.to(s.dtype), s.shape[-2:]
-        found: list[list[Tensor]] = []
+        outputs: list[list[Tensor]] = []  # u, v at each scale
         levels = min(s.shape[1:-2]).bit_length() - 1 - self.coarsest
         if levels < 1:
             raise ValueError(
@@ -151,36 +155,36 @@ class MultiwaveletLayer(nn.Module):
                 f"axis, got {min(s.shape[1:-2])}"
             )
         for _ in range(levels):
-            # the coefficients on the halves of each interval, or quarters of each square, together
+            # join the coefficients on the halves of each interval, or the quarters of each square
             parts = windows(s.flatten(-2), 2).unflatten(-1, (channels, k)).transpose(-3, -2)
             s, d = (parts.flatten(-2) @ f.mT).split(k, dim=-1)
             kernels = self.kernels(d.flatten(-2), s.flatten(-2))
-            found.append([v.unflatten(-1, (channels, k)) for v in kernels])
+            outputs.append([v.unflatten(-1, (channels, k)) for v in kernels])
         shape = s.shape
         s = self.coarse(s if self.dim == 1 else s.flatten(-2)).view(shape)
-        for u, v in reversed(found):
+        for u, v in reversed(outputs):
             parts = (torch.cat([s + v, u], dim=-1) @ f).unflatten(-1, (-1, k)).transpose(-3, -2)
             s = joined(parts.flatten(-2), 2).unflatten(-1, (channels, k))
         return s
 
 
 class MWT(FieldOperator):
-    """A pointwise linear map, multiwavelet layers with ReLU between, a pointwise network (MWO).
+    """A pointwise linear map, multiwavelet layers with ReLU, and a pointwise network (MWO).
 
-    The values at a point are taken for the c kᵈ coefficients of c functions on the interval, or
-    square, around it. Defaults are those of the released example in 1-D, with the coordinate
+    The features of a point are taken as the c kᵈ coefficients of c functions on the interval, or
+    square, around it. The defaults are those of the released example in 1-D, with the coordinate
     appended: 500,201 parameters.
 
-    Grids of other lengths than powers of two are interpolated, linearly along each axis between
-    the first and the last point, to the next powers of two before the layers and back after them;
-    on powers of two nothing is interpolated. (The released code takes those alone, squares in 2-D,
-    and fails on a batch of one sample.) Layers act along the indices of a mesh. A refinement adds a
-    scale, which is a further layer of the network, so there is no limit of fine grids.
+    Where the length of an axis is not a power of two, functions are interpolated to the next power
+    of two before the layers, and back after them. Interpolation is linear between the end points.
+    (The released code takes powers of two only, squares in 2-D, and fails on a batch of one
+    sample.) On a mesh layers act along the indices. Each refinement of the grid adds a scale, a
+    further layer of the network: the operator does not converge to one map as grids are refined.
 
-    The released code offers Chebyshev polynomials too, and a form with time as a third axis.
+    The released code also offers Chebyshev polynomials, and a form with time as a third axis.
 
     Args:
-        channels: Functions c.
+        channels: Number c of functions.
         polynomials: Legendre polynomials k along each axis.
         modes: Modes of the Fourier kernels along each axis; coarse scales have fewer.
         coarsest: The coarsest scale has 2^coarsest intervals along the shortest axis.

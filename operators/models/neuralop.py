@@ -19,29 +19,32 @@ from torch import Tensor, nn
 
 from operators.base import Function, Mask, Operator, Points, Preset, Targets, check_input
 
-GIVEN = ("in_channels", "out_channels")  # by the data, not by settings
-_LAYERS = 1000  # at most
-PER_AXIS = ("n_modes", "max_n_modes")  # one number for each axis
-DEFAULT_FORMS = {"TFNO": "Tucker"}  # of the weight tensors, where it is not "Dense"
-PER_LAYER = ("uno_n_modes", "uno_scalings")  # for each layer, one number for each axis
+GIVEN = ("in_channels", "out_channels")  # arguments set by the data, not by settings
+_MOST_LAYERS = 1000
+PER_AXIS = ("n_modes", "max_n_modes")  # arguments with one number for each axis
+DEFAULT_FORMS = {"TFNO": "Tucker"}  # factorisation of weights by default, where not "Dense"
+PER_LAYER = ("uno_n_modes", "uno_scalings")  # arguments with one number for each layer and axis
 
 
 def library() -> ModuleType:
-    """The module `neuralop.models`. Raises ValueError where the package, or one that it needs, is
-    missing."""
+    """The module `neuralop.models`.
+
+    Raises:
+        ValueError: If the package, or one that it needs, is missing.
+    """
     try:
-        # its dependencies have invalid escapes, a warning where they are first compiled
+        # its dependencies contain invalid escapes, which warn when first compiled
         with warnings.catch_warnings(action="ignore"):
             return import_module("neuralop.models")
     except ImportError as error:
         raise ValueError(
-            f"this operator is one of the package neuraloperator ({error}): "
+            f"this operator needs the package neuraloperator ({error}): "
             "pip install 'pdegen-operators[neuraloperator]'"
         ) from error
 
 
 def arguments(model: type[nn.Module]) -> dict[str, inspect.Parameter]:
-    """The named arguments of a constructor; of its base class, where it only passes them on."""
+    """The named arguments of a constructor, or of the base class that it passes them to."""
     for kind in model.__mro__:
         parameters = inspect.signature(kind.__init__).parameters
         if "in_channels" in parameters:
@@ -50,7 +53,7 @@ def arguments(model: type[nn.Module]) -> dict[str, inspect.Parameter]:
 
 
 def of_functions_on_grids(model: Any) -> bool:
-    """Whether such a model maps (batch, in_channels, *grid) to (batch, out_channels, *grid)."""
+    """Whether a class is a model (batch, in_channels, *grid) -> (batch, out_channels, *grid)."""
     if not (isinstance(model, type) and issubclass(model, nn.Module)):
         return False
     inputs = list(inspect.signature(model.forward).parameters.values())[1:]
@@ -59,7 +62,7 @@ def of_functions_on_grids(model: Any) -> bool:
 
 
 def per_axis(name: str, value: Any, dim: int) -> tuple[Any, ...]:
-    """A number repeated for each axis; or the list of them, one for each axis."""
+    """A tuple of one number for each axis, from a number or a list of `dim` numbers."""
     values = tuple(value) if isinstance(value, list) else (value,) * dim
     if len(values) != dim:
         raise ValueError(f"{name} needs one number for each of {dim} axes, got {value}")
@@ -67,29 +70,37 @@ def per_axis(name: str, value: Any, dim: int) -> tuple[Any, ...]:
 
 
 def parsed(settings: str, model: type[nn.Module], dim: int) -> dict[str, Any]:
-    """JSON -> arguments of the constructor. Raises ValueError on what is no JSON object, and on
-    names that are no arguments."""
+    """Arguments of the constructor of a model, from a JSON object.
+
+    Args:
+        settings: The JSON object, as text.
+        model: Class of the package.
+        dim: Number of axes.
+
+    Raises:
+        ValueError: On text that is not a JSON object, and on names that are not arguments.
+    """
     try:
         content = json.loads(settings)
     except json.JSONDecodeError as error:
         raise ValueError(f"settings must be JSON ({error}), got {settings!r}") from error
     if not isinstance(content, dict):
         raise ValueError(f"settings must be a JSON object, got {settings!r}")
-    known = [
+    allowed = [
         name
         for name, parameter in arguments(model).items()
-        # JSON has no functions; "empty", of arguments without a default, is a class
+        # JSON cannot state functions; `empty`, the mark of no default, is itself callable
         if name not in GIVEN
         and (parameter.default is parameter.empty or not callable(parameter.default))
     ]
-    if unknown := sorted(set(content) - set(known)):
+    if unknown := sorted(set(content) - set(allowed)):
         raise ValueError(
             f"unknown settings of {model.__name__}: {', '.join(unknown)}; "
-            f"known are {', '.join(known)}"
+            f"allowed are {', '.join(allowed)}"
         )
     layers = content.get("n_layers", 1)
-    if isinstance(layers, int) and layers > _LAYERS:
-        raise ValueError(f"n_layers must be at most {_LAYERS:,}, got {layers}")
+    if isinstance(layers, int) and layers > _MOST_LAYERS:
+        raise ValueError(f"n_layers must be at most {_MOST_LAYERS:,}, got {layers}")
     if "factorization" in arguments(model):
         form = str(content.get("factorization", DEFAULT_FORMS.get(model.__name__)) or "Dense")
         content["factorization"] = form if form.lower().startswith("complex") else f"Complex{form}"
@@ -104,31 +115,31 @@ def parsed(settings: str, model: type[nn.Module], dim: int) -> dict[str, Any]:
 def without_metadata(
     module: nn.Module, state: dict[str, Any], prefix: str, local_metadata: dict[str, Any]
 ) -> None:
-    """Drop the entry that the package adds to the tensors of a state: it is no tensor."""
+    """Remove the entry `_metadata`, not a tensor, that the package adds to a state dict."""
     state.pop("_metadata", None)
 
 
 class NeuralOperatorModel(Operator):
-    """A model of the package neuraloperator, v(x) -> u(x), by the name of its class there.
+    """A model of the package neuraloperator, a(x) -> u(x) on a grid, by the name of its class.
 
-    For those that map functions on a grid to functions on it: FNO, TFNO and UNO, and, where
-    torch_harmonics is installed, SFNO and LocalNO. Written for version 2.0.0 of the package.
+    Models that map functions on a grid to functions on the same grid are available: FNO, TFNO and
+    UNO, and, where torch_harmonics is installed, SFNO and LocalNO. Written for version 2.0.0 of
+    the package.
 
     The coordinates that these models append to the input (`positional_embedding`: "grid") are
-    the package's own, j/n whatever the points x are; null leaves them out, and FNO then commutes
-    with shifts of a periodic grid. The models predict at the points x alone. Spectral
-    convolutions end in single precision, also where the weights are double: the package has
-    that built in. Complex weights are kept as real pairs, in the forms "ComplexDense",
-    "ComplexTucker", ... of the package, so that a cast of the model loses no imaginary part.
-    torch.compile leaves these models as they are: there is no graph through the package.
+    j/n for all points x; null leaves them out, and FNO then commutes with shifts of a periodic
+    grid. There is output at the points x only. Spectral convolutions end in single precision, also
+    with double weights: this is built into the package. Complex weights are stored as real pairs,
+    in the forms "ComplexDense", "ComplexTucker", ... of the package, so that casting the model
+    loses no imaginary part. torch.compile does not compile these models.
 
     The default is FNO_Small2d of the package, 671,113 parameters in two dimensions.
 
     Args:
         model: Name of a class in neuralop.models.
-        settings: Further arguments of that class, as a JSON object. Where it wants a number for
-            each axis (n_modes, max_n_modes, and the entries of uno_n_modes and uno_scalings),
-            one number stands for all of them. Arguments that are functions or modules
+        settings: Further arguments of that class, as a JSON object. Where the class needs a number
+            for each axis (n_modes, max_n_modes, and the entries of uno_n_modes and uno_scalings),
+            one number stands for all axes. Arguments that are functions or modules
             (non_linearity, conv_module) keep their defaults.
     """
 
@@ -147,18 +158,18 @@ class NeuralOperatorModel(Operator):
         settings: str = '{"n_modes": 16, "hidden_channels": 24}',
     ) -> None:
         super().__init__(in_channels, out_channels, dim)
-        known = {
+        models = {
             name: kind for name, kind in vars(library()).items() if of_functions_on_grids(kind)
         }
-        if model not in known:
-            raise ValueError(f"model must be one of {', '.join(sorted(known))}, got {model!r}")
-        content = parsed(settings, known[model], dim)
+        if model not in models:
+            raise ValueError(f"model must be one of {', '.join(sorted(models))}, got {model!r}")
+        content = parsed(settings, models[model], dim)
         try:
             with redirect_stdout(None):  # UNO prints its skip connections
-                self.model = known[model](
+                self.model = models[model](
                     in_channels=in_channels, out_channels=out_channels, **content
                 )
-        except Exception as error:  # of any kind: the package checks little
+        except Exception as error:  # the package checks little, and raises errors of any kind
             raise ValueError(
                 f"{model} of neuraloperator refuses {settings}: {type(error).__name__}: {error}"
             ) from error
@@ -170,7 +181,7 @@ class NeuralOperatorModel(Operator):
         check_input(self, a, x, y, mask)
         evaluated: Any = self._evaluated
         if torch.compiler.is_compiling():
-            # it would trace the package's search for an order of contraction
+            # tracing would enter the search of the package for an order of contraction
             evaluated = torch.compiler.disable(evaluated)
         return evaluated(a)
 

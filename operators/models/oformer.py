@@ -1,4 +1,4 @@
-r"""OFormer: an encoder of attention without softmax, and points of the output that ask it.
+r"""OFormer: an encoder of attention without softmax, and cross-attention from the output points.
 
 References: Z. Li, K. Meidani and A. Barati Farimani, Transformer for Partial Differential
 Equations' Operator Learning, TMLR 2023 (arXiv 2205.13671); released code BaratiLab/OFormer at
@@ -51,15 +51,17 @@ OfSources = Float[Tensor, "m dim"] | Float[Tensor, "batch m dim"]
 class RotaryAttention(nn.Module):
     """Q(KᵀV)/m W + b in heads, with Q and K rotated by the coordinates of their points.
 
-    Every head has as many features as the input. Two of Q, K, V have mean 0 and variance 1 over
-    the features of each point, before the rotation: the released `InstanceNorm1d` is given points
-    where it expects channels, and so is a layer norm without parameters, not a norm over points.
+    Every head has as many features as the input. Two of Q, K, V are normalised to mean 0 and
+    variance 1 over the features of each point, before the rotation. The released code does this by
+    `InstanceNorm1d` with points in the place of channels: a layer norm without parameters, not a
+    norm over points.
 
     Args:
-        width, heads: Features of the input and of each head, and heads.
+        width: Features of the input and of each head.
+        heads: Number of heads.
         kind: "galerkin" normalises K and V, "fourier" Q and K.
-        rate: See `rotated`.
-        started: Those of the maps to Q, K, V that start orthogonal plus I, both over the width.
+        rate: Angle of the fastest rotation on the length 1, see `rotated`.
+        near_identity: Letters "q", "k", "v" of the maps that start as (orthogonal + I)/width.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class RotaryAttention(nn.Module):
         heads: int,
         kind: Literal["galerkin", "fourier"],
         rate: float,
-        started: str,
+        near_identity: str,
     ) -> None:
         super().__init__()
         self.heads, self.kind, self.rate = heads, kind, rate
@@ -77,7 +79,7 @@ class RotaryAttention(nn.Module):
         )
         # one head of the full width has no map after it
         self.out = nn.Identity() if heads == 1 else nn.Linear(heads * width, width)
-        for name in started:
+        for name in near_identity:
             linear = {"q": self.query, "k": self.key, "v": self.value}[name]
             for part in linear.weight.data.chunk(heads):
                 start_near_identity(part)
@@ -90,7 +92,13 @@ class RotaryAttention(nn.Module):
         x: OfSources,
         mask: Bool[Tensor, "batch m"] | None = None,
     ) -> Queries:
-        """The values at u; y and x are the points of u and z, `mask` is False at padding of z."""
+        """Attention of u to z.
+
+        Args:
+            u, z: Features of the queries, and of the keys and values.
+            y, x: Points of u and of z.
+            mask: False at padding of z.
+        """
         q, k, v = (
             split(w, self.heads) for w in (self.query(u), self.key(z), self.value(z))
         )  # (batch, heads, n|m, width)
@@ -102,21 +110,21 @@ class RotaryAttention(nn.Module):
 
 
 def normed(u: Float[Tensor, "batch heads n d"]) -> Float[Tensor, "batch heads n d"]:
-    """Mean 0 and variance 1 over the features."""
+    """u normalised to mean 0 and variance 1 over the features."""
     return nn.functional.layer_norm(u, u.shape[-1:])
 
 
 def start_near_identity(weight: Float[Tensor, "d d"]) -> None:
-    """Let a square matrix be (orthogonal + I)/d."""
+    """Set a square matrix to (random orthogonal + I)/d."""
     d = len(weight)
     nn.init.orthogonal_(weight, gain=1 / d)
     weight.add_(torch.eye(d, dtype=weight.dtype, device=weight.device), alpha=1 / d)
 
 
 class Block(nn.Module):
-    """u <- N(u), u <- u + attention(u), u <- N(u), u <- u + MLP(u); N are layer norms, or nothing.
+    """u <- N(u), u <- u + attention(u), u <- N(u), u <- u + MLP(u), with layer norms N or none.
 
-    The sums have the normalised u, as released.
+    The residual sums contain the normalised u, as released.
     """
 
     def __init__(
@@ -137,7 +145,7 @@ class Block(nn.Module):
 
 
 def queries(decoder: str, latent: int, dim: int, scale: float) -> nn.Sequential:
-    """What the decoders ask with, made of random waves of the points."""
+    """The map from points y to the queries of a decoder, by random waves."""
     twice = 2 * latent
     if decoder == "points":
         return nn.Sequential(
@@ -150,7 +158,7 @@ def queries(decoder: str, latent: int, dim: int, scale: float) -> nn.Sequential:
 
 
 class PointDecoder(nn.Module):
-    """u <- MLP(u, y)."""
+    """The output MLP(u, y) at each point y."""
 
     def __init__(self, latent: int, dim: int, outputs: int) -> None:
         super().__init__()
@@ -164,7 +172,7 @@ class PointDecoder(nn.Module):
 
 
 class ResidualDecoder(nn.Module):
-    """u <- u + MLP(u) a few times, then an MLP."""
+    """u <- u + MLP(u), `depth` times, then an MLP to the output."""
 
     def __init__(self, latent: int, depth: int, outputs: int) -> None:
         super().__init__()
@@ -186,12 +194,22 @@ class ResidualDecoder(nn.Module):
 
 
 class MarchingDecoder(nn.Module):
-    """W u of twice the features; for each frame u <- u + MLP(LN(u), y) and the frame MLP(LN(u))."""
+    """u <- W u; for each frame u <- u + MLP(LN(u), y), `depth` times, and the frame is MLP(LN(u)).
 
-    def __init__(self, latent: int, dim: int, depth: int, outputs: int, own: int) -> None:
+    Args:
+        latent: Features of u, doubled by W.
+        dim: Number of coordinates of y.
+        depth: Residual MLPs for each frame.
+        outputs: Output channels of all frames.
+        frame_channels: Channels of a frame; 0, all outputs are one frame.
+    """
+
+    def __init__(
+        self, latent: int, dim: int, depth: int, outputs: int, frame_channels: int
+    ) -> None:
         super().__init__()
         twice = 2 * latent
-        self.outputs, self.own = outputs, own or outputs
+        self.outputs, self.frame_channels = outputs, frame_channels or outputs
         self.expand = nn.Linear(latent, twice)
         self.norms = nn.ModuleList(nn.LayerNorm(twice) for _ in range(depth))
         self.steps = nn.ModuleList(
@@ -201,14 +219,17 @@ class MarchingDecoder(nn.Module):
             nn.LayerNorm(twice),
             mlp(twice, latent, latent, bias=False),
             nn.GELU(),
-            nn.Linear(latent, self.own),
+            nn.Linear(latent, self.frame_channels),
         )
 
     def forward(self, u: Tokens, y: Float[Tensor, "batch n dim"]) -> Float[Tensor, "batch n _"]:
-        if self.outputs % self.own:
-            raise ValueError(f"frames of {self.own} channels, got {self.outputs} channels in all")
+        if self.outputs % self.frame_channels:
+            raise ValueError(
+                f"expected frames of {self.frame_channels} channels, got {self.outputs} channels "
+                "in all"
+            )
         u, frames = self.expand(u), []
-        for _ in range(self.outputs // self.own):
+        for _ in range(self.outputs // self.frame_channels):
             for norm, step in zip(self.norms, self.steps, strict=True):
                 u = u + step(torch.cat([norm(u), y], dim=-1))
             frames.append(self.head(u))
@@ -218,41 +239,42 @@ class MarchingDecoder(nn.Module):
 class OFormer(TokenOperator):
     """z = encoder(a, x); u(y) = decoder(query(y); z): Galerkin attention to z, then an MLP.
 
-    Linear in the number of points. The output is asked for at any points y, each on its own. The
-    points x must be spread evenly for the limit of fine grids to exist.
+    Linear in the number of points. u can be evaluated at any points y, independently of each
+    other. The points x must be spread evenly for values to converge under refinement.
 
-    Rotations make the attention see differences of coordinates; the coordinates beside a and those
-    of the queries are seen as such. The rates are numbers on the length 1, `scales` times
-    `resolution`: the released code takes the resolution of the training grid.
+    By the rotations attention depends on differences of coordinates; the coordinates beside a and
+    those of the queries are absolute. The rates of rotation on the length 1 are `scales` times
+    `resolution`; the released code takes the resolution of the training grid.
 
     The three decoders are those of the released training scripts; the defaults are the settings of
     Darcy flow. The released code at the named commit gives the same numbers with the same weights,
-    without dropout: it also drops hidden features of the MLPs, which is left out here. It trains
-    encoder and decoder by optimisers of their own, without effect on the map.
+    without dropout: its dropout of hidden features of the MLPs is left out here. It trains encoder
+    and decoder by separate optimisers, without effect on the map.
 
-    Latent marching: with decoder "marching" and `frame_channels` the channels of u are frames one
-    after another (the task `block`); the latent state steps from frame to frame, and each is read
-    off it. A task `rollout` gives one frame at a time and encodes its own predictions anew.
+    Latent marching: with decoder "marching" and `frame_channels` the channels of u are consecutive
+    frames (the task `block`). The latent state steps from frame to frame, and each frame is decoded
+    from it. A task `rollout` instead gives one frame at a time and encodes each prediction again.
 
     Args:
-        width: Features in the encoder, and of each of its heads; divided by 2 dim.
-        latent: Features of z, and of each head of the decoder; divided by 2 dim.
+        width: Features in the encoder and in each of its heads, a multiple of 2 dim.
+        latent: Features of z and of each head of the decoder, a multiple of 2 dim.
         heads: Heads in the encoder.
-        kind: Which two of Q, K, V are normalised: "galerkin", K and V; "fourier", Q and K.
+        kind: The two of Q, K, V that are normalised: "galerkin", K and V; "fourier", Q and K.
         scales: Rates of the rotations in units of the resolution; one for each layer.
-        resolution: Points on the length 1 of the grid that the scales count by.
-        layer_norm: Layer norms before attention and MLP; the sums have the normalised values.
-        beside: The coordinates stand beside the embedded features again, among the width.
-        decoder: "points": the MLP at the end sees y. "residual": residual MLPs without norm before
-            it. "marching": residual MLPs of twice the features that see y, applied once for each
-            frame.
+        resolution: Points on the length 1 of the grid, the unit of the scales.
+        layer_norm: Layer norms before attention and MLP; residual sums contain the normalised
+            values.
+        beside: The coordinates are appended to the embedded features too, as part of the width.
+        decoder: "points": a final MLP of features and y. "residual": residual MLPs without norm,
+            then a final MLP. "marching": residual MLPs of twice the features and of y, applied once
+            for each frame.
         decoder_depth: Residual MLPs of the decoder; "points" has none.
-        decoder_heads: Heads in the decoder; its kind is that of the encoder.
-        decoder_scale: Rate of its rotations in units of the resolution.
-        wave_scale: Standard deviation of the random waves that queries are made of.
+        decoder_heads: Heads in the decoder, of the same kind as in the encoder.
+        decoder_scale: Rate of the rotations in the decoder, in units of the resolution.
+        wave_scale: Standard deviation of the frequencies of the random waves in the queries.
         frame_channels: Channels of a frame, with decoder "marching"; 0, u is one frame.
-        embed_dropout, dropout: Rates after the embedding, and after attentions and MLPs of the
-            encoder.
+        embed_dropout, dropout: Dropout rates after the embedding, and after attentions and MLPs of
+            the encoder.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -295,17 +317,19 @@ class OFormer(TokenOperator):
         at_least(0, decoder_depth=decoder_depth, frame_channels=frame_channels)
         for name, features in (("width", width), ("latent", latent)):
             if features < 1 or features % (2 * dim):
-                raise ValueError(f"{name} must be divided by {2 * dim}, got {features}")
+                raise ValueError(f"{name} must be a positive multiple of {2 * dim}, got {features}")
         if frame_channels and decoder != "marching":
             raise ValueError(f"frame_channels needs decoder 'marching', got {decoder!r}")
         self.beside = beside
-        taken = positions.count if beside else 0
-        self.embed = nn.Linear(in_channels + positions.count, width - taken, bias=False)
+        appended = positions.count if beside else 0
+        self.embed = nn.Linear(in_channels + positions.count, width - appended, bias=False)
         self.drop = Dropout(embed_dropout)
-        started = "q" if kind == "galerkin" else "v"
+        near_identity = "q" if kind == "galerkin" else "v"
         rates = [scale * resolution for scale in scales]
-        layers = [RotaryAttention(width, heads, kind, rate, started) for rate in rates]
-        self.blocks = nn.ModuleList(Block(width, one, layer_norm, dropout) for one in layers)
+        attentions = [RotaryAttention(width, heads, kind, rate, near_identity) for rate in rates]
+        self.blocks = nn.ModuleList(
+            Block(width, attention, layer_norm, dropout) for attention in attentions
+        )
         self.project = nn.Linear(width, latent, bias=False)
         self.query = queries(decoder, latent, dim, wave_scale)
         self.cross = RotaryAttention(latent, decoder_heads, kind, decoder_scale * resolution, "qkv")

@@ -2,7 +2,7 @@ r"""The Orthogonal Neural Operator: a kernel integral in learned orthonormal fun
 
     f <- f + Σᵢ μᵢ ψᵢ ⟨ψᵢ, f⟩,    ⟨ψᵢ, ψⱼ⟩ = δᵢⱼ in the mean over the samples.
 
-The functions ψ = ψ(a)(x) come from a stream g of features beside f, which attends to all points.
+The functions ψ = ψ(a)(x) are made from features g(x) beside f(x), which attend to all points.
 
 References: Z. Xiao et al., Improved Operator Learning by Orthogonal Attention, ICML 2024;
 released code zhijie-group/Orthogonal-Neural-operator.
@@ -46,13 +46,13 @@ Sources = Float[Tensor, "batch m width"]
 
 
 class LinearAttention(nn.Module):
-    """Multi-head attention of the points of u to those of `source`, linear in their numbers.
+    """Multi-head attention from the points of u to those of `source`, linear in their numbers.
 
     Args:
-        width, heads: Features, and heads.
-        kind: "linear", softmax(Q) (softmax(K)ᵀ V) / √d, over features and over points (Shen et
-            al. 2021); or "galerkin", Q (KᵀV) / n, K and V layer-normalised by weights that the
-            heads share.
+        width, heads: Features, and number of heads.
+        kind: "linear", softmax(Q) (softmax(K)ᵀ V) / √d, with softmax over features and over points
+            (Shen et al. 2021); or "galerkin", Q (KᵀV) / n, where K and V have layer norms whose
+            weights the heads share.
     """
 
     def __init__(self, width: int, heads: int, kind: Literal["linear", "galerkin"]) -> None:
@@ -67,7 +67,7 @@ class LinearAttention(nn.Module):
     def forward(
         self, u: Values, source: Sources | None = None, mask: OfSources | None = None
     ) -> Values:
-        """The values at u; `mask` is False where the source is padding."""
+        """Attention of u to the source, u itself by default; `mask` is False at its padding."""
         s = u if source is None else source
         maps = ((self.query, u), (self.key, s), (self.value, s))
         q, k, v = (project(w).unflatten(-1, (self.heads, -1)) for project, w in maps)
@@ -77,17 +77,17 @@ class LinearAttention(nn.Module):
 
 
 class Layer(nn.Module):
-    """What both kinds of layer have: a stream g, functions ψ̂ of it, and eigenvalues μ.
+    """Base of the layers: updates of g, functions ψ̂ of g, and the integral with eigenvalues μ.
 
-    μ = softplus of a parameter that begins with 0. As in the released code there is no matrix
-    W_V at f (eq. 5).
+    μ is the softplus of a parameter that starts at 0. As in the released code f is not multiplied
+    by a matrix W_V (eq. 5).
 
     Args:
         width, hidden: Features of g and f, and of the hidden layer of an MLP.
-        k: Number of functions.
+        k: Number of functions ψ̂.
         attention: The attention map of g.
         mean: Divide the sums over n points in ⟨ψ̂ᵢ, f⟩ by n; see `ONO`.
-        functions: Makes the map from g to ψ̂.
+        functions: Constructor of the map from g to ψ̂.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Layer(nn.Module):
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width) for _ in range(3))
 
     def features(self, g: Values, mask: Real | None) -> Values:
-        """g <- g + attention(N g), g <- g + MLP(N g) with layer norms N (eq. 3)."""
+        """Updated g: g <- g + attention(N g), g <- g + MLP(N g), with layer norms N (eq. 3)."""
         g = g + self.attention(self.norm1(g), mask=mask)
         return g + self.mlp(self.norm2(g))
 
@@ -119,7 +119,13 @@ class Layer(nn.Module):
         f: Sources,
         mask: OfSources | None,
     ) -> Values:
-        """Σᵢ μᵢ ψ̂ᵢ ⟨ψ̂ᵢ, f⟩ with the values of ψ̂ at the points of output and of f (eq. 15)."""
+        """Σᵢ μᵢ ψ̂ᵢ ⟨ψ̂ᵢ, f⟩ (eq. 15).
+
+        Args:
+            target, source: Values of ψ̂ at the points of the output, and at those of f.
+            f: The function f.
+            mask: False at padding among the points of f.
+        """
         coefficients = source.mT @ f  # (batch, k, width)
         if self.mean:
             n = f.shape[1] if mask is None else mask.sum(1)[:, None, None]
@@ -128,7 +134,7 @@ class Layer(nn.Module):
 
 
 class OrthogonalLayer(Layer):
-    """f <- MLP(N(f + Σᵢ μᵢ ψ̂ᵢ ⟨ψ̂ᵢ, f⟩)), and g as in `Layer` before (eq. 5-6)."""
+    """f <- MLP(N(f + Σᵢ μᵢ ψ̂ᵢ ⟨ψ̂ᵢ, f⟩)), after g is updated as in `Layer` (eqs. 5 and 6)."""
 
     def forward(
         self, g: Values, f: Values, mask: Real | None = None
@@ -141,15 +147,15 @@ class OrthogonalLayer(Layer):
 class QueryLayer(Layer):
     """The first layer of an operator that predicts at points y: f(y) <- MLP(N Σᵢ μᵢ φ̂ᵢ ⟨ψ̂ᵢ, f⟩).
 
-    ψ̂ are functions at x, of the features of each point there; φ̂ are others at y, of a stream g
-    that starts from y and attends to the input once. Each are orthonormal over their own points.
-    There is no residual: f is known at x, the result at y.
+    ψ̂ are functions of the features at x; φ̂ are functions of features at y, which start from y and
+    attend to the input once. ψ̂ are orthonormal over the points x, φ̂ over y. There is no residual
+    sum: f is given at x, the result at y.
 
-    The released code turns the features of x by a rotary embedding before y attends to them, in
-    2-D alone; coordinates are among those features, and it is left out.
+    In 2-D only, the released code rotates the features of x by a rotary embedding before y attends
+    to them. This is left out: the features include the coordinates.
 
     Args:
-        target, source: Features of a point y, and of a point x with its a(x).
+        target, source: Number of features of a point y, and of a point x with a(x).
         heads: Heads of the attention from y to x.
         sizes: The arguments of `Layer`.
     """
@@ -177,9 +183,12 @@ class QueryLayer(Layer):
         mask: OfSources | None = None,
         of_target: Real | None = None,
     ) -> tuple[Values, Values]:
-        """The streams at y from those at x, and from the features of the points.
+        """Features g and f at the points y.
 
-        The masks are False at padding among the points x, and among the points y.
+        Args:
+            y, x: Features of the points of the output, and of the input.
+            g, f: Features at the points x.
+            mask, of_target: False at padding among the points x, and among the points y.
         """
         h = self.lift_target(y)
         h = h + self.cross(self.norm_target(h), self.norm_source(self.lift_source(x)), mask)
@@ -190,59 +199,60 @@ class QueryLayer(Layer):
 
 
 class ONO(TokenOperator):
-    """Two streams from one MLP of the points: g makes the functions in which f is transformed.
+    """An MLP makes features g and f at each point; f is expanded in orthonormal functions of g.
 
     The defaults are the published settings of the Darcy example except `inner_product`:
     2,027,985 parameters. All linear maps start with weights N(0, 0.02²) cut at ±2, and biases 0.
 
-    The paper has ⟨ψ̂ᵢ, f⟩ as an integral (eq. 12), the released code as a sum over the n points.
-    As ψ̂ has size 1 at every point on every grid, the sum grows with n, and the layer norm behind
-    it leaves of the residual f a share of about 1/n: 1/1849 in training on 43 x 43 points,
-    1/177241 in evaluation on 421 x 421. So the published operator transfers between grids
-    because the residual is as good as absent on all of them. The mean, the default here, is the
-    integral over a domain of measure 1: residual and integral keep their proportion on all grids,
-    and values converge with the quadrature. The presets have the published sum.
+    In the paper ⟨ψ̂ᵢ, f⟩ is an integral (eq. 12), in the released code a sum over the n points. ψ̂
+    has size 1 at every point on every grid, so the sum grows with n. The layer norm after it leaves
+    the residual f a share of about 1/n: 1/1849 in training on 43 x 43 points, 1/177241 in
+    evaluation on 421 x 421. The published operator thus transfers between grids because its
+    residual is negligible on all of them. The mean, the default here, is the integral over a domain
+    of measure 1: residual and integral keep their proportion on all grids, and values converge with
+    the quadrature. The presets have the published sum.
 
-    With attention "linear" and "galerkin" points are coupled by sums alone: the order of the
-    points does not matter, and for coordinates "none" the operator commutes with shifts of the
-    grid. With "nystrom" neighbours are those in the order of storage (the last axis first), and
-    the convolution in it is 33 points wide on every grid, so that the limit of fine grids is not
-    that of one function; published super-resolution uses "linear". The order has no place for
-    padding: with "nystrom" all samples have as many points.
+    With attention "linear" and "galerkin" points are coupled by sums only: the order of the points
+    does not matter, and with coordinates "none" the operator commutes with shifts of the grid. With
+    "nystrom" neighbours are those in memory (the last axis first), and its convolution is 33
+    points wide on every grid: the operator does not converge to one map as grids are refined.
+    Published super-resolution uses "linear". Padding would disturb the order: with "nystrom" all
+    samples have the same number of points.
 
-    The published configuration of plasticity embeds a time, here a channel of a. No published one
-    asks at times, as `query_time` does: the errors at times that training does not see (table 3)
-    are those of a rollout.
+    The published configuration of plasticity embeds a time, which is a channel of a here. No
+    published configuration has the time as a coordinate of the output, as `query_time` does: the
+    errors at times outside the training set (table 3) are those of a rollout.
 
-    In training outputs depend on the batch, through the covariance of ψ; in evaluation on its
-    average over the batches before (`Orthonormal`), which is that of the grid trained on, and
-    which a copy that averages the weights of another model must take from it.
+    In training outputs depend on the batch, through the covariance of ψ. In evaluation they depend
+    on its average over earlier batches (`Orthonormal`), which belongs to the training grid. A model
+    that averages the weights of another one must copy this average from it.
 
     Args:
-        attention: That of g: "nystrom" (`operators.nn.nystrom.NystromAttention`), "linear" or
+        attention: Attention of g: "nystrom" (`operators.nn.nystrom.NystromAttention`), "linear" or
             "galerkin" (`LinearAttention`).
         landmarks: Landmarks of the Nyström attention.
         eigenfunctions: Number k of functions ψ in each layer.
-        expansion: Hidden features of the MLPs in a layer, in widths.
-        inner_product: "mean" or "sum" over the points, see above.
-        queries: True predicts at any points y: the first layer is a `QueryLayer`, and all further
-            ones act at y.
-        query_time: The last channel of a is a time, the same at all points, as of the task `time`;
-            it is a coordinate of y, and the streams at x do not have it. Needs `queries`.
-        normalization: What makes ψ̂ of ψ: "orthogonal", the paper's; "batch" or "layer", a batch
-            norm or layer norm in its place, with which table 4 compares it (`Normalized`).
-        momentum: Share of the old average in that of the covariance, or of the batch norm.
-        jitter: Added to the diagonal of the covariance, in shares of its mean.
+        expansion: Hidden features of the MLPs in a layer, in multiples of the width.
+        inner_product: Inner product ⟨ψ̂, f⟩ as "mean" or "sum" over the points, see above.
+        queries: Predict at any points y: the first layer is a `QueryLayer`, and all further layers
+            act at y.
+        query_time: The last channel of a is a time, the same at all points, as of the task `time`.
+            It is a coordinate of y and not among the features at x. Needs `queries`.
+        normalization: The map from ψ to ψ̂: "orthogonal", as in the paper; "batch" or "layer", a
+            batch norm or layer norm instead, compared in table 4 (`Normalized`).
+        momentum: Share of the old value in the moving average of the covariance, or of the batch
+            norm.
+        jitter: Added to the diagonal of the covariance, as a fraction of its mean.
     """
 
-    # the counts are those of the released code. thuml/Neural-Solver-Library, which has two MLPs in
-    # place of the first one and a vector beside, gives 2.03M for Darcy, 1,152 more than here,
-    # 1.12M for Navier-Stokes, 3,456 more, and 1.60M for pipes, 896 more
+    # The counts are those of the released code. thuml/Neural-Solver-Library has two MLPs instead of
+    # the first one, and a further vector. It gives 2.03M for Darcy (1,152 more than here), 1.12M
+    # for Navier-Stokes (3,456 more), and 1.60M for pipes (896 more).
     presets: ClassVar[Mapping[str, Preset]] = {
         "darcy": Preset(_SUM, 2_027_985, _TABLE, dim=2),
         "darcy-super-resolution": Preset(_LINEAR, 1_110_401, f"{_PAPER}, table 2; {_CODE}", dim=2),
         "navier-stokes": Preset(_LINEAR, 1_112_705, _TABLE, (10, 1), dim=2),
-        # of meshes: their coordinates are a, on the grid of the indices
+        # on meshes a holds the positions, on the grid of the indices
         "airfoil": Preset(_PIPE | {"depth": 6}, 836_369, _UNCOUNTED, (2, 1), dim=2),
         "pipe": Preset(_PIPE, 1_103_937, _UNCOUNTED, (2, 1), dim=2),
         "pipe-library": Preset(
@@ -252,10 +262,10 @@ class ONO(TokenOperator):
             (2, 1),
             dim=2,
         ),
-        # the points in a row, j/(n - 1) their coordinate, a the two of the plane
+        # points in a row with coordinate j/(n - 1); a holds their two coordinates in the plane
         "elasticity": Preset(_SMALL, 1_104_193, _UNCOUNTED, (2, 1)),
         "plasticity": Preset(_LINEAR | {"eigenfunctions": 8}, 1_102_466, _UNCOUNTED, (2, 2), dim=2),
-        # table 6: the width stays, 10M parameters are those of the released code's default MLPs
+        # table 6 at the same width; with the default MLPs of the released code it has 10M weights
         "elasticity-30": Preset(_SMALL | _DEEP, 9_870_033, _THIRTY, (2, 1)),
         "plasticity-30": Preset(
             _LINEAR | {"eigenfunctions": 8} | _DEEP, 9_862_498, _THIRTY, (2, 2), dim=2
@@ -295,13 +305,13 @@ class ONO(TokenOperator):
         at_least(1, eigenfunctions=eigenfunctions, expansion=expansion, landmarks=landmarks)
         at_least(1 + queries, depth=depth)
         if not 0 <= momentum < 1:
-            raise ValueError(f"momentum lies in [0, 1), got {momentum}")
+            raise ValueError(f"momentum must lie in [0, 1), got {momentum}")
         if not jitter > 0:
             raise ValueError(f"jitter must be positive, got {jitter}")
         if queries and coordinates == "none":
-            raise ValueError('queries need coordinates "raw" or "periodic", got "none"')
+            raise ValueError('queries=true needs coordinates "raw" or "periodic", got "none"')
         if query_time and not queries:
-            raise ValueError("query_time needs queries")
+            raise ValueError("query_time needs queries=true")
         self.query_time = query_time
         self.masks, self.other_points = attention != "nystrom", queries
 
@@ -322,8 +332,8 @@ class ONO(TokenOperator):
         positions = self.positions.count
         channels = positions + in_channels - query_time
         self.lift = mlp(channels, 2 * width, 2 * width)
-        asked = positions + query_time
-        self.query = QueryLayer(asked, channels, heads, sizes()) if queries else None
+        coordinates_of_y = positions + query_time
+        self.query = QueryLayer(coordinates_of_y, channels, heads, sizes()) if queries else None
         self.layers = nn.ModuleList(OrthogonalLayer(*sizes()) for _ in range(depth - queries))
         self.layers[-1].update = nn.Linear(width, out_channels)
         start_truncated(self)

@@ -1,4 +1,4 @@
-r"""The Position-induced Transformer: down to a latent mesh, over it, and up, by distances alone.
+r"""The Position-induced Transformer: averages by distances, to a latent mesh, over it, and back.
 
 References: J. Chen and K. Wu, Positional Knowledge is All You Need: Position-induced Transformer
 (PiT) for Operator Learning, ICML 2024; code in
@@ -45,7 +45,7 @@ _SELF_PIT = "Chen and Wu 2024, section 4.5, and released code; the count is not 
 
 
 def dense(in_channels: int, out_channels: int) -> nn.Linear:
-    """A linear layer, weights normal with variance 2/c_in, bias 0."""
+    """A linear layer that starts with normal weights of variance 2/c_in and bias 0."""
     linear = nn.Linear(in_channels, out_channels)
     nn.init.kaiming_normal_(linear.weight)
     nn.init.zeros_(linear.bias)
@@ -57,7 +57,7 @@ def mlp(width: int, out_channels: int) -> nn.Sequential:
 
 
 class Block(nn.Module):
-    """u <- GELU(MLP(attention(u)) + W u + b), at the same points."""
+    """u <- GELU(MLP(attention(u)) + W u + b), with attention among the points of u."""
 
     def __init__(self, attention: nn.Module, width: int) -> None:
         super().__init__()
@@ -72,43 +72,42 @@ class Block(nn.Module):
 class PiT(TokenOperator):
     """Local attention to a latent mesh, global attention over it, local attention to the output.
 
-    With softmax(-λD) in place of softmax(QKᵀ) an attention is an average over a neighbourhood of
-    learned width, linear in the values, with one matrix for the whole batch; the pointwise MLPs
-    between are all that is nonlinear. The defaults are the published settings of the inviscid
-    Burgers equation: 95,503 parameters.
+    Attention has softmax(-λD) instead of softmax(QKᵀ), with squared distances D: an average over a
+    neighbourhood of learned width, linear in the values, with one matrix for the whole batch. Only
+    the pointwise MLPs between are nonlinear. The defaults are the published settings of the
+    inviscid Burgers equation: 95,503 parameters.
 
     The same weights act on every grid and every set of output points. The input is averaged over
-    the points x, which must be spread evenly for the limit of fine grids to exist; with
-    `sharpening` the output points y must be so too, for the values at them are averaged once
-    more over their neighbours among them.
+    the points x, which must be spread evenly for values to converge under refinement. With
+    `sharpening` so must the output points y, whose values are averaged once more over neighbours.
 
-    Where points differ by sample or some are padding, each sample has matrices of its own; with
-    `indices` all share them.
+    Where points differ by sample or some are padding, each sample has separate matrices; with
+    `indices` all samples share them.
 
-    Coordinates lie in [0, 1] along each axis. The latent mesh is that of the points j/latent, as
-    published, whatever the grid of x.
+    Coordinates lie in [0, 1] along each axis. The latent mesh has the points j/latent, as
+    published, for any grid x.
 
     Args:
-        latent: Points of the latent mesh along each axis, one number or a list of them; the
-            default is for one dimension. "input", as published for elasticity: there is no mesh
-            but the points x, the local attentions at both ends are those of blocks, with MLP and
-            skip connection, and predictions are at x only.
-        attention: "position", or one of the variants the paper compares with. "self-position",
-            Self-PiT: all attentions have softmax(QKᵀ/√d - λD). "self-a": all have softmax(QKᵀ/√d).
-            Both act at the points x throughout (`latent` is not used), quadratic in their number,
-            and predict at them only. "self-b": softmax(QKᵀ/√d) over the latent mesh alone.
-        encoder_locality, decoder_locality: Percentage of the points x that a point of the latent
-            mesh attends to, and of the points there (and of y among themselves) that one of the
-            output attends to.
-        periodic: Whether distances are those of the unit torus.
-        scale: Squared length that counts as 1 in λD; "diameter", the largest squared distance in
-            the domain, dim or, on the torus, dim/4.
-        sharpening: True adds a block of local attention among the output points, as published for
-            shocks in one dimension. Quadratic in their number.
+        latent: Points of the latent mesh along each axis, one number or a list; the default is for
+            one dimension. "input", as published for elasticity: the points x are the mesh, the
+            local attentions at both ends are blocks with MLP and skip connection, and there is
+            output at x only.
+        attention: "position", or a variant that the paper compares with. "self-position", Self-PiT:
+            all attentions have softmax(QKᵀ/√d - λD). "self-a": all attentions have softmax(QKᵀ/√d).
+            Both act at the points x only (`latent` is not used), quadratic in their number.
+            "self-b": softmax(QKᵀ/√d) over the latent mesh only.
+        encoder_locality: Percentage of the points x that a point of the latent mesh attends to.
+        decoder_locality: Percentage of the latent points, and with `sharpening` of the points y,
+            that a point of the output attends to.
+        periodic: Measure distances on the unit torus.
+        scale: Squared length that is 1 in λD; "diameter", the largest squared distance in the
+            domain: dim or, on the torus, dim/4.
+        sharpening: Add a block of local attention among the output points, as published for shocks
+            in one dimension; quadratic in their number.
 
-    The 2024 code has λ = r² for the shock tube and elasticity, and tan r for airfoils; here λ is
-    the same function of r everywhere (see `operators.nn.position`). The 2025 version in PyTorch is
-    another network, `operators.models.pit_2025.PiT2025`.
+    The code of 2024 has λ = r² for the shock tube and elasticity, and tan r for airfoils; here λ is
+    the same function of r everywhere (see `operators.nn.position`). The version of 2025 in PyTorch
+    is another network, `operators.models.pit_2025.PiT2025`.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -132,14 +131,14 @@ class PiT(TokenOperator):
         "pipe": Preset(
             _NACA | {"latent": [33, 33]},
             1_250_061,
-            "not published: that of airfoils, the latent mesh every fourth node",
+            "not published: as airfoil, with every fourth node as latent mesh",
             (2, 1),
             dim=2,
         ),
         "plasticity": Preset(
             _LOCAL | {"width": 256, "latent": [26, 8]},
             1_250_318,
-            "not published: that of airfoils, the latent mesh every fourth node",
+            "not published: as airfoil, with every fourth node as latent mesh",
             (2, 2),
             dim=2,
         ),
@@ -171,13 +170,13 @@ class PiT(TokenOperator):
     ) -> None:
         super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim))
         check_heads(width, heads)
-        points = 1 if isinstance(latent, str) else latent  # of "input" no mesh is made
+        points = 1 if isinstance(latent, str) else latent  # "input" needs no mesh
         sizes = for_each_axis("latent", points, dim)
         at_least(1, latent=min(sizes))
         at_least(0, depth=depth)
         check_localities(encoder_locality=encoder_locality, decoder_locality=decoder_locality)
-        own = latent == "input" or attention in ("self-position", "self-a")
-        self.latent, self.other_points = None if own else sizes, not own
+        at_input = latent == "input" or attention in ("self-position", "self-a")
+        self.latent, self.other_points = None if at_input else sizes, not at_input
         if indices:
             self.see_indices()
         diameter = dim / 4 if periodic else dim

@@ -1,4 +1,4 @@
-r"""The Position-induced Transformer as released in PyTorch: averages by distances, then MLPs.
+r"""The Position-induced Transformer of the PyTorch release: averages by distances, and MLPs.
 
 References: J. Chen and K. Wu, Positional Knowledge is All You Need: Position-induced Transformer
 (PiT) for Operator Learning, ICML 2024; code of May 2025 in
@@ -26,7 +26,7 @@ _NACA = {"width": 128, "heads": 1, "latent": "output", "stride": 4, "coordinates
 
 
 def start_normal(layers: nn.Sequential) -> nn.Sequential:
-    """Start linear maps normal with variance 2/c_in, and biases as PyTorch does."""
+    """Start linear maps normal with variance 2/c_in, and biases as in `nn.Linear`."""
     for layer in layers:
         if isinstance(layer, nn.Linear):
             nn.init.kaiming_normal_(layer.weight)
@@ -34,32 +34,32 @@ def start_normal(layers: nn.Sequential) -> nn.Sequential:
 
 
 class PiT2025(PointOperator):
-    """Averages over neighbours make a latent function, and MLPs mix what all heads averaged.
+    """Local averages to a latent mesh and back, with MLPs of the averages of all heads.
 
         u <- σ MLP(A a),    u <- σ MLP([u, A u]) for each block,    u <- MLP(A u)
 
-    with A v = [A₁ v, ..., A_h v], A_i = softmax(-λ_i D) over the points, and σ = GELU. Nothing
-    is projected before it is averaged, and the first A acts on a itself with the coordinates
-    beside it, in place of an embedding; otherwise as `PiT`. The defaults are the released
-    settings of the inviscid Burgers equation: 95,375 parameters.
+    with A v = [A₁ v, ..., A_h v], A_i = softmax(-λ_i D) over the points, and σ = GELU. Features
+    are averaged without a projection, and the first A acts on a itself with the coordinates
+    appended, instead of an embedding; otherwise as `PiT`. The defaults are the released settings of
+    the inviscid Burgers equation: 95,375 parameters.
 
-    The released code is the same function where no two points are at one distance: of those it
-    takes the ones that rounding leaves within the quantile, this takes all or none. It gives
-    coordinates of shock tubes within [-5, 5]: `scale` 0.01 has the same distances, but x beside a
-    lies within [0, 1]. It gives a of airfoils at the 120 points of the outline, as `x` can; data
-    here have a on the mesh. Its wake of a cylinder, with a residual sum and a coarse mesh from a
-    file, is not here.
+    The released code is the same function where no two points are at equal distances. Of points at
+    equal distances it takes those that rounding leaves within the quantile; here all or none are
+    taken. Its coordinates of shock tubes lie in [-5, 5]: `scale` 0.01 gives the same distances, but
+    the x appended to a lies in [0, 1]. It gives a of airfoils at the 120 points of the outline,
+    which `x` allows too; data here have a on the mesh. Its wake of a cylinder, with a residual sum
+    and a coarse mesh from a file, is left out.
 
     Args:
-        heads: Heads h of every average.
-        latent: Points of a latent mesh along each axis, one number or a list of them; "output", as
+        heads: Number h of heads in every average.
+        latent: Points of a latent mesh along each axis, one number or a list; "output", as
             published for meshes: every `stride`-th point of the output along each of its axes.
-        ends: The latent mesh has points at both ends, j/(n - 1); else at j/n.
-        stride: See `latent`; for "output" alone.
-        encoder_locality, decoder_locality: Percentage of the points x that a latent point averages
-            over, and of latent points that a point of the output averages over.
-        periodic: Whether distances are those of the unit torus.
-        scale: Squared length that counts as 1 in λD.
+        ends: The latent mesh has points at both ends, j/(n - 1); otherwise at j/n.
+        stride: Steps between latent points in the grid of the output, with latent "output" only.
+        encoder_locality: Percentage of the points x that a latent point averages over.
+        decoder_locality: Percentage of the latent points that a point of the output averages over.
+        periodic: Measure distances on the unit torus.
+        scale: Squared length that is 1 in λD.
         normalization: "instance", as published for vorticity: mean 0 and variance 1 over latent
             points before the first block and after the last one; or "none".
     """
@@ -96,14 +96,14 @@ class PiT2025(PointOperator):
         "pipe": Preset(
             _NACA | {"depth": 4, "periodic": False},
             231_175,
-            _OURS.format("that of airfoils"),
+            _OURS.format("as airfoil"),
             (2, 1),
             dim=2,
         ),
         "plasticity": Preset(
             _NACA | {"depth": 4, "periodic": False, "coordinates": "raw"},
             231_560,
-            _OURS.format("that of airfoils"),
+            _OURS.format("as airfoil"),
             (2, 2),
             dim=2,
         ),
@@ -131,14 +131,14 @@ class PiT2025(PointOperator):
         super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim))
         at_least(1, width=width, heads=heads, stride=stride)
         at_least(0, depth=depth)
-        points = 1 if isinstance(latent, str) else latent  # of "output" no mesh is made
+        points = 1 if isinstance(latent, str) else latent  # "output" needs no mesh
         sizes = for_each_axis("latent", points, dim)
         at_least(1, latent=min(sizes))
         if stride > 1 and latent != "output":
-            raise ValueError('stride is for latent "output"')
+            raise ValueError(f'stride={stride} needs latent "output", got {latent}')
         check_localities(encoder_locality=encoder_locality, decoder_locality=decoder_locality)
         self.latent, self.stride = None if latent == "output" else sizes, stride
-        # of a mesh over n - 1 steps: j/(n - 1) = (j/n) n/(n - 1)
+        # from the points j/n of `mesh` to j/(n - 1) = (j/n) n/(n - 1)
         self.stretch = [n / (n - 1) if ends and n > 1 else 1.0 for n in sizes]
         distance = SquaredDistance(periodic, scale)
         c = self.positions.count + in_channels
@@ -157,14 +157,14 @@ class PiT2025(PointOperator):
     ) -> Float[Tensor, "batch ... c_out"]:
         check_input(self, a, x, y, mask)
         target, by_sample = x if y is None else y, x.ndim == a.ndim
-        samples = (slice(None),) * by_sample
+        samples = (slice(None),) * by_sample  # the axis of samples, where y has one
         points, outputs = flattened(x, by_sample), flattened(target, by_sample)
         real, within = None if mask is None else mask.flatten(1), None
         if self.latent is None:
-            every = (slice(None, None, self.stride),) * (target.ndim - 1 - by_sample)
-            latent = flattened(target[(*samples, *every)], by_sample)
+            strided = (slice(None, None, self.stride),) * (target.ndim - 1 - by_sample)
+            latent = flattened(target[(*samples, *strided)], by_sample)
             if mask is not None and y is None:
-                within = mask[(slice(None), *every)].flatten(1)
+                within = mask[(slice(None), *strided)].flatten(1)
         else:
             axes = mesh(self.latent, points).unbind(-1)
             latent = torch.stack([z * s for z, s in zip(axes, self.stretch, strict=True)], dim=-1)

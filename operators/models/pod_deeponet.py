@@ -1,4 +1,4 @@
-"""POD-DeepONet: coefficients from sensors, modes of the training targets as the basis.
+"""POD-DeepONet: coefficients from sensors, and POD modes of the training targets as the basis.
 
 References: L. Lu, X. Meng, S. Cai, Z. Mao, S. Goswami, Z. Zhang, G. E. Karniadakis, A
 comprehensive and fair comparison of two neural operators (with practical extensions) based on
@@ -37,7 +37,7 @@ from operators.nn.sensors import (
 
 _DARCY = {"sensors": 29, "sensor_grid": "ends", "basis": 115, "branch": "convolution",
           "branch_depth": 1, "activation": "relu"}  # fmt: skip
-_SAME = 1e-5  # coordinates of one point, read twice, differ by less
+_SAME_POINT = 1e-5  # larger than the rounding of a coordinate
 
 
 def pod(
@@ -45,11 +45,15 @@ def pod(
 ) -> tuple[Float[Tensor, " points"], Float[Tensor, "modes points"]]:
     """Mean and leading principal components of samples, in float64.
 
-    The components are orthonormal under the mean over the points, (1/n) φₖ·φₗ = δₖₗ, in the order
-    of falling variance; the largest value of each is positive.
+    The components are orthonormal under the mean over the points, (1/n) φₖ·φₗ = δₖₗ, in order of
+    decreasing variance; the entry of largest modulus of each is positive.
+
+    Args:
+        u: Samples.
+        modes: Number of components.
 
     Raises:
-        ValueError: If centred samples do not span so many dimensions.
+        ValueError: If `modes` exceeds the dimensions that centred samples can span.
 
     >>> mean, modes = pod(torch.tensor([[0.0, 1, 2], [2, 1, 2]]), 1)
     >>> mean.tolist(), modes.argmax().item(), f"{modes.square().mean():.3f}"
@@ -60,46 +64,49 @@ def pod(
     u = u.double()
     mean = u.mean(0)
     u = u - mean
-    few = samples < points  # then their products with each other are the smaller matrix
+    few = samples < points  # then the matrix of inner products of samples is the smaller one
     vectors = torch.linalg.eigh(u @ u.T if few else u.T @ u).eigenvectors[:, -modes:].flip(-1)
-    # orthonormal even where a variance is lost to rounding
+    # QR keeps the basis orthonormal where a variance is lost to rounding
     basis = torch.linalg.qr(u.T @ vectors if few else vectors).Q.T
     largest = basis.gather(1, basis.abs().argmax(1, keepdim=True))
     return mean, basis * (largest.sign() * math.sqrt(points))
 
 
 def _check_modes(modes: int, samples: int, points: int) -> None:
-    if modes > (most := min(samples - 1, points)):
+    if modes > (largest := min(samples - 1, points)):
         raise ValueError(
-            f"basis must be at most {most} for {samples} training samples of {points} values, got "
-            f"{modes}"
+            f"basis must be at most {largest} for {samples} training samples of {points} values, "
+            f"got {modes}"
         )
 
 
 class PODDeepONet(Operator):
-    """u(yᵢ) = ū(yᵢ) + (1/p) Σₖ βₖ(a) φₖ(yᵢ), ū and φₖ the mean and the modes of training targets.
+    """u(yᵢ) = ū(yᵢ) + (1/p) Σₖ βₖ(a) φₖ(yᵢ), with mean ū and POD modes φₖ of training targets.
 
-    The branch β reads a at sensors, as in `DeepONet`. The basis is fixed: `adapt` finds it before
-    training by proper orthogonal decomposition of the normalised targets of the training split,
-    all of which are in memory meanwhile. It is saved with the weights; weights to start a training
-    from bring their own. It lives on the points of training: all samples share these, and
-    mathematics bars other ones. Before `adapt` all outputs are nan.
+    The branch β reads a at sensors, as in `DeepONet`. The basis is fixed: `adapt` computes it
+    before training by proper orthogonal decomposition of the normalised targets of the training
+    split, which are all in memory meanwhile. The basis is saved with the weights; a training that
+    starts from given weights uses their basis. It consists of functions on the training points:
+    all samples share these, and mathematics excludes other points. Before `adapt` all outputs are
+    nan.
 
-    A mode has all output channels, so that components and frames share a coefficient:
-    the modes of a block of frames are those of space and time, as published for advection.
-    Modes are orthonormal under the mean over points and channels; no quadrature weights enter.
+    A mode covers all output channels, so components and frames share a coefficient: the modes of a
+    block of frames are functions of space and time, as published for advection. Modes are
+    orthonormal under the mean over points and channels, without quadrature weights.
 
-    Differs from the released code (lu-group/deeponet-fno, 8096dda): there the basis of the
-    Burgers example is found from the test samples. A trunk network beside the modes, which that
-    code has and no published result uses, is left out.
+    Differences from the released code (lu-group/deeponet-fno, 8096dda): that code computes the
+    basis of the Burgers example from the test samples. Its trunk network beside the modes, which no
+    published result uses, is left out.
 
     Args:
-        sensors, sensor_grid: Where the branch reads a, as in `DeepONet`.
-        points: Points of the domain; by default as many as there are sensors.
-        basis: Number p of modes, less than training samples.
-        branch: "mlp", or "convolution": two convolutions before it, as in `DeepONet`.
+        sensors: Sensors m along each axis.
+        sensor_grid: Sensors on a finer grid of n points along an axis: "periodic", "cells", "ends"
+            or "points", see `DeepONet`.
+        points: Number of points of the domain; by default the number of sensors.
+        basis: Number p of modes, smaller than the number of training samples.
+        branch: "mlp", or "convolution": two convolutions before the MLP, as in `DeepONet`.
         width: Features of the hidden layers.
-        branch_depth: Number of these.
+        branch_depth: Number of hidden layers.
         channels: Channels of the first convolution; the second has twice as many.
         activation: "tanh", "relu", "gelu" or "silu".
 
@@ -156,10 +163,10 @@ class PODDeepONet(Operator):
 
     @torch.no_grad()
     def adapt(self, u: Blocks, y: Points) -> None:
-        self._check_places(y, values=True)
-        if self.places.isfinite().all():  # the basis of the weights to start from
+        self._check_points(y, values=True)
+        if self.places.isfinite().all():  # the basis came with given weights
             return
-        # blocks may be overwritten by those after them
+        # float64 copies, because a block may be overwritten by the next one
         mean, modes = pod(torch.cat([block.flatten(1).double() for block in u]), self.basis)
         self.mean.copy_(mean.view_as(self.mean))
         self.modes.copy_(modes.view_as(self.modes))
@@ -169,19 +176,20 @@ class PODDeepONet(Operator):
         self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
     ) -> Float[Tensor, "batch ... c_out"]:
         check_input(self, a, x, y, mask)
-        # outside training, for it is one wait for the device
-        self._check_places(x, values=not (self.training or torch.compiler.is_compiling()))
+        # not in training: comparing values waits for the device
+        self._check_points(x, values=not (self.training or torch.compiler.is_compiling()))
         values = at_sensors(a, x, self.sensors, self.sensor_grid).movedim(-1, 1)
         u = self.mean.flatten() + self.branch(values) @ self.modes.flatten(1) / self.basis
         return u.view(*a.shape[:-1], self.out_channels)
 
-    def _check_places(self, x: Points, values: bool) -> None:
-        """Raise ValueError unless x are the points of training; before `adapt`, as many."""
-        found, own = x.flatten(0, -2), self.places
-        if found.shape != own.shape:
-            raise ValueError(f"the modes are functions on {len(own)} points, got {len(found)}")
-        # nan, before `adapt`, is not larger
-        if values and ((found - own).abs() > _SAME).any():
+    def _check_points(self, x: Points, values: bool) -> None:
+        """Raise ValueError unless x are the training points, or before `adapt` equally many."""
+        points, training_points = x.flatten(0, -2), self.places
+        count = len(training_points)
+        if points.shape != training_points.shape:
+            raise ValueError(f"the modes are functions on {count} points, got {len(points)}")
+        # before `adapt` differences are nan, and not larger
+        if values and ((points - training_points).abs() > _SAME_POINT).any():
             raise ValueError(
-                f"the modes are functions on the {len(own)} points of training, got other points"
+                f"the modes are functions on the {count} points of training, got other points"
             )

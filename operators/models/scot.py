@@ -33,7 +33,7 @@ Field = Float[Tensor, "batch n n c"]
 Times = Float[Tensor, "batch 1"]
 
 _SIZES = "Herde et al. 2024, table of sizes, and released code"
-_APART = -200.0  # added to scores of pairs that the shift joins: twice -100, as released
+_EXCLUDED = -200.0  # added to scores of pairs that the shift joins: twice -100, as released
 _NAMES = (
     ("embeddings.patch_embeddings.projection", "patches"),
     ("embeddings.norm", "norm"),
@@ -58,9 +58,11 @@ _NAMES = (
 
 
 class Norm(nn.Module):
-    """γ(t) (u - mean)/deviation + β(t) over the features, γ and β linear in the time t.
+    """Layer norm γ(t) (u - mean)/deviation + β(t) over the features, with γ, β linear in time t.
 
-    Where nothing depends on t this is a layer normalisation, and with `timed` False it is one.
+    Args:
+        width: Number of features.
+        timed: False: γ and β are constant, a plain layer norm.
     """
 
     def __init__(self, width: int, timed: bool) -> None:
@@ -80,14 +82,14 @@ class Norm(nn.Module):
 
 
 class CosineAttention(nn.Module):
-    """softmax(τ cos(q, k) + 16 sigmoid(B(Δ))) V within windows; τ <= 100 for each head.
+    """softmax(τ cos(q, k) + 16 sigmoid(B(Δ))) V within windows, with τ <= 100 in each head.
 
-    Δ is the difference of places in a window, sign(Δ) log₂(1 + 8 |Δ|/(w - 1)) / 3 along each axis,
-    and B a small MLP.
+    Δ is the offset of two patches in a window, scaled to sign(Δ) log₂(1 + 8 |Δ|/(w - 1)) / 3 along
+    each axis, and B a small MLP.
 
     Args:
-        width, heads: Features and heads.
-        window: Places w of a window along each axis.
+        width, heads: Features, and number of heads.
+        window: Patches w of a window along each axis.
     """
 
     def __init__(self, width: int, heads: int, window: int) -> None:
@@ -100,26 +102,32 @@ class CosineAttention(nn.Module):
         self.value = nn.Linear(width, width)
         self.out = nn.Linear(width, width)
 
-    def biases(self, like: Tensor) -> Float[Tensor, "heads places places"]:
-        """16 sigmoid(B(Δ)) for all pairs of places."""
+    def biases(self, like: Tensor) -> Float[Tensor, "heads p p"]:
+        """16 sigmoid(B(Δ)) for all pairs of the p patches of a window."""
         w = self.window
-        away = torch.arange(1 - w, w, device=like.device).to(like) * (8 / max(w - 1, 1))
-        away = away.sign() * torch.log2(away.abs() + 1) / 3
-        table = self.bias(torch.stack(torch.meshgrid(away, away, indexing="ij"), dim=-1))
-        place = torch.arange(w, device=like.device)
-        apart = place[:, None] - place + w - 1  # (w, w)
-        pairs = table[apart[:, None, :, None], apart[None, :, None, :]]  # (w, w, w, w, heads)
+        offset = torch.arange(1 - w, w, device=like.device).to(like) * (8 / max(w - 1, 1))
+        offset = offset.sign() * torch.log2(offset.abs() + 1) / 3
+        table = self.bias(torch.stack(torch.meshgrid(offset, offset, indexing="ij"), dim=-1))
+        index = torch.arange(w, device=like.device)
+        row = index[:, None] - index + w - 1  # (w, w), rows of the table
+        pairs = table[row[:, None, :, None], row[None, :, None, :]]  # (w, w, w, w, heads)
         return 16 * torch.sigmoid(pairs.flatten(0, 1).flatten(1, 2).permute(2, 0, 1))
 
-    def apart(self, counts: int, shift: int, like: Tensor) -> Float[Tensor, "windows 1 p p"]:
-        """What keeps places in a window apart that lie at opposite ends of the grid."""
+    def exclusions(self, counts: int, shift: int, like: Tensor) -> Float[Tensor, "windows 1 p p"]:
+        """-200 for pairs in a shifted window that lie at opposite ends of the grid, otherwise 0.
+
+        Args:
+            counts: Windows along each axis.
+            shift: Patches by which the windows are shifted.
+            like: Tensor of the dtype and device.
+        """
         w = self.window
-        place = torch.arange(counts * w, device=like.device)
-        part = (place >= (counts - 1) * w).long() + (place >= counts * w - shift)
-        part = (3 * part[:, None] + part).unflatten(0, (counts, w)).unflatten(2, (counts, w))
-        part = part.transpose(1, 2).flatten(0, 1).flatten(1)  # (windows, places)
-        different = part[:, None, :, None] != part[:, None, None, :]
-        return different.to(like) * _APART
+        index = torch.arange(counts * w, device=like.device)
+        region = (index >= (counts - 1) * w).long() + (index >= counts * w - shift)
+        region = (3 * region[:, None] + region).unflatten(0, (counts, w)).unflatten(2, (counts, w))
+        region = region.transpose(1, 2).flatten(0, 1).flatten(1)  # (windows, p)
+        different = region[:, None, :, None] != region[:, None, None, :]
+        return different.to(like) * _EXCLUDED
 
     def forward(self, u: Field, shift: int) -> Field:
         batch, w = len(u), self.window
@@ -132,8 +140,8 @@ class CosineAttention(nn.Module):
         k = nn.functional.normalize(k, dim=-1)
         scores = self.biases(u)[None]
         if shift:
-            scores = scores + self.apart(counts, shift, u)
-        # windows beside heads: the scores are the same for all samples
+            scores = scores + self.exclusions(counts, shift, u)
+        # windows and heads share an axis: the scores are the same for all samples
         scores = scores.expand(counts**2, -1, -1, -1).flatten(0, 1)[None].to(q)
         q, k, v = (x.reshape(batch, counts**2 * self.heads, *x.shape[2:]) for x in (q, k, v))
         u = nn.functional.scaled_dot_product_attention(q, k, v, scores, scale=1.0)
@@ -144,7 +152,7 @@ class CosineAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """u <- u + N₁(attention(u)), u <- u + N₂(MLP(u))."""
+    """u <- u + N₁(attention(u)), u <- u + N₂(MLP(u)), with attention in shifted windows."""
 
     def __init__(
         self, width: int, heads: int, window: int, shift: int, ratio: int, timed: bool
@@ -161,7 +169,7 @@ class Block(nn.Module):
 
 
 class Merge(nn.Module):
-    """Four neighbours to one place of twice the features."""
+    """N(W u) from each 2 x 2 patches to one patch with twice the features."""
 
     def __init__(self, width: int, timed: bool) -> None:
         super().__init__()
@@ -174,7 +182,7 @@ class Merge(nn.Module):
 
 
 class Unmerge(nn.Module):
-    """One place to four of half the features."""
+    """W' N(W u) from each patch to 2 x 2 patches with half the features."""
 
     def __init__(self, width: int, timed: bool) -> None:
         super().__init__()
@@ -187,7 +195,7 @@ class Unmerge(nn.Module):
 
 
 class Stage(nn.Module):
-    """Blocks, every second one with shifted windows, and a change of resolution or none."""
+    """Blocks on one grid, and the change of resolution after them, if any."""
 
     def __init__(self, blocks: list[Block], resize: nn.Module | None) -> None:
         super().__init__()
@@ -204,7 +212,7 @@ class Stage(nn.Module):
 
 
 class ConvNeXt(nn.Module):
-    """u + s ⊙ W₂ GELU(W₁ N(7 x 7 convolution of each feature)), s starting at 1e-6."""
+    """u + s ⊙ W₂ GELU(W₁ N(K u)), K a 7 x 7 convolution of each feature; s starts at 1e-6."""
 
     def __init__(self, width: int, timed: bool) -> None:
         super().__init__()
@@ -219,7 +227,7 @@ class ConvNeXt(nn.Module):
 
 
 def check_stages(depths: list[int], heads: list[int], skips: list[int]) -> None:
-    """Raise ValueError where they are not numbers of as many stages."""
+    """Raise ValueError unless all lists have one number for each stage."""
     counts = len(depths), len(heads), len(skips)
     if not depths or len(set(counts)) > 1:
         raise ValueError(
@@ -230,7 +238,11 @@ def check_stages(depths: list[int], heads: list[int], skips: list[int]) -> None:
 
 
 def grids_of(size: int, patch: int, stages: int, window: int) -> tuple[list[int], list[int]]:
-    """Patches along an axis of each stage, and of its windows, which must divide them."""
+    """Patches along an axis of the grid and of the windows of each stage.
+
+    Raises:
+        ValueError: If the stages do not divide `size`, or windows do not divide their grid.
+    """
     grids = [size // patch // 2**i for i in range(stages)]
     if size != patch * grids[-1] * 2 ** (stages - 1) or not grids[-1]:
         raise ValueError(f"patch * 2^{stages - 1} must divide size, got patch={patch}, size={size}")
@@ -242,7 +254,7 @@ def grids_of(size: int, patch: int, stages: int, window: int) -> tuple[list[int]
 
 
 def fourier_resized(u: Function, axis: int, m: int) -> Float[Tensor, "batch *resized c"]:
-    """The trigonometric interpolant of n points of a period at m points, or its low modes there.
+    """u at m points of a period along an axis: its trigonometric interpolant, or its low modes.
 
     >>> wave = torch.cos(2 * torch.pi * torch.arange(4) / 4)[None, :, None]
     >>> fourier_resized(wave, 1, 8)[0, :, 0].round(decimals=4).abs()
@@ -253,34 +265,36 @@ def fourier_resized(u: Function, axis: int, m: int) -> Float[Tensor, "batch *res
         return u
     v = torch.fft.rfft(widened(u).movedim(axis, -1), norm="forward")
     v = v[..., : min(n, m) // 2 + 1]
-    if n < m and n % 2 == 0:  # alone on the coarse grid, one of a pair on the fine one
+    if (
+        n < m and n % 2 == 0
+    ):  # the highest mode is single on the coarse grid, a pair on the fine one
         v = torch.cat([v[..., :-1], v[..., -1:] / 2], dim=-1)
     return torch.fft.irfft(v, n=m, norm="forward").movedim(-1, axis)
 
 
 class ScOT(Operator):
-    """Patches -> stages of attention in shifted windows, down and up as in a U-Net -> values.
+    """Patches, stages of attention in shifted windows down and up as in a U-Net, and values.
 
-    Every layer normalisation depends on the time t, u(t) = G(a, t). The defaults are those of
-    Poseidon-T. All of it acts on one grid, `size` x `size`: functions on other grids, square or
-    not, are resampled to it and back, as the released code does with square ones; so values
-    converge as the grid is refined, and what `size` does not resolve is lost. Positions are not
-    read: on a mesh the operator acts along the indices.
+    Every layer norm depends on the time t, u(t) = G(a, t). The defaults are those of Poseidon-T.
+    The network acts on one grid of `size` x `size` points. Functions on other grids, square or not,
+    are resampled to it and back, as the released code does for square grids. Values thus converge
+    as the grid is refined, but features that `size` does not resolve are lost. Positions are not
+    used: on a mesh the operator acts along the indices.
 
     Args:
-        size: Points of its grid along each axis.
+        size: Points along each axis of the grid of the network.
         resampling: "fourier", for periodic functions, as published; "linear", between the points.
-        time: Where t is. "channel", the last channel of a, the same at all points, as tasks `time`
-            give it; "one", t = 1, as published for steady problems; "none", plain normalisations.
+        time: Source of t. "channel": the last channel of a, the same at all points, as in tasks
+            `time`; "one": t = 1, as published for steady problems; "none": plain layer norms.
         patch: Points of a patch along each axis.
         width: Features of a patch; each stage doubles them.
-        depths, heads: Blocks and heads of each stage, down and up alike.
-        skips: ConvNeXt blocks between a stage on the way down and the same one on the way up.
-        window: Patches of a window along each axis, or all that there are.
-        ratio: Hidden features of MLPs by those that enter.
+        depths, heads: Blocks and heads of each stage, the same down and up.
+        skips: ConvNeXt blocks in the skip connection of each stage.
+        window: Patches of a window along each axis, at most those of the grid.
+        ratio: Hidden features of MLPs, in multiples of their input features.
 
-    What differs from the released code (commit b8fa28f). Each grid of a stage must consist of whole
-    windows: sizes that the code would pad are refused. Resampling drops the mode that is the
+    Differences from the released code (commit b8fa28f). Each grid of a stage must consist of whole
+    windows: sizes that the code would pad are refused. Resampling reduces the mode that is the
     highest along both axes to its even part. There is no stochastic depth, which the released
     scripts set to 0, no residual u - a, and no loss by groups of channels. Norms start with γ of
     about 0.02 t, as published: the blocks start close to the identity.
@@ -327,7 +341,7 @@ class ScOT(Operator):
         self.norm = Norm(width, timed)
 
         def blocks(i: int, shifted: int) -> list[Block]:
-            """Of stage i; where the parity is that of `shifted` windows lie between windows."""
+            """Blocks of stage i; windows are shifted in those with j % 2 == `shifted`."""
             features = width * 2**i
             check_heads(features, heads[i])
             return [
@@ -357,6 +371,7 @@ class ScOT(Operator):
                     nn.init.zeros_(module.bias)
 
     def resampled(self, u: Function, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]:
+        """u on a grid of n1 x n2 points."""
         if self.resampling == "linear":
             return resized(u, n1, n2)
         return fourier_resized(fourier_resized(u, 1, n1), 2, n2)
@@ -366,11 +381,11 @@ class ScOT(Operator):
     ) -> Float[Tensor, "batch *grid c_out"]:
         check_input(self, a, x, y, mask)
         if not self.of_a:
-            raise ValueError("time='channel' needs a channel beside the time, got 1")
+            raise ValueError("time='channel' needs another channel besides the time, got 1 channel")
         t = a[:, 0, 0, -1:] if self.time == "channel" else torch.ones_like(a[:, 0, 0, :1])
         u = self.resampled(a[..., : self.of_a], self.size, self.size)
         u = self.norm(self.patches(u.movedim(-1, 1)).movedim(1, -1), t)
-        kept: list[Tensor] = []
+        skips: list[Tensor] = []
         for stage, skip in zip(self.encoder, self.skips, strict=True):
             assert isinstance(stage, Stage)
             assert isinstance(skip, nn.ModuleList)
@@ -378,11 +393,11 @@ class ScOT(Operator):
             u = stage.resized(v + u, t)
             for block in skip:
                 v = block(v, t)
-            kept.append(v)
-        u = kept.pop()
+            skips.append(v)
+        u = skips.pop()
         for stage in self.decoder:
             assert isinstance(stage, Stage)
             u = stage.resized(stage(u, t), t)
-            u = u + kept.pop() if kept else u
+            u = u + skips.pop() if skips else u
         u = self.mix(self.recovery(u.movedim(-1, 1))).movedim(1, -1)
         return self.resampled(u, *a.shape[1:3])

@@ -1,4 +1,4 @@
-r"""The Transformer encoder over the points of a grid, coordinates appended to the input once.
+r"""The Transformer encoder over the points of a grid, with coordinates appended to the input.
 
 References: A. Vaswani et al., Attention Is All You Need, NeurIPS 2017. R. Xiong et al., On Layer
 Normalization in the Transformer Architecture, ICML 2020. Z. Shen et al., Efficient Attention,
@@ -17,7 +17,7 @@ from operators.nn.pointwise import Dropout
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d
 from operators.nn.tokens import Coordinates, FieldOperator, Positions, Real, Tokens, check_heads
 
-_SLIDES = "S. Cao, slides on the Galerkin Transformer: {}; sizes are a reading"
+_SLIDES = "S. Cao, slides on the Galerkin Transformer: {}; sizes are our interpretation"
 _FIRST = {"depth": 4, "normalization": "post", "activation": "relu"}
 _VANILLA = _FIRST | {"width": 768, "feedforward": 2048}
 _SMALL = {"width": 96, "heads": 1, "feedforward": 192}
@@ -25,14 +25,15 @@ _EFFICIENT = _FIRST | _SMALL | {"attention": "galerkin", "decoder": "spectral"}
 
 
 class TransformerLayer(nn.Module):
-    """Attention and a pointwise MLP, each with a LayerNorm N and added to what it acts on.
+    """Residual layers f = attention, then f = pointwise MLP, each with a LayerNorm N.
 
-    Before ("pre"): u <- u + f(N u). After ("post"): u <- N(u + f(u)).
+    With "pre" u <- u + f(N u); with "post" u <- N(u + f(u)).
 
     Args:
-        attention: The map of the points, from u and no coordinates.
+        attention: The attention of the points, without coordinates.
         width, feedforward: Features of u and hidden features of the MLP.
-        normalization, activation, dropout: See `Transformer`.
+        normalization, activation, dropout: Position of N, activation of the MLP, and dropout rate
+            on the residual branches; see `Transformer`.
     """
 
     def __init__(
@@ -55,41 +56,41 @@ class TransformerLayer(nn.Module):
         self.drop = Dropout(dropout)
 
     def forward(self, u: Tokens, mask: Real | None = None) -> Tokens:
-        nowhere = u.new_empty(u.shape[1], 0)  # no coordinates beside the features
+        no_coordinates = u.new_empty(u.shape[1], 0)
         if self.pre:
-            u = u + self.drop(self.attention(self.norm1(u), nowhere, mask))
+            u = u + self.drop(self.attention(self.norm1(u), no_coordinates, mask))
             return u + self.drop(self.mlp(self.norm2(u)))
-        u = self.norm1(u + self.drop(self.attention(u, nowhere, mask)))
+        u = self.norm1(u + self.drop(self.attention(u, no_coordinates, mask)))
         return self.norm2(u + self.drop(self.mlp(u)))
 
 
 class Transformer(FieldOperator):
-    """Linear embedding of (a, x), layers of attention and MLP over all points, a decoder.
+    """A linear map of (a, x), layers of attention and MLP over all points, and a decoder.
 
-    The defaults are the usual sizes of point-wise benchmarks (8 layers of width 128, 8 heads).
-    The presets are the two baselines of the talk on the Galerkin Transformer (Cao 2021), which
-    names parameters (22 million, 523 thousand) and not sizes: the sizes are a reading. The
-    "efficient" one is the attention without softmax Q(KᵀV)/n, a form of Shen et al. that its
-    Table 8 calls so (the errors are those of the talk); "efficient" here has the two softmaxes.
-    The talk's vanilla Transformer has sinusoidal encodings of the index; here are coordinates, to
-    act alike on every resolution.
+    The defaults are the usual sizes of pointwise benchmarks (8 layers of width 128, 8 heads). The
+    presets are the two baselines of the talk on the Galerkin Transformer (Cao 2021). The talk names
+    parameters (22 million, 523 thousand) but no sizes: the sizes are our interpretation. Its
+    "efficient" Transformer has attention without softmax, Q(KᵀV)/n, a form of Shen et al. named
+    so in Table 8 (the errors are those of the talk); attention "efficient" here has the two
+    softmaxes. The vanilla Transformer of the talk has sinusoidal encodings of the index; here
+    coordinates are appended, which have the same meaning on every resolution.
 
-    As a sum over points, attention treats them alike: with coordinates "none" and the linear
-    decoder the operator commutes with permutations of the points, with the spectral decoder and a
-    periodic grid, with shifts.
+    Attention is a sum over points that treats all points alike. With coordinates "none" and the
+    linear decoder the operator commutes with permutations of the points; with the spectral decoder
+    it commutes with shifts of a periodic grid.
 
     Args:
         attention: "softmax", quadratic in the number of points; "efficient", softmax of Q over
             features and of K over points, and "galerkin", Q(KᵀV)/n, both linear.
         normalization: LayerNorm "pre", before each map and before the decoder, or "post", after
             each sum, as first published.
-        activation: That of the MLPs, "gelu" or, as first published, "relu".
-        decoder: "linear"; or "spectral", two spectral convolutions and an MLP, on periodic grids.
-            With the former the operator takes clouds.
+        activation: Activation of the MLPs, "gelu" or, as first published, "relu".
+        decoder: "linear", for clouds too; or "spectral", two spectral convolutions and an MLP, on
+            periodic grids.
         modes, decoder_width: Modes and channels of the spectral decoder.
-        dropout: Rate on the residual branches.
-        attention_dropout: Rate on the attention matrix; if not 0, softmax attention stores n x n
-            numbers in training.
+        dropout: Dropout rate on the residual branches.
+        attention_dropout: Dropout rate on the attention matrix; if not 0, softmax attention stores
+            n x n numbers in training.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

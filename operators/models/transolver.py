@@ -1,4 +1,4 @@
-r"""Transolver: points are sorted softly into slices, and attention acts among the slices.
+r"""Transolver: points are softly assigned to slices, and attention acts among the slices.
 
 References: H. Wu et al., Transolver: A Fast Transformer Solver for PDEs on General Geometries,
 ICML 2024; released code thuml/Transolver, and thuml/Neural-Solver-Library for the sizes.
@@ -25,18 +25,19 @@ Heads = Float[Tensor, "batch heads n d"]
 class PhysicsAttention(nn.Module):
     """Attention among the slices of a field, in each head (section 3.2 of the paper).
 
-    Two projections of u, here x and f, give the weight of point j in slice g, the token of the
-    slice, and from the tokens after attention the new values:
+    Two projections x and f of u give the weights w_jg of point j in slice g and the token t_g of
+    the slice. Attention among the tokens gives s, and the weights return it to the points:
 
         w_jg = softmax_g((W x_j + b)_g / τ)
         t_g = Σ_j w_jg f_j / (Σ_j w_jg + 1e-5)
         v_j = Σ_g w_jg s_g,    s = softmax(QKᵀ/√d) V of Q = t W_q, K = t W_k, V = t W_v
 
-    W, b, W_q, W_k, W_v are shared by the heads; τ, one for each, is held in [0.1, 5]. Linear in
-    the number n of points: n · slices weights for each head are kept.
+    W, b, W_q, W_k, W_v are shared by the heads; each head has its τ, clamped to [0.1, 5]. Linear in
+    the number n of points: n · slices weights are stored for each head.
 
     Args:
-        width, heads, slices: Features, heads, and slices.
+        width: Features of u.
+        heads, slices: Number of heads, and of slices in each.
         projections: The two maps of u, to x and to f.
     """
 
@@ -55,14 +56,14 @@ class PhysicsAttention(nn.Module):
         return split(u.flatten(1, -2), self.heads)
 
     def weights(self, u: Function) -> Float[Tensor, "batch heads n slices"]:
-        """w, shares of the points in the slices: positive, their sum over the slices is 1."""
+        """The weights w of the points in the slices: positive, with sum 1 over the slices."""
         x = self.split(self.to_slices(u))
         return self._sums(x, x[..., :0], None)[0]
 
     def tokens(
         self, w: Float[Tensor, "batch heads n slices"], f: Heads
     ) -> Float[Tensor, "batch heads slices d"]:
-        """t, the means of f over the slices."""
+        """The tokens t: means of f over each slice."""
         return means(w.to(f.dtype).mT @ f, w.sum(dim=-2, keepdim=True))
 
     def forward(self, u: Function, mask: Real | None = None) -> Function:
@@ -80,35 +81,36 @@ class PhysicsAttention(nn.Module):
         Float[Tensor, "batch heads slices q"],
         Float[Tensor, "batch heads 1 slices"],
     ]:
-        """w, wᵀf and wᵀ1; the temperature divides W and b, not the logits of all points."""
+        """w, wᵀf and wᵀ1."""
+        # W and b are divided by the temperature, instead of the logits of all points
         batch, tau = len(x), self.temperature.clamp(0.1, 5.0)
         weight, bias = (
             (v / tau).repeat(batch, 1, 1) for v in (self.slices.weight.mT, self.slices.bias)
         )
         real = None if mask is None else mask.repeat_interleave(self.heads, 0)
-        found = slice_sums(x.flatten(0, 1), weight, bias, f.flatten(0, 1), real)
-        w, sums, totals = (v.reshape(batch, self.heads, *v.shape[1:]) for v in found)
+        flat = slice_sums(x.flatten(0, 1), weight, bias, f.flatten(0, 1), real)
+        w, sums, totals = (v.reshape(batch, self.heads, *v.shape[1:]) for v in flat)
         return w, sums, totals
 
 
 class Transolver(SliceOperator):
-    """MLP of a and the positions, blocks of attention among slices, a linear map at each point.
+    """An MLP of a and the positions, blocks of attention among slices, and a pointwise linear map.
 
     The defaults are the settings of the Darcy example in the released benchmark library,
-    3,090,113 parameters. The paper's own scripts have feedforward equal to the width, 128.
+    3,090,113 parameters. The scripts of the paper have feedforward equal to the width, 128.
 
-    With projection "convolution" the kernels are 3 points of the grid along each axis, not a
-    length: the operator acts on every resolution, but the limit of fine grids is not that of one
-    function. With "linear" sums over points are the only coupling, and values converge.
+    With projection "convolution" the kernels cover 3 points along each axis, not a length: the
+    operator acts on every resolution, but does not converge to one map as grids are refined. With
+    "linear" points are coupled by sums over points only, and values converge.
 
     Args:
-        lattice: Reference points along each axis, the ends included: 64 in the square, 8 on the
+        lattice: Reference points along each axis, including the ends: 64 in the square, 8 on the
             interval, as in the released library.
 
-    The released code adds the learned vector `placeholder` to the features only where there is no
-    function a; here there always is one, and it is added always: a second bias. It bounds τ for
-    convolutions only; τ starts at 0.5, and outside the bounds slices would be single points, all
-    alike, or inverted.
+    The released code adds the learned vector `placeholder` to the features only without an input
+    function a. Here there always is an a, and the vector is always added: a second bias. The
+    released code bounds τ for convolutions only. τ starts at 0.5; outside the bounds slices would
+    be single points, all alike, or inverted.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -120,7 +122,7 @@ class Transolver(SliceOperator):
             channels=(10, 1),
             dim=2,
         ),
-        # of meshes: the positions are a, and stand once among the features
+        # on meshes a holds the positions, which are not appended again
         "airfoil": Preset(_POSITIONS, 3_073_985, f"{_LIBRARY}, Airfoil script: 3.07M", (2, 1), 2),
         "pipe": Preset(_POSITIONS, 3_073_985, f"{_LIBRARY}, Pipe script: 3.07M", (2, 1), 2),
         "elasticity": Preset(
@@ -130,8 +132,8 @@ class Transolver(SliceOperator):
             (2, 1),
             dim=2,
         ),
-        # the time is a channel of a; the published model embeds it, by 33,024 parameters, and has
-        # four outputs, 258 more, and one input fewer, 256 less
+        # time is a channel of a; the published model embeds it by 33,024 further parameters, has
+        # four outputs (258 more) and one input fewer (256 less)
         "plasticity": Preset(
             {"coordinates": "raw", "feedforward": 128},
             2_811_458,

@@ -1,4 +1,4 @@
-r"""Transolver++: slices with a temperature at each point, and noise among them in training.
+r"""Transolver++: slices with a temperature at each point, and noise on their weights in training.
 
 References: H. Luo et al., Transolver++: An Accurate Neural Solver for PDEs on Million-Scale
 Geometries, ICML 2025; released code thuml/Transolver_plus at commit d5a23bc.
@@ -15,18 +15,18 @@ from operators.base import Function, Preset, at_least
 from operators.nn.slices import SliceOperator, means
 from operators.nn.tokens import Coordinates, Positions, Real, check_heads, merged, split
 
-_OURS = "sizes of Transolver; those of this data set are not released"
-_POSITIONS = {"coordinates": "none"}  # of meshes: the positions are a
+_OURS = "sizes of Transolver; those of this dataset are not released"
+_POSITIONS = {"coordinates": "none"}  # on meshes a holds the positions
 
 Heads = Float[Tensor, "batch heads n d"]
 Shares = Float[Tensor, "batch heads n slices"]
 
 
 def gumbel(like: Tensor) -> Tensor:
-    """Independent random numbers -log(-log U), U uniform in [0, 1), of the shape of a tensor.
+    """Independent Gumbel noise -log(-log U), U uniform in [0, 1), of the shape of a tensor.
 
-    The largest of l + noise is the one with index i with probability softmax(l)_i. Beside U and
-    its logarithm stands 1e-8, as released: none is infinite.
+    The largest of l + noise has index i with probability softmax(l)_i. As released, 1e-8 is added
+    to U and to its logarithm: no value is infinite.
     """
     uniform = torch.rand_like(like, dtype=torch.promote_types(like.dtype, torch.float32))
     return -torch.log(-torch.log(uniform + 1e-8) + 1e-8)
@@ -39,12 +39,13 @@ class EideticAttention(nn.Module):
         t_g = Σ_j w_jg x_j / (Σ_j w_jg + 1e-5)
         v_j = Σ_g w_jg s_g,    s = softmax(QKᵀ/√d) V of Q = t W_q, K = t W_k, V = t W_v
 
-    The MLP ends in a GELU. All maps are shared by the heads; β, one for each, starts at 0.5. The
-    noise is that of Gumbel in training, and 0 in evaluation. Linear in the number n of points:
-    n · slices weights for each head are kept.
+    The MLP ends in a GELU. The heads share all maps; each head has its β, which starts at 0.5. The
+    noise is Gumbel noise in training, and 0 in evaluation. Linear in the number n of points:
+    n · slices weights are stored for each head.
 
     Args:
-        width, heads, slices: Features, heads, and slices.
+        width: Features of u.
+        heads, slices: Number of heads, and of slices in each.
     """
 
     def __init__(self, width: int, heads: int, slices: int) -> None:
@@ -60,7 +61,7 @@ class EideticAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def weights(self, x: Heads) -> Shares:
-        """w, shares of the points in the slices: positive, their sum over the slices is 1."""
+        """The weights w of the points in the slices: positive, with sum 1 over the slices."""
         logits = self.slices(x)
         tau = (self.temperature(x) + self.offset).clamp(min=0.01)
         logits = (logits + gumbel(logits) if self.training else logits) / tau
@@ -76,24 +77,24 @@ class EideticAttention(nn.Module):
 
 
 class TransolverPlus(SliceOperator):
-    """MLP of a and the positions, blocks of attention among slices, a linear map at each point.
+    """An MLP of a and the positions, blocks of attention among slices, and a pointwise linear map.
 
-    Differs from `Transolver` with projection "linear" in the temperature, which each point has of
-    its own; in the noise of training, which makes the shares those of a random choice among the
-    slices; and in one projection of the features in place of two.
+    It differs in three ways from `Transolver` with projection "linear". Each point has its own
+    temperature. Noise in training makes the weights those of a random choice among the slices.
+    There is one projection of the features instead of two.
 
-    The released code draws the noise in evaluation, too, so that its predictions are random; here
-    they are not. It sums over the points of all processes of a group, which must exist; here a
-    sample is one batch entry. It has the script of one set of aircraft alone (width 256, depth 4,
-    32 slices, feedforward 512), and no convolutions; the settings of the six benchmarks are not
-    released, and the defaults are those of Transolver's own scripts. Its authors advise to try
-    numbers of slices and to bound the temperature, as trainings are unstable. An independent
-    reproduction (April 2026, in the released repository) found larger errors than Transolver's on
-    all six: Plasticity 0.0019, Elasticity 0.011, Darcy 0.015, Airfoil 0.009, Pipe 0.005,
+    The released code draws the noise in evaluation too, so its predictions are random; here they
+    are not. It sums over the points of all processes of a group, which must exist; here a sample is
+    one batch entry. It has no convolutions, and only the script of one set of aircraft (width 256,
+    depth 4, 32 slices, feedforward 512). The settings of the six benchmarks are not released; the
+    defaults are those of the scripts of Transolver. The authors advise to vary the number of slices
+    and to bound the temperature, because training is unstable. An independent reproduction (April
+    2026, in the released repository) found larger errors than those of Transolver on all six:
+    Plasticity 0.0019, Elasticity 0.011, Darcy 0.015, Airfoil 0.009, Pipe 0.005,
     Navier-Stokes 0.18.
 
-    Sums over points are the only coupling: values converge under refinement, and with coordinates
-    "none" the operator commutes with permutations of the points, in evaluation.
+    Points are coupled by sums over points only: values converge under refinement, and in evaluation
+    with coordinates "none" the operator commutes with permutations of the points.
 
     Args:
         slices: Slices of each head, and hidden features of the MLP of the temperature.
@@ -111,7 +112,7 @@ class TransolverPlus(SliceOperator):
         "airfoil": Preset(_POSITIONS, 590_793, _OURS, (2, 1), 2),
         "pipe": Preset(_POSITIONS, 590_793, _OURS, (2, 1), 2),
         "elasticity": Preset(_POSITIONS, 590_793, _OURS, (2, 1), 2),
-        "plasticity": Preset({}, 591_434, _OURS, (2, 2), 2),  # the time is a channel of a
+        "plasticity": Preset({}, 591_434, _OURS, (2, 2), 2),  # time is a channel of a
     }
 
     def __init__(

@@ -37,11 +37,11 @@ _CODE = "Neural-Solver-Library, script of"
 
 
 class UFourierLayer(nn.Module):
-    """v = K u + W u + b + U(u) with a U-Net U; the activation follows outside.
+    """v = K u + W u + b + U(u) with a U-Net U, without an activation.
 
     Args:
-        fourier: The map K u + W u + b.
-        u_net: U.
+        fourier: The Fourier layer K u + W u + b.
+        u_net: The U-Net U.
     """
 
     def __init__(self, fourier: FourierLayer, u_net: UNet) -> None:
@@ -53,42 +53,43 @@ class UFourierLayer(nn.Module):
 
 
 class UFNO(GridOperator):
-    """A map at each point, Fourier layers, Fourier layers with U-Nets, and a pointwise network.
+    """A pointwise map, Fourier layers, Fourier layers with U-Nets, and a pointwise network.
 
     The defaults are those of the released code: three layers of each kind and 36 features. Its
-    grid has two axes of space and time as the third one: preset "gas-saturation", with the frames
-    along an axis. The numbers of tables on Darcy, Navier-Stokes and the meshes are from
-    Neural-Solver-Library, another network of two and two layers with larger U-Nets; it is meant by
-    the other presets. The U-Nets there have further linear maps without effect, which are counted
-    in the published number and are absent here.
+    grid has two axes of space, and time as the third: preset "gas-saturation", with frames along
+    an axis. Published figures for Darcy, Navier-Stokes and the meshes are of another network, in
+    Neural-Solver-Library, with two layers of each kind and larger U-Nets; the other presets are
+    this network. Its U-Nets have further linear maps without effect, which the published parameter
+    counts include and which are left out here.
 
     With U-Nets that return 0 this is `FNO` with `depth + u_depth` layers. The convolutions of the
-    U-Nets are those of points, not of a length: values do not converge as the grid is refined.
+    U-Nets cover points, not a length: values do not converge as the grid is refined.
 
-    Any grid is taken: zeros fill up what the U-Nets halve, after each axis, and are cut off. The
-    released code appends 8 points to each axis, which must then be divided by 8: on the second axis
-    and in time the last values of the input again, on the first axis zeros, all before the first
-    linear map; here zeros follow that map, as in the library, which appends up to 15 points, to
-    multiples of 16. In the presets they are their part of the published grid.
+    The operator takes any grid: zeros extend each axis to a length that the U-Nets can halve, and
+    are cut off again. The released code appends 8 points to each axis before the first linear map,
+    and the axis must then be a multiple of 8. These points repeat the last values of the input on
+    the second axis and in time, and are zeros on the first axis. Here zeros follow that map, as in
+    the library, which appends up to 15 points, to multiples of 16. In the presets padding is their
+    fraction of the published grid.
 
     Args:
-        depth, u_depth: Fourier layers, and layers with a U-Net after them.
+        depth, u_depth: Number of Fourier layers, and of Fourier layers with a U-Net after them.
         modes: Modes m kept along each axis; the padded grid needs n >= 2m points along it.
-        u_net: "strided", the released one, or "pooled", that of the library.
-        levels: How often a U-Net halves the grid: 3 published for "strided", 4 for "pooled".
-        normalization: Of the U-Nets, over "batch" and grid, or over the grid of each sample,
-            "instance", as in the library for problems in time.
-        activation: "relu" (released) or "gelu" (library), or "silu".
-        last_activation: Put one after the last layer too, as released.
+        u_net: "strided", as released, or "pooled", as in the library.
+        levels: Number of times a U-Net halves the grid: 3 published for "strided", 4 for "pooled".
+        normalization: Norms of the U-Nets. "batch": over batch and grid. "instance": over the grid
+            of each sample, as in the library for problems in time.
+        activation: "relu" (released), "gelu" (library), or "silu".
+        last_activation: An activation follows the last layer too, as released.
         lift: "linear" (released) or "mlp" with 2 width hidden features (library).
         head_width: Hidden features of the network at the end: 128, or the width in the library.
 
-    Points y of the output are met by linear interpolation on boxes. The library's model of point
-    clouds (elasticity) maps them to a grid first and is not this one.
+    On boxes u is interpolated linearly to other points y. The model of the library for point
+    clouds (elasticity) maps them to a grid first and is another network.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
-        # 33,097,829 are published, which count a complex weight as one
+        # 33,097,829 are published, where a complex weight counts once
         "gas-saturation": Preset(
             {"padding": [8 / 200, 8 / 96], "frame_channels": 1, "frame_padding": 8},
             64_201_829,
@@ -109,7 +110,7 @@ class UFNO(GridOperator):
             (10, 1),
             dim=2,
         ),
-        # of meshes: the positions are a, and stand once among the features
+        # on meshes a holds the positions, which are not appended again
         "airfoil": Preset(
             _LIBRARY | {"coordinates": "none", "padding": [3 / 221, 13 / 51]},
             11_022_433,
@@ -124,8 +125,8 @@ class UFNO(GridOperator):
             (2, 1),
             dim=2,
         ),
-        # the time is a channel of a; the published model embeds it, by 33,024 parameters more, and
-        # has four outputs, 258 more, and one input fewer, 256 less
+        # time is a channel of a; the published model embeds it by 33,024 further parameters, has
+        # four outputs (258 more) and one input fewer (256 less)
         "plasticity": Preset(
             _WIDE | {"normalization": "instance", "padding": [11 / 101, 1 / 31]},
             176_247_810,

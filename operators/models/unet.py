@@ -1,4 +1,4 @@
-r"""A plain U-Net: convolutions on coarser and coarser grids and back, no operator of functions.
+r"""A plain U-Net: convolutions on coarser and coarser grids and back, not a neural operator.
 
 References: O. Ronneberger, P. Fischer, T. Brox, U-Net: Convolutional Networks for Biomedical Image
 Segmentation, MICCAI 2015; thuml/Neural-Solver-Library at db942b72.
@@ -18,24 +18,24 @@ _IN_TIME = {"normalization": "instance"}
 
 
 class PlainUNet(GridOperator):
-    """An MLP at each point, a U-Net, and an MLP at each point: the baseline of operators on grids.
+    """A pointwise MLP, a U-Net, and a pointwise MLP: the baseline of operators on grids.
 
-    This is the U-Net of Neural-Solver-Library, whose errors the tables on Darcy, Navier-Stokes and
-    the meshes give: maxima down, bilinear interpolation up, norms and ReLU. The U-Nets of PDEBench
-    and The Well differ from it: tanh in place of ReLU, transposed convolutions up, twice the
-    channels on the coarsest grid, and no MLPs around.
+    This is the U-Net of Neural-Solver-Library, whose errors the published tables on Darcy,
+    Navier-Stokes and the meshes give: maxima down, bilinear interpolation up, norms and ReLU. The
+    U-Nets of PDEBench and The Well differ: tanh instead of ReLU, transposed convolutions up, twice
+    the channels on the coarsest grid, and no MLPs around.
 
-    Convolutions are those of 3 points, not of a length: on a finer grid the same weights are
-    another map. Zeros after the last point of each axis, up to a multiple of 2^levels, are cut off
-    again, as published; so is the missing periodicity of convolutions on periodic grids.
+    Convolutions cover 3 points, not a length: on a finer grid the same weights are another map.
+    Zeros are appended to each axis, up to a multiple of 2^levels, and cut off again, as published.
+    As published too, convolutions are not periodic on periodic grids.
 
     Args:
-        levels: How often the grid is halved, 4 as published.
-        normalization: After each convolution, over "batch" and grid, or over the grid of each
-            sample, "instance", as published for problems in time.
+        levels: Number of times the grid is halved, 4 as published.
+        normalization: Norms after each convolution. "batch": over batch and grid. "instance": over
+            the grid of each sample, as published for problems in time.
 
-    Points y of the output are met by linear interpolation on boxes. The library's model of point
-    clouds (elasticity) maps them to a grid first and is not this one.
+    On boxes u is interpolated linearly to other points y. The model of the library for point
+    clouds (elasticity) maps them to a grid first and is another network.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -43,13 +43,13 @@ class PlainUNet(GridOperator):
         "navier-stokes": Preset(
             {"width": 256} | _IN_TIME, 276_964_353, f"{_CODE} Navier-Stokes: 277M", (10, 1), dim=2
         ),
-        # of meshes: the positions are a, and stand once among the features
+        # on meshes a holds the positions, which are not appended again
         "airfoil": Preset(
             {"width": 32, "coordinates": "none"}, 4_331_137, f"{_CODE} airfoils: 4.33M", (2, 1), 2
         ),
         "pipe": Preset({"coordinates": "none"}, 69_241_345, f"{_CODE} pipes: 69.2M", (2, 1), 2),
-        # the time is a channel of a; the published model embeds it, by 33,024 parameters more, and
-        # has four outputs, 258 more, and one input fewer, 256 less
+        # time is a channel of a; the published model embeds it by 33,024 further parameters, has
+        # four outputs (258 more) and one input fewer (256 less)
         "plasticity": Preset(
             {"coordinates": "raw"} | _IN_TIME, 69_241_986, f"{_CODE} plasticity: 69.3M", (2, 2), 2
         ),

@@ -1,4 +1,4 @@
-r"""The Universal Physics Transformer: from supernodes to latent tokens, and to any points.
+r"""The Universal Physics Transformer: supernodes, latent tokens, and output at any points.
 
 References: B. Alkin, A. Fürst, S. Schmid, L. Gruber, M. Holzleitner, J. Brandstetter, Universal
 Physics Transformers: A Framework For Efficiently Scaling Neural Operators, NeurIPS 2024,
@@ -38,17 +38,17 @@ def _sizes(narrow: int, narrow_heads: int, width: int, heads: int) -> dict[str, 
             "decoder_heads": narrow_heads}  # fmt: skip
 
 
-BITS = 20  # of a place along an axis
-_EDGE = 1 / 8  # of a cell: points on an edge fall to one side, in float32 too
-_ROUNDING = 8 * torch.finfo(torch.float32).eps  # of distances in a box of size 1
+BITS = 20  # bits of a coordinate on the Z-curve
+_EDGE = 1 / 8  # offset in cells: points on an edge fall on one side, in float32 too
+_ROUNDING = 8 * torch.finfo(torch.float32).eps  # bound of the rounding of distances in a unit box
 
 
 class Supernodes(NamedTuple):
-    """Which points are supernodes, m of them; e is the number of samples, or 1 for shared points.
+    """The points that are supernodes, m in each of e samples; e = 1 where samples share points.
 
     Args:
-        index: Their numbers among the points.
-        real: False where a sample has fewer points than supernodes; None, nowhere.
+        index: Indices of the supernodes among the points.
+        real: False at padding, where a sample has fewer points than supernodes; None: no padding.
     """
 
     index: Int[Tensor, "e m"]
@@ -56,10 +56,10 @@ class Supernodes(NamedTuple):
 
 
 def places_on_curve(p: Float[Tensor, "e n dim"]) -> Int[Tensor, "e n"]:
-    """Places of points of [0, 1]^dim on the Z-curve, cells of side 2^-20 in its order.
+    """Positions on the Z-curve of points in [0, 1]^dim, in cells of side 2^-20.
 
-    The bits of the coordinates in turn, the largest first: halves of the box, one after another,
-    then halves of these. Along one axis, the order of the points.
+    A position interleaves the bits of the coordinates, the highest first: it orders points by the
+    halves of the box, then by halves of these. In one dimension it orders them by coordinate.
 
     References: G. M. Morton, A computer oriented geodetic data base, IBM 1966.
 
@@ -70,19 +70,25 @@ def places_on_curve(p: Float[Tensor, "e n dim"]) -> Int[Tensor, "e n"]:
     cells = (p.double() * 2**BITS + _EDGE).floor().long().clamp(0, 2**BITS - 1)
     bits = torch.arange(BITS, device=p.device)
     axes = torch.arange(p.shape[-1], device=p.device)
-    set_bits = (cells[..., None] >> bits) & 1  # (e, n, dim, bits)
-    return (set_bits << (bits * p.shape[-1] + axes[:, None])).flatten(2).sum(dim=-1)
+    digits = (cells[..., None] >> bits) & 1  # (e, n, dim, bits)
+    return (digits << (bits * p.shape[-1] + axes[:, None])).flatten(2).sum(dim=-1)
 
 
 def supernodes(
     x: Float[Tensor, "e n dim"], count: int, random: bool, mask: Real | None = None
 ) -> Supernodes:
-    """So many of the points, or all of them if there are fewer.
+    """`count` of the points, or all points if there are fewer.
 
-    They stand at equal distances in an order of the points, the middle of each part of it: an order
-    by their places on a curve, or a random one, in which they are a uniform draw. Either way the
-    supernodes are as dense as the points. By the curve they are a function of the set of points;
-    points of one cell of it, 2^-20 of the box, stay in the order that they are given in.
+    The points are ordered, by their positions on the Z-curve or at random, the order is cut into
+    `count` equal parts, and the middle of each part is chosen. Either way the density of supernodes
+    follows that of the points. A random order gives a uniform draw; the curve gives a function of
+    the set of points, except that points in one cell, of side 2^-20, keep their given order.
+
+    Args:
+        x: The points.
+        count: Number of supernodes.
+        random: Order the points at random.
+        mask: False at padding.
 
     >>> supernodes(torch.tensor([[[0.3], [0.1], [0.9], [0.2], [0.4], [0.8]]]), 2, False).index
     tensor([[3, 5]])
@@ -100,9 +106,9 @@ def supernodes(
     if mask is None:
         return Supernodes(order[:, (2 * j + 1) * n // (2 * len(j))], None)
     points = mask.sum(dim=-1, keepdim=True)
-    chosen = points.clamp(min=1, max=count)
-    ranks = ((2 * j + 1) * points // (2 * chosen)).clamp(max=n - 1)
-    return Supernodes(order.gather(1, ranks), j < chosen)
+    counts = points.clamp(min=1, max=count)  # supernodes of each sample
+    ranks = ((2 * j + 1) * points // (2 * counts)).clamp(max=n - 1)
+    return Supernodes(order.gather(1, ranks), j < counts)
 
 
 @torch.no_grad()
@@ -113,52 +119,60 @@ def points_near(
     most: int,
     mask: Real | None = None,
 ) -> tuple[Int[Tensor, "e m k"], Bool[Tensor, "e m k"]]:
-    """The nearest points to each centre, and which of them count as its neighbours.
+    """Indices of the nearest points to each centre, and whether they are its neighbours.
 
-    Those within the radius, at most so many of them, the nearest ones. Of points at one distance
-    all count or none does, so that their order has no influence: where more than `most` lie within
-    the radius, the neighbours are those nearer than number `most + 1`.
+    Neighbours are the points within the radius. Where more than `most` lie within it, they are the
+    points nearer than number `most + 1`: of points at equal distances all are neighbours or none,
+    so their order has no influence.
+
+    Args:
+        centres: The centres.
+        x: The points.
+        radius: Largest distance of a neighbour.
+        most: Largest number of neighbours.
+        mask: False at padding among the points.
 
     >>> x = torch.tensor([[[0.0], [0.1], [0.2], [0.9]]])
     >>> index, near = points_near(x[:, 1:2], x, 0.5, 2)
-    >>> index[near].tolist()  # both others are 0.1 away, and there is room for one of them
+    >>> index[near].tolist()  # two further points are 0.1 away, and only one more is allowed
     [1]
     """
     if mask is not None:
         x = x.expand(len(mask), -1, -1)
     rows = max(1, ENTRIES // x[..., 0].numel())
-    found = [_nearest(some, x, most, mask) for some in centres.split(rows, dim=1)]
-    squared, index = (torch.cat(parts, dim=1) for parts in zip(*found, strict=True))
+    nearest = [_nearest(part, x, most, mask) for part in centres.split(rows, dim=1)]
+    squared, index = (torch.cat(parts, dim=1) for parts in zip(*nearest, strict=True))
     near = squared <= radius**2 + _ROUNDING * radius
     if x.shape[1] <= most:
         return index, near
     beyond = squared[..., -1:]
-    least = (beyond - _ROUNDING * beyond.sqrt()).nan_to_num(math.inf)  # where there is padding
-    return index[..., :-1], (near & (squared < least.clamp(min=1e-30)))[..., :-1]
+    limit = (beyond - _ROUNDING * beyond.sqrt()).nan_to_num(math.inf)  # nan at padding: inf - inf
+    return index[..., :-1], (near & (squared < limit.clamp(min=1e-30)))[..., :-1]
 
 
 def _nearest(
     centres: Float[Tensor, "e m dim"], x: Float[Tensor, "e n dim"], most: int, mask: Real | None
 ) -> tuple[Float[Tensor, "_ m k"], Int[Tensor, "_ m k"]]:
-    """Squared distances to the nearest points, one more than `most`, and their numbers."""
+    """Squared distances to the nearest `most + 1` points, and the indices of these."""
     squared = torch.zeros_like(centres[:, :, :1])
     for c, p in zip(centres.unbind(-1), x.unbind(-1), strict=True):
         squared = squared + (c[:, :, None] - p[:, None]).square()
     if mask is not None:
         squared = squared.masked_fill(~mask[:, None], math.inf)
-    found = squared.topk(min(most + 1, x.shape[1]), largest=False)
-    return found.values, found.indices
+    nearest = squared.topk(min(most + 1, x.shape[1]), largest=False)
+    return nearest.values, nearest.indices
 
 
 class Messages(nn.Module):
     """v(s) = mean of W₃ GELU(W₂ GELU(W₁ [f(p), f(s)])) over the points p near a supernode s.
 
-    f = MLP(a) + sines and cosines of the position. The linear map W₃ acts on the mean, and W₁ on
-    points before they are neighbours: the same sums, of fewer terms.
+    f = MLP(a) + sines and cosines of the position. For speed W₃ is applied after the mean, and the
+    two halves of W₁ to points and supernodes before they are paired, with the same result.
 
     Args:
         in_channels, width: Features of a and of v.
-        radius, neighbours, extent: See `UPT`.
+        radius, neighbours: Radius and largest number of neighbours, see `UPT`.
+        extent: Size of the box in units of the sines and cosines, see `UPT`.
     """
 
     def __init__(
@@ -176,12 +190,15 @@ class Messages(nn.Module):
     ) -> Float[Tensor, "batch m width"]:
         f = self.embed(a)
         f = f + sinusoids(self.extent * p, f.shape[-1])
-        at = chosen.index[..., None]
-        centres = p.expand(len(at), -1, -1).gather(1, at.expand(-1, -1, p.shape[-1]))
+        of_supernodes = chosen.index[..., None]
+        centres = p.expand(len(of_supernodes), -1, -1).gather(
+            1, of_supernodes.expand(-1, -1, p.shape[-1])
+        )
         index, near = points_near(centres, p, self.radius, self.neighbours, mask)
-        of_p, of_s = self.pair.weight.chunk(2, dim=1)
-        source = nn.functional.linear(f, of_p, self.pair.bias)
-        pairs = taken(source, index) + nn.functional.linear(taken(f, at), of_s)  # (batch, m, k, _)
+        weight_p, weight_s = self.pair.weight.chunk(2, dim=1)
+        source = nn.functional.linear(f, weight_p, self.pair.bias)
+        target = nn.functional.linear(taken(f, of_supernodes), weight_s)
+        pairs = taken(source, index) + target  # (batch, m, k, _)
         v = nn.functional.gelu(self.hidden(nn.functional.gelu(pairs))) * near[..., None]
         return self.out(v.sum(dim=2) / near.sum(dim=2).clamp(min=1)[..., None])
 
@@ -202,7 +219,7 @@ class Block(nn.Module):
 
 
 class CrossBlock(nn.Module):
-    """q <- q + attention(LN q, LN z), q <- q + MLP(LN q): a block of a Perceiver."""
+    """q <- q + attention(LN q, LN z), q <- q + MLP(LN q): the block of a Perceiver."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -220,53 +237,55 @@ class CrossBlock(nn.Module):
 
 
 class UPT(TokenOperator):
-    """Messages to supernodes, a Transformer, latent tokens that a Transformer moves, and queries.
+    """Messages to supernodes, Transformers on supernodes and latent tokens, and queries at points.
 
         v(s) = mean of MLP([f(p), f(s)]) over points p near s,  f = MLP(a) + sincos(200 x)
         z = z₀ + attention(LN z₀, LN v), z <- z + MLP(LN z),  v after a Transformer, z₀ learned
-        z <- Transformer(z), the approximator, and another Transformer, the decoder's
+        z <- Transformer(z), the approximator, and another Transformer, that of the decoder
         u(y) = W LN q,  q = MLP(sincos(200 y)), q <- q + attention(LN q, LN z), q <- q + MLP(LN q)
 
-    A query is a position and nothing else, so that u is known at all points y. Attention is among
-    supernodes and latent tokens; in the number of points the cost is linear but for the distances
-    of points and supernodes. Values converge under refinement as long as `neighbours` is more than
-    the points within the radius, from spacings below the shortest wave on. Means over a
-    neighbourhood and over tokens are the only coupling.
+    A query is a position only, so u can be evaluated at any points y. Attention acts among
+    supernodes and latent tokens; apart from the distances between points and supernodes the cost is
+    linear in the number of points. Points are coupled by means over neighbourhoods and tokens only.
+    Values converge under refinement once the spacing is below the shortest wave, as long as
+    `neighbours` exceeds the number of points within the radius.
 
-    Supernodes are some of the points. In evaluation they stand at equal distances in the order of
-    the points along a Z-curve through their box: a function of the set of points, as dense as
-    these, in which chance and the order of the points have no part. In training they are drawn
-    anew at every step, the same for all samples that share points.
+    Supernodes are a subset of the points. In evaluation they are equidistant in the order of the
+    points along a Z-curve through their box: a deterministic function of the set of points, whose
+    density follows theirs. In training they are drawn again at every step, the same for all samples
+    that share points.
 
     The approximator is applied once: u is one step ahead of a, or steady, and a rollout encodes and
-    decodes every frame. The released code can also roll out within the latent space, and trains for
-    that with reconstructions of both ends, which are not here. The default networks have the sizes
-    of UPT-8M, with fewer supernodes and latent tokens, as data here have fewer points.
+    decodes every frame. The released code can also roll out within the latent space, trained with
+    reconstructions of both frames, which is left out here. The default networks have the sizes of
+    UPT-8M, with fewer supernodes and latent tokens, because data here have fewer points.
 
     Args:
-        supernodes: How many; all points if there are fewer.
-        radius: Of the neighbourhood of a supernode, where the box has the size 1.
-        neighbours: How many points of it count at most, the nearest ones.
-        latents: Latent tokens.
+        supernodes: Number of supernodes; all points, if there are fewer.
+        radius: Radius of the neighbourhood of a supernode, in a box scaled to size 1.
+        neighbours: Largest number of points in a neighbourhood; the nearest ones are taken.
+        latents: Number of latent tokens.
         encoder_width, width, decoder_width: Features of supernodes, of latent tokens, of queries.
-        encoder_heads, heads, decoder_heads: Heads there; each must divide its width.
-        encoder_depth, depth, decoder_depth: Blocks among supernodes, of the approximator, and among
-            the tokens before they are asked.
-        scaling: What has the size 1: the "unit" interval along each axis, for coordinates in
-            [0, 1], or the box of the points x of each "sample".
-        extent: Size of the box in units of the sines and cosines, the shortest of which has the
-            length 2π. At 200, as released, that is a 32nd of the box.
-        random: False, supernodes are chosen in training as they are in evaluation.
+        encoder_heads, heads, decoder_heads: Heads of their attentions; each must divide its width.
+        encoder_depth, depth, decoder_depth: Blocks on supernodes, of the approximator, and on the
+            latent tokens in the decoder.
+        scaling: Box scaled to size 1. "unit": the unit interval along each axis, for coordinates in
+            [0, 1]. "sample": the bounding box of the points x of each sample.
+        extent: Size of the box in units of the sines and cosines, whose shortest wavelength is 2π.
+            At 200, as released, this is 1/32 of the box.
+        random: Draw supernodes at random in training; False: choose them as in evaluation.
 
-    What differs from the released code (commit 34e8549, with blocks of kappamodules 0.1.112). That
-    draws supernodes in evaluation too, and where a neighbourhood has too many points it keeps those
-    that its search meets first. It conditions every block on time and inflow by scales and shifts;
-    without conditions it has the blocks here. Its networks of transient flows are these; that of
-    ShapeNet-Car has no messages. Messages see absolute positions there too, and no differences of
-    them. There is no drop path here, and no logarithm of the output, which undoes one of its data.
-    Weights start as there, by Glorot's law, but for those of MLP(a), which are twice as large: else
-    positions are ten times what a makes beside them, and training stays longer at the mean of the
-    targets.
+    Differences from the released code (commit 34e8549, with blocks of kappamodules 0.1.112). That
+    code draws supernodes in evaluation too, and of a neighbourhood with too many points it keeps
+    those that its search finds first. It conditions every block on time and inflow by scales and
+    shifts; without conditions its blocks are those here. Its networks for transient flows are the
+    ones here; its network for ShapeNet-Car has no messages. In both codes messages contain absolute
+    positions and no differences of positions. Here there is no drop path, and no logarithm of the
+    output, which inverts a transform of the published data.
+
+    Weights start as in that code, by the rule of Glorot, except those of MLP(a), which are twice as
+    large. Otherwise the positions in f are ten times MLP(a), and training stays longer at the mean
+    of the targets.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -336,13 +355,13 @@ class UPT(TokenOperator):
     def scaled(
         self, p: Float[Tensor, "e _ dim"], x: Float[Tensor, "e n dim"], mask: Real | None
     ) -> Float[Tensor, "_ _ dim"]:
-        """Positions p where the box has the size 1."""
+        """Positions p in the box scaled to size 1."""
         return p if self.scaling == "unit" else within_box(p, x, mask)
 
     def encoded(
         self, a: Tokens, p: Float[Tensor, "e n dim"], mask: Real | None
     ) -> Float[Tensor, "batch latents width"]:
-        """The latent tokens of values at scaled points."""
+        """The latent tokens of values a at scaled points p."""
         chosen = supernodes(p, self.supernodes, self.random and self.training, mask)
         v = self.messages(a, p, chosen, mask)
         v = self.encoder[0](v)
@@ -361,7 +380,7 @@ class UPT(TokenOperator):
 
 
 def start_glorot(model: nn.Module, gain: float = 1.0) -> None:
-    """Start linear maps uniform as Glorot and Bengio (2010) say, times a gain, their biases 0."""
+    """Set weights of linear maps uniform as in Glorot and Bengio (2010), times a gain; biases 0."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight, gain)

@@ -1,4 +1,4 @@
-r"""XD: convolutions whose Fourier transforms are learned too, as products of sparse matrices.
+r"""XD: convolutions with learned matrices in place of the Fourier transforms.
 
 References: N. Roberts, M. Khodak et al., Rethinking Neural Operations for Diverse Tasks, NeurIPS
 2021, definition 3.1 and section 4; released code mkhodak/relax (f6b5a31), examples/pde. T. Dao et
@@ -22,15 +22,15 @@ Spectra = Complex[Tensor, "*any n"]
 
 
 class Butterfly(nn.Module):
-    """A product of log₂ n matrices, each of n/2 blocks of 2 x 2 complex numbers.
+    """A product of log₂ n sparse matrices (levels), each of n/2 blocks of 2 x 2 complex numbers.
 
-    The blocks of a level join entries that are s apart, s = n/2, n/4 ... 1. It starts as the
-    discrete Fourier transform, its frequencies in the order of reversed bits. The inverse has the
-    levels in opposite order, and takes frequencies in the order that the other gives them in.
+    The blocks of a level mix entries at distance s, s = n/2, n/4 ... 1. The product starts as the
+    discrete Fourier transform, with frequencies in bit-reversed order. The inverse has the levels
+    in opposite order, and takes frequencies in bit-reversed order.
 
     Args:
-        n: Rows and columns, a power of two.
-        inverse: Start as the inverse.
+        n: Rows and columns of the product, a power of two.
+        inverse: Start as the inverse transform.
         scale: Factor of each level; 2^-½ makes the product unitary.
     """
 
@@ -40,19 +40,19 @@ class Butterfly(nn.Module):
         self.steps = [n >> level for level in range(1, n.bit_length())]
         levels = []
         for s in self.steps:
-            turn = torch.polar(torch.ones(s).double(), -math.pi * torch.arange(s).double() / s)
-            one = torch.ones_like(turn)
-            block = torch.stack([one, one, turn, -turn], dim=-1).view(s, 2, 2)
+            twiddle = torch.polar(torch.ones(s).double(), -math.pi * torch.arange(s).double() / s)
+            ones = torch.ones_like(twiddle)
+            block = torch.stack([ones, ones, twiddle, -twiddle], dim=-1).view(s, 2, 2)
             block = block.mH if inverse else block
             levels.append((scale * block).repeat(n // (2 * s), 1, 1))
         if inverse:
             self.steps, levels = self.steps[::-1], levels[::-1]
         blocks = torch.view_as_real(torch.stack(levels).resolve_conj())
-        # (level, pair, row, column, re/im); pairs one after another in blocks of 2 s entries
+        # (level, pair, row, column, re/im); pairs in the order of consecutive runs of 2 s entries
         self.blocks = nn.Parameter(blocks.to(torch.get_default_dtype()))
 
     def forward(self, u: Spectra) -> Spectra:
-        """The product with each u, by its matrix where there are more of them than rows."""
+        """The product with each vector u; its matrix is formed for more vectors than rows."""
         if u.numel() <= self.n**2:
             return self.through(u)
         matrix = self.through(torch.eye(self.n, dtype=u.dtype, device=u.device))
@@ -61,7 +61,7 @@ class Butterfly(nn.Module):
         return product(u.reshape(1, -1, self.n), matrix[None]).view(u.shape)
 
     def through(self, u: Spectra) -> Spectra:
-        """The product, level by level; of the rows of the identity, the transposed matrix."""
+        """The product with u, level by level; for u = I this is the transposed matrix."""
         for s, level in zip(self.steps, torch.view_as_complex(self.blocks), strict=True):
             first, second = u.unflatten(-1, (-1, 2, s)).unbind(-2)  # (*any, n / 2s, s)
             t = level.view(-1, s, 2, 2)
@@ -72,11 +72,11 @@ class Butterfly(nn.Module):
 
 
 class Transform(nn.Module):
-    """A butterfly matrix for each axis of the grid, the last axes of an array.
+    """A butterfly matrix along each axis of the grid, the last `dim` axes of an array.
 
     Args:
-        dim: Axes.
-        n, inverse, scale: Of `Butterfly`.
+        dim: Number of axes.
+        n, inverse, scale: Size, direction and factor of each matrix, see `Butterfly`.
     """
 
     def __init__(self, dim: int, n: int, inverse: bool, scale: float) -> None:
@@ -92,12 +92,14 @@ class Transform(nn.Module):
 class XDConv(nn.Module):
     """v_o = Re K Σ_i (L w_oi) · (M u_i) with learned matrices K, L, M and kernels w.
 
-    It starts as the circular convolution with w of `size` points, `kernel` of them not zero, w in
-    their middle: K is the inverse Fourier transform, L and M are the transform. Functions of fewer
-    points are followed by zeros.
+    It starts as the circular convolution on `size` points with centred kernels w of `kernel`
+    points: K is the inverse Fourier transform, L and M are the transform. Functions on fewer points
+    are extended by zeros.
 
     Args:
-        dim, width, size, kernel: As in `XD`.
+        dim: Number of axes.
+        width: Channels of u and v.
+        size, kernel: Points of the matrices and of the kernels along each axis.
     """
 
     def __init__(self, dim: int, width: int, size: int, kernel: int) -> None:
@@ -115,13 +117,13 @@ class XDConv(nn.Module):
         grid, axes = u.shape[1:-1], tuple(range(2, u.ndim))
         if max(grid) > self.size:
             raise ValueError(
-                f"size={self.size} is for at most {self.size} points along each axis, "
+                f"size={self.size} allows at most {self.size} points along each axis, "
                 f"got {max(grid)}"
             )
         margins = [m for n in reversed(grid) for m in (0, self.size - n)]
         u = u if u.dtype == torch.float64 else u.float()
         u_hat = self.m(_complex(nn.functional.pad(u.movedim(-1, 1), margins)))
-        # from the correlation that convolutional layers do to the convolution, its middle first
+        # flipped, because convolutional layers correlate; the middle of the kernel comes first
         w = nn.functional.pad(self.weight, [0, self.size - self.kernel] * len(grid))
         w = w.flip(axes).roll([(self.kernel + 1) // 2] * len(grid), axes)
         v_hat = _summed(u_hat.flatten(2), self.l(_complex(w)).flatten(2))
@@ -134,7 +136,7 @@ class XDConv(nn.Module):
 def _summed(
     u_hat: Complex[Tensor, "batch c_in f"], w_hat: Complex[Tensor, "c_out c_in f"]
 ) -> Complex[Tensor, "batch c_out f"]:
-    """Σ_i ŵ_oi û_i at each frequency f, in float32 whatever the precision of other products."""
+    """Σ_i ŵ_oi û_i at each frequency f, in float32 for any precision of other products."""
     if on_processor(u_hat):
         return torch.einsum("bif,oif->bof", u_hat, w_hat)
     return product(u_hat.permute(2, 0, 1), w_hat.permute(2, 1, 0)).permute(1, 2, 0)
@@ -145,7 +147,7 @@ def _complex(u: Tensor) -> Tensor:
 
 
 class XDLayer(nn.Module):
-    """v = N(K u + W u + b) with the operation K and a batch normalisation N."""
+    """v = N(K u + W u + b) with the operation K of `XDConv` and a batch norm N."""
 
     def __init__(self, dim: int, width: int, size: int, kernel: int) -> None:
         super().__init__()
@@ -160,24 +162,25 @@ class XDLayer(nn.Module):
 class XD(FieldOperator):
     """The network of FNO with XD operations in place of spectral convolutions.
 
-    The matrices K, L, M are of one size, a power of two, so the operator is for grids of at most
-    `size` points along each axis; only on grids of `size` points does it start periodic. It is a
-    network of points: there is no limit of fine grids. Meshes are grids along their indices.
+    The matrices K, L, M have one size, a power of two, so grids have at most `size` points along
+    each axis; convolutions start periodic only on grids of exactly `size` points. The operator acts
+    on points, not on lengths: it does not converge to one map as grids are refined. On a mesh it
+    acts along the indices.
 
-    As the released example for Darcy, with matrices of depth 1, whose butterflies come from a
-    package for CUDA; here they are written in PyTorch. One optimiser trains all weights; the
+    As the released example for Darcy, with matrices of depth 1. Butterflies of the example come
+    from a package for CUDA; here they are written in PyTorch. One optimiser trains all weights; the
     example trains those of K, L, M by SGD at rate 0.1. The form in 1-D is the analogue.
 
     Args:
-        kernel: Points of the kernels along each axis at the start, modes + 1 of FNO; odd.
-        size: Points along each axis that the matrices are for, a power of two.
+        kernel: Points of the initial kernels along each axis, modes + 1 of FNO; odd.
+        size: Points along each axis of the matrices, a power of two.
     """
 
     domains = MESHES
     masks = False
     presets: ClassVar[Mapping[str, Preset]] = {
         "burgers": Preset(
-            {"width": 64, "kernel": 17, "size": 2048}, 1_385_665, "the form of 1-D, for 2048 points"
+            {"width": 64, "kernel": 17, "size": 2048}, 1_385_665, "ours: 1-D form for 2048 points"
         ),
         "darcy": Preset({}, 787_201, "released code, darcyflow.sh, 85 x 85 points", dim=2),
         "navier-stokes": Preset({"size": 64}, 738_337, "ours: the settings of Darcy", (10, 1), 2),

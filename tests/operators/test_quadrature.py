@@ -175,7 +175,7 @@ def test_what_has_no_weights_is_refused_in_one_line():
     box = replace(bare, domain=Box.cell(5, 4))  # whose points count alike
     assert quadrature_of(model, box.first(), box) == {}
     for attention in (SOFTMAX, None):
-        with pytest.raises(ValueError, match="needs the attention galerkin or fourier"):
+        with pytest.raises(ValueError, match="needs attention galerkin or fourier"):
             GalerkinTransformer(attention=attention, quadrature=True)
 
 
@@ -184,5 +184,5 @@ def test_weights_of_another_shape_are_refused():
     a, x, weight = cloud()
     with pytest.raises(ValueError, match=r"weights of shape \(20,\) or \(3, 20\), got \(3, 19\)"):
         small(dim=2)(a, x, weight=weight[:, 1:])
-    with pytest.raises(ValueError, match="quadrature weights are for quadrature=true"):
+    with pytest.raises(ValueError, match="quadrature weights need quadrature=true"):
         small(dim=2, quadrature=False)(a, x, weight=weight)

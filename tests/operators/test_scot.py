@@ -65,7 +65,7 @@ def test_time_is_the_last_channel_or_one():
     torch.testing.assert_close(model(one, x), other(a, x))
     one[..., -1] = 0.5
     assert not torch.allclose(model(one, x), other(a, x))
-    with pytest.raises(ValueError, match="time='channel' needs a channel beside the time"):
+    with pytest.raises(ValueError, match="time='channel' needs another channel besides the time"):
         small(in_channels=1)(torch.zeros(1, 16, 16, 1), points(16, 16).float())
 
 

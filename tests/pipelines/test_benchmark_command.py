@@ -76,7 +76,7 @@ def made(stores, tmp_path_factory):
         ("burgers", "fno", ["preset=burger"], "unknown preset 'burger' of fno: did you mean"),
         ("burgers", "fno", ["widht=8"], "unknown key"),
         ("burgers", "fno", ["padding=0.1", "padding_points=3"], "one of padding and"),
-        ("burgers", "ono", ["queries=true", "coordinates=none"], "queries need coordinates"),
+        ("burgers", "ono", ["queries=true", "coordinates=none"], "queries=true needs coordinates"),
         ("burgers", "lrsa", ["width=10", "heads=4"], "heads must divide width"),
         ("burgers", "galerkin-transformer", ["attention=softmaxx"], "attention"),
     ],
