@@ -25,7 +25,7 @@ from operators.nn.tokens import (
     split,
 )
 
-_SETTINGS = "a reading of Hao et al. 2023 and released defaults; none are published by dataset"
+_SETTINGS = "Hao et al. 2023, our interpretation, and released defaults; not published by dataset"
 
 Queries = Float[Tensor, "batch n width"]
 Sources = Float[Tensor, "batch m width"]

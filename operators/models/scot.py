@@ -114,12 +114,9 @@ class CosineAttention(nn.Module):
         return 16 * torch.sigmoid(pairs.flatten(0, 1).flatten(1, 2).permute(2, 0, 1))
 
     def exclusions(self, counts: int, shift: int, like: Tensor) -> Float[Tensor, "windows 1 p p"]:
-        """-200 for pairs in a shifted window that lie at opposite ends of the grid, otherwise 0.
+        """-200 for pairs in a window that lie at opposite ends of the grid, otherwise 0.
 
-        Args:
-            counts: Windows along each axis.
-            shift: Patches by which the windows are shifted.
-            like: Tensor of the dtype and device.
+        There are `counts` windows along each axis, shifted by `shift` patches.
         """
         w = self.window
         index = torch.arange(counts * w, device=like.device)
@@ -371,7 +368,7 @@ class ScOT(Operator):
                     nn.init.zeros_(module.bias)
 
     def resampled(self, u: Function, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]:
-        """u on a grid of n1 x n2 points."""
+
         if self.resampling == "linear":
             return resized(u, n1, n2)
         return fourier_resized(fourier_resized(u, 1, n1), 2, n2)
