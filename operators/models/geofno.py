@@ -35,9 +35,9 @@ class LatentLayer(nn.Module):
 class GeoFNO(TokenOperator):
     """A pointwise linear map, Fourier layers on a latent grid, and a pointwise network.
 
-        u <- GELU(K₀ u + B₀ g + b₀)             from points ξ(x) to the grid g of the torus
-        u <- GELU(K u + W u + B g + b)          on the grid, depth - 2 times
-        u(y) = MLP(K₁ u (ξ(y)) + B₁ y + b₁)     from the grid to points ξ(y)
+        u <- GELU(K₀ u + B₀ g + b₀)             from points ξ(x) to the grid g of the torus.
+        u <- GELU(K u + W u + B g + b)          on the grid, depth - 2 times.
+        u(y) = MLP(K₁ u (ξ(y)) + B₁ y + b₁)     from the grid to points ξ(y).
 
     K₀ and K₁ contain Fourier sums over scattered points (see `NonuniformConv`); ξ is a learned
     deformation (see `Deformation`). With ξ(x) = x on a regular grid this is FNO: a test compares

@@ -113,8 +113,8 @@ class Experts(nn.Module):
 class Block(nn.Module):
     """Attention to the input functions z_i, experts, attention among the points, experts.
 
-        u <- u + attention(LN(u), LN_i(z_i)),  u <- u + LN(Σ_e g_e E_e(u))
-        u <- u + attention(LN(u), LN(u)),      u <- u + LN(Σ_e g_e E'_e(u))
+        u <- u + attention(LN(u), LN_i(z_i)),  u <- u + LN(Σ_e g_e E_e(u)).
+        u <- u + attention(LN(u), LN(u)),      u <- u + LN(Σ_e g_e E'_e(u)).
 
     The norms of the experts act on their output, as released. The gates g are the softmax, over
     the experts, of an MLP of the coordinates; a single expert has no gate.

@@ -60,9 +60,9 @@ class Bands(Positions):
 class IPOT(TokenOperator):
     """Cross-attention to latent tokens, one block applied repeatedly, and cross-attention to y.
 
-        z = z₀ + attention(LN z₀, LN [a, p(x)]),  z₀ learned
-        z <- z + attention(LN z, z), z <- z + MLP(LN z), depth times with the same weights
-        u(y) = 0.1 (v + MLP(LN v)),  v = attention(LN p(y), LN z)
+        z = z₀ + attention(LN z₀, LN [a, p(x)]),  z₀ learned.
+        z <- z + attention(LN z, z), z <- z + MLP(LN z), depth times with the same weights.
+        u(y) = 0.1 (v + MLP(LN v)),  v = attention(LN p(y), LN z).
 
     p are the coordinates and their sines and cosines. A query is a position only, so u can be
     evaluated at any points y. Linear in the number of points. Points are coupled by means over

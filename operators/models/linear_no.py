@@ -26,8 +26,8 @@ class LinearPhysicsAttention(nn.Module):
 
     K are the shares of the points in each slice, which sum to 1 over the points:
 
-        "points"   K = softmax_n(x W_k)
-        "slices"   K = w / (Σ_n w + 1e-5),  w = softmax_g(x W_k + b)
+        "points"   K = softmax_n(x W_k).
+        "slices"   K = w / (Σ_n w + 1e-5),  w = softmax_g(x W_k + b).
 
     W_q, W_k, W_v are shared by the heads. A bias in the K of "points" would cancel. Linear in the
     number n of points: 2 n · slices numbers are stored for each head.

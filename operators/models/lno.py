@@ -49,9 +49,9 @@ class Block(nn.Module):
 class LNO(TokenOperator):
     """Weighted means of a over the points as latent tokens, blocks among the tokens, and back.
 
-        S(x) = MLP(MLP(x)),   z_m = Σ_j softmax_j(S(x_j))_m MLP(x_j, a(x_j))
-        z <- z + attention(LN z), z <- z + MLP(LN z), depth times
-        u(y) = MLP(Σ_m softmax_m(S(y))_m z_m)
+        S(x) = MLP(MLP(x)),   z_m = Σ_j softmax_j(S(x_j))_m MLP(x_j, a(x_j)).
+        z <- z + attention(LN z), z <- z + MLP(LN z), depth times.
+        u(y) = MLP(Σ_m softmax_m(S(y))_m z_m).
 
     The scores S depend on positions only and are the same for a and u, so u can be evaluated at
     any points y; they are computed once where samples share the points. Linear in the number of

@@ -30,9 +30,9 @@ _OURS = "our interpretation: sizes are not published"
 class Block(nn.Module):
     """Attention from points u to latent tokens z, among the tokens, and back, with RMS norms N.
 
-        z = attention(q, N(u)),  q learned
-        z <- z + MLP(N(z)),  z <- z + attention(N(z), N(z)),  z <- z + MLP(N(z))
-        u <- u + attention(N(u), N(z)),  u <- u + F(N(u))
+        z = attention(q, N(u)),  q learned.
+        z <- z + MLP(N(z)),  z <- z + attention(N(z), N(z)),  z <- z + MLP(N(z)).
+        u <- u + attention(N(u), N(z)),  u <- u + F(N(u)).
 
     Args:
         width: Features of a point and of a token.

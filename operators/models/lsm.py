@@ -41,9 +41,9 @@ Image = Float[Tensor, "batch c *grid"]
 class SpectralBlock(nn.Module):
     """Attention from points u to latent tokens t, a sine series of t, and attention back.
 
-        t = softmax(t₀Kᵀ) V + t₀,    K, V = u W_k, u W_v,  t₀ learned
-        t <- t + Σ_i α_i sin(π i t / basis) + β_i cos(π i t / basis),    i = 0 ... basis - 1
-        u <- u + softmax(Q tᵀ) t,    Q = u W_q
+        t = softmax(t₀Kᵀ) V + t₀,    K, V = u W_k, u W_v,  t₀ learned.
+        t <- t + Σ_i α_i sin(π i t / basis) + β_i cos(π i t / basis),    i = 0 ... basis - 1.
+        u <- u + softmax(Q tᵀ) t,    Q = u W_q.
 
     All of it in each head. Each feature has its α and β, the same for all tokens. Scores have no
     factor 1/√d.

@@ -116,10 +116,10 @@ class MixedKernels(nn.Module):
 class MultiwaveletLayer(nn.Module):
     """An operator in the non-standard form, with the same kernels at all scales (section 3.2).
 
-        (s, d)  <- F (s on the halves of intervals)    from the finest to the coarsest scale
-        u, v     = A d + B s, C d                      at each scale
-        s        = T s                                 at the coarsest scale
-        s       <- Fᵀ (s + v, u)                       back to the finest scale
+        (s, d)  <- F (s on the halves of intervals)    from the finest to the coarsest scale.
+        u, v     = A d + B s, C d                      at each scale.
+        s        = T s                                 at the coarsest scale.
+        s       <- Fᵀ (s + v, u)                       back to the finest scale.
 
     Args:
         dim: Number of axes.

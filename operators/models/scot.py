@@ -368,7 +368,6 @@ class ScOT(Operator):
                     nn.init.zeros_(module.bias)
 
     def resampled(self, u: Function, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]:
-
         if self.resampling == "linear":
             return resized(u, n1, n2)
         return fourier_resized(fourier_resized(u, 1, n1), 2, n2)

@@ -28,9 +28,9 @@ class PhysicsAttention(nn.Module):
     Two projections x and f of u give the weights w_jg of point j in slice g and the token t_g of
     the slice. Attention among the tokens gives s, and the weights return it to the points:
 
-        w_jg = softmax_g((W x_j + b)_g / τ)
-        t_g = Σ_j w_jg f_j / (Σ_j w_jg + 1e-5)
-        v_j = Σ_g w_jg s_g,    s = softmax(QKᵀ/√d) V of Q = t W_q, K = t W_k, V = t W_v
+        w_jg = softmax_g((W x_j + b)_g / τ).
+        t_g = Σ_j w_jg f_j / (Σ_j w_jg + 1e-5).
+        v_j = Σ_g w_jg s_g,    s = softmax(QKᵀ/√d) V of Q = t W_q, K = t W_k, V = t W_v.
 
     W, b, W_q, W_k, W_v are shared by the heads; each head has its τ, clamped to [0.1, 5]. Linear in
     the number n of points: n · slices weights are stored for each head.

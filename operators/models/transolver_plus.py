@@ -35,9 +35,9 @@ def gumbel(like: Tensor) -> Tensor:
 class EideticAttention(nn.Module):
     """Attention among the slices of a field, in each head, with one projection x of u.
 
-        w_jg = softmax_g((W x_j + b + noise)_g / τ_j),   τ_j = max(0.01, MLP(x_j) + β)
-        t_g = Σ_j w_jg x_j / (Σ_j w_jg + 1e-5)
-        v_j = Σ_g w_jg s_g,    s = softmax(QKᵀ/√d) V of Q = t W_q, K = t W_k, V = t W_v
+        w_jg = softmax_g((W x_j + b + noise)_g / τ_j),   τ_j = max(0.01, MLP(x_j) + β).
+        t_g = Σ_j w_jg x_j / (Σ_j w_jg + 1e-5).
+        v_j = Σ_g w_jg s_g,    s = softmax(QKᵀ/√d) V of Q = t W_q, K = t W_k, V = t W_v.
 
     The MLP ends in a GELU. The heads share all maps; each head has its β, which starts at 0.5. The
     noise is Gumbel noise in training, and 0 in evaluation. Linear in the number n of points:

@@ -239,10 +239,10 @@ class CrossBlock(nn.Module):
 class UPT(TokenOperator):
     """Messages to supernodes, Transformers on supernodes and latent tokens, and queries at points.
 
-        v(s) = mean of MLP([f(p), f(s)]) over points p near s,  f = MLP(a) + sincos(200 x)
-        z = z₀ + attention(LN z₀, LN v), z <- z + MLP(LN z),  v after a Transformer, z₀ learned
-        z <- Transformer(z), the approximator, and another Transformer, that of the decoder
-        u(y) = W LN q,  q = MLP(sincos(200 y)), q <- q + attention(LN q, LN z), q <- q + MLP(LN q)
+        v(s) = mean of MLP([f(p), f(s)]) over points p near s,  f = MLP(a) + sincos(200 x).
+        z = z₀ + attention(LN z₀, LN v), z <- z + MLP(LN z),  v after a Transformer, z₀ learned.
+        z <- Transformer(z), the approximator, and another Transformer, that of the decoder.
+        u(y) = W LN q,  q = MLP(sincos(200 y)), q <- q + attention(LN q, LN z), q <- q + MLP(LN q).
 
     A query is a position only, so u can be evaluated at any points y. Attention acts among
     supernodes and latent tokens; apart from the distances between points and supernodes the cost is
