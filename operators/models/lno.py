@@ -116,12 +116,12 @@ class LNO(TokenOperator):
         at_least(0, mlp_depth=mlp_depth)
         if indices:
             self.see_indices()
-        self.places = Positions("periodic" if coordinates == "periodic" else "raw", dim)
+        self.trunk_positions = Positions("periodic" if coordinates == "periodic" else "raw", dim)
 
         def residual(features: int, out: int) -> nn.Module:
             return ResidualMLP(features, width, out, mlp_depth, nn.GELU())
 
-        self.trunk = residual(self.places.count, width)
+        self.trunk = residual(self.trunk_positions.count, width)
         self.branch = residual(in_channels + self.positions.count, width)
         self.to_scores = residual(width, latents)
         self.decoder = residual(width, out_channels)
@@ -129,7 +129,7 @@ class LNO(TokenOperator):
 
     def scores(self, x: TokenPoints) -> Scores:
         """The scores S of the points for each latent token."""
-        return self.to_scores(self.trunk(self.places(x)))
+        return self.to_scores(self.trunk(self.trunk_positions(x)))
 
     def decoded(
         self, v: Tokens, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None

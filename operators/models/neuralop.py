@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from operators.base import Function, Mask, Operator, Points, Preset, Targets, check_input
 
-GIVEN = ("in_channels", "out_channels")  # arguments set by the data, not by settings
+SET_BY_DATA = ("in_channels", "out_channels")  # not by settings
 _MOST_LAYERS = 1000
 PER_AXIS = ("n_modes", "max_n_modes")  # arguments with one number for each axis
 DEFAULT_FORMS = {"TFNO": "Tucker"}  # factorisation of weights by default, where not "Dense"
@@ -52,13 +52,13 @@ def arguments(model: type[nn.Module]) -> dict[str, inspect.Parameter]:
     return {}
 
 
-def of_functions_on_grids(model: Any) -> bool:
+def is_grid_model(model: Any) -> bool:
     """Whether a class is a model (batch, in_channels, *grid) -> (batch, out_channels, *grid)."""
     if not (isinstance(model, type) and issubclass(model, nn.Module)):
         return False
     inputs = list(inspect.signature(model.forward).parameters.values())[1:]
     needed = [p for p in inputs if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
-    return all(name in arguments(model) for name in GIVEN) and len(needed) == 1
+    return all(name in arguments(model) for name in SET_BY_DATA) and len(needed) == 1
 
 
 def per_axis(name: str, value: Any, dim: int) -> tuple[Any, ...]:
@@ -90,7 +90,7 @@ def parsed(settings: str, model: type[nn.Module], dim: int) -> dict[str, Any]:
         name
         for name, parameter in arguments(model).items()
         # JSON cannot state functions; `empty`, the mark of no default, is itself callable
-        if name not in GIVEN
+        if name not in SET_BY_DATA
         and (parameter.default is parameter.empty or not callable(parameter.default))
     ]
     if unknown := sorted(set(content) - set(allowed)):
@@ -158,9 +158,7 @@ class NeuralOperatorModel(Operator):
         settings: str = '{"n_modes": 16, "hidden_channels": 24}',
     ) -> None:
         super().__init__(in_channels, out_channels, dim)
-        models = {
-            name: kind for name, kind in vars(library()).items() if of_functions_on_grids(kind)
-        }
+        models = {name: kind for name, kind in vars(library()).items() if is_grid_model(kind)}
         if model not in models:
             raise ValueError(f"model must be one of {', '.join(sorted(models))}, got {model!r}")
         content = parsed(settings, models[model], dim)

@@ -262,9 +262,8 @@ def fourier_resized(u: Function, axis: int, m: int) -> Float[Tensor, "batch *res
         return u
     v = torch.fft.rfft(widened(u).movedim(axis, -1), norm="forward")
     v = v[..., : min(n, m) // 2 + 1]
-    if (
-        n < m and n % 2 == 0
-    ):  # the highest mode is single on the coarse grid, a pair on the fine one
+    # the highest mode is single on the coarse grid, half of a pair on the fine one
+    if n < m and n % 2 == 0:
         v = torch.cat([v[..., :-1], v[..., -1:] / 2], dim=-1)
     return torch.fft.irfft(v, n=m, norm="forward").movedim(-1, axis)
 
@@ -333,8 +332,8 @@ class ScOT(Operator):
         grids, windows = grids_of(size, patch, stages, window)
         self.size, self.resampling, self.time = size, resampling, time
         timed = time != "none"
-        self.of_a = in_channels - (time == "channel")
-        self.patches = nn.Conv2d(max(1, self.of_a), width, patch, stride=patch)
+        self.value_channels = in_channels - (time == "channel")
+        self.patches = nn.Conv2d(max(1, self.value_channels), width, patch, stride=patch)
         self.norm = Norm(width, timed)
 
         def blocks(i: int, shifted: int) -> list[Block]:
@@ -376,10 +375,10 @@ class ScOT(Operator):
         self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
     ) -> Float[Tensor, "batch *grid c_out"]:
         check_input(self, a, x, y, mask)
-        if not self.of_a:
+        if not self.value_channels:
             raise ValueError("time='channel' needs another channel besides the time, got 1 channel")
         t = a[:, 0, 0, -1:] if self.time == "channel" else torch.ones_like(a[:, 0, 0, :1])
-        u = self.resampled(a[..., : self.of_a], self.size, self.size)
+        u = self.resampled(a[..., : self.value_channels], self.size, self.size)
         u = self.norm(self.patches(u.movedim(-1, 1)).movedim(1, -1), t)
         skips: list[Tensor] = []
         for stage, skip in zip(self.encoder, self.skips, strict=True):
