@@ -1,1 +1,1 @@
-"""Speed against floors and other ways, for developers; `make bench` runs most of it."""
+"""Benchmarks of speed and accuracy, for developers; `make bench` runs most of them."""

@@ -1,4 +1,4 @@
-"""Speed of generating, reading and training, against floors that are measured in the same run:
+"""Speed of generation, reading and training against lower bounds measured in the same run.
 
 python -m benchmarks train --quick
 
@@ -24,7 +24,7 @@ from benchmarks.timing import Say
 from benchmarks.train import TrainingFigures
 from pdegen.recipe import load_recipe
 
-# on a device; says what it does, and leaves a trace where one is asked for
+# (device, printer of progress, file for a trace or None) -> figures
 Measurement = Callable[[torch.device, Say, Path | None], dict[str, Any]]
 
 FULL: Mapping[str, Callable[[], Measurement]] = {
@@ -61,12 +61,12 @@ ON_DEVICE: Mapping[str, Callable[[], Measurement]] = {
 
 
 def measurements(device: torch.device, quick: bool) -> Mapping[str, Callable[[], Measurement]]:
-    """The measurements by name, in sizes for a device."""
+    """Measurements by name, with problem sizes that suit the device."""
     return QUICK if quick else FULL if device.type == "cpu" else {**FULL, **ON_DEVICE}
 
 
 def lines(figures: Mapping[str, Any], indent: str = "  ") -> Iterator[str]:
-    """Figures for people, one a line."""
+    """Figures as indented lines of text."""
     for key, value in figures.items():
         if isinstance(value, dict):
             yield f"{indent}{key}"
@@ -85,10 +85,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--quick", action="store_true", help="small sizes: a few minutes")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the histories")
-    parser.add_argument("--profile", type=Path, help="file for a Chrome trace of training steps")
+    parser.add_argument(
+        "--profile", type=Path, help="file to write a Chrome trace of training steps to"
+    )
     words = parser.parse_args()
     if words.profile is not None and words.name not in ("train", "all"):
-        parser.error("--profile is a trace of training steps: name train")
+        parser.error("--profile traces training steps: use it with train or all")
     if words.device == "cuda" and not torch.cuda.is_available():
         parser.error("PyTorch finds no GPU here: use --device cpu")
     words.out.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ def against_steps() -> dict[str, object]:
     u0 = PROBLEM.initial.build()(fine, RECIPE.seed, range(8))
     exact = ColeHopf(fine, PROBLEM.viscosity)(u0, TIME)
     chosen: dict[str, BurgersSolver] = {}
-    found: dict[str, object] = {}
+    settings: dict[str, object] = {}
     for n in (1024, 2048, 4096, 8192):
         grid = PeriodicGrid(n)
         candidates: list[tuple[str, BurgersSolver]] = [
@@ -51,7 +51,7 @@ def against_steps() -> dict[str, object]:
             if name not in chosen and error <= 1e-6:
                 chosen[name] = solver
                 steps = round(TIME / solver.dt) if isinstance(solver, ETDRK4) else 0
-                found[name] = f"n={n}, {steps} steps, error {error:.1e}"
+                settings[name] = f"n={n}, {steps} steps, error {error:.1e}"
     inputs = {name: u0[:, :: 8192 // solver.grid.n].copy() for name, solver in chosen.items()}
     seconds = interleaved(
         {name: lambda name=name: chosen[name](inputs[name], TIME) for name in chosen},
@@ -59,7 +59,7 @@ def against_steps() -> dict[str, object]:
         clock=time.thread_time,
     )
     return {
-        **found,
+        **settings,
         "ETDRK4 / Cole-Hopf (at least 12)": ratio(seconds, "ETDRK4", "Cole-Hopf"),
     }
 

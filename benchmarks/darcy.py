@@ -1,9 +1,9 @@
-"""Interface Darcy: a sample against other solvers, time and iterations by grid, by contrast.
+"""Darcy solver: time against other solvers, time and iterations by grid and by contrast.
 
     python -m benchmarks.darcy [PART ...]
 
-Parts are solvers, grids, jobs, iterations, adjoint and transforms; by default all but transforms,
-which takes minutes: it measures where FFTs take less time than products.
+Parts are solvers, grids, jobs, iterations, adjoint and transforms. By default all run except
+transforms, which takes minutes: it measures for which sizes FFTs are faster than products.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def two_phase(n: int, samples: int = SAMPLES) -> np.ndarray:
 
 
 def one_sample(n: int) -> dict[str, float | str]:
-    """Milliseconds for a sample, the mean over a few, and how many times as long others take."""
+    """Mean milliseconds per sample, and the time of other solvers over that of ours."""
     a = two_phase(n)
     solver = FiniteVolume(CellGrid(n), rtol=RTOL)
     lognormal = np.exp(PUBLISHED(CellGrid(n), 0, range(2)))
@@ -83,8 +83,10 @@ def one_sample(n: int) -> dict[str, float | str]:
 def against_hypre(
     matrices: Sequence[Any], b: np.ndarray, ours: Callable[[], object]
 ) -> float | str:
-    """Processor time of hypre, in a process of its own that takes turns with this one, over that of
-    our solver for the same systems."""
+    """Processor time of hypre over that of our solver for the same systems.
+
+    hypre runs in its own process, in turns with this one.
+    """
     with hypre(matrices, b, RTOL) as theirs:
         if theirs is None:
             return MISSING
@@ -98,9 +100,11 @@ def against_hypre(
 
 
 def grids() -> dict[str, Any]:
-    """Milliseconds for a two-phase sample by grid, with what the solver chooses for its sines; how
-    many times as long the two ways take; and the slopes of log time."""
-    found: dict[str, Any] = {}
+    """Milliseconds per two-phase sample by grid, and slopes of log time over log n.
+
+    Sine transforms are computed as the solver chooses, as matrix products, and by FFT.
+    """
+    figures: dict[str, Any] = {}
     for n in GRIDS:
         a = two_phase(n, 1)
         ways = {
@@ -108,7 +112,7 @@ def grids() -> dict[str, Any]:
             for name, fft in {"chosen": None, "products": False, "FFT": True}.items()
         }
         seconds = interleaved(ways, rounds=7, repeats=max(1, SMALL // n), clock=time.process_time)
-        found[str(n)] = {
+        figures[str(n)] = {
             "chosen": "FFT" if faster_by_fft(n) else "products",
             "ms": milliseconds(seconds["chosen"]),
             "products, ms": milliseconds(seconds["products"]),
@@ -116,15 +120,15 @@ def grids() -> dict[str, Any]:
             "FFT / chosen": ratio(seconds, "FFT", "chosen"),
         }
     for name in ("ms", "products, ms"):
-        times = [found[str(n)][name] for n in (SMALL, LARGE)]
+        times = [figures[str(n)][name] for n in (SMALL, LARGE)]
         slope = np.log(times[1] / times[0]) / np.log(LARGE / SMALL)
-        found[f"slope from {SMALL} to {LARGE}, {name}"] = rounded(float(slope))
-    return found
+        figures[f"slope from {SMALL} to {LARGE}, {name}"] = rounded(float(slope))
+    return figures
 
 
 def transforms(sizes: range = range(8, 601)) -> dict[str, Any]:
-    """Time of a pair of products over that of a pair of FFTs, by size, and the worst choices."""
-    rng, found = np.random.default_rng(0), dict[int, float]()
+    """Time of sine transforms by products over that by FFT, by size, and the worst choices."""
+    rng, ratios = np.random.default_rng(0), dict[int, float]()
     for n in sizes:
         r = rng.standard_normal((n, n))
         ways = {
@@ -132,26 +136,28 @@ def transforms(sizes: range = range(8, 601)) -> dict[str, Any]:
             for name, fft in {"products": False, "FFT": True}.items()
         }
         repeats = max(1, int(2e6 / n**2.5))
-        found[n] = ratio(
+        ratios[n] = ratio(
             interleaved(ways, rounds=5, repeats=repeats, clock=time.thread_time), "products", "FFT"
         )
-    chosen = {n: one for n, one in found.items() if faster_by_fft(n)}
-    others = {n: one for n, one in found.items() if not faster_by_fft(n)}
+    chosen = {n: value for n, value in ratios.items() if faster_by_fft(n)}
+    others = {n: value for n, value in ratios.items() if not faster_by_fft(n)}
     slow = min(chosen, key=chosen.__getitem__)
     missed = max(others, key=others.__getitem__)
     return {
-        "products / FFT": {str(n): one for n, one in found.items()},
+        "products / FFT": {str(n): value for n, value in ratios.items()},
         "least where FFTs are chosen": {str(slow): chosen[slow]},
         "largest where products are": {str(missed): others[missed]},
         "FFTs chosen": len(chosen),
-        "of them slower by 5 % and more": sum(one < 0.95 for one in chosen.values()),
+        "of them slower by 5 % and more": sum(value < 0.95 for value in chosen.values()),
     }
 
 
 def jobs(samples: int = 32) -> dict[str, float]:
-    """Processor time of whole jobs of darcy-421, from the recipe to the sealed store, over that of
-    drawing and solving their samples: of the recipe, whose label error is known, and of the same
-    with another source, whose label error the workers measure."""
+    """Processor time of jobs of darcy-421 over that of drawing and solving their samples.
+
+    A job goes from the recipe to the sealed store. The label error of the recipe is known in
+    advance; with another source the workers measure it.
+    """
     recipe = load_recipe("darcy-421").with_overrides({"samples": samples})
     changed = recipe.with_overrides({"source": 1.5})
     with tempfile.TemporaryDirectory() as folder:
@@ -174,15 +180,15 @@ def jobs(samples: int = 32) -> dict[str, float]:
 
 def growth() -> dict[str, dict[str, int]]:
     """Largest number of iterations by grid."""
-    found = {}
+    iterations = {}
     for n in (85, 211, 421, 841):
         solver = FiniteVolume(CellGrid(n), rtol=RTOL)
         g = PUBLISHED(CellGrid(n), 0, range(4))
-        found[str(n)] = {
+        iterations[str(n)] = {
             "two-phase": int(solver.solve(np.where(g >= 0, 12.0, 3.0)).iterations.max()),
             "log-normal": int(solver.solve(np.exp(g)).iterations.max()),
         }
-    return found
+    return iterations
 
 
 def contrasts(n: int = 211) -> dict[str, int]:
@@ -196,26 +202,28 @@ def contrasts(n: int = 211) -> dict[str, int]:
 
 
 def adjoint() -> dict[str, Any]:
-    """Times over that of one solve: of u with a gradient, less u; of a gradient alone. The number
-    differentiated is ½ Σ u²."""
-    found: dict[str, Any] = {}
+    """Time of the gradient of ½ Σ u² over the time of one solve.
+
+    "u and gradient, less u" solves for u as well and subtracts the time of one solve.
+    """
+    figures: dict[str, Any] = {}
     for n in (43, 85, SMALL):
         smooth = 3 + 9 / (1 + np.exp(-3 * PUBLISHED(CellGrid(n), 0, [0])))
         for kind, a in {"two-phase": two_phase(n, 1), "smooth": smooth}.items():
-            found[f"{n}, {kind}"] = _gradients(FiniteVolume(CellGrid(n), rtol=RTOL), a)
-    return found
+            figures[f"{n}, {kind}"] = _gradients(FiniteVolume(CellGrid(n), rtol=RTOL), a)
+    return figures
 
 
 def _gradients(solver: FiniteVolume, a: np.ndarray) -> dict[str, float]:
-    at = solver.linearise(a)
-    v = at.u
-    tried = {
+    linearised = solver.linearise(a)
+    v = linearised.u
+    jobs = {
         "solve": partial(solver, a),
         "u and gradient": lambda: solver.linearise(a).vjp(v),
-        "gradient": partial(at.vjp, v),
+        "gradient": partial(linearised.vjp, v),
     }
     repeats = max(1, 4 * SMALL // solver.grid.n)
-    seconds = interleaved(tried, rounds=7, clock=time.thread_time, repeats=repeats)
+    seconds = interleaved(jobs, rounds=7, clock=time.thread_time, repeats=repeats)
     return {
         "solve, ms": milliseconds(seconds["solve"]),
         "u and gradient, less u": rounded(ratio(seconds, "u and gradient", "solve") - 1),
@@ -237,15 +245,15 @@ PARTS: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Interface Darcy, solved in several ways.")
+    parser = argparse.ArgumentParser(description="Time and iterations of the Darcy solver.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
-    words = parser.parse_args().parts or ["solvers", "grids", "jobs", "iterations", "adjoint"]
-    if unknown := [word for word in words if word not in PARTS]:
+    part_names = parser.parse_args().parts or ["solvers", "grids", "jobs", "iterations", "adjoint"]
+    if unknown := [part_name for part_name in part_names if part_name not in PARTS]:
         parser.error(f"unknown part {unknown[0]}: {', '.join(PARTS)}")
     figures = {}
     with threadpool_limits(1):
-        for word in words:
-            name, part = PARTS[word]
+        for part_name in part_names:
+            name, part = PARTS[part_name]
             figures[name] = part()
     show("darcy-solvers", figures)
 

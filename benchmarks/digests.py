@@ -1,9 +1,9 @@
-"""What it costs that bytes are flushed and checked: `python -m benchmarks.digests [--json FILE]`.
+"""Cost of flushing and checking bytes: `python -m benchmarks.digests [--json FILE]`.
 
-Writing: a whole job of `burgers-r10` as it is, against the same without flushing to the disk, and
-without reading the shards again before the seal. Reading: the first epoch of a process, which
-compares every shard with its record, against later ones, and against an epoch of training on the
-same samples. All variants take turns; medians.
+Writing: a job of `burgers-r10`, against the same job without flushes to the disk and without
+rereading the shards before the seal. Reading: the first epoch of a process, which compares every
+shard with its record, against later epochs and against a training epoch on the same samples.
+Variants are interleaved; figures are medians.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ def writing(rounds: int) -> dict[str, float]:
     }
 
 
-def _first_time(to_do: Callable) -> Callable:
-    """What is to do before a job; nothing after it, without looking."""
+def _first_time(check: Callable) -> Callable:
+    """`check` for the first call on a store; later calls return no shards without reading."""
     seen = set[str]()
 
     def once(store, job, workers, shards=None):
         if store.url in seen:
             return []
         seen.add(store.url)
-        return to_do(store, job, workers, shards)
+        return check(store, job, workers, shards)
 
     return once
 
@@ -106,7 +106,7 @@ def reading(rounds: int) -> dict[str, float]:
 
 
 def training_epoch(url: str, n: int) -> float:
-    """Seconds of an epoch of the published Galerkin Transformer, from eight of its steps."""
+    """Seconds of an epoch of the published Galerkin Transformer, extrapolated from 8 steps."""
     pairs, model = open_pairs(url, "train", n), GalerkinTransformer()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     steps = []
@@ -123,7 +123,7 @@ def training_epoch(url: str, n: int) -> float:
 
 
 def in_turns(variants: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, after one that does not count."""
+    """Median seconds of each variant, after a warm-up round."""
     seconds = {name: list[float]() for name in variants}
     for number in range(rounds + 1):
         for name, run in variants.items():
@@ -131,7 +131,7 @@ def in_turns(variants: dict[str, Callable[[], None]], rounds: int) -> dict[str, 
             run()
             if number:
                 seconds[name].append(time.perf_counter() - start)
-    return {name: median(all_of_it) for name, all_of_it in seconds.items()}
+    return {name: median(times) for name, times in seconds.items()}
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
     python -m benchmarks.exponax_burgers [--rounds 9]
 
-All solve the same initial values on the recipe's grid, in float64, on one thread of a CPU. Each
-stepper takes the fewest steps, a power of two, whose relative L2 error against Cole-Hopf is at most
-1e-4, and 1e-6, for every sample. exponax steps in Fourier space, in conservative form, vmapped and
-jitted: the fastest of its ways. Coefficients and compiled functions are made before. Processor
-time: medians, and ratios within rounds in which all take turns. Transforms alone say how much of
-the steps is the library that transforms.
+All solve the same initial values on the recipe's grid, in float64, on one CPU thread. Each stepper
+takes the smallest power of two of steps whose relative L2 error against Cole-Hopf is at most 1e-4,
+and 1e-6, for every sample. exponax steps in Fourier space, in conservative form, vmapped and
+jitted, which is its fastest mode. Coefficients and compilation are not timed. Figures are medians
+of processor time, and ratios within interleaved rounds. Transforms alone are timed too: they show
+the share of the FFT library in a step.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ TOLERANCES = (1e-4, 1e-6)
 SAMPLES = 16
 
 Values = Float[np.ndarray, "samples n"]
-Solve = Callable[[], Any]  # solves all samples; what it gives has the values of u, in order
-Steps = Callable[[int], Solve]  # with so many time steps
+Solve = Callable[[], Any]  # solves all samples and returns an array with the values of u
+Steps = Callable[[int], Solve]  # number of time steps -> solver
 
-_MOST = 2**14  # steps that are tried
-_PAIRS = 256  # those of 64 steps of order 4
+_MOST = 2**14  # largest number of steps that is tried
+_PAIRS = 256  # pairs of transforms in 64 steps of order 4
 ONE_THREAD = {
     "JAX_PLATFORMS": "cpu",
     "NPROC": "1",
@@ -51,10 +51,10 @@ ONE_THREAD = {
 
 
 def fewest(stepping: Steps, exact: Values, tolerance: float) -> tuple[int, float, Solve]:
-    """The fewest steps, a power of two, whose error is at most the tolerance; error; solution.
+    """Smallest power of two of steps with an error within the tolerance; that error; the solver.
 
     Raises:
-        ValueError: If all that are tried miss it.
+        ValueError: If the error is still too large at the largest number of steps.
     """
     steps = 1
     while steps <= _MOST:
@@ -85,7 +85,7 @@ def with_etdrk4(grid: PeriodicGrid, u0: Values) -> Steps:
 
 
 def with_exponax(grid: PeriodicGrid, u0: Values, order: int) -> Steps:
-    """exponax's ETDRK of an order."""
+    """The ETDRK stepper of exponax with this order."""
     exponax, jax = needed("exponax", "exponax"), needed("jax", "exponax")
     jax.config.update("jax_enable_x64", True)
     fields = jax.numpy.asarray(u0[:, None])  # (samples, channels, points)
@@ -108,7 +108,7 @@ def with_exponax(grid: PeriodicGrid, u0: Values, order: int) -> Steps:
 
 
 def transforms(u0: Values) -> dict[str, Solve]:
-    """Pairs of rfft and irfft alone, by NumPy in the blocks of our solvers, and by XLA."""
+    """Pairs of rfft and irfft by NumPy, in the blocks of our solvers, and by XLA."""
     jax = needed("jax", "exponax")
     n, rows = u0.shape[1], list(blocks(*u0.shape, at_once=False))
     fields = jax.numpy.asarray(u0[:, None])
@@ -126,7 +126,7 @@ def transforms(u0: Values) -> dict[str, Solve]:
 
 
 def compared(rounds: int) -> dict[str, Any]:
-    """Steps, errors and processor time of all, by tolerance."""
+    """Steps, errors and processor time of every solver, by tolerance."""
     grid = PeriodicGrid(PROBLEM.resolution)
     u0 = PROBLEM.initial.build()(grid, RECIPE.seed, range(SAMPLES))
     cole_hopf = ColeHopf(grid, PROBLEM.viscosity)
@@ -144,7 +144,7 @@ def compared(rounds: int) -> dict[str, Any]:
     jobs: dict[Any, Solve] = {key: solve for key, (_, _, solve) in chosen.items()}
     jobs |= {"Cole-Hopf": lambda: cole_hopf(u0, TIME), **transforms(u0)}
     seconds = interleaved(jobs, rounds, clock=time.process_time)
-    each = {key: rounded(1e3 * median(found) / SAMPLES) for key, found in seconds.items()}
+    each = {key: rounded(1e3 * median(times) / SAMPLES) for key, times in seconds.items()}
     figures: dict[str, Any] = {
         "points": grid.n,
         "samples": SAMPLES,

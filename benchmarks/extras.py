@@ -1,4 +1,4 @@
-"""Libraries that only a benchmark needs, each an extra of the project."""
+"""Import of optional libraries that only benchmarks need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import ModuleType
 
 
 def needed(module: str, extra: str) -> ModuleType:
-    """The module of an extra. Where it is missing the program ends: one line, exit status 2."""
+    """The module of an extra. If it is missing, exit with status 2 and one line of advice."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -16,19 +16,19 @@ from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.torus import TorusGaussianField
 
-_TOLERANCE = 1e-3  # of the solver, on the way to an estimate
-_RTOL = 1e-2  # of the linear systems: a product with their matrix is two solves
+_TOLERANCE = 1e-3  # error of w(T) while the estimate is computed
+_RTOL = 1e-2  # tolerance of the linear systems: a product with their matrix costs two solves
 
 Frame = Float[np.ndarray, "n n"]
 Basis = Float[np.ndarray, "points coefficients"]
 
 
 class Forcing(NamedTuple):
-    """What two frames say of a force.
+    """The force and the initial vorticity estimated from two frames.
 
     force: The most likely f at the points.
     initial: The most likely w(0).
-    estimate: Of the coefficients of both, those of w(0) first.
+    estimate: Estimate of the coefficients of w(0), then of f.
     """
 
     force: Frame
@@ -54,7 +54,7 @@ class ForcingInversion:
         size: s.
 
     Raises:
-        ValueError: If the torus keeps not all modes of both.
+        ValueError: If the torus does not resolve all modes of w(0) and f.
     """
 
     torus: Torus
@@ -66,10 +66,10 @@ class ForcingInversion:
     size: float = 0.1
 
     def __post_init__(self) -> None:
-        kept, needed = min(self.torus.highest), max(self.largest, self.initial.modes)
-        if not 1 <= self.largest <= needed <= kept:
+        highest, needed = min(self.torus.highest), max(self.largest, self.initial.modes)
+        if not 1 <= self.largest <= needed <= highest:
             raise ValueError(
-                f"modes of w(0) and of the force must be 1 to {kept} on {self.torus.points} "
+                f"modes of w(0) and of the force must be 1 to {highest} on {self.torus.points} "
                 f"points, got {self.initial.modes} and {self.largest}"
             )
 
@@ -91,12 +91,12 @@ class ForcingInversion:
         last = self.after(frames[0], deviation)
         method = GaussianInversion(last, added_noise=(), rtol=_RTOL)
         sigma = np.full(frames[1].size, float(deviation))
-        found = method(frames[1].ravel(), sigma, last.start)
-        initial, force = last.fields(torch().tensor(found.coefficients))
-        return Forcing(force[0].numpy(), initial[0].numpy(), found)
+        estimate = method(frames[1].ravel(), sigma, last.start)
+        initial, force = last.fields(torch().tensor(estimate.coefficients))
+        return Forcing(force[0].numpy(), initial[0].numpy(), estimate)
 
     def after(self, frame: Frame, deviation: float) -> LastFrame:
-        """w(T) as a map of what is unknown of w(0) once its noisy frame is known, and of f.
+        """w(T) as a map of f and of the remaining uncertainty of w(0), given its noisy frame.
 
         Waves are orthogonal at the points, so the law of each coefficient of w(0) is known: with
         its wave b it is N(c bᵀd/σ², c), c = 1/(1 + |b|²/σ²).
@@ -109,15 +109,18 @@ class ForcingInversion:
         return LastFrame(self, mean, basis * np.sqrt(variance), force)
 
     def _waves(self, k: np.ndarray, deviations: np.ndarray) -> Basis:
-        """From coefficients of cosines and sines to values at the points."""
+        """Matrix from coefficients of cosines and sines to values at the points."""
         x = np.meshgrid(*[grid.x for grid in self.torus.grids], indexing="ij")
         angles = 2 * np.pi * np.stack(x, axis=-1).reshape(-1, 2) @ k.T
         both = np.stack([np.cos(angles), np.sin(angles)], axis=-1) * deviations[:, None]
         return both.reshape(len(angles), -1)
 
     def final(self, initial: Array, force: Array) -> Array:
-        """w(T) of tensors w(0) and f, all (batch, n, n). Raises SolveError if the error exceeds
-        1e-3."""
+        """w(T) from tensors w(0) and f, all (batch, n, n).
+
+        Raises:
+            SolveError: If the error exceeds 1e-3.
+        """
         flow = _Forced(self.torus, self.viscosity, modes=self.torus.to_modes(force))
         solver = Semilinear(self.torus, lambda t: flow.on(t, force), self.dt, _TOLERANCE)
         v = solver.solve(self.torus.to_modes(initial)[:, None], [self.time]).v
@@ -126,36 +129,36 @@ class ForcingInversion:
 
 @dataclass(frozen=True)
 class LastFrame:
-    """w(T) as a map of independent N(0, 1) coefficients of w(0), around its mean, and of f."""
+    """w(T) as a map of independent N(0, 1) coefficients: of w(0) around its mean, and of f."""
 
-    by: ForcingInversion  # torus, viscosity, time and step
-    mean: Float[np.ndarray, " points"]  # of w(0)
-    # of_initial, of_force: from coefficients to w(0) - `mean` and to f
+    by: ForcingInversion  # has torus, viscosity, time and step
+    mean: Float[np.ndarray, " points"]  # mean of w(0)
+    # of_initial, of_force: matrices from coefficients to w(0) - `mean` and to f
     of_initial: Basis
     of_force: Basis
 
     @property
     def start(self) -> np.ndarray:
-        """The coefficients of the mean and of no force."""
+        """Coefficients of the mean of w(0) without a force: zeros."""
         count: int = self.of_initial.shape[1] + self.of_force.shape[1]
         return np.zeros(count)
 
     def fields(self, xi: Array) -> tuple[Array, Array]:
-        """w(0) and f, (1, n, n), tensors."""
+        """w(0) and f from coefficients: tensors of shape (1, n, n)."""
         p, shape = self.of_initial.shape[1], (1, *self.by.torus.points)
         initial = torch().asarray(self.mean) + torch().asarray(self.of_initial) @ xi[:p]
         return initial.reshape(shape), (torch().asarray(self.of_force) @ xi[p:]).reshape(shape)
 
     def linearise(self, xi: np.ndarray) -> Backward:
-        """With derivatives through the steps of the solver."""
-        at = torch().tensor(xi, requires_grad=True)
-        return Backward(at, self.by.final(*self.fields(at)).ravel())
+        """w(T) at these coefficients, with derivatives through the time steps of the solver."""
+        coefficients = torch().tensor(xi, requires_grad=True)
+        return Backward(coefficients, self.by.final(*self.fields(coefficients)).ravel())
 
 
 class Backward:
-    """A number of values that PyTorch has computed from some, and their derivatives.
+    """Values computed by PyTorch from coefficients, with their derivatives.
 
-    jvp is the derivative of vjp, which is linear, by its argument: two passes backward.
+    jvp is computed by two backward passes, as the derivative of the linear map v -> vjp(v).
     """
 
     def __init__(self, at: Array, of: Array) -> None:
@@ -164,30 +167,32 @@ class Backward:
 
     @cached_property
     def _pulled(self) -> tuple[Array, Array]:
-        """Some v, and vjp of it."""
+        """v = 0, and vjp(v) with a graph from v."""
         v = torch().zeros_like(self._of, requires_grad=True)
-        (found,) = torch().autograd.grad(self._of, self._at, v, create_graph=True)
-        return v, found
+        (gradient,) = torch().autograd.grad(self._of, self._at, v, create_graph=True)
+        return v, gradient
 
     def vjp(self, v: np.ndarray) -> np.ndarray:
         given = torch().tensor(v)
-        (found,) = torch().autograd.grad(self._of, self._at, given, retain_graph=True)
-        return found.numpy()
+        (gradient,) = torch().autograd.grad(self._of, self._at, given, retain_graph=True)
+        return gradient.numpy()
 
     def jvp(self, change: np.ndarray) -> np.ndarray:
         v, pulled = self._pulled
         rows = torch().tensor(np.atleast_2d(change))
-        (found,) = torch().autograd.grad(pulled, v, rows, retain_graph=True, is_grads_batched=True)
-        return found.numpy().reshape(*change.shape[:-1], -1)
+        (gradient,) = torch().autograd.grad(
+            pulled, v, rows, retain_graph=True, is_grads_batched=True
+        )
+        return gradient.numpy().reshape(*change.shape[:-1], -1)
 
 
 @dataclass(frozen=True)
 class _Forced(Flow):
-    """A flow under a force that is given by its modes, (batch, *modes)."""
+    """A flow under a force given by its modes, (batch, *modes)."""
 
     modes: Any = None
 
     def _force(self, like: Array) -> Array:
-        """On the finer torus that the error in space is measured on, the same function."""
+        """Modes of the force, padded with zeros on the finer torus that measures the error."""
         same = self.modes.shape[1:] == self.torus.shape
         return self.modes if same else self.torus.padded(self.modes.detach())

@@ -1,4 +1,4 @@
-"""Making datasets: sampling and solving against one pair of transforms, and the whole job."""
+"""Speed of generation: sampling and solving against one pair of transforms, and whole jobs."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ print(int(status[status.index("VmHWM:") + 1]) / 1024)  # getrusage counts the pa
 
 @dataclass(frozen=True)
 class Generation:
-    """Figures of making datasets.
+    """Figures of generating datasets.
 
     Args:
         burgers, darcy, pipe: Recipes.
-        burgers_samples, darcy_samples, pipe_samples: That are sampled and solved at a time.
-        job: Samples of the whole job.
-        growing, darcy_growing: Numbers of samples, for the growth of time with them.
-        memory: Numbers of samples, for that of memory.
-        rounds: In which all take turns.
+        burgers_samples, darcy_samples, pipe_samples: Number of samples drawn and solved at a time.
+        job: Number of samples of a whole job.
+        growing, darcy_growing: Numbers of samples at which time is measured.
+        memory: Numbers of samples at which peak memory is measured.
+        rounds: Number of interleaved rounds.
     """
 
     burgers: Recipe = field(default_factory=lambda: load_recipe("burgers-r10"))
@@ -93,10 +93,10 @@ class Generation:
         return figures
 
     def burgers_alone(self, on: str | None) -> dict[str, Any]:
-        """Drawn and solved, against one rfft + irfft pair of each sample.
+        """Drawing and solving Burgers against one rfft + irfft pair per sample.
 
         Args:
-            on: Device of PyTorch, where all samples are one array; None is NumPy, one thread.
+            on: PyTorch device, where all samples are one array; None for NumPy on one thread.
         """
         problem: Any = self.burgers.problem
         seed = self.burgers.seed
@@ -111,14 +111,14 @@ class Generation:
             "draw and solve": lambda: problem.solve_in_blocks(seed, numbers, on),
         }
         seconds = interleaved(jobs, self.rounds, clock=_clock(on))
-        each = {name: [s / len(numbers) for s in times] for name, times in seconds.items()}
+        per_sample = {name: [s / len(numbers) for s in times] for name, times in seconds.items()}
         flops, size = 5 * n * math.log2(n), 8 * n
-        pair = median(each["pair"])
+        pair = median(per_sample["pair"])
         return {
             "points": n,
             "samples at a time": len(numbers),
-            **{f"{name} / pair": ratio(each, name, "pair") for name in list(jobs)[1:]},
-            **{f"{name}, ms a sample": milliseconds(each[name]) for name in jobs},
+            **{f"{name} / pair": ratio(per_sample, name, "pair") for name in list(jobs)[1:]},
+            **{f"{name}, ms a sample": milliseconds(per_sample[name]) for name in jobs},
             "all samples drawn and solved, ms": milliseconds(seconds["draw and solve"]),
             # a real transform of n points takes 2.5 n log₂ n, reads one array and writes one
             "pair, MFLOP": rounded(flops / 1e6),
@@ -127,8 +127,8 @@ class Generation:
         }
 
     def darcy_alone(self, on: str | None) -> dict[str, Any]:
-        """Drawn and solved: with NumPy against one pair of sine transforms in the plane, on a
-        device against the products that it is made of there."""
+        """Drawing and solving Darcy: with NumPy against one pair of 2-D sine transforms, on a
+        device against the matrix products of the solver."""
         problem, seed, numbers = self.darcy.problem, self.darcy.seed, range(self.darcy_samples)
         n = problem.resolution
 
@@ -139,7 +139,7 @@ class Generation:
         if on is None:
             values = np.random.default_rng(0).standard_normal((len(numbers), n, n))
             floor, jobs = "pair", {"draw and solve": whole, "pair": _sine_pairs(values)}
-            # each of two transforms goes along both axes
+            # each of the two transforms runs along both axes
             flops = len(numbers) * 10 * n**2 * math.log2(n)
         else:
             device = torch.device(on)
@@ -149,18 +149,18 @@ class Generation:
             flops = 1e9 * counted(products)["GFLOP"]
             figures.update(self.sines(on))
         seconds = interleaved(jobs, min(self.rounds, 5), clock=_clock(on))
-        each = {name: [s / len(numbers) for s in times] for name, times in seconds.items()}
+        per_sample = {name: [s / len(numbers) for s in times] for name, times in seconds.items()}
         return {
             **figures,
             f"draw and solve / {floor}": ratio(seconds, "draw and solve", floor),
-            **{f"{name}, ms a sample": milliseconds(each[name]) for name in jobs},
+            **{f"{name}, ms a sample": milliseconds(per_sample[name]) for name in jobs},
             "all samples drawn and solved, ms": milliseconds(seconds["draw and solve"]),
             f"{floor}, GFLOP/s": rounded(flops / 1e9 / median(seconds[floor])),
         }
 
     def pipe_alone(self, on: str | None) -> dict[str, Any]:
-        """Drawn and solved, against the elimination of one linear system of each sample: dense
-        blocks, one column of elements after the other."""
+        """Drawing and solving pipes against the elimination of one linear system per sample, in
+        dense blocks, one column of elements after the other."""
         problem: Any = self.pipe.problem
         seed, numbers, n = self.pipe.seed, range(self.pipe_samples), problem.elements
         inner = 2 * (2 * n - 1)  # unknowns of a line of nodes within a column
@@ -182,7 +182,7 @@ class Generation:
         jobs = {"draw and solve": lambda: problem.solve_in_blocks(seed, numbers, on),
                 "elimination": elimination}  # fmt: skip
         seconds = interleaved(jobs, min(self.rounds, 5), clock=_clock(on))
-        each = {
+        per_sample = {
             "draw and solve": [s / len(numbers) for s in seconds["draw and solve"]],
             "elimination": [s / (at_once * len(blocks)) for s in seconds["elimination"]],
         }
@@ -191,14 +191,14 @@ class Generation:
         return {
             "elements": f"{n} x {n}",
             "samples at a time": at_once,
-            "draw and solve / elimination": ratio(each, "draw and solve", "elimination"),
-            **{f"{name}, ms a sample": milliseconds(each[name]) for name in jobs},
+            "draw and solve / elimination": ratio(per_sample, "draw and solve", "elimination"),
+            **{f"{name}, ms a sample": milliseconds(per_sample[name]) for name in jobs},
             "elimination, GFLOP": rounded(flops / 1e9),
-            "elimination, GFLOP/s": rounded(flops / 1e9 / median(each["elimination"])),
+            "elimination, GFLOP/s": rounded(flops / 1e9 / median(per_sample["elimination"])),
         }
 
     def sines(self, on: str) -> dict[str, float]:
-        """A block of samples solved on a device, with sines as FFTs against sines as products."""
+        """Solving a block of samples on a device: sine transforms by FFT and by products."""
         problem: Any = self.darcy.problem
         solver = problem.solver.build(problem.resolution)
         numbers = range(min(self.darcy_samples, samples_at_once(problem.floats_per_sample)))
@@ -208,14 +208,14 @@ class Generation:
             for name, fft in {"products": False, "FFT": True}.items()
         }
         seconds = interleaved(jobs, min(self.rounds, 5), clock=_clock(on))
-        each = {name: [s / len(numbers) for s in times] for name, times in seconds.items()}
+        per_sample = {name: [s / len(numbers) for s in times] for name, times in seconds.items()}
         return {
             "sines as FFTs / as products": ratio(seconds, "FFT", "products"),
-            "sines as FFTs, solve, ms a sample": milliseconds(each["FFT"]),
+            "sines as FFTs, solve, ms a sample": milliseconds(per_sample["FFT"]),
         }
 
     def whole(self, recipe: Recipe, samples: int, on: str | None, rounds: int) -> dict[str, Any]:
-        """From the recipe to the sealed store, against writing the same arrays with Zarr alone."""
+        """A job, from recipe to sealed store, against writing the same arrays by Zarr alone."""
         recipe = recipe.with_overrides({"samples": samples})
         with tempfile.TemporaryDirectory() as folder:
             store = generate(recipe, f"{folder}/first", on, workers=WORKERS)
@@ -238,7 +238,7 @@ class Generation:
         }
 
     def growth(self, on: str | None) -> dict[str, Any]:
-        """Of whole jobs of Burgers, and of samples of Darcy that are drawn and solved."""
+        """Seconds per sample by number of samples: jobs of Burgers, drawing and solving Darcy."""
         figures: dict[str, Any] = {}
         with tempfile.TemporaryDirectory() as folder:
             for name, jobs in (
@@ -253,8 +253,8 @@ class Generation:
                     min(self.rounds, 5),
                     clock=clock_of(torch.device(on or "cpu")),
                 )
-                each = {n: rounded(median(times) / int(n)) for n, times in seconds.items()}
-                figures[name] = _with_spread(each)
+                per_sample = {n: rounded(median(times) / int(n)) for n, times in seconds.items()}
+                figures[name] = _with_spread(per_sample)
         return figures
 
     def _job(self, samples: int, url: str, on: str | None) -> Callable[[], Store]:
@@ -265,16 +265,16 @@ class Generation:
         return lambda: self.darcy.problem.solve_in_blocks(self.darcy.seed, range(samples), on)
 
     def peaks(self) -> dict[str, float]:
-        """Of processes that make so many samples of Burgers."""
-        found = {}
+        """Peak memory in MiB of a process that generates Burgers, by number of samples."""
+        peaks = {}
         for samples in self.memory:
             recipe = self.burgers.with_overrides({"samples": samples})
             with tempfile.TemporaryDirectory() as folder:
                 words = [recipe.model_dump_json(), f"{folder}/store", str(WORKERS)]
                 command = [sys.executable, "-c", _CHILD, *words]
                 out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-                found[str(samples)] = rounded(float(out))
-        return _with_spread(found)
+                peaks[str(samples)] = rounded(float(out))
+        return _with_spread(peaks)
 
 
 def _with_spread(figures: dict[str, float]) -> dict[str, float]:
@@ -283,12 +283,12 @@ def _with_spread(figures: dict[str, float]) -> dict[str, float]:
 
 
 def _clock(on: str | None) -> Clock:
-    """One thread of NumPy alone, or a device."""
+    """Clock of this thread for NumPy, or of the device."""
     return time.thread_time if on is None else clock_of(torch.device(on))
 
 
 def _pairs(u0: Any) -> Callable[[], object]:
-    """rfft and irfft of every row: with NumPy one after another, which stay in a cache."""
+    """rfft and irfft of every row; NumPy takes one row at a time, which fits the cache."""
     n = u0.shape[-1]
     if isinstance(u0, np.ndarray):
         return lambda: [np.fft.irfft(np.fft.rfft(row), n) for row in u0]
@@ -296,8 +296,10 @@ def _pairs(u0: Any) -> Callable[[], object]:
 
 
 def _sine_pairs(values: np.ndarray) -> Callable[[], object]:
-    """Sine transform of every square and back; DST-I of n - 2 points, for the period 2(n - 1) of
-    421 points has small factors, and 421 itself is prime."""
+    """Sine transform of every square and back.
+
+    DST-I of n - 2 points: its period 2(n - 1) has small factors for n = 421, which is prime.
+    """
     inside = np.ascontiguousarray(values[:, 1:-1, 1:-1])
     return lambda: [scipy.fft.idstn(scipy.fft.dstn(v, type=1), type=1) for v in inside]
 
@@ -307,7 +309,7 @@ def _new(folder: str) -> str:
 
 
 def _write(recipe: Recipe, url: str, values: dict[str, np.ndarray]) -> None:
-    """With Zarr alone, shard after shard."""
+    """Write the arrays of a recipe's store by Zarr alone, shard after shard."""
     store, group = lay_out(url, layout(recipe)), zarr.open_group(url, mode="r+")
     for name in store.variables:
         array: Any = group[name]

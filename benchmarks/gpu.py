@@ -1,4 +1,4 @@
-"""One figure of `benchmarks/gpu.sh`: measured, and added to OUT/gpu.jsonl as soon as it is there.
+"""Measure one figure of `benchmarks/gpu.sh` and append it to OUT/gpu.jsonl.
 
 python -m benchmarks.gpu NAME --device cuda --out OUT [--quick]
 """
@@ -27,8 +27,8 @@ STEPS = {
 Measure = Callable[[torch.device], Any]
 
 
-def say(what: str) -> None:
-    print(what, flush=True)
+def say(text: str) -> None:
+    print(text, flush=True)
 
 
 def steps(case: StepCase, only: str, quick: bool) -> Measure:
@@ -37,7 +37,7 @@ def steps(case: StepCase, only: str, quick: bool) -> Measure:
 
 
 def generation(quick: bool) -> dict[str, Measure]:
-    """Single parts of `Generation`."""
+    """The parts of `Generation`, each as a measurement."""
     bench = (QUICK if quick else ON_DEVICE)["generate"]()
     assert isinstance(bench, Generation)
 
@@ -71,21 +71,21 @@ def growth(device: torch.device) -> Any:
 
 
 def device_versions(device: torch.device) -> dict[str, Any]:
-    """What a figure depends on beside the packages, which each line of a history has."""
-    found: dict[str, Any] = {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+    """Versions of CUDA and cuDNN, and properties of the device with its copy speed."""
+    versions: dict[str, Any] = {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        found |= {
+        versions |= {
             "capability": f"{properties.major}.{properties.minor}",
             "GB": round(properties.total_memory / 1e9, 1),
             "multiprocessors": properties.multi_processor_count,
             "copied GB/s": copy_speed(device),
         }
-    return found
+    return versions
 
 
 def measures(quick: bool) -> Mapping[str, Measure]:
-    """By name. On the processor there is one way to run, which is "written"."""
+    """All measurements by name. On a CPU, steps run only as written."""
     return {
         "versions": device_versions,
         **{f"steps/{name}": steps(case, "compiled", quick) for name, case in STEPS.items()},
@@ -102,10 +102,10 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--quick", action="store_true")
-    words = parser.parse_args()
-    figures = measures(words.quick)[words.name](torch.device(words.device))
-    say(json.dumps({words.name: figures}))
-    append(words.out, "gpu", {words.name: figures}, device=words.device, quick=words.quick)
+    options = parser.parse_args()
+    figures = measures(options.quick)[options.name](torch.device(options.device))
+    say(json.dumps({options.name: figures}))
+    append(options.out, "gpu", {options.name: figures}, device=options.device, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Guaranteed bounds against errors, on fresh coefficients.
+"""Guaranteed error bounds against errors, on fresh coefficients.
 
     python -m benchmarks.guarantee bounds      # 10,000 coefficients, some minutes
-    python -m benchmarks.guarantee times       # of bounds
+    python -m benchmarks.guarantee times       # processor time of bounds
 
-Trains the experiment darcy-quick, predicts coefficients that no store has, and prints a line of
-JSON for each group of predictions: how many bounds held, effectivities, times. The truth is known
-from both sides by cells three times finer: the energy of a conforming function there gives a lower
-end of the error, without any flux, and a flux there an upper end. A bound is counted as held where
-it is above the upper end, hence above the error of the exact solution. Effectivities are of both
-ends. Times are processor time of one thread. Ends with status 1 where a bound did not hold.
+Trains the experiment darcy-quick, predicts for coefficients outside every store, and prints a line
+of JSON per group of predictions: number of valid bounds, effectivities, times. Cells three times
+finer enclose the true error: the energy of a conforming function gives its lower end, without any
+flux, and a flux gives its upper end. A bound is valid if it is above the upper end, hence above the
+error of the exact solution. Effectivities are given for both ends. Times are processor time of one
+thread. The exit status is 1 if a bound is invalid.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from pipelines.config.experiment import load_experiment
 from pipelines.runs.training import train
 
 N = 43
-_FRESH = 10**6  # the first sample that is predicted
+_FRESH = 10**6  # number of the first sample
 _BLOCK = 10
-_COMPARED, _TIMED = 1000, 100  # samples for each kind of flux, and for times
+_COMPARED, _TIMED = 1000, 100  # samples per kind of flux, and samples timed
 FLUXES = {"prediction": None, "solved to 0.1": 0.1, "solved to 1e-3": 1e-3}
 Predictor = Callable[[np.ndarray], np.ndarray]
 
 
 def trained(folder: Path) -> Predictor:
-    """The operator of darcy-quick, from coefficients to pressures."""
+    """The trained operator of darcy-quick, from coefficients to pressures."""
     experiment = load_experiment("darcy-quick")
     store = generate(load_recipe("darcy-quick"), str(folder / "data.zarr"), workers=1).url
     train(experiment, store, folder / "run", torch.device("cpu"))
@@ -56,21 +56,21 @@ def trained(folder: Path) -> Predictor:
 
 
 def blocks(samples: int, **overrides: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Fresh coefficients and the labels of the recipe, some at a time."""
+    """Fresh coefficients and the labels of the recipe, in blocks of samples."""
     problem = load_recipe("darcy-quick").with_overrides(overrides).problem
     for start in range(_FRESH, _FRESH + samples, _BLOCK):
         values = problem.compute(0, range(start, min(start + _BLOCK, _FRESH + samples)))
         yield values["a"], values["u"].astype(np.float64)
 
 
-def some(samples: int, **overrides: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Those whose times are taken."""
+def timed_samples(samples: int, **overrides: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients and labels of the samples that are timed."""
     a, u = zip(*blocks(min(samples, _TIMED), **overrides), strict=True)
     return np.concatenate(a), np.concatenate(u)
 
 
 def perturbed(u: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, np.ndarray]]:
-    """Wrong predictions, from slightly to senseless, and none at all."""
+    """Predictions by name: from the label itself to senseless ones and zero."""
     size = np.sqrt(np.mean(u**2, axis=(1, 2), keepdims=True))
     yield "label", u
     yield "label + 1 % noise", u + 0.01 * size * rng.standard_normal(u.shape)
@@ -81,7 +81,7 @@ def perturbed(u: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, np
 
 
 class Tally:
-    """Bounds of a group of predictions, beside both ends of their errors."""
+    """Bounds of a group of predictions, with lower and upper ends of their errors."""
 
     def __init__(self, name: str, bound: ErrorBound | None = None) -> None:
         self.name, self.bound = name, bound or ErrorBound(CellGrid(N))
@@ -89,10 +89,10 @@ class Tally:
         self._rows: list[np.ndarray] = []
 
     def add(self, a: np.ndarray, p: np.ndarray) -> None:
-        found, known = self.bound(a, p), self._reference(a, p)
-        size = known.energy / known.relative  # below the norm of the solution
+        bound, reference = self.bound(a, p), self._reference(a, p)
+        size = reference.energy / reference.relative  # below the norm of the solution
         self._rows.append(
-            np.stack([found.energy, known.lower, known.energy, size, found.relative_l2])
+            np.stack([bound.energy, reference.lower, reference.energy, size, bound.relative_l2])
         )
 
     @property
@@ -119,7 +119,7 @@ class Tally:
 
 
 def bounds(predict: Predictor, samples: int) -> bool:
-    """Whether all bounds held: of the operator, of other fluxes, of wrong predictions."""
+    """Whether all bounds are valid: of the operator, with other fluxes, of wrong predictions."""
     rng = np.random.default_rng(0)
     operator = Tally("operator")
     fluxes = [Tally(f"operator, flux {name}", ErrorBound(CellGrid(N), rtol=rtol))
@@ -132,7 +132,7 @@ def bounds(predict: Predictor, samples: int) -> bool:
         if number * _BLOCK < _COMPARED:
             for tally in fluxes:
                 tally.add(a, p)
-        kinds = list(perturbed(u, rng))  # one of them for each block
+        kinds = list(perturbed(u, rng))  # each block uses one of them
         name, values = kinds[number % len(kinds)]
         wrong.setdefault(name, Tally(name)).add(a, values)
     for coefficient, overrides in {
@@ -151,7 +151,7 @@ def bounds(predict: Predictor, samples: int) -> bool:
 
 
 def milliseconds(function: Callable[[int], Any], samples: int) -> float:
-    """Processor time, the median over samples, one at a time, after one to warm up."""
+    """Median processor time of one sample, after one to warm up."""
     function(0)
     seconds = []
     for row in range(samples):
@@ -162,9 +162,9 @@ def milliseconds(function: Callable[[int], Any], samples: int) -> float:
 
 
 def times(samples: int) -> None:
-    """Processor time of bounds by grid and flux."""
+    """Print the processor time of bounds by grid and flux."""
     for n in (43, 85, 141):
-        a, u = some(samples, resolution=n, refinement=1)
+        a, u = timed_samples(samples, resolution=n, refinement=1)
         for name, rtol in FLUXES.items():
             bound = ErrorBound(CellGrid(n), rtol=rtol)
             ms = milliseconds(lambda i: bound(a[i : i + 1], u[i : i + 1]), len(a))  # noqa: B023
@@ -174,7 +174,7 @@ def times(samples: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Guaranteed bounds against errors.")
     parser.add_argument("what", choices=["bounds", "times"])
-    parser.add_argument("--samples", type=int, default=10_000, help="fresh coefficients")
+    parser.add_argument("--samples", type=int, default=10_000, help="number of fresh coefficients")
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -182,7 +182,7 @@ def main() -> None:
         if options.what == "times":
             times(options.samples)
         elif not bounds(predict, options.samples):
-            sys.exit("a bound did not hold")
+            sys.exit("a bound is below the error")
 
 
 if __name__ == "__main__":

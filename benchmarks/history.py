@@ -1,4 +1,4 @@
-"""What was measured, when, by what code and on what: one JSON line for each run, never replaced."""
+"""History of measurements: one JSON line per run, with its code, machine and versions."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ _PACKAGES = (
 
 
 def append(folder: Path, name: str, figures: dict[str, Any], **settings: Any) -> Path:
-    """Add a line to FOLDER/NAME.jsonl.
+    """Append a line to FOLDER/NAME.jsonl; earlier lines stay.
 
     Args:
-        folder, name: Where, of what.
-        figures: What was measured.
-        settings: How.
+        folder: Folder of the histories.
+        name: Name of the benchmark.
+        figures: Measured figures.
+        settings: Settings of the measurement, such as the device.
 
     Returns:
         The file.
@@ -49,17 +50,17 @@ def append(folder: Path, name: str, figures: dict[str, Any], **settings: Any) ->
 
 
 def show(name: str, figures: dict[str, Any]) -> None:
-    """Print the figures, and keep them in benchmarks/results/NAME.jsonl with what they ran on."""
+    """Print the figures and append them to benchmarks/results/NAME.jsonl."""
     print(json.dumps(figures, indent=2))
     print(append(RESULTS, name, figures))
 
 
 def machine() -> dict[str, Any]:
-    """Processor, the cores that this process may use, and GPU."""
+    """Processor, number of cores that this process may use, and GPU."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {"processor": processor(), "cores": len(os.sched_getaffinity(0)), "gpu": gpu}
 
 
 def versions() -> dict[str, str]:
-    """Of what is installed."""
+    """Versions of Python and of the packages that figures depend on."""
     return {"python": platform.python_version(), **software.versions(*_PACKAGES)}

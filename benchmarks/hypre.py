@@ -1,7 +1,8 @@
 """Conjugate gradients with hypre's BoomerAMG through petsc4py, in any Python that has it.
 
-PyPI has petsc4py as source alone, and Debian's Python is another one, so the solver is a process,
-`python hypre.py SYSTEMS.npz RTOL`, which solves all systems for each line that it reads.
+PyPI has only the source of petsc4py, and Debian packages it for its own Python. So the solver is a
+separate process, `python hypre.py SYSTEMS.npz RTOL`, which solves all systems for each line of
+input.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-# not pdegen's: this file runs where pdegen is not
+# this file imports nothing from pdegen, since it runs in environments without it
 PYTHONS = (os.environ.get("PDEGEN_DOLFINX_PYTHON"), sys.executable, "/usr/bin/python3")
 MISSING = (
     "no petsc4py with hypre: apt-get install python3-petsc4py-real (Debian), or "
@@ -30,7 +31,7 @@ _PROBE = "from petsc4py import PETSc; PETSc.PC().create().setType('hypre')"
 
 @contextmanager
 def hypre(matrices: Sequence[Any], b: np.ndarray, rtol: float) -> Iterator[Hypre | None]:
-    """A process that solves A u = b for these sparse matrices; None where no Python can."""
+    """A process that solves A u = b for these sparse matrices; None if no Python has hypre."""
     python = next((p for p in PYTHONS if p and _runs(p)), None)
     if python is None:
         yield None
@@ -52,8 +53,11 @@ def hypre(matrices: Sequence[Any], b: np.ndarray, rtol: float) -> Iterator[Hypre
 
 
 class Hypre:
-    """Calling it solves all systems, set-up included, and gives processor seconds, the largest
-    relative residual and the largest number of iterations."""
+    """The solver process. A call solves all systems, set-up included.
+
+    A call returns processor seconds, the largest relative residual and the largest number of
+    iterations.
+    """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -93,7 +97,7 @@ def _serve(path: str, rtol: float) -> None:
         matrix.setOption(PETSc.Mat.Option.SPD, True)
         matrices.append(matrix)
     for _ in sys.stdin:
-        found = {"seconds": 0.0, "residual": 0.0, "iterations": 0}
+        figures = {"seconds": 0.0, "residual": 0.0, "iterations": 0}
         for matrix in matrices:
             u, start = b.duplicate(), time.process_time()
             solver = PETSc.KSP().create()
@@ -104,11 +108,11 @@ def _serve(path: str, rtol: float) -> None:
             solver.getPC().setHYPREType("boomeramg")
             solver.setTolerances(rtol=rtol)
             solver.solve(b, u)
-            found["seconds"] += time.process_time() - start
-            found["residual"] = max(found["residual"], (b - matrix * u).norm() / b.norm())
-            found["iterations"] = max(found["iterations"], solver.getIterationNumber())
+            figures["seconds"] += time.process_time() - start
+            figures["residual"] = max(figures["residual"], (b - matrix * u).norm() / b.norm())
+            figures["iterations"] = max(figures["iterations"], solver.getIterationNumber())
             solver.destroy()
-        print(json.dumps(found), flush=True)
+        print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Inverse problems of flows over noise levels: errors, and how often intervals hold the truth.
+"""Inverse problems of flows by noise level: errors, and coverage of intervals.
 
-`burgers` finds initial values of `burgers-quick` from noisy u(T); `viscosity` finds ν from u(0) and
-u(T), and from u(T) alone; `vorticity` finds the force of `ns-quick` from two noisy frames. Noise is
-relative to the deviation of the clean data.
+`burgers` estimates initial values of `burgers-quick` from noisy u(T). `viscosity` estimates ν from
+u(0) and u(T), and from u(T) alone. `vorticity` estimates the force of `ns-quick` from two noisy
+frames. Noise levels are relative to the standard deviation of the clean data.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from pdegen.equations.vorticity.problem import Vorticity
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import NormalStream
 
-POINTS = 128  # of u(T)
-TUNED_ON = 8  # samples that choose the weight of Tikhonov, after those of the test
+POINTS = 128  # points at which u(T) is observed
+TUNED_ON = 8  # samples after the test samples, on which the Tikhonov weight is chosen
 WEIGHTS = (0.01, 0.1, 1.0, 10.0)
-NINETY = 1.6448536269514722  # deviations of a normal variable, that hold 90 %
+NINETY = 1.6448536269514722  # a normal variable is within ± this many deviations with 90 %
 NOISE_SEED, LAW_SEED = 1, 2
-SPREAD = 0.5  # of log ν
+SPREAD = 0.5  # standard deviation of log ν
 
 
 def noise(samples: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Standard normal variates of each sample."""
+    """Standard normal numbers for each sample."""
     xi = NormalStream(NOISE_SEED).normals_of(range(samples), int(np.prod(shape)))
     return xi.reshape(samples, *shape)
 
 
-def relative(found: np.ndarray, truth: np.ndarray) -> float:
-    return float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
+def relative(estimate: np.ndarray, truth: np.ndarray) -> float:
+    return float(np.linalg.norm(estimate - truth) / np.linalg.norm(truth))
 
 
-def said(**row: object) -> None:
+def print_row(**row: object) -> None:
     print(json.dumps(row), flush=True)
 
 
@@ -58,7 +58,7 @@ def quick() -> Burgers:
 
 
 def burgers(levels: list[float], samples: int) -> None:
-    """Initial values of the first samples."""
+    """Initial values of Burgers' equation from noisy u(T)."""
     problem = quick()
     values = problem.compute(0, range(samples + TUNED_ON))
     stride = problem.resolution // POINTS
@@ -73,31 +73,31 @@ def burgers(levels: list[float], samples: int) -> None:
     for level in levels:
         data, deviation = u + level * spread * xi, level * spread
         begun = time.process_time()
-        found = [method(one, deviation) for one in data[:samples]]
+        estimates = [method(row, deviation) for row in data[:samples]]
         seconds = (time.process_time() - begun) / samples
-        centres, spreads = (np.stack([one[part] for one in found]) for part in (0, 1))
+        centres, spreads = (np.stack([estimate[part] for estimate in estimates]) for part in (0, 1))
 
         def error(by: Callable, rows: range, data=data, deviation=deviation) -> list[float]:
             return [relative(by(data[i], deviation).u0, a[i]) for i in rows]
 
         tuned = range(samples, samples + TUNED_ON)
         weight = min(WEIGHTS, key=lambda w: float(np.mean(error(smooth[w], tuned))))
-        errors = [relative(one, truth) for one, truth in zip(centres, a, strict=False)]
+        errors = [relative(estimate, truth) for estimate, truth in zip(centres, a, strict=False)]
         low, high = centres - NINETY * spreads, centres + NINETY * spreads
-        said(
+        print_row(
             problem="initial value", noise=level, samples=samples, error=rounded(np.mean(errors)),
             interval=rounded(1.96 * np.std(errors, ddof=1) / samples**0.5, 2),
             tikhonov=rounded(np.mean(error(smooth[weight], range(samples)))), weight=weight,
             coverage=round(coverage(low, high, a[:samples]), 4),
             deviation=rounded(float(spreads.mean())),
-            misfit=rounded(np.mean([one.estimate.misfit for one in found])),
-            solves=round(float(np.mean([one.estimate.solves for one in found]))),
+            misfit=rounded(np.mean([estimate.estimate.misfit for estimate in estimates])),
+            solves=round(float(np.mean([estimate.estimate.solves for estimate in estimates]))),
             ms=rounded(1e3 * seconds, 3),
         )  # fmt: skip
 
 
 def viscosity(levels: list[float], samples: int) -> None:
-    """ν of samples whose log ν differs by normal numbers of deviation `SPREAD`."""
+    """Viscosity ν from noisy solutions, for normal log ν of deviation `SPREAD`."""
     problem = quick()
     field, typical, (t,) = problem.initial.build(), problem.viscosity, problem.times
     n = problem.solver.resolution
@@ -105,24 +105,24 @@ def viscosity(levels: list[float], samples: int) -> None:
     z = NormalStream(LAW_SEED).normals_of(range(samples), 1)[:, 0]
     logs = np.log(typical) + SPREAD * z
     u = np.stack([
-        ColeHopf(PeriodicGrid(n), float(np.exp(log)), 1e-5)(one, t)
-        for log, one in zip(logs, u0, strict=True)
+        ColeHopf(PeriodicGrid(n), float(np.exp(log)), 1e-5)(row, t)
+        for log, row in zip(logs, u0, strict=True)
     ])[:, :: n // POINTS]  # fmt: skip
     xi, method = noise(samples, (POINTS,)), ViscosityInversion(typical, SPREAD, t, POINTS)
     for level in levels:
         deviation = level * np.std(u) * np.ones(POINTS)
         for name in ("u(0) and u(T)", "u(T) alone"):
             begun = time.process_time()
-            found = [
-                method.from_solution(field, one, deviation)
+            estimates = [
+                method.from_solution(field, row, deviation)
                 if name == "u(T) alone"
-                else method.from_both(start, one, deviation)
-                for start, one in zip(u0[:, :: n // 512], u + deviation * xi, strict=True)
+                else method.from_both(start, row, deviation)
+                for start, row in zip(u0[:, :: n // 512], u + deviation * xi, strict=True)
             ]
             seconds = (time.process_time() - begun) / samples
-            off = np.array([one.log for one in found]) - logs
-            spreads = np.array([one.deviation for one in found])
-            said(
+            off = np.array([estimate.log for estimate in estimates]) - logs
+            spreads = np.array([estimate.deviation for estimate in estimates])
+            print_row(
                 problem="viscosity", known=name, noise=level, samples=samples,
                 error=rounded(float(np.sqrt(np.mean(off**2)))), before=SPREAD,
                 deviation=rounded(float(spreads.mean())),
@@ -132,7 +132,7 @@ def viscosity(levels: list[float], samples: int) -> None:
 
 
 def vorticity(levels: list[float], samples: int) -> None:
-    """The force 0.1 (sin θ + cos θ), θ = 2π(x + y), of 32 x 32 points at t = 0 and 1."""
+    """The force 0.1 (sin θ + cos θ), θ = 2π(x + y), from frames on 32 x 32 points, t = 0 and 1."""
     changed = {"times": [1.0], "initial.modes": 10}
     problem = load_recipe("ns-quick").with_overrides(changed).problem
     assert isinstance(problem, Vorticity)
@@ -148,15 +148,17 @@ def vorticity(levels: list[float], samples: int) -> None:
     for level in levels:
         deviation = level * float(frames.std())
         begun = time.process_time()
-        found = [method(one, deviation) for one in frames + deviation * xi]
+        estimates = [method(row, deviation) for row in frames + deviation * xi]
         seconds = (time.process_time() - begun) / samples
-        errors = [relative(one.force, force) for one in found]
-        starts = [relative(one.initial, w[0]) for one, w in zip(found, frames, strict=True)]
-        said(
+        errors = [relative(estimate.force, force) for estimate in estimates]
+        starts = [
+            relative(estimate.initial, w[0]) for estimate, w in zip(estimates, frames, strict=True)
+        ]
+        print_row(
             problem="force", noise=level, samples=samples, error=rounded(np.mean(errors)),
             largest=rounded(max(errors)), initial=rounded(np.mean(starts)),
-            misfit=rounded(np.mean([one.estimate.misfit for one in found])),
-            solves=round(float(np.mean([one.estimate.solves for one in found]))),
+            misfit=rounded(np.mean([estimate.estimate.misfit for estimate in estimates])),
+            solves=round(float(np.mean([estimate.estimate.solves for estimate in estimates]))),
             seconds=rounded(seconds, 3),
         )  # fmt: skip
 

@@ -2,10 +2,10 @@
 
 python -m benchmarks.kernels [--only WORD] [--json FILE]
 
-A step is prediction, loss, gradient, clipping and optimizer, as written: neither compiled nor
-recorded, after some steps before it. Steps that a CUDA graph replays have the same kernels; what
-torch.compile fuses is not known without the device. `benchmarks.launches` has the rule.
-Operators that wait for values of the device cannot be counted.
+A step is prediction, loss, gradient, clipping and optimizer, as written (neither compiled nor
+recorded), after warm-up steps. A CUDA graph replays the same kernels; what torch.compile fuses is
+not known without the device. `benchmarks.launches` explains the counting rule. Operators that read
+values from the device cannot be counted.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ from pipelines.runs.checks import checked_operator
 from pipelines.studies.cost import random_pairs
 
 EXPERIMENTS = ("burgers-gt-8192", "burgers-gt-512-best", "burgers-quick", "darcy-gt-141-43")
-_BEFORE = 9  # steps before those that are counted: the eleventh call is SOAP's tenth step
-LIMITS = {"burgers-gt-8192": 400}  # kernels of a step
+_BEFORE = 9  # warm-up steps: the eleventh call is SOAP's tenth step
+LIMITS = {"burgers-gt-8192": 400}  # largest number of kernels in a step
 
 
 class Counted:
-    """The steps of a predictor on "meta", counted.
+    """Counts the work of training steps on "meta" tensors.
 
     Args:
-        predictor, batch: On the processor.
-        settings: Loss, clipping, optimizer, schedule and symmetries, where they are declared.
-        x, y, weight: As in `Step`.
+        predictor: The predictor, on the CPU.
+        batch: A batch of samples, on the CPU.
+        settings: Loss, clipping, optimizer, schedule and symmetries of the training.
+        x, y, weight: Points and weights; see `Step`.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Counted:
         self.number = 0
 
     def step(self) -> tuple[Work, Work]:
-        """The work of the gradient, clipped, and that of the optimizer."""
+        """Work of the gradient with clipping, and work of the optimizer, in one step."""
         with counted() as gradient:
             self.gradient(self.batch, self.number)
         with counted() as optimizer:
@@ -76,7 +77,7 @@ class Counted:
 
 
 def of_experiment(name: str) -> Counted:
-    """The steps of a declared experiment on random functions."""
+    """The steps of a shipped experiment on random functions."""
     experiment = load_experiment(name)
     pairs = random_pairs(experiment, torch.device("cpu"))
     predictor = Predictor(
@@ -98,11 +99,12 @@ def of_operator(name: str) -> Counted:
 
 
 def rows_of(name: str, steps: Counted, before: int = _BEFORE) -> dict[str, dict[str, Any]]:
-    """Figures of an ordinary step, and of the tenth where the optimizer does more in it.
+    """Figures of an ordinary step, and of the tenth step if the optimizer does more in it.
 
     Args:
-        name, steps: Of what.
-        before: Steps that are not counted.
+        name: Name of the row.
+        steps: The steps to count.
+        before: Number of warm-up steps.
     """
     for _ in range(before):
         steps.step()
@@ -126,7 +128,7 @@ def figures(gradient: Work, optimizer: Work) -> dict[str, Any]:
 
 
 def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Lines of names and figures."""
+    """Table of the rows as text."""
     counted_rows = {name: row for name, row in rows.items() if "kernels" in row}
     columns = list(next(iter(counted_rows.values()), {}))
     wide = max(map(len, rows), default=0)
@@ -141,25 +143,27 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", metavar="WORD", help="steps with this word")
+    parser.add_argument(
+        "--only", action="append", metavar="WORD", help="count only steps whose name has this word"
+    )
     parser.add_argument("--json", type=Path)
-    words = parser.parse_args()
+    options = parser.parse_args()
     rows: dict[str, dict[str, Any]] = {}
     for name in (*EXPERIMENTS, *OPERATORS):
-        if words.only and not any(word in name for word in words.only):
+        if options.only and not any(word in name for word in options.only):
             continue
         torch.manual_seed(0)
         try:
             steps = of_experiment(name) if name in EXPERIMENTS else of_operator(name)
             rows |= rows_of(name, steps, _BEFORE if name in EXPERIMENTS else 2)
         except (RuntimeError, ValueError) as error:
-            said = str(error).strip() or type(error).__name__
-            rows[name] = {"not counted": said.splitlines()[0][:100]}
+            reason = str(error).strip() or type(error).__name__
+            rows[name] = {"not counted": reason.splitlines()[0][:100]}
     print(table(rows))
     line = json.dumps(rows)
     print(line)
-    if words.json is not None:
-        words.json.write_text(line + "\n", "utf-8")
+    if options.json is not None:
+        options.json.write_text(line + "\n", "utf-8")
     over = [name for name, most in LIMITS.items() if rows.get(name, {}).get("kernels", 0) > most]
     for name in over:
         print(f"{name}: more than {LIMITS[name]} kernels", file=sys.stderr)

@@ -1,9 +1,9 @@
-"""The label errors that come with the recipes, measured again.
+"""Recompute the label errors shipped with the recipes.
 
     python -m benchmarks.label_errors [--write]
 
-Prints those of each recipe that has a reference solution, and fails where the table beside the
-recipes has others; --write writes the table. The recipe of finite elements needs dolfinx.
+Prints the label errors of each recipe that has a reference solution, and fails if the shipped table
+differs; --write writes the table. The finite-element recipe needs dolfinx.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pdegen.recipe import load_recipe, recipe_folder, recipe_names
 
 
 def entries() -> dict[str, Any]:
-    """What the table should hold."""
-    found = dict[str, Any]()
+    """Contents of the table, computed from the recipes."""
+    errors_of = dict[str, Any]()
     with pool("threads", None) as workers:
         for name in recipe_names():
             recipe = load_recipe(name)
@@ -28,19 +28,19 @@ def entries() -> dict[str, Any]:
             if samples:
                 errors = measured_errors(recipe, samples, workers)
                 entry = {"recipe": name, "relative_l2": [errors[i] for i in samples]}
-                found[error_key(recipe)] = entry
+                errors_of[error_key(recipe)] = entry
                 print(json.dumps(entry), flush=True)
-    return found
+    return errors_of
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Label errors of the recipes.")
     parser.add_argument("--write", action="store_true", help="write the table")
-    write, found = parser.parse_args().write, entries()
+    write, errors_of = parser.parse_args().write, entries()
     if write:
-        (recipe_folder() / TABLE).write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    elif found != table():
-        sys.exit(f"{TABLE} has other figures: --write replaces them")
+        (recipe_folder() / TABLE).write_text(json.dumps(errors_of, indent=1) + "\n", "utf-8")
+    elif errors_of != table():
+        sys.exit(f"{TABLE} differs from the measured errors: --write updates it")
 
 
 if __name__ == "__main__":

@@ -1,27 +1,28 @@
 """Kernels that PyTorch would launch on a CUDA device, counted without one from tensors on "meta".
 
-The rule. Every aten operation that is dispatched counts as CUDA runs it as written, in float32:
+The rule: every dispatched aten operation counts as CUDA runs it in float32, neither compiled nor
+recorded.
 
-* views, allocations and changes of requires_grad: none;
-* every other operation: one, reading each argument and writing each result once, with these
-  exceptions;
-* products that add to their result out of place (addmm, baddbmm): a copy and a product, unless the
-  addend is a bias of one dimension of addmm, which cuBLASLt adds; an operand whose last two strides
-  no product takes is copied first;
-* convolution: one and one for the bias; its backward, batch and group norms' and layer norm's: one
-  for the gradient of the input and one for that of all weights; of a convolution, one for each;
-* what fills a result before it writes a part (backward of slices, selections, diagonals and
-  interpolations, padding, eye): two; masked_fill, index_put, scatter and index_add out of place:
-  two;
-* operations on lists (`torch._foreach_*`, fused Adam): as `multi_tensor_apply` cuts them, in chunks
-  of 65,536 numbers, 320 chunks and 110, 64, 48, 36 or 30 tensors a launch for 1 to 5 lists; lists
-  of other strides or dtypes than each other one a tensor; `_foreach_norm` has two more;
-* fused attention and dropout: one, their backward one; operations of the project: their parts;
-* factorisations (QR, eigenvectors, Cholesky): one call of a library each, whatever it launches.
+* Views, allocations and changes of requires_grad are 0 kernels.
+* Every other operation is 1 kernel, which reads each argument and writes each result once. The
+  exceptions follow.
+* Products that add to their result out of place (addmm, baddbmm) are a copy and a product. A 1-D
+  bias of addmm is added by cuBLASLt, without a copy. An operand with strides that cuBLAS does not
+  take is copied first.
+* A convolution is 1, and 1 more with a bias; its backward is 1 per gradient. The backward of batch,
+  group and layer norms is 1 for the input and 1 for all weights.
+* Operations that fill a result and then write a part are 2: backward of slices, selections,
+  diagonals and interpolations; padding; eye. So are masked_fill, index_put, scatter and index_add
+  out of place.
+* Operations on lists (`torch._foreach_*`, fused Adam) are cut as by `multi_tensor_apply`: chunks of
+  65,536 numbers, 320 chunks a launch, and 110, 64, 48, 36 or 30 tensors a launch for 1 to 5 lists.
+  If strides or dtypes differ among the lists, each tensor is 1. `_foreach_norm` has 2 more.
+* Fused attention and dropout are 1, and 1 backward. Operations of this project are their parts.
+* A factorisation (QR, eigenvectors, Cholesky) is 1 library call, whatever it launches.
 
-Copies to the device and fills are launches. Sums in several passes, which depend on the device, are
-one. Bytes count expanded dimensions once and caches not at all. Operations of matrix products,
-attention and convolutions are counted from their shapes.
+Copies to the device and fills are launches. A sum is 1, though some devices take several passes.
+Bytes count expanded dimensions once and ignore caches. Floating-point operations of matrix
+products, attention and convolutions follow from their shapes.
 """
 
 from __future__ import annotations
@@ -73,12 +74,12 @@ _GRADIENTS = {
 
 @dataclass
 class Work:
-    """What a step asks of a device.
+    """The work of a step on a device.
 
     Args:
-        launches: Kernels, by the name of their operation.
-        read, written: Bytes.
-        flops: Operations of matrix products, attention and convolutions.
+        launches: Number of kernels by the name of their operation.
+        read, written: Number of bytes read and written.
+        flops: Floating-point operations of matrix products, attention and convolutions.
     """
 
     launches: Counter[str] = field(default_factory=Counter)
@@ -96,7 +97,7 @@ class Work:
 
 
 class Launches(TorchDispatchMode):
-    """Counts the kernels of operations on "meta" in `work`; the rule is that of this file."""
+    """Counts the kernels of operations on "meta" tensors in `work`, by the rule of this module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +114,7 @@ class Launches(TorchDispatchMode):
         if func.namespace == "operators":
             with self:
                 return _body(func)(*args, **kwargs)
-        if func.overloadpacket.__name__ == "equal":  # values are not known: points are as expected
+        if func.overloadpacket.__name__ == "equal":  # "meta" has no values: assume equal points
             return True
         result = func(*args, **kwargs)
         self._count(func, args, kwargs, result)
@@ -121,12 +122,12 @@ class Launches(TorchDispatchMode):
 
     def _count(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         name, given = func.overloadpacket.__name__, tensors((args, kwargs))
-        made = tensors(result)
-        if not any(v.device == META for v in (*given, *made)):
+        results = tensors(result)
+        if not any(v.device == META for v in (*given, *results)):
             return
         changed = _changed(func, args, kwargs)
         places = {v.untyped_storage()._cdata for v in given}
-        fresh = [v for v in made if v.untyped_storage()._cdata not in places]
+        fresh = [v for v in results if v.untyped_storage()._cdata not in places]
         if name in _FREE or not (fresh or changed):
             return
         read = sum(map(stored, given)) - (
@@ -156,7 +157,7 @@ class Launches(TorchDispatchMode):
 
 
 class Fused(TorchFunctionMode):
-    """Takes for attention and dropout on "meta" what CUDA takes for them in float32, one kernel."""
+    """Runs attention and dropout on "meta" as one kernel each, as CUDA does in float32."""
 
     def __torch_function__(
         self,
@@ -193,54 +194,54 @@ def _dropout(u: Tensor, p: float = 0.5, training: bool = True, inplace: bool = F
 
 @contextmanager
 def counted() -> Iterator[Work]:
-    """The work of what is called within, on tensors on "meta"."""
+    """Context that counts the work of operations on "meta" tensors."""
     names = "_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices"
-    known = _get_foreach_kernels_supported_devices, _get_fused_kernels_supported_devices
+    supported = _get_foreach_kernels_supported_devices, _get_fused_kernels_supported_devices
     with ExitStack() as stack:
-        for name, devices in zip(names, known, strict=True):  # "meta" stands for CUDA
-            for place in ("torch.utils._foreach_utils", "torch.optim.optimizer"):
-                stack.enter_context(patch(f"{place}.{name}", _with_meta(devices)))
-        # which "meta" has not: the steps that are counted are in float32
+        for name, devices in zip(names, supported, strict=True):  # "meta" stands for CUDA
+            for module in ("torch.utils._foreach_utils", "torch.optim.optimizer"):
+                stack.enter_context(patch(f"{module}.{name}", _with_meta(devices)))
+        # "meta" has no autocast: counted steps are in float32
         stack.enter_context(patch("torch.autocast", lambda *words, **more: nullcontext()))
         stack.enter_context(Fused())
         yield stack.enter_context(Launches()).work
 
 
 def _with_meta(devices: Callable[[], list[str]]) -> Callable[[], list[str]]:
-    known = [*devices(), "meta"]
-    return lambda: known
+    supported = [*devices(), "meta"]
+    return lambda: supported
 
 
 def tensors(values: Any) -> list[Tensor]:
-    """All tensors within, each once."""
+    """All tensors in nested values, each once."""
     return list({id(v): v for v in tree_leaves(values) if isinstance(v, Tensor)}.values())
 
 
 def stored(v: Tensor) -> int:
-    """Bytes of the numbers of a tensor that differ in place: an expanded dimension counts once."""
+    """Bytes of the distinct elements of a tensor: an expanded dimension counts once."""
     sizes = zip(v.shape, v.stride(), strict=True)
     return v.element_size() * math.prod(n for n, stride in sizes if stride or not n)
 
 
 def _body(func: Any) -> Callable[..., Any]:
-    """The function behind an operation of the project."""
+    """The Python function that implements an operation of the project."""
     from operators.nn import fused, spectral
 
-    own = {"transformed": spectral._exact_product, "exact_bmm": fused._exact_bmm}
-    return own[func.overloadpacket.__name__]._init_fn
+    classes = {"transformed": spectral._exact_product, "exact_bmm": fused._exact_bmm}
+    return classes[func.overloadpacket.__name__]._init_fn
 
 
 def _changed(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
-    """Arguments that an operation writes to."""
-    found: list[Any] = []
+    """Tensor arguments that an operation writes to."""
+    arguments: list[Any] = []
     for number, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            found.append(args[number] if number < len(args) else kwargs.get(argument.name))
-    return tensors(found)
+            arguments.append(args[number] if number < len(args) else kwargs.get(argument.name))
+    return tensors(arguments)
 
 
 def _of_product(name: str, args: Any) -> tuple[int, int]:
-    """(launches of a matrix product, bytes that are copied for it)."""
+    """Number of launches of a matrix product, and bytes copied for it."""
     first = _PRODUCTS[name]
     operands = [v for v in args[first : first + 2] if not _usable(v)]
     copied = sum(map(stored, operands))
@@ -255,27 +256,27 @@ def _of_product(name: str, args: Any) -> tuple[int, int]:
 
 
 def _usable(v: Tensor) -> bool:
-    """Whether cuBLAS takes the rows or the columns of a matrix as they lie."""
+    """Whether cuBLAS takes a matrix without a copy: its rows or its columns are contiguous."""
     (m, n), (rows, columns) = v.shape[-2:], v.stride()[-2:]
     return (columns == 1 and rows >= max(1, n)) or (rows == 1 and columns >= max(1, m))
 
 
 def _layout(v: Tensor) -> tuple[tuple[int, int], ...]:
-    """Sizes and strides; that of a dimension of size 1 does not matter."""
+    """Sizes and strides; the stride of a dimension of size 1 is ignored."""
     return tuple(
         (n, stride if n != 1 else 0) for n, stride in zip(v.shape, v.stride(), strict=True)
     )
 
 
 def _of_lists(name: str, args: Any, fresh: Sequence[Tensor]) -> int:
-    """Launches of an operation on lists of tensors."""
+    """Number of launches of an operation on lists of tensors."""
     lists = [v for v in args if isinstance(v, (list, tuple)) and v and isinstance(v[0], Tensor)]
     fused = name.startswith("_fused")  # of parameters, gradients and two moments, laid out alike
     if fused:
         lists = lists[:4]
     elif not name.endswith("_") and name != "_foreach_norm":
         lists.append(list(fresh))
-    alike = len({v.dtype for one in lists for v in one}) == 1 and all(
+    alike = len({v.dtype for items in lists for v in items}) == 1 and all(
         len({_layout(v) for v in each}) == 1 for each in zip(*lists, strict=True)
     )
     if not (alike or fused):

@@ -1,5 +1,5 @@
-"""Training steps of operators against released modules, written out from their formulas, and
-against those of libraries: forward, loss, backward, clipping, Adam.
+"""Training steps of operators against plain transcriptions of released modules and against
+libraries. A step is forward, loss, backward, clipping and Adam.
 
 python -m benchmarks.peers [NAMES]
 """
@@ -34,12 +34,12 @@ from tests.oracles.plain_transolver import PlainTransolver
 
 @dataclass(frozen=True)
 class Peer:
-    """Two models of one function.
+    """Our model and another implementation of the same function.
 
     Args:
-        ours, theirs: Make them.
-        n, batch: Points along each axis and samples of a step.
-        rounds, repeats: In which they take turns; steps in each turn.
+        ours, theirs: Functions that build the two models.
+        n, batch: Number of points along each axis, and samples per step.
+        rounds, repeats: Number of interleaved rounds, and steps per round.
     """
 
     ours: Callable[[], Operator]
@@ -58,7 +58,7 @@ class Peer:
             "theirs": plain_step(plain, RelativeL2(), *size),
             "ours": our_step(model, RelativeL2(), *size),
         }
-        # two jobs of one thread: what other processes take does not count
+        # both run on one thread, so time of other processes is not counted
         seconds = interleaved(jobs, self.rounds, self.repeats, clock=time.process_time)
         return {
             "theirs / ours": ratio(seconds, "theirs", "ours"),
@@ -86,7 +86,7 @@ PEERS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(PEERS)}; all by default")
+    parser.add_argument("names", nargs="*", help=f"any of {', '.join(PEERS)}; default: all")
     names = parser.parse_args().names
     chosen = {k: p for k, p in PEERS.items() if not names or any(k.startswith(n) for n in names)}
     if not chosen:

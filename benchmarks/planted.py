@@ -1,12 +1,12 @@
-"""Planted faults, and which of them the tests notice: `python -m benchmarks.planted FAULTS.json`.
+"""Planted faults: which of them do the tests notice? `python -m benchmarks.planted FAULTS.json`.
 
-A file of faults names a commit and, for each fault, a file, a text that stands in it once and the
-text that replaces it. The commit is checked out into a temporary folder. Its suite runs once with
-probes in the faulty functions, which record the tests that enter them (a compiled function has no
-probe: its fault names test files). Then each fault is planted by itself, and the tests that enter
-its function run until one fails. A fault is noticed if a test fails.
+A file of faults names a commit and, for each fault, a file, a text that occurs in it once, and a
+replacement. The commit is checked out into a temporary folder. Its suite runs once with probes in
+the faulty functions, which record the tests that call them (a compiled function has no probe: its
+fault names test files). Then each fault is planted alone, and the tests that call its function run
+until one fails. A fault is noticed if a test fails.
 
-The outcome is written into the file after every fault; a later call goes on with the others.
+The outcome is written into the file after every fault; a later call continues with the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
-# most tests that run for one fault, those that enter its function in their own call first
+# largest number of tests per fault; tests that call its function outside fixtures come first
 FIRST = 200
 PROBE = (
     "[h.add({n}) or print(t, file=f) or f.close() for o in [__import__('os')] "
@@ -40,7 +40,7 @@ PROBE = (
 
 @contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
-    """A temporary working tree of a commit, with this checkout's environment."""
+    """Temporary working tree of a commit, with the environment of this checkout."""
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         tree = Path(folder) / "tree"
         git = ("git", "-C", str(ROOT), "worktree")
@@ -56,8 +56,7 @@ def pytest(tree: Path, *words: str, limit: float) -> tuple[int | None, str]:
     """Run pytest in a tree.
 
     Returns:
-        Its exit status, None if it took longer than the limit in seconds, and the first test that
-        failed.
+        The exit status, or None after `limit` seconds, and the first test that failed.
     """
     environment = {
         **os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE",
@@ -124,7 +123,7 @@ def seconds_of(report: Path) -> dict[str, float]:
 
 
 def tests_of(fault: dict[str, Any], seconds: Mapping[str, float]) -> list[str]:
-    """The tests to run, short ones first; whole files where a fixture enters the function."""
+    """Tests to run, short ones first; whole files if a fixture calls the function."""
     if "files" in fault:
         return fault["files"]
     hits = fault["hits"]
@@ -140,7 +139,7 @@ def tests_of(fault: dict[str, Any], seconds: Mapping[str, float]) -> list[str]:
 
 
 def outcome(tree: Path, tests: list[str], path: Path, text: str, limit: float) -> tuple[str, str]:
-    """Whether a test fails with the text of a faulty module, and which; it passes without."""
+    """Outcome with the text of a faulty module, and the test that fails only with it, if any."""
     original, end, deselected = path.read_text("utf-8"), time.monotonic() + limit, list[str]()
     while tests:
         path.write_text(text, "utf-8")

@@ -1,8 +1,8 @@
-"""The matrix products of a computation, run alone: the floor below which none of its kind gets.
+"""Matrix products of a computation, run alone: a lower bound of its time.
 
-Products and convolutions are noted while the computation runs, in both directions, as they reach
-the library that does them: by shapes, strides and types of what is multiplied. Run alone on other
-values of the same layout they take the time that is left if all else were free.
+Products and convolutions are recorded while the computation runs, forward and backward, as they
+reach the library: shapes, strides and types of their operands. Run alone on random values of the
+same layout, they take the time that would remain if everything else were free.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from operators.training.recording import Recorded
 from operators.training.step import AS_WRITTEN, Acceleration
 
 _aten = torch.ops.aten
-_FACTORS = {  # and with them those that write in place, or to `out`
+_FACTORS = {  # variants that write in place or to `out` are included
     _aten.mm, _aten.bmm, _aten.mv, _aten.addmm, _aten.addmv, _aten.baddbmm, _aten.addbmm,
     _aten.addmm_, _aten.addmv_, _aten.baddbmm_, _aten.addbmm_, _aten._addmm_activation,
     torch.ops.operators.exact_bmm,
 }  # fmt: skip
 _CONVOLUTIONS = {_aten.convolution, _aten.convolution_backward}
-_TRANSFORM = torch.ops.operators.transformed  # a product with a matrix that it keeps
+_TRANSFORM = torch.ops.operators.transformed  # a product with a cached matrix
 _NOTED = _FACTORS | _CONVOLUTIONS | {_TRANSFORM}
-_CACHE = 2**27  # bytes of operands of one kind: more than caches hold, so that they are cold
+_CACHE = 2**27  # bytes of operands of one layout: more than a cache holds
 
 
 @dataclass(frozen=True)
 class Operand:
-    """How a tensor lies in memory; `written` where the product writes to it."""
+    """Layout of a tensor in memory; `written` if the product writes to it."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -51,18 +51,18 @@ class Operand:
 
     @property
     def span(self) -> int:
-        """Elements from the first to the last in memory."""
+        """Number of elements in memory from the first to the last."""
         if 0 in self.shape:
             return 0
         return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
 
     @property
     def bytes(self) -> int:
-        """Of distinct elements: repeated ones, of stride 0, count once."""
+        """Bytes of distinct elements: those repeated by stride 0 count once."""
         distinct = (n for n, s in zip(self.shape, self.strides, strict=True) if s)
         return math.prod(distinct) * self.dtype.itemsize
 
-    def made(self, device: torch.device) -> Tensor:
+    def random(self, device: torch.device) -> Tensor:
         """Random values in this layout."""
         values = torch.randn(self.span, dtype=self.dtype, device=device)
         return values.as_strided(self.shape, self.strides)
@@ -73,8 +73,8 @@ class Product:
     """One call: a function of `torch.ops` and its arguments, with `Operand` in place of tensors.
 
     Args:
-        flops: Of real numbers, a sum of products counting 2 for each.
-        bytes: Of all operands and the result, each once.
+        flops: Number of operations on real numbers; a multiply-add counts 2.
+        bytes: Bytes of all operands and of the result, each counted once.
     """
 
     function: Any
@@ -89,11 +89,11 @@ class Product:
 
 
 class Products(TorchDispatchMode):
-    """Notes all products that run under it, in `found`."""
+    """Context that records all products in `products`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[Product] = []
+        self.products: list[Product] = []
 
     def __torch_dispatch__(
         self,
@@ -105,7 +105,7 @@ class Products(TorchDispatchMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if func.overloadpacket in _NOTED:
-            self.found.append(_product(func, args, kwargs, result))
+            self.products.append(_product(func, args, kwargs, result))
         return result
 
 
@@ -121,10 +121,12 @@ def _product(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resul
         for leaf in leaves
     )
     results = [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, Tensor)]
-    operands = [one for one in arguments if isinstance(one, Operand) and not one.written]
+    operands = [
+        operand for operand in arguments if isinstance(operand, Operand) and not operand.written
+    ]
     return Product(
         function, arguments, layout, _flops(function, args, result),
-        sum(one.bytes for one in operands) + sum(Operand.of(one).bytes for one in results),
+        sum(operand.bytes for operand in operands) + sum(Operand.of(u).bytes for u in results),
     )  # fmt: skip
 
 
@@ -133,8 +135,10 @@ def _flops(function: Any, args: tuple[Any, ...], result: Any) -> int:
     if kind == _aten.convolution:
         return 2 * result.numel() * args[1][0].numel()
     if kind == _aten.convolution_backward:
-        asked = sum(args[-1][:2])  # of the gradients of the input and of the weights
-        return asked * 2 * args[0].numel() * args[2][0].numel()
+        gradients = sum(
+            args[-1][:2]
+        )  # whether the gradients of the input and of the weights are computed
+        return gradients * 2 * args[0].numel() * args[2][0].numel()
     if kind == _TRANSFORM:
         return 2 * result.numel() * args[0].shape[1]
     a, b = [value for value in args if isinstance(value, Tensor)][-2:]
@@ -143,21 +147,21 @@ def _flops(function: Any, args: tuple[Any, ...], result: Any) -> int:
 
 
 def products_of(computation: Callable[[], object]) -> list[Product]:
-    """The products of one run."""
-    with Products() as products:
+    """The products of one run of a computation."""
+    with Products() as noted:
         computation()
-    return products.found
+    return noted.products
 
 
 def alone(
     products: Sequence[Product], device: torch.device, acceleration: Acceleration = AS_WRITTEN
 ) -> Callable[[], object]:
-    """Runs products one after another, and nothing else, on random values in the same layout.
+    """Function that runs only these products, in order, on random values of the same layout.
 
     Args:
-        products: As noted.
-        device: Where.
-        acceleration: Its precision; `graphed` records them as one CUDA graph.
+        products: The recorded products.
+        device: Device to run on.
+        acceleration: Precision of the products; `graphed` records them as one CUDA graph.
     """
     operands = _Operands(products, device)
     calls: list[Callable[[], Any]] = []
@@ -185,27 +189,27 @@ def alone(
 
 
 class _Operands:
-    """Tensors in turns: of each layout as many as are asked for, or as leave a cache."""
+    """Random tensors of each layout, used in turns: one per operand, or enough to fill a cache."""
 
     def __init__(self, products: Sequence[Product], device: torch.device) -> None:
-        asked = Counter(x for p in products for x in p.arguments if isinstance(x, Operand))
+        counts = Counter(x for p in products for x in p.arguments if isinstance(x, Operand))
         self._made = {
             operand: [
-                operand.made(device)
+                operand.random(device)
                 for _ in range(min(count, 2 + _CACHE // max(1, operand.span * 8)))
             ]
-            for operand, count in asked.items()
+            for operand, count in counts.items()
         }
         self._given: Counter[Operand] = Counter()
 
     def next(self, operand: Operand) -> Tensor:
-        made = self._made[operand]
+        tensors = self._made[operand]
         self._given[operand] += 1
-        return made[self._given[operand] % len(made)]
+        return tensors[self._given[operand] % len(tensors)]
 
 
 def counted(products: Sequence[Product]) -> dict[str, float]:
-    """How many they are, their operations and bytes."""
+    """Number of products, their floating-point operations and bytes."""
     return {
         "products": len(products),
         "GFLOP": round(sum(p.flops for p in products) / 1e9, 3),

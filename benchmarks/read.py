@@ -1,4 +1,4 @@
-"""Reading for training: shuffled batches against Zarr alone, single samples at random, a copy."""
+"""Reading for training: shuffled batches against plain Zarr, single random samples and a copy."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Reading:
     """Figures of reading a store.
 
     Args:
-        cells: Of each axis.
-        samples, shard: In the store, and in each of its shards.
-        batch: Samples.
-        alone: Samples that are read one by one, whose time is scaled to an epoch.
-        rounds: In which all take turns.
+        cells: Number of cells along each axis.
+        samples, shard: Number of samples in the store, and in each shard.
+        batch: Number of samples per batch.
+        alone: Number of samples that are read one by one; their time is scaled to an epoch.
+        rounds: Number of interleaved rounds.
     """
 
     cells: int = 141
@@ -50,14 +50,14 @@ class Reading:
             url = str(Path(folder) / "random.zarr")
             self.make(url)
             group, pairs = zarr.open_group(url, mode="r"), open_pairs(url, "train").to(device)
-            there = [np.ones((self.samples, self.cells, self.cells), np.float32) for _ in _NAMES]
+            arrays = [np.ones((self.samples, self.cells, self.cells), np.float32) for _ in _NAMES]
             seconds = interleaved(
                 {
                     "Zarr alone": lambda: self.with_zarr_alone(group),
                     "an epoch": lambda: self.an_epoch(pairs),
                     "in memory": lambda: pairs.resident(),
                     "one by one": lambda: self.one_by_one(group),
-                    "copy": lambda: [v.copy() for v in there],
+                    "copy": lambda: [v.copy() for v in arrays],
                 },
                 self.rounds,
                 clock=clock_of(device),
@@ -77,9 +77,10 @@ class Reading:
             }
 
     def make(self, url: str) -> None:
-        """A sealed store of noise, which hardly compresses, and of two phases, which do."""
+        """Write a sealed store: a has two phases, which compress well; u is noise, which hardly
+        does."""
         n, axes = self.cells, ("x", "y")
-        made = lay_out(
+        store = lay_out(
             url,
             Layout(
                 samples=self.samples,
@@ -99,25 +100,25 @@ class Reading:
             ),
         )
         rng = np.random.default_rng(0)
-        for shard in range(made.shards):
-            u = rng.standard_normal((len(made.shard_range(shard)), n, n), dtype=np.float32)
+        for shard in range(store.shards):
+            u = rng.standard_normal((len(store.shard_range(shard)), n, n), dtype=np.float32)
             a = np.where(np.cumsum(u, axis=1) > 0, np.float32(12), np.float32(3))
-            write_shard(made, shard, {"a": a, "u": u})
-        seal(made)
+            write_shard(store, shard, {"a": a, "u": u})
+        seal(store)
 
     def with_zarr_alone(self, group: zarr.Group) -> None:
-        """All shards of both variables, one after another."""
+        """Read all shards of both variables in order."""
         for start in range(0, self.samples, self.shard):
             for name in _NAMES:
                 np.asarray(group[name][start : start + self.shard])  # pyright: ignore
 
     def an_epoch(self, pairs: Samples) -> None:
-        """All batches in random order."""
+        """Read all batches in random order."""
         with closing(pairs.batches(seed=0, epoch=0, batch=self.batch)) as batches:
             assert sum(len(batch) for batch in batches) == self.samples // self.batch * self.batch
 
     def one_by_one(self, group: zarr.Group) -> None:
-        """Some samples in random order, each read by itself."""
+        """Read `alone` samples in random order, one by one."""
         chosen = np.random.default_rng(0).choice(self.samples, self.alone, replace=False)
         for i in chosen.tolist():
             for name in _NAMES:

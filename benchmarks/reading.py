@@ -1,13 +1,13 @@
-"""What reading costs, part by part, beside h5py; and sizes and speeds of the codecs.
+"""Cost of reading, part by part, against h5py; sizes and speeds of codecs.
 
     python -m benchmarks.reading [--rounds 5] [--json FILE]
 
-Samples of `burgers-r10` (8192 points), `darcy-421` fields, each as a store of every codec and as
-contiguous datasets of HDF5. Processor seconds of all threads, medians; all variants take turns, and
-files are in the page cache. "first epoch" compares each shard with its recorded SHA-256, "epoch"
-reads the store again; both give shuffled batches of 8, as training gets them. "h5py" reads all
-training samples and gives shuffled batches of 8, with no check; "h5py, in order" reads 128 samples
-at a time.
+Samples of `burgers-r10` (8192 points) and fields of `darcy-421` are stored with every codec and as
+contiguous HDF5 datasets. Figures are medians of processor seconds of all threads; variants are
+interleaved, and files are in the page cache. "first epoch" compares each shard with its recorded
+SHA-256; "epoch" reads the store again. Both give shuffled batches of 8, as in training. "h5py"
+reads all training samples and gives shuffled batches of 8 without a check; "h5py, in order" reads
+128 samples at a time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    keep_memory()  # as training does: fresh pages cost more than what is read into them
+    keep_memory()  # as in training: fresh pages cost more than reading into them
     cases = {"burgers-r10": (4096, 128), "darcy-421": (256, 32)}
     figures = {}
     for name, (samples, solved) in cases.items():
@@ -58,11 +58,13 @@ def main() -> None:
 
 
 def compared(recipe: Recipe, solved: int, rounds: int) -> dict[str, object]:
-    """Sizes and processor seconds; `solved` samples are solved, and stored again and again."""
-    some = recipe.problem.compute(recipe.seed, range(solved), None)
+    """Sizes and processor seconds; `solved` samples are solved and repeated to fill the store."""
+    samples_of_recipe = recipe.problem.compute(recipe.seed, range(solved), None)
     with tempfile.TemporaryDirectory() as folder:
-        stores = {codec: _stored(recipe, codec, some, folder) for codec in CODECS}
-        writing = {f"write {codec}": _writes(store, some) for codec, store in stores.items()}
+        stores = {codec: _stored(recipe, codec, samples_of_recipe, folder) for codec in CODECS}
+        writing = {
+            f"write {codec}": _writes(store, samples_of_recipe) for codec, store in stores.items()
+        }
         pairs = {codec: open_pairs(store.url, "train") for codec, store in stores.items()}
         reading = _with_h5py(stores["lz4"], folder, len(pairs["lz4"]))
         for codec, samples in pairs.items():
@@ -85,32 +87,39 @@ def compared(recipe: Recipe, solved: int, rounds: int) -> dict[str, object]:
 
 
 def processor_seconds(jobs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Medians over rounds in which all take turns; each is called once before."""
+    """Median processor seconds over interleaved rounds, after a warm-up call of each job."""
     seconds = {name: list[float]() for name in jobs}
     for number in range(rounds + 1):
         for name, job in jobs.items():
             start = time.process_time()
             job()
             seconds[name] += [time.process_time() - start] if number else []
-    return {name: median(found) for name, found in seconds.items()}
+    return {name: median(times) for name, times in seconds.items()}
 
 
-def _stored(recipe: Recipe, codec: str, some: Mapping[str, np.ndarray], folder: str) -> Store:
-    """A sealed store in which the samples come again and again."""
+def _stored(
+    recipe: Recipe, codec: str, samples_of_recipe: Mapping[str, np.ndarray], folder: str
+) -> Store:
+    """A sealed store that repeats the samples."""
     store = lay_out(f"{folder}/{codec}", layout(recipe.with_overrides({"codec": codec})))
     for shard in range(store.shards):
-        write_shard(store, shard, _repeated(some, store.shard_range(shard)))
+        write_shard(store, shard, _repeated(samples_of_recipe, store.shard_range(shard)))
     seal(store)
     return store
 
 
-def _repeated(some: Mapping[str, np.ndarray], samples: range) -> dict[str, np.ndarray]:
-    return {name: v[np.arange(samples.start, samples.stop) % len(v)] for name, v in some.items()}
+def _repeated(samples_of_recipe: Mapping[str, np.ndarray], samples: range) -> dict[str, np.ndarray]:
+    return {
+        name: v[np.arange(samples.start, samples.stop) % len(v)]
+        for name, v in samples_of_recipe.items()
+    }
 
 
-def _writes(store: Store, some: Mapping[str, np.ndarray]) -> Callable[[], object]:
-    """Encodes all shards, with records; nothing is put on the disk."""
-    shards = [_repeated(some, store.shard_range(shard)) for shard in range(store.shards)]
+def _writes(store: Store, samples_of_recipe: Mapping[str, np.ndarray]) -> Callable[[], object]:
+    """Function that encodes all shards with their records, without writing to the disk."""
+    shards = [
+        _repeated(samples_of_recipe, store.shard_range(shard)) for shard in range(store.shards)
+    ]
     return lambda: [encoded(store, shard, values, {}) for shard, values in enumerate(shards)]
 
 
@@ -151,7 +160,7 @@ def _first(pairs: Samples) -> Callable[[], object]:
 
 
 def _parts(store: Store, pairs: Samples) -> dict[str, Callable[[], object]]:
-    """What an epoch is made of, on the objects of all shards."""
+    """The parts of an epoch as functions, each on the objects of all shards."""
     keys = [store.key(name, shard) for name in ("a", "u") for shard in range(store.shards)]
     paths = [Path(store.url) / key for key in keys]
     whole = [path.read_bytes() for path in paths]
@@ -180,7 +189,7 @@ def _parts(store: Store, pairs: Samples) -> dict[str, Callable[[], object]]:
 
 
 def _bytes(store: Store) -> int:
-    """Of the objects of a and u."""
+    """Bytes of the stored objects of a and u."""
     return sum(
         (Path(store.url) / store.key(name, shard)).stat().st_size
         for name in ("a", "u")

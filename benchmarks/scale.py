@@ -1,10 +1,10 @@
-"""What datasets of any size cost: the model of docs/scale.md, measured and checked.
+"""Cost of datasets of any size: measurements for the model of docs/scale.md.
 
     python -m benchmarks.scale [--shards 100000] [--json FILE]
-    python -m benchmarks.scale --predict FILE      from what was measured
+    python -m benchmarks.scale --predict FILE      predict from measured costs
 
-Seconds and bytes per sample of recipes against the resolution, what Dask and the store add to each
-shard, how two worker processes compare with one, and a run of very many shards of no work.
+Measures seconds and bytes per sample of recipes by resolution, the overhead of Dask and of the
+store per shard, two worker processes against one, and a run of many shards without work.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RECIPES = [
 
 @dataclass(frozen=True)
 class NoWork(Job):
-    """A number for each sample."""
+    """A job that stores one number per sample."""
 
     samples: int
 
@@ -79,7 +79,7 @@ class NoWork(Job):
 
 
 def costs(folder: Path) -> Iterator[dict[str, Any]]:
-    """Of one sample of each recipe, on one core; the store's part is encoding and writing."""
+    """Costs of one sample of each recipe on one core; store seconds are encoding and writing."""
     for name, overrides, samples in RECIPES:
         recipe = load_recipe(name).with_overrides({**overrides, "samples": samples})
         recipe = recipe.with_overrides({"shard": min(recipe.shard, samples)})
@@ -109,7 +109,7 @@ def nothing(number: int) -> int:
 
 
 def overhead(workers: Pool, tasks: int) -> float:
-    """Seconds that Dask takes for each task without work."""
+    """Seconds of Dask per task without work."""
     start = time.perf_counter()
     for _ in workers.run(nothing, range(tasks)):
         pass
@@ -128,7 +128,7 @@ def computed(workers: Pool, recipe: Recipe, folder: Path) -> float:
 
 
 def two_against_one(folder: Path, repeats: int) -> dict[str, Any]:
-    """Worker processes of dask.distributed, in turns; clusters are started before."""
+    """Times of one and of two worker processes, interleaved; starting them is not timed."""
     recipe = load_recipe("burgers-r10").with_overrides({"samples": 1536, "shard": 32})
     times: dict[int, list[float]] = {1: [], 2: []}
     overheads = []
@@ -137,8 +137,8 @@ def two_against_one(folder: Path, repeats: int) -> dict[str, Any]:
             computed(workers, recipe.with_overrides({"samples": 128}), folder / f"warm{count}")
         for repeat in range(repeats):
             for count, workers in ((1, one), (2, two)):
-                place = folder / f"{count}-{repeat}"
-                times[count].append(computed(workers, recipe, place))
+                store = folder / f"{count}-{repeat}"
+                times[count].append(computed(workers, recipe, store))
             overheads.append(overhead(two, 1000))
     return {
         "recipe": f"burgers-r10, {recipe.samples} samples, shards of {recipe.shard}",
@@ -150,12 +150,12 @@ def two_against_one(folder: Path, repeats: int) -> dict[str, Any]:
 
 
 def memory() -> float:
-    """Peak memory of this process so far in MiB."""
+    """Peak memory of this process so far, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def many_shards(folder: Path, shards: int) -> dict[str, Any]:
-    """Tasks without work through Dask's scheduler, and a whole store of them through threads."""
+    """Costs of tasks without work: through Dask's scheduler, and as a whole store by threads."""
     before = memory()
     with pool("processes", 2) as workers:
         start = time.perf_counter()
@@ -185,8 +185,8 @@ def many_shards(folder: Path, shards: int) -> dict[str, Any]:
 def predicted(result: dict[str, Any]) -> list[dict[str, Any]]:
     """Hours, bytes and the driver's memory for large datasets, from the measured costs.
 
-    Workers compute and write N samples in N (c + w)/k; the driver hands out N/m shards, one after
-    another, which bounds the whole from below, and reads their records to seal.
+    k workers compute and write N samples in N (c + w)/k seconds. The driver submits the N/m shards
+    one after another, which is a lower bound of the total, and reads their records to seal.
     """
     measured = {(cost["recipe"], cost["resolution"]): cost for cost in result["costs"]}
     many = result["many shards"]
@@ -217,7 +217,7 @@ def predicted(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shards", type=int, default=100_000, help="of no work")
+    parser.add_argument("--shards", type=int, default=100_000, help="number of shards without work")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--predict", type=Path)

@@ -1,10 +1,10 @@
-"""One small training step of every operator in every way that a device has: a minute or a few.
+"""One small training step of every operator in every execution mode of a device; takes minutes.
 
 python -m benchmarks.smoke [--device cuda] [--out FOLDER] [--only OPERATOR ...] [--resume]
 
-Each operator has a process of its own, so that none that crashes or hangs takes another along. Its
-row is printed and goes to FOLDER/smoke.jsonl as soon as it is there; the table at the end says what
-failed, and why. With --resume operators are left out that have a whole row there, of this code.
+Each operator runs in its own process, so a crash or hang does not stop the others. Its row is
+printed and appended to FOLDER/smoke.jsonl at once; the final table lists failures with reasons.
+With --resume, operators are skipped that have a complete row of the same code.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from operators.transforms import Normalizer, Predictor
 from pipelines.config.models import parse_model
 from pipelines.studies.cost import clock_of
 
-_LIMIT = 240  # seconds of a row
-_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"  # of all rows together
+_LIMIT = 240  # seconds for a row
+_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"  # shared among all rows
 _SMALL = {"width": 32, "depth": 2, "heads": 4}
 OPERATORS: Mapping[str, tuple[int, dict[str, Any]]] = {  # dimension, settings
     "galerkin-transformer": (1, {"depth": 2}),
@@ -78,15 +78,15 @@ POINTS = {1: 64, 2: 24}
 
 
 def ways(device: torch.device) -> dict[str, tuple[Acceleration, float]]:
-    """How steps are run, and how near their loss comes to that of the step as written."""
-    found = {
+    """Execution modes of a step, each with the tolerance of its loss against the plain step."""
+    accelerations = {
         "plain": (AS_WRITTEN, 1e-5),
         "recorded": (Acceleration(graphed=True), 1e-4),
         "bf16": (Acceleration("bf16"), 5e-2),
     }
     if device.type == "cpu":
-        return found
-    return found | {
+        return accelerations
+    return accelerations | {
         "tf32": (Acceleration("tf32"), 1e-2),
         "compiled": (Acceleration(compiled=True), 1e-3),
         "all, tf32": (Acceleration("tf32", compiled=True, graphed=True), 1e-2),
@@ -94,11 +94,11 @@ def ways(device: torch.device) -> dict[str, tuple[Acceleration, float]]:
     }
 
 
-# compiled kernels draw random numbers of their own: here those of the step as written, so that
-# operators that draw some in training are compared too
+# Compiled kernels would draw other random numbers: here they draw those of the plain step, so that
+# operators with randomness in training are compared too.
 @torch._inductor.config.patch(fallback_random=True)
 def tried(name: str, way: Acceleration, near: float, device: torch.device, loss: float) -> Any:
-    """(what to say of a cell, the loss): milliseconds of a step, or why there are none."""
+    """Text of a cell (milliseconds of a step, or the failure) and the loss."""
     dim, settings = OPERATORS[name]
     torch.manual_seed(0)
     operator = parse_model({"name": name, **settings}).build(1, 1, dim)
@@ -106,35 +106,35 @@ def tried(name: str, way: Acceleration, near: float, device: torch.device, loss:
     predictor = Predictor(operator, Normalizer.identity(1), Normalizer.identity(1)).to(device)
     predictor.operator.adapt([u], x)
     step = Step(predictor.train(), x, None, RelativeL2(), 1.0, acceleration=way)
-    found = float(step(Batch(a, u), seed=0))
+    step_loss = float(step(Batch(a, u), seed=0))
     gradient = torch.stack([p.grad.norm() for p in step.parameters if p.grad is not None])
     if not torch.isfinite(gradient).all():
-        return "failed: the gradient is not finite", found
-    if not abs(found - loss) <= near * abs(loss):  # nor where it is NaN
-        return f"failed: loss {found:.6g}, as written {loss:.6g}", found
+        return "failed: the gradient is not finite", step_loss
+    if not abs(step_loss - loss) <= near * abs(loss):  # nor where it is NaN
+        return f"failed: loss {step_loss:.6g}, as written {loss:.6g}", step_loss
     if step.note:
-        return f"failed: {step.note}", found
+        return f"failed: {step.note}", step_loss
     now = clock_of(device)
     start = now()
     step(Batch(a, u), seed=1)
-    return f"{1e3 * (now() - start):.3g} ms", found
+    return f"{1e3 * (now() - start):.3g} ms", step_loss
 
 
 def row(name: str, device: torch.device) -> None:
-    """Print a line for each way, as soon as it is known."""
+    """Print a line for each execution mode, as soon as it is measured."""
     loss = float("nan")
     for way, (acceleration, near) in ways(device).items():
         try:
-            if loss != loss:  # the first is what the others are compared to
+            if loss != loss:  # the first mode is the reference of the others
                 _, loss = tried(name, acceleration, float("inf"), device, 1.0)
-            said, _ = tried(name, acceleration, near, device, loss)
-        except Exception as error:  # whatever it is, it is a cell of the table
-            said = f"failed: {type(error).__name__}: {(str(error) or '?').splitlines()[0]}"
-        print(json.dumps([way, said]), flush=True)
+            cell, _ = tried(name, acceleration, near, device, loss)
+        except Exception as error:  # any error becomes a cell of the table
+            cell = f"failed: {type(error).__name__}: {(str(error) or '?').splitlines()[0]}"
+        print(json.dumps([way, cell]), flush=True)
 
 
 def process(name: str, device: torch.device, threads: int = 1) -> dict[str, str]:
-    """The row of an operator, by a process of its own that compiles by so many threads."""
+    """The row of an operator, measured in a separate process with so many compile threads."""
     command = [sys.executable, "-m", "benchmarks.smoke", "--device", device.type, "--row", name]
     environment = {**os.environ, _THREADS: str(threads)}
     try:
@@ -143,19 +143,19 @@ def process(name: str, device: torch.device, threads: int = 1) -> dict[str, str]
         )
         last = (done.stderr.decode(errors="replace").splitlines() or ["?"])[-1]
         out, why = done.stdout, f"exit {done.returncode}: {last}"
-    except subprocess.TimeoutExpired as late:  # the ways before are known
+    except subprocess.TimeoutExpired as late:  # earlier modes are measured
         out, why = late.stdout or b"", f"not done in {_LIMIT} s"
     cells = dict(json.loads(line) for line in out.splitlines() if line.startswith(b"["))
     return {way: cells.get(way, f"failed: {why}") for way in ways(device)}
 
 
 def whole(cells: Mapping[str, str]) -> bool:
-    """Whether no way failed."""
+    """Whether all execution modes succeeded."""
     return all(cell[0].isdigit() for cell in cells.values())
 
 
 def finished(folder: Path, device: torch.device) -> set[str]:
-    """Operators with a whole row in FOLDER/smoke.jsonl, made by this code on such a device."""
+    """Operators with a complete row in FOLDER/smoke.jsonl, by this code on such a device."""
     path = folder / "smoke.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     return {
@@ -168,7 +168,7 @@ def finished(folder: Path, device: torch.device) -> set[str]:
 
 
 def table(rows: Mapping[str, Mapping[str, str]]) -> str:
-    """Milliseconds of a step or "failed"; then why."""
+    """Table of milliseconds or "failed", then the reasons of failures."""
     lines = [["", *next(iter(rows.values()))]]
     lines += [
         [n, *(c if c[0].isdigit() else "failed" for c in r.values())] for n, r in rows.items()
@@ -182,15 +182,15 @@ def table(rows: Mapping[str, Mapping[str, str]]) -> str:
 def measured(
     names: Sequence[str], device: torch.device, out: Path | None
 ) -> dict[str, dict[str, str]]:
-    """The rows of operators, several at a time; each is printed and kept as soon as it is there."""
+    """Rows of operators, several at a time; each is printed and stored when it is complete."""
     cores = len(os.sched_getaffinity(0))
     workers = max(1, min(len(names), cores - 1))
     threads = max(1, int(os.environ.get(_THREADS) or cores) // workers)
     rows: dict[str, dict[str, str]] = {}
     with ThreadPoolExecutor(workers) as pool:
         running = {pool.submit(process, name, device, threads): name for name in names}
-        for one in as_completed(running):
-            name, row = running[one], one.result()
+        for future in as_completed(running):
+            name, row = running[future], future.result()
             rows[name] = row
             print(f"{name}: " + ", ".join(f"{way} {cell}" for way, cell in row.items()), flush=True)
             if out is not None:
@@ -205,20 +205,20 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=OPERATORS, metavar="OPERATOR")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--row", choices=OPERATORS, help=argparse.SUPPRESS)
-    words = parser.parse_args()
-    device = torch.device(words.device)
-    if words.row:
-        row(words.row, device)
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    if options.row:
+        row(options.row, device)
         return 0
-    names = words.only or list(OPERATORS)
-    if words.resume and words.out is None:
+    names = options.only or list(OPERATORS)
+    if options.resume and options.out is None:
         parser.error("--resume needs --out")
-    if words.resume:
-        there = finished(words.out, device)
-        names = [name for name in names if name not in there]
+    if options.resume:
+        done = finished(options.out, device)
+        names = [name for name in names if name not in done]
     if not names:
         return 0
-    rows = measured(names, device, words.out)
+    rows = measured(names, device, options.out)
     print(table(rows))
     return not all(map(whole, rows.values()))
 

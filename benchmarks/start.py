@@ -1,10 +1,10 @@
-"""What it costs to start: processor time of commands beside the job, and of a worker process.
+"""Start-up cost: processor time of commands without their job, and of a worker process.
 
     python -m benchmarks.start [--repeats 3] [--json FILE]
 
-Each command runs in a process of its own, and its processor time (user and system, with that of its
-children) is taken. The job is what the same command takes when it runs again in one process, where
-everything is imported. Of several repeats the least counts: others on the machine only add.
+Each command runs in a new process; its processor time is user and system time with its children.
+The job is the time of the same command when it runs a second time in one process, after all
+imports. The minimum of several repeats is used, since other load on the machine only adds time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from pdegen.generation.engines import pool
 
-# Processor seconds that each may take beside the job.
+# Largest processor seconds of each command without its job.
 LIMITS = {"--help": 0.6, "recipes": 1.5, "generate": 1.2, "info": 1.2, "verify": 1.2}
 WORKER_LIMIT = 0.8
 STORE = "store.zarr"
@@ -45,7 +45,7 @@ print(time.process_time() - begun)
 
 
 def processor_time(words: Sequence[str], folder: Path) -> float:
-    """Of a command in a process of its own, from its start to its end."""
+    """Processor time of a command in a new process, from start to end."""
     command = [sys.executable, "-c", _MAIN, *words]
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -58,14 +58,14 @@ def processor_time(words: Sequence[str], folder: Path) -> float:
 
 
 def job_time(words: Sequence[str], folder: Path) -> float:
-    """Processor time of a command that runs for the second time in one process."""
+    """Processor time of a command when it runs a second time in one process."""
     command = [sys.executable, "-c", _AGAIN, *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     return float(done.stdout)
 
 
 def ready(_: int) -> float:
-    """In a worker: its processor time once it could compute a shard."""
+    """Processor time of a worker when it is ready to compute a shard; runs in the worker."""
     import time
 
     import pdegen.generation.generate  # noqa: F401
@@ -74,22 +74,22 @@ def ready(_: int) -> float:
 
 
 def worker_time() -> float:
-    """Processor time of a worker process of Dask, from its fork until it could compute a shard."""
+    """Processor time of a Dask worker process from its fork until it can compute a shard."""
     with pool("processes", 1) as processes:
         ((_, seconds),) = processes.run(ready, [0])
     return seconds
 
 
 def measured(repeats: int) -> list[dict[str, Any]]:
-    """A row for each command, and one for a worker process; seconds."""
+    """Rows of processor seconds: one per command, and one for a worker process."""
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for what, words in COMMANDS.items():
+        for name, words in COMMANDS.items():
             total = min(processor_time(words, folder) for _ in range(repeats))
             job = min(job_time(words, folder) for _ in range(repeats)) if STORE in words else 0.0
-            rows.append({"what": what, "total": total, "job": job, "start": total - job,
-                         "at most": LIMITS[what]})  # fmt: skip
+            rows.append({"what": name, "total": total, "job": job, "start": total - job,
+                         "at most": LIMITS[name]})  # fmt: skip
     worker = min(worker_time() for _ in range(repeats))
     rows.append({"what": "a worker process", "total": worker, "job": 0.0, "start": worker,
                  "at most": WORKER_LIMIT})  # fmt: skip

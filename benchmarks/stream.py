@@ -1,4 +1,4 @@
-"""Training on samples that are solved meanwhile: what of a step is spent waiting for them."""
+"""Training on samples that are solved meanwhile: the share of a step spent waiting for them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class StreamCase:
     """An experiment on a stream.
 
     Args:
-        experiment, recipe: Their names.
-        batch, steps: Samples in a step, and steps in a round.
-        overrides: Of the experiment.
+        experiment, recipe: Names of the experiment and of the recipe.
+        batch, steps: Number of samples per step, and of steps per round.
+        overrides: Overrides of the experiment.
     """
 
     experiment: str
@@ -49,8 +49,8 @@ class Streaming:
     """Figures of training on streams.
 
     Args:
-        cases: What is trained.
-        rounds: Of which the median is kept.
+        cases: The trainings to measure.
+        rounds: Number of rounds; figures are of the median round.
     """
 
     cases: tuple[StreamCase, ...] = (
@@ -69,21 +69,21 @@ class Streaming:
         return figures
 
     def measured(self, case: StreamCase, device: torch.device) -> dict[str, Any]:
-        """Of one case."""
+        """Figures of one case."""
         experiment, clock = case.load(), clock_of(device)
         pairs = solved_pairs(experiment, case.steps * case.batch, device)
         steps = Steps(experiment, pairs, Acceleration.chosen(device))
-        _training(pairs, steps, case.batch, clock)  # the first calls prepare what later ones have
+        _training(pairs, steps, case.batch, clock)  # warm-up
         with closing(pairs.batches(0, 0, case.batch)) as batches:
-            there = list(batches)
+            loaded = list(batches)
         rounds = [
-            (*_training(pairs, steps, case.batch, clock), _stepping(there, steps, clock))
+            (*_training(pairs, steps, case.batch, clock), _stepping(loaded, steps, clock))
             for _ in range(self.rounds)
         ]
-        whole, waited, _ = sorted(rounds, key=lambda one: one[1] / one[0])[self.rounds // 2]
+        whole, waited, _ = sorted(rounds, key=lambda times: times[1] / times[0])[self.rounds // 2]
         return {
             "waited / whole": rounded(waited / whole),
-            "epoch / its steps alone": rounded(median(one[0] / one[2] for one in rounds)),
+            "epoch / its steps alone": rounded(median(times[0] / times[2] for times in rounds)),
             "step, ms": rounded(1e3 * whole / case.steps),
             "solving alone, ms a step": rounded(
                 1e3 * _solving(pairs, case.batch, clock) / case.steps
@@ -93,20 +93,20 @@ class Streaming:
 
 
 def _training(pairs: Samples, steps: Steps, batch: int, clock: Clock) -> tuple[float, float]:
-    """Seconds of an epoch, and those of them that the host spent waiting for samples."""
+    """Seconds of an epoch, and the seconds in which the host waited for samples."""
     waited, start = 0.0, clock()
     with closing(pairs.batches(0, 0, batch)) as batches:
         while True:
-            asked = perf_counter()  # a device is not waited for: it may work meanwhile
+            begun = perf_counter()  # no synchronisation: the device may still be working
             samples = next(batches, None)
-            waited += perf_counter() - asked
+            waited += perf_counter() - begun
             if samples is None:
                 return clock() - start, waited
             steps(samples)
 
 
 def _stepping(batches: Sequence[Batch], steps: Steps, clock: Clock) -> float:
-    """Seconds of the same steps on samples that are there."""
+    """Seconds of the same steps on samples in memory."""
     start = clock()
     for samples in batches:
         steps(samples)

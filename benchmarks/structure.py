@@ -1,12 +1,12 @@
 """The structure of the packages: `python -m benchmarks.structure [--against COMMIT ...]`.
 
 A room is a module or a folder directly in a package. An arrow is an import of one room by another,
-wherever the statement stands; it goes back where the second room also leads to the first. `Floors`
-counts the rooms on the longest path along the arrows. Lines, `Any` as a type and `fmt: skip` are
-counted in all modules, docstrings of public classes and functions; doctest runs their examples.
-Concepts are the public classes and functions of modules, options those of the commands' functions,
-and keys the fields of declarations (an operator's keys are the arguments of its constructor, and
-are not among them). The lines of tests are counted once, for all packages.
+anywhere in its code; it is a back arrow if the imported room also leads to the importing one.
+`Floors` is the number of rooms on the longest path along the arrows. Lines, `Any` as a type and
+`fmt: skip` are counted in all modules; docstrings and their doctests in public classes and
+functions. Concepts are the public classes and functions of modules, options the options of
+commands, and keys the fields of declarations (without the keys of operators, which are arguments
+of their constructors). The lines of tests are counted once, for all packages.
 
 With `--against`, each figure stands beside those of earlier commits of this repository.
 """
@@ -28,13 +28,13 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("pdegen", "operators", "pipelines")
 TESTS = "tests"
 DECLARATION = "Strict"  # the base class of declarations
-MODULE_LINES, FUNCTION_LINES = 400, 60  # more are named
+MODULE_LINES, FUNCTION_LINES = 400, 60  # longer ones are listed
 
 Source = Mapping[PurePosixPath, str]
 
 
 def checkout(folders: Sequence[str] = PACKAGES) -> Source:
-    """The modules of the working tree."""
+    """Source of the modules in the working tree."""
     return {
         PurePosixPath(path.relative_to(ROOT).as_posix()): path.read_text("utf-8")
         for package in folders
@@ -43,7 +43,7 @@ def checkout(folders: Sequence[str] = PACKAGES) -> Source:
 
 
 def committed(commit: str, folders: Sequence[str] = PACKAGES) -> Source:
-    """The modules of a commit."""
+    """Source of the modules in a commit."""
     data = subprocess.run(
         ["git", "archive", commit, *folders], cwd=ROOT, check=True, capture_output=True
     ).stdout
@@ -57,7 +57,7 @@ def committed(commit: str, folders: Sequence[str] = PACKAGES) -> Source:
 
 @dataclass(frozen=True)
 class Figures:
-    """What is counted in a package, or in all of them."""
+    """Counts of a package, or of all packages together."""
 
     rooms: int
     arrows: int
@@ -81,8 +81,8 @@ class Structure:
     """Rooms, arrows and long parts of one package.
 
     Args:
-        package: Its name.
-        source: Its modules, by their paths from the root.
+        package: Name of the package.
+        source: Source of its modules by path from the root.
 
     Example:
         >>> from pathlib import PurePosixPath
@@ -105,18 +105,18 @@ class Structure:
 
     @cached_property
     def arrows(self) -> set[tuple[str, str]]:
-        """Pairs of rooms of which the first imports the second."""
+        """Pairs (importing room, imported room)."""
         return {
-            (room, other)
+            (room, imported)
             for path, tree in self.trees.items()
             if (room := _room(path)) is not None
-            for other in _imported(tree, self.package)
-            if other in self.rooms and other != room
+            for imported in _imported(tree, self.package)
+            if imported in self.rooms and imported != room
         }
 
     @cached_property
     def back_arrows(self) -> set[tuple[str, str]]:
-        """Arrows whose second room also leads to the first."""
+        """Arrows whose imported room also leads to the importing one."""
         return {(one, other) for one, other in self.arrows if one in self._below(other)}
 
     @cached_property
@@ -129,13 +129,13 @@ class Structure:
         return max(heights.values(), default=0)
 
     def _below(self, room: str) -> set[str]:
-        found, ahead = set[str](), [room]
+        reached, ahead = set[str](), [room]
         while ahead:
-            here = ahead.pop()
-            new = {other for one, other in self.arrows if one == here} - found
-            found |= new
+            current = ahead.pop()
+            new = {other for one, other in self.arrows if one == current} - reached
+            reached |= new
             ahead += new
-        return found
+        return reached
 
     @cached_property
     def long_modules(self) -> dict[str, int]:
@@ -165,7 +165,7 @@ class Structure:
 
     @cached_property
     def options(self) -> list[str]:
-        """Options of the functions that are commands: all their arguments but `typer.Argument`."""
+        """Options of the commands: all arguments of their functions except `typer.Argument`."""
         return [
             f"{name}:{argument.arg}"
             for tree in self.trees.values()
@@ -177,7 +177,7 @@ class Structure:
 
     @cached_property
     def keys(self) -> list[str]:
-        """Fields of the classes that are declarations, by their own or their bases' base."""
+        """Fields of the declarations: direct and indirect subclasses of `Strict`."""
         classes = [
             node
             for tree in self.trees.values()
@@ -223,7 +223,7 @@ class Structure:
 
 
 def structures(source: Source) -> dict[str, Structure]:
-    """One for each package."""
+    """The structure of each package."""
     return {
         package: Structure(
             package, {path: text for path, text in source.items() if path.parts[0] == package}
@@ -268,7 +268,10 @@ def _length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def _called(node: ast.expr) -> str:
-    """The last name of what is called, subscripted or named: `command` of `cli.command(...)`."""
+    """Last name of an expression that is called, subscripted or named.
+
+    It is `command` for `cli.command(...)`.
+    """
     if isinstance(node, ast.Call):
         return _called(node.func)
     if isinstance(node, ast.Subscript):
@@ -277,12 +280,12 @@ def _called(node: ast.expr) -> str:
 
 
 def _anys(tree: ast.Module) -> int:
-    """How often `Any` stands for a type."""
+    """Number of uses of `Any` as a type."""
     return sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(tree))
 
 
 def _docstrings(tree: ast.Module) -> Iterator[str]:
-    """Those of public classes and functions."""
+    """Docstrings of public classes and functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
             text = ast.get_docstring(node)
@@ -306,22 +309,22 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     sources = {commit: committed(commit) for commit in arguments.against} | {"now": checkout()}
-    found = {when: structures(source) for when, source in sources.items()}
+    parts_of = {when: structures(source) for when, source in sources.items()}
     figures = {
         when: {name: part.figures for name, part in parts.items()} | {"all": _total(parts)}
-        for when, parts in found.items()
+        for when, parts in parts_of.items()
     }
     tests = {commit: committed(commit, [TESTS]) for commit in arguments.against}
     tests |= {"now": checkout([TESTS])}
-    width = max(10, *map(len, found))
+    width = max(10, *map(len, parts_of))
     for name in (*PACKAGES, "all"):
-        print(f"{name:22}" + "".join(f"{when:>{width}}" for when in found))
-        for what in Figures.__dataclass_fields__:
-            row = "".join(f"{getattr(figures[when][name], what):>{width},}" for when in found)
-            print(f"  {what.replace('_', ' '):20}{row}")
+        print(f"{name:22}" + "".join(f"{when:>{width}}" for when in parts_of))
+        for figure in Figures.__dataclass_fields__:
+            row = "".join(f"{getattr(figures[when][name], figure):>{width},}" for when in parts_of)
+            print(f"  {figure.replace('_', ' '):20}{row}")
     lines = {when: sum(len(t.splitlines()) for t in one.values()) for when, one in tests.items()}
     print(f"{TESTS + ', lines':22}" + "".join(f"{n:>{width},}" for n in lines.values()))
-    for package, part in found["now"].items():
+    for package, part in parts_of["now"].items():
         for one, other in sorted(part.back_arrows):
             print(f"back arrow: {package}.{one} -> {package}.{other}")
         for name, lines in sorted((part.long_modules | part.long_functions).items()):

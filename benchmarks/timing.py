@@ -1,4 +1,4 @@
-"""Interleaved timing: on a shared machine only ratios within one run mean something."""
+"""Interleaved timing: on a shared machine only ratios within one run are meaningful."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from pipelines.studies.cost import Clock, clock_of
 Jobs = Mapping[str, Callable[[], object]]
 Say = Callable[[str], None]
 Seconds = dict[str, list[float]]
-_COPIED = 2**28  # bytes of the copy that measures the memory
+_COPIED = 2**28  # bytes copied to measure the memory bandwidth
 
 
 def interleaved(
     jobs: Jobs, rounds: int, repeats: int = 1, clock: Clock = time.perf_counter
 ) -> Seconds:
-    """Seconds per call of each job, one figure a round; all jobs take turns in every round, so
-    that a slow spell of the machine meets all alike. For jobs of one thread `time.thread_time`
-    leaves out the time that other processes took. Each job is called once before."""
+    """Seconds per call of each job, one figure per round.
+
+    All jobs run in every round, so that a slow spell of the machine affects all alike. For jobs of
+    one thread the clock `time.thread_time` ignores other processes. Each job is called once before.
+    """
     for job in jobs.values():
         job()
     seconds: Seconds = {name: [] for name in jobs}
@@ -35,23 +37,23 @@ def interleaved(
 
 
 def ratio(seconds: Mapping[str, list[float]], job: str, baseline: str) -> float:
-    """Median over the rounds of job/baseline within a round."""
+    """Median over the rounds of the ratio job/baseline within a round."""
     pairs = zip(seconds[job], seconds[baseline], strict=True)
     return rounded(median(a / b for a, b in pairs))
 
 
 def milliseconds(seconds: list[float]) -> float:
-    """Their median."""
+    """Median in milliseconds."""
     return rounded(1e3 * median(seconds))
 
 
 def rounded(value: float) -> float:
-    """To four digits, as figures are kept."""
+    """The value rounded to four digits."""
     return float(f"{value:.4g}")
 
 
 def copy_speed(device: torch.device, rounds: int = 5, size: int = _COPIED) -> float:
-    """GB that are read and as many that are written in a second, to copy so many bytes at once."""
+    """Speed of a copy of `size` bytes in GB/s; each byte is read and written."""
     source = torch.ones(size // 4, device=device)
     target = torch.empty_like(source)
     copy = {"copy": lambda: target.copy_(source)}

@@ -1,4 +1,4 @@
-"""Training steps of the published Galerkin Transformers, against their matrix products alone."""
+"""Training steps of the published Galerkin Transformers against their matrix products alone."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from operators.training.step import AS_WRITTEN, Acceleration, Step
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.studies.cost import Steps, clock_of, random_pairs
 
-_TRACED = 3  # steps of a trace
-_SHOWN = 8  # operations that take most of a step
+_TRACED = 3  # number of steps in a trace
+_SHOWN = 8  # number of slowest operations that are listed
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class StepCase:
     """An experiment on another grid, with another batch.
 
     Args:
-        experiment: Its name.
-        points: Of each axis.
-        batch: Samples in a step.
-        overrides: Further ones.
+        experiment: Name of the experiment.
+        points: Number of points along each axis.
+        batch: Number of samples per step.
+        overrides: Further overrides of the experiment.
     """
 
     experiment: str
@@ -59,7 +59,7 @@ SLOPE = tuple(StepCase("burgers-gt-8192", n, 4) for n in (2048, 4096, 8192))
 
 
 def ways(device: torch.device) -> dict[str, Acceleration]:
-    """How steps are run, by what they are called; the first is the slowest."""
+    """Execution modes of a step by name; the first is the slowest."""
     if device.type == "cpu":
         return {"as written": AS_WRITTEN}
     return {
@@ -78,10 +78,10 @@ class TrainingFigures:
     """Figures of training steps.
 
     Args:
-        cases: What is trained.
-        slope: Cases that differ in their points, for the growth of time with them.
-        rounds: In which all take turns.
-        only: Words of the ways to run that are measured; all by default.
+        cases: The trainings to measure.
+        slope: Cases that differ in their number of points, for the growth of time.
+        rounds: Number of interleaved rounds.
+        only: Text in the names of the execution modes to measure; empty for all.
     """
 
     cases: tuple[StepCase, ...] = (*BURGERS, *DARCY)
@@ -101,19 +101,19 @@ class TrainingFigures:
         return figures
 
     def measured(self, case: StepCase, device: torch.device, trace: Path | None) -> dict[str, Any]:
-        """Of one case: for every way, milliseconds and memory, and times of the floor."""
+        """Figures of one case: time and memory of each execution mode, and of its lower bound."""
         experiment = case.load()
         _forget(device)
-        known = {name: way for name, way in ways(device).items() if self.only in name}
+        chosen = {name: way for name, way in ways(device).items() if self.only in name}
         pairs = random_pairs(experiment, device)
         batch = pairs.all[: case.batch]
         jobs: dict[str, Callable[[], object]] = {}
         rows: dict[str, Any] = {}
         notes: dict[str, Step] = {}
         peaks: dict[str, int] = {}
-        for name, way in known.items():
+        for name, way in chosen.items():
             taken = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-            # a graph keeps its memory where it is not seen: the same kernels come one by one first
+            # memory of a CUDA graph is not reported: measure the same kernels without a graph
             steps = Steps(experiment, pairs, replace(way, graphed=False))
             peaks[name] = steps.peak_bytes(batch) - taken
             steps.gradient.acceleration = way
@@ -121,7 +121,7 @@ class TrainingFigures:
             notes[name] = steps.gradient
             if way.precision in rows:
                 continue
-            # the same products, however they are launched: noted as written
+            # the products do not depend on the launches: record them as written
             plain = Steps(experiment, pairs, replace(way, compiled=False, graphed=False))
             products = products_of(lambda plain=plain: plain(batch))
             floor = replace(way, compiled=False, graphed=device.type == "cuda")
@@ -138,17 +138,17 @@ class TrainingFigures:
                 "peak memory, kernel by kernel, MiB": rounded(peaks[name] / 2**20),
                 **({"note": notes[name].note} if notes[name].note else {}),
             }
-            for name, way in known.items()
+            for name, way in chosen.items()
         }
         return {
             **ours,
             "floors": rows,
-            "share of a step": traced(jobs[list(known)[-1]], device, trace),
+            "share of a step": traced(jobs[list(chosen)[-1]], device, trace),
             "batch, MB": rounded(batch.nbytes / 1e6),
         }
 
     def growth(self, device: torch.device) -> dict[str, Any]:
-        """Of the fastest way."""
+        """Slope of log time over log points in the fastest execution mode."""
         _forget(device)
         way, jobs = list(ways(device).values())[-1], {}
         for case in self.slope:
@@ -173,34 +173,34 @@ def _floor(way: Acceleration, convolutions: bool = False) -> str:
 def _against(
     seconds: Seconds, name: str, way: Acceleration, floors: dict[str, Any]
 ) -> dict[str, float]:
-    """A way of running against its floors."""
-    found = {"step, ms": milliseconds(seconds[name])}
+    """Time of an execution mode over its lower bounds."""
+    figures = {"step, ms": milliseconds(seconds[name])}
     for kind, convolutions in (("matrix products", False), ("with convolutions", True)):
         if kind not in floors:
             continue
         floor = _floor(way, convolutions)
-        found |= {
+        figures |= {
             f"{kind} alone, ms": milliseconds(seconds[floor]),
             f"step / {kind}": ratio(seconds, name, floor),
             f"{kind} alone, GFLOP/s": rounded(floors[kind]["GFLOP"] / median(seconds[floor])),
         }
-    return found
+    return figures
 
 
 def _forget(device: torch.device) -> None:
-    """Give back memory."""
+    """Free the memory of the device."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 def traced(job: Callable[[], object], device: torch.device, file: Path | None) -> dict[str, float]:
-    """Shares of the operations that take most of a job, with a Chrome trace of a few jobs.
+    """Time shares of the slowest operations of a job; optionally writes a Chrome trace.
 
     Args:
-        job: A step that ran before.
-        device: Whose time it is.
-        file: For the trace; None for none.
+        job: A step that has run before.
+        device: Device whose time is measured.
+        file: File for the trace of a few steps, or None.
     """
     cuda = device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]

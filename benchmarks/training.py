@@ -1,4 +1,4 @@
-"""Training steps of the published Burgers and Darcy models against their plain transcriptions.
+"""Training steps of the published Burgers and Darcy models against plain transcriptions.
 
 python -m benchmarks.training
 """
@@ -29,14 +29,14 @@ Job = Callable[[], object]
 
 
 def functions(n: int, batch: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Some a, u and their points."""
+    """Random a and u, and their points."""
     a, u = torch.rand(batch, *[n] * dim, 1) + 1, torch.randn(batch, *[n] * dim, 1)
     axes = [(torch.arange(n) + 0.5) / n] * dim
     return a, u, torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
 
 
 def plain_step(model: nn.Module, loss: Loss, n: int, batch: int, dim: int) -> Job:
-    """Forward, loss, backward, clipping, Adam, as a published training script has them."""
+    """A step of a plain training script: forward, loss, backward, clipping, Adam."""
     a, u, x = functions(n, batch, dim)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 
@@ -50,7 +50,7 @@ def plain_step(model: nn.Module, loss: Loss, n: int, batch: int, dim: int) -> Jo
 
 
 def our_step(operator: Operator, loss: Loss, n: int, batch: int, dim: int) -> Job:
-    """The same by what `pdegen train` runs, normalisers included."""
+    """The same step by the code of `pdegen train`, including normalisation."""
     a, u, x = functions(n, batch, dim)
     predictor = Predictor(operator, Normalizer.identity(1), Normalizer.identity(1))
     gradient = Step(predictor, x, None, loss, 0.999)
@@ -78,7 +78,7 @@ def against_plain(
 
 def main() -> None:
     torch.manual_seed(0)
-    keep_memory()  # as training does
+    keep_memory()  # as in training
     figures = {}
     for n, batch in ((512, 8), (2048, 4)):
         model, plain = GalerkinTransformer(), PlainGalerkinTransformer()

@@ -17,19 +17,19 @@ from pdegen.inverse.gaussian import GaussianEstimate, GaussianInversion
 from pdegen.numerics.errors import SolveError
 from pdegen.sampling.gaussian import PeriodicGaussianField
 
-_STEP, _STEPS = 0.1, 30  # of log ν on either side, in deviations of its law
+_STEP, _STEPS = 0.1, 30  # steps of log ν to either side, in deviations of its law
 
 
-def evidence(found: GaussianEstimate) -> float:
-    """log ∫ exp(density) dξ in the approximation of Laplace, up to a constant."""
-    return found.density - 0.5 * float(np.linalg.slogdet(found.precision)[1])
+def evidence(estimate: GaussianEstimate) -> float:
+    """log ∫ exp(density) dξ in Laplace's approximation, up to a constant."""
+    return estimate.density - 0.5 * float(np.linalg.slogdet(estimate.precision)[1])
 
 
 class Viscosity(NamedTuple):
-    """What data say of ν.
+    """An estimate of the viscosity ν.
 
     log: The estimate of log ν.
-    deviation: Of log ν, by its law and the data.
+    deviation: Posterior standard deviation of log ν.
     """
 
     log: float
@@ -44,48 +44,46 @@ class ViscosityInversion:
     typical: float
     spread: float
     time: float  # T
-    points: int  # number of data, as of `InitialValueInversion`
+    points: int  # number of data points; see `InitialValueInversion`
 
     def from_both(self, u0: Values, data: Values, deviation: Values) -> Viscosity:
-        """By steps of Gauss and Newton in log ν, where u(0) is known.
+        """Estimate from known u(0) and noisy u(T), by Gauss-Newton steps in log ν.
 
         Args:
             u0: Initial value without mean, on a solving grid whose number of points is a multiple
                 of that of the data.
             data, deviation: d and σ.
         """
-        known = _KnownStart(self, u0 - u0.mean())  # modes that the grid folds have one
-        found = GaussianInversion(known)(data, rounded(data, deviation), np.zeros(1))
+        problem = _KnownStart(self, u0 - u0.mean())  # aliased modes give it a mean
+        estimate = GaussianInversion(problem)(data, rounded(data, deviation), np.zeros(1))
         return Viscosity(
-            np.log(self.typical) + self.spread * float(found.coefficients[0]),
-            self.spread * float(np.sqrt(found.covariance[0, 0])),
+            np.log(self.typical) + self.spread * float(estimate.coefficients[0]),
+            self.spread * float(np.sqrt(estimate.covariance[0, 0])),
         )
 
     def from_solution(
         self, field: PeriodicGaussianField, data: Values, deviation: Values
     ) -> Viscosity:
-        """Mean and deviation of log ν by the evidence of the data, where of u(0) the law alone is
-        known.
+        """Mean and deviation of log ν by the evidence of the data, from the law of u(0) alone.
 
-        The evidence is the density of the data at some ν, integrated over all u(0) (by Laplace's
-        approximation); it is computed for values of ν in steps, and summed. The largest density of
-        u(0) and ν together would say too little: less viscosity needs smaller coefficients,
-        whatever the data.
+        The evidence is the density of the data at one ν, integrated over all u(0) by Laplace's
+        approximation. It is computed on a grid of ν and summed. The joint maximum over u(0) and ν
+        would be biased: a smaller viscosity needs smaller coefficients, whatever the data.
         """
         typical = InitialValueInversion.of_law(field, self.typical, self.time, self.points)
         sigma = rounded(data, deviation)
-        found = GaussianInversion(typical)(data, sigma, typical.start)
-        density = {0.0: evidence(found)}
+        estimate = GaussianInversion(typical)(data, sigma, typical.start)
+        density = {0.0: evidence(estimate)}
         for sign in (1, -1):
-            xi = found.coefficients
+            xi = estimate.coefficients
             for z in sign * _STEP * np.arange(1, _STEPS + 1):
                 nu = self.typical * float(np.exp(self.spread * z))
-                there = GaussianInversion(replace(typical, viscosity=nu), added_noise=())
+                inversion = GaussianInversion(replace(typical, viscosity=nu), added_noise=())
                 try:
-                    at = there(data, sigma, xi)
-                except SolveError:  # double precision does not carry so small a viscosity
+                    conditional = inversion(data, sigma, xi)
+                except SolveError:  # the viscosity is too small for double precision
                     break
-                density[float(z)], xi = evidence(at) - 0.5 * z**2, at.coefficients
+                density[float(z)], xi = evidence(conditional) - 0.5 * z**2, conditional.coefficients
         z, logs = np.array(list(density)), np.array(list(density.values()))
         weights = np.exp(logs - logs.max())
         mean = float(np.average(z, weights=weights))

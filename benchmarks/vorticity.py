@@ -2,15 +2,15 @@
 
     python -m benchmarks.vorticity [--rounds 5] [--points 64 128 256]
 
-All follow the same random flows without a force, in float64, on one thread of a CPU, to the same
-time. Each takes the fewest steps, a power of two, whose error in time is at most 1e-6 for every
-sample: relative L2, against our solver with 8 times as many steps. exponax steps in Fourier space,
-vmapped and jitted, its fastest way. The published files were made by Crank-Nicolson for the
-viscosity and forward Euler for the convection (Z. Li et al., Fourier Neural Operator, ICLR 2021,
-section A.3.3), a method of order 1: it takes the steps that its error at 512 and 1024 asks for, and
-its time follows from that of 64 steps. Our time is without the error estimate, and with it.
-Coefficients and compiled functions are made before. Processor time: medians over the rounds, and
-ratios within rounds in which all take turns.
+All solve the same random flows without a force, in float64, on one CPU thread, to the same time.
+Each takes the smallest power of two of steps whose error in time is at most 1e-6 for every sample:
+relative L2, against our solver with 8 times as many steps. exponax steps in Fourier space, vmapped
+and jitted, its fastest mode. The published files come from Crank-Nicolson for the viscosity and
+forward Euler for the convection (Z. Li et al., Fourier Neural Operator, ICLR 2021, section A.3.3).
+This method has order 1: its number of steps is extrapolated from its errors at 512 and 1024 steps,
+and its time from that of 64 steps. Our time is given without and with the error estimate.
+Coefficients and compilation are not timed. Figures are medians of processor time, and ratios
+within interleaved rounds.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from pdegen.sampling.torus import TorusGaussianField
 
 CASES = {64: (1e-3, 1.0, 8), 128: (1e-4, 1.0, 4), 256: (1e-5, 0.5, 2)}  # viscosity, time, samples
 TOLERANCE = 1e-6
-_MOST = 2**10  # steps that are tried
+_MOST = 2**10  # largest number of steps that is tried
 
 Values = Float[np.ndarray, "samples n n"]
 Solve = Callable[[], Any]
-Steps = Callable[[int], Solve]  # with so many steps
+Steps = Callable[[int], Solve]  # number of steps -> solver
 
 
 def ours(flow: Flow, w0: Complex[np.ndarray, "b 1 *modes"], duration: float) -> Steps:
@@ -52,13 +52,13 @@ def ours(flow: Flow, w0: Complex[np.ndarray, "b 1 *modes"], duration: float) -> 
         size = max(1, 32768 // flow.torus.points[0] ** 2)
 
         def solve() -> Values:
-            found = []
+            frames = []
             for start in range(0, len(w0), size):
                 v = w0[start : start + size]
                 for _ in range(steps):
                     v = step(v, nonlinear)
-                found.append(flow.torus.to_points(v[:, 0]))
-            return np.concatenate(found)
+                frames.append(flow.torus.to_points(v[:, 0]))
+            return np.concatenate(frames)
 
         return solve
 
@@ -66,7 +66,7 @@ def ours(flow: Flow, w0: Complex[np.ndarray, "b 1 *modes"], duration: float) -> 
 
 
 def certified(flow: Flow, w0: Complex[np.ndarray, "b 1 *modes"], duration: float) -> Steps:
-    """With the error of each sample."""
+    """Our solver with the error estimate of each sample."""
 
     def of(steps: int) -> Solve:
         solver = flow.solver(w0, duration / steps, np.inf)
@@ -76,7 +76,7 @@ def certified(flow: Flow, w0: Complex[np.ndarray, "b 1 *modes"], duration: float
 
 
 def with_exponax(flow: Flow, w0: Values, duration: float) -> Steps:
-    """exponax's ETDRK4; the sign of its velocity is the other one."""
+    """ETDRK4 of exponax, whose velocity has the opposite sign."""
     exponax, jax = needed("exponax", "exponax"), needed("jax", "exponax")
     jax.config.update("jax_enable_x64", True)
     fields, n = jax.numpy.asarray(w0[:, None]), flow.torus.points[0]
@@ -99,7 +99,7 @@ def with_exponax(flow: Flow, w0: Values, duration: float) -> Steps:
 
 
 def published_scheme(flow: Flow, w0: Values, duration: float) -> Steps:
-    """Crank-Nicolson and forward Euler: each step in full Fourier space, the product dealiased."""
+    """Crank-Nicolson and forward Euler in full Fourier space, with a dealiased product."""
     n = flow.torus.points[0]
     k = 2 * np.pi * np.fft.fftfreq(n, 1 / n)[:, None]
     m = 2 * np.pi * np.arange(n // 2 + 1)[None]
@@ -112,7 +112,7 @@ def published_scheme(flow: Flow, w0: Values, duration: float) -> Steps:
         damped, divided = 1 - h / 2 * flow.viscosity * square, 1 + h / 2 * flow.viscosity * square
 
         def solve() -> Values:
-            found = []
+            frames = []
             for start in w0:
                 w = np.fft.rfft2(start)
                 for _ in range(steps):
@@ -120,8 +120,8 @@ def published_scheme(flow: Flow, w0: Values, duration: float) -> Steps:
                     u, v = np.fft.irfft2(1j * m * psi), np.fft.irfft2(-1j * k * psi)
                     w_x, w_y = np.fft.irfft2(1j * k * w), np.fft.irfft2(1j * m * w)
                     w = (damped * w - h * keep * np.fft.rfft2(u * w_x + v * w_y)) / divided
-                found.append(np.fft.irfft2(w))
-            return np.stack(found)
+                frames.append(np.fft.irfft2(w))
+            return np.stack(frames)
 
         return solve
 
@@ -129,32 +129,34 @@ def published_scheme(flow: Flow, w0: Values, duration: float) -> Steps:
 
 
 def fewest(stepping: Steps, exact: Values, torus: Torus) -> tuple[int, float]:
-    """The fewest steps, a power of two, that meet the tolerance, and their error.
+    """Smallest power of two of steps that meets the tolerance, and its error.
 
     Raises:
-        ValueError: If all that are tried miss it.
+        ValueError: If the error is still too large at the largest number of steps.
     """
     steps = 2
     while steps <= _MOST:
-        found = error(stepping(steps)(), exact, torus)
-        if found <= TOLERANCE:
-            return steps, found
+        largest_error = error(stepping(steps)(), exact, torus)
+        if largest_error <= TOLERANCE:
+            return steps, largest_error
         steps *= 2
     raise ValueError(f"the error is above {TOLERANCE:g} at {_MOST} steps")
 
 
 def error(w: Values, exact: Values, torus: Torus) -> float:
-    """Relative L2 error of the worst sample, of the modes that are free of aliasing (exponax hands
-    on others too); infinite where steps are unstable."""
+    """Relative L2 error of the worst sample in the modes that are free of aliasing.
+
+    exponax returns other modes as well. The error is infinite if steps are unstable.
+    """
     w = torus.to_points(torus.to_modes(w))
     off = np.linalg.norm(w - exact, axis=(1, 2)) / np.linalg.norm(exact, axis=(1, 2))
     return float(off.max()) if np.isfinite(off).all() else float("inf")
 
 
 def compared(n: int, rounds: int) -> dict[str, Any]:
-    """Steps, errors and processor time of all on n x n points."""
+    """Steps, errors and processor time of every solver on n x n points."""
     viscosity, duration, samples = CASES[n]
-    reuse_memory()  # as solvers do
+    reuse_memory()  # as in solvers
     torus = Torus((PeriodicGrid(n),) * 2)
     flow = Flow(torus, viscosity)
     field = TorusGaussianField(2**0.5 * 7**1.5, 7.0, 2.5, torus.highest[0] // 2)
@@ -171,15 +173,15 @@ def compared(n: int, rounds: int) -> dict[str, Any]:
         chosen = {name: fewest(one, exact, torus) for name, one in stepping.items()}
     published = published_scheme(flow, w0[:1], duration)
     rates = [steps * error(published(steps)(), exact[:1], torus) for steps in (512, 1024)]
-    asked = rates[1] / TOLERANCE  # steps, for the error of order 1 is rates / steps
+    needed_steps = rates[1] / TOLERANCE  # steps, for the error of order 1 is rates / steps
     jobs = {name: stepping[name](steps) for name, (steps, _) in chosen.items()}
     jobs |= {"published": published(64)}
     seconds = interleaved(jobs, rounds, clock=time.process_time)
-    seconds["published"] = [s * asked / 64 * samples for s in seconds["published"]]
+    seconds["published"] = [s * needed_steps / 64 * samples for s in seconds["published"]]
     figures: dict[str, Any] = {"viscosity": viscosity, "time": duration, "samples": samples}
     for name in (*stepping, "published"):
         figures[name] = {
-            "steps": chosen[name][0] if name in chosen else round(asked),
+            "steps": chosen[name][0] if name in chosen else round(needed_steps),
             "error": rounded(chosen[name][1]) if name in chosen else TOLERANCE,
             "ms a sample": rounded(1e3 * float(np.median(seconds[name])) / samples),
             "/ ours": ratio(seconds, name, "ours"),
@@ -194,10 +196,10 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--points", type=int, nargs="+", default=list(CASES), choices=list(CASES))
-    asked = parser.parse_args()
+    options = parser.parse_args()
     os.environ.update(ONE_THREAD)  # before jax is imported
     needed("exponax", "exponax")
-    show("vorticity", {f"{n} x {n}": compared(n, asked.rounds) for n in asked.points})
+    show("vorticity", {f"{n} x {n}": compared(n, options.rounds) for n in options.points})
 
 
 if __name__ == "__main__":

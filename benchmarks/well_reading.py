@@ -1,14 +1,14 @@
-"""Shuffled batches of 8 from a store, and from HDF5 files of The Well by its own reader.
+"""Shuffled batches of 8 from a store, and from HDF5 files of The Well by its reader.
 
     python -m benchmarks.well_reading [--samples 1024] [--rounds 7]
 
-Samples of `darcy-141`: a store, and one file in The Well's format, contiguous, with the same
-values. Each of its trajectories has two frames, a and u: one is the input, the next the target.
-`WellDataset` is read by a DataLoader of PyTorch without worker processes: once with what it gives
-by default, the coordinates and boundaries in every batch, and once with the fields alone, whose
-pairs are compared with those of the store. "first epoch" compares each shard with its recorded
-SHA-256, "epoch" reads the store again. Processor seconds of all threads, files in the page cache,
-memory kept by the process: medians, and ratios within rounds in which all take turns.
+Samples of `darcy-141` are written to a store and to a contiguous file in The Well's format. Each
+trajectory of the file has two frames, a and u: the input and the target. A PyTorch DataLoader reads
+`WellDataset` without worker processes: once by default, with coordinates and boundaries in every
+batch, and once with the fields alone, whose pairs are compared with those of the store. "first
+epoch" compares each shard with its recorded SHA-256; "epoch" reads the store again. Figures are
+medians of processor seconds of all threads, and ratios within interleaved rounds. Files are in the
+page cache, and the process keeps its memory.
 """
 
 from __future__ import annotations
@@ -100,19 +100,19 @@ def read(batches: Iterable[object]) -> None:
 def delivered(batches: Iterable[Batch]) -> list[int]:
     """Checksums of all pairs of functions, sorted."""
     return sorted(
-        crc32c(one.tobytes() + other.tobytes())
+        crc32c(a.tobytes() + u.tobytes())
         for batch in batches
-        for one, other in zip(batch.a.numpy(), batch.u.numpy(), strict=True)
+        for a, u in zip(batch.a.numpy(), batch.u.numpy(), strict=True)
     )
 
 
 def megabytes(loader: DataLoader) -> float:
-    """Of all tensors of an epoch."""
+    """Megabytes of all tensors of an epoch."""
     return rounded(sum(v.nbytes for batch in loader for v in batch.values()) / 1e6)
 
 
 def compared(samples: int, rounds: int) -> dict[str, Any]:
-    """Processor seconds of epochs, what they deliver, and ratios."""
+    """Processor seconds of epochs, their megabytes, and ratios."""
     dataset = needed("the_well.data", "well").WellDataset
     recipe = load_recipe("darcy-141").with_overrides({"samples": samples})
     with tempfile.TemporaryDirectory() as folder:
@@ -131,7 +131,10 @@ def compared(samples: int, rounds: int) -> dict[str, Any]:
         jobs = {
             "epoch": lambda: read(epoch(pairs)),
             "first epoch": lambda: read(first_epoch(pairs)),
-            **{f"WellDataset, {k}": lambda one=one: read(one) for k, one in loaders.items()},
+            **{
+                f"WellDataset, {k}": lambda loader=loader: read(loader)
+                for k, loader in loaders.items()
+            },
         }
         seconds = interleaved(jobs, rounds, clock=time.process_time)
         return {
@@ -145,7 +148,7 @@ def compared(samples: int, rounds: int) -> dict[str, Any]:
                 "store": rounded(sum(f.stat().st_size for f in objects(store)) / 1e6),
                 "HDF5": rounded(path.stat().st_size / 1e6),
             },
-            **{f"{name}, s": rounded(median(found)) for name, found in seconds.items()},
+            **{f"{name}, s": rounded(median(times)) for name, times in seconds.items()},
             **{
                 f"WellDataset, {k} / {ours}": ratio(seconds, f"WellDataset, {k}", ours)
                 for k in loaders
@@ -168,7 +171,7 @@ def main() -> None:
     options = parser.parse_args()
     needed("the_well.data", "well")
     torch.set_num_threads(1)
-    keep_memory()  # as training does
+    keep_memory()  # as in training
     show("well", compared(options.samples, options.rounds))
 
 

@@ -2,13 +2,13 @@
 
     python -m benchmarks.workers [--rounds 3] [--job burgers-r10=2048] ... [--json FILE]
 
-Each row is a process of its own that makes the dataset, from the recipe to the sealed store, on a
-disk below the working directory. Its seconds are those of the wall clock, with the start of
-threads or processes; workers of a Dask scheduler and ranks of MPI are there before. All rows take
-turns; medians. Processor seconds are those of the whole process and its children, imports
-included: where they are equal and the seconds are not, something waited. Those of "processes" are
-not known, for their parent is the server that forks them. Figures of several workers mean nothing
-while other jobs hold the cores: the load is printed beside them.
+Each row is a separate process that generates the dataset, from the recipe to the sealed store, on a
+disk below the working directory. Seconds are wall time, with the start of threads or processes;
+workers of a Dask scheduler and ranks of MPI are started before. Rows are interleaved; figures are
+medians. Processor seconds are those of the process and its children, with imports: if they agree
+and the wall times do not, something waited. They are unknown for "processes", whose parent is the
+server that forks them. Figures of several workers mean nothing on a busy machine: the load is
+printed beside them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ ENGINES = [
     ("mpi", 1), ("mpi", 2), ("mpi", 4),
 ]  # fmt: skip
 JOBS = {"burgers-r10": 2048, "darcy-421": 256}
-_LIMIT = 180.0  # seconds of a row in one round
-_RANKS = 2  # of MPI that do no work: one schedules, one drives
+_LIMIT = 180.0  # seconds for a row in one round
+_RANKS = 2  # MPI ranks without work: the scheduler and the driver
 
 
 def missing(engine: str) -> str | None:
-    """Why an engine cannot run here."""
+    """Reason why an engine cannot run here, or None."""
     if engine != "mpi":
         return None
     absent = [name for name in ("mpi4py", "dask_mpi") if importlib.util.find_spec(name) is None]
@@ -53,7 +53,7 @@ def missing(engine: str) -> str | None:
 
 
 def timed(engine: str, workers: int, recipe: str, samples: int, limit: float) -> dict[str, Any]:
-    """Seconds of one job in a process of its own, or why there are none."""
+    """Seconds of one job in a new process, or the reason of its failure."""
     start, before = time.perf_counter(), processor_time()
     with tempfile.TemporaryDirectory(dir=".") as folder:
         words = [engine, str(workers), recipe, str(samples), f"{folder}/store.zarr"]
@@ -78,15 +78,15 @@ def timed(engine: str, workers: int, recipe: str, samples: int, limit: float) ->
 
 
 def processor_time() -> float:
-    """Of the children of this process that have ended, and of theirs."""
+    """Processor time of this process's ended children and of their descendants."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def one(engine: str, workers: int, recipe: str, samples: int, url: str) -> None:
-    """In the child: make the dataset, and print its seconds."""
+def run_job(engine: str, workers: int, recipe: str, samples: int, url: str) -> None:
+    """Generate the dataset and print the seconds; runs in the child process."""
     if engine == "mpi":
-        start_mpi()  # goes on in the rank that drives
+        start_mpi()  # returns in the driving rank only
     with scheduler_of(engine, workers) as scheduler:
         chosen = load_recipe(recipe).with_overrides({"samples": samples})
         start = time.perf_counter()
@@ -96,7 +96,7 @@ def one(engine: str, workers: int, recipe: str, samples: int, url: str) -> None:
 
 @contextmanager
 def scheduler_of(engine: str, workers: int) -> Iterator[str]:
-    """What `generate` takes; for "dask" the address of a scheduler whose workers are there."""
+    """Value of `--scheduler`; for "dask", the address of a scheduler with started workers."""
     if engine != "dask":
         yield engine
         return
@@ -116,17 +116,17 @@ def scheduler_of(engine: str, workers: int) -> Iterator[str]:
 
 
 def measured(jobs: dict[str, int], rounds: int, limit: float) -> list[dict[str, Any]]:
-    """A row for each job, engine and number of workers."""
+    """One row per job, engine and number of workers."""
     rows = []
     for recipe, samples in jobs.items():
-        found = {case: list[dict[str, Any]]() for case in ENGINES}
+        results_of = {case: list[dict[str, Any]]() for case in ENGINES}
         for _ in range(rounds):
             for engine, workers in ENGINES:
                 why = missing(engine)
-                found[engine, workers].append(
+                results_of[engine, workers].append(
                     {"why": why} if why else timed(engine, workers, recipe, samples, limit)
                 )
-        for (engine, workers), results in found.items():
+        for (engine, workers), results in results_of.items():
             row = {"recipe": recipe, "samples": samples, "engine": engine, "workers": workers}
             failed = [result["why"] for result in results if "why" in result]
             keys = [] if failed else list(results[0])
@@ -142,9 +142,9 @@ def measured(jobs: dict[str, int], rounds: int, limit: float) -> list[dict[str, 
 
 
 def middle(values: list[float | None]) -> float | None:
-    """Their median; None where they are not known."""
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    """Median of the known values; None if there are none."""
+    numbers = [value for value in values if value is not None]
+    return median(numbers) if numbers else None
 
 
 def show(rows: list[dict[str, Any]]) -> None:
@@ -162,7 +162,7 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 def job_of(words: str) -> tuple[str, int]:
-    """`RECIPE=SAMPLES`."""
+    """Recipe and number of samples from `RECIPE=SAMPLES`."""
     recipe, _, samples = words.partition("=")
     return recipe, int(samples)
 
@@ -171,13 +171,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--job", type=job_of, action="append", metavar="RECIPE=SAMPLES")
-    parser.add_argument("--limit", type=float, default=_LIMIT, help="seconds of a row in a round")
+    parser.add_argument(
+        "--limit", type=float, default=_LIMIT, help="largest number of seconds for a row in a round"
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--one", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         engine, workers, recipe, samples, url = options.one
-        one(engine, int(workers), recipe, int(samples), url)
+        run_job(engine, int(workers), recipe, int(samples), url)
         return
     rows = measured(dict(options.job or JOBS), options.rounds, options.limit)
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")

@@ -1,1 +1,1 @@
-"""What attention does in a trained operator: `python -m benchmarks.attention RUN --data STORE`."""
+"""Report on attention in a trained operator: `python -m benchmarks.attention RUN --data STORE`."""

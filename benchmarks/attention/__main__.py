@@ -1,5 +1,5 @@
-"""Write what attention does in a finished run: latent functions beside eigenfunctions of the
-equation, and the spectra of the heads, at the median test sample."""
+"""Write a report on attention in a finished run, at the median test sample: latent functions
+beside eigenfunctions of the equation, and singular values of the heads."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pipelines.runs.finished import read_finished
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attention", description=__doc__)
     parser.add_argument("run", type=Path, help="folder of a finished run")
-    parser.add_argument("--data", required=True, help="the store that it was evaluated on")
+    parser.add_argument("--data", required=True, help="store that the run was evaluated on")
     parser.add_argument("--out", type=Path, help="folder of the report; RUN/attention by default")
-    words = parser.parse_args()
-    run = read_finished(words.run, words.data, torch.device("cpu"))
+    options = parser.parse_args()
+    run = read_finished(options.run, options.data, torch.device("cpu"))
     parts = sections(run)
     if not parts:
-        parser.error(f"{words.run} has no layers of attention that can be seen")
+        parser.error(f"{options.run} has no attention layers that can be analysed")
     title = f"Attention of {run.experiment.name}"
-    print(Report(title, "", "", [], parts).write(words.out or words.run / "attention"))
+    print(Report(title, "", "", [], parts).write(options.out or options.run / "attention"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What layers of attention see and give: their latent functions, and the spectra of their heads.
+"""Latent functions of attention layers, and singular values of their heads.
 
 References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, Figure 13.
 """
@@ -20,13 +20,12 @@ Spectrum = Float[Tensor, "*batch r"]
 
 @dataclass(frozen=True)
 class Latent:
-    """One layer at one input. Columns of `after` are values of functions at the n points.
+    """Features of one layer for one input. Columns of `after` are functions at the n points.
 
     Args:
         before, after: Features before and after the layer, shape (batch, n, width).
-        added: What attention adds to the former.
-        heads: What the map gives in each head, Q (KᵀV)/n for Galerkin attention, shape
-            (batch, heads, n, d).
+        added: Features that attention adds to `before`.
+        heads: Output of each head, Q (KᵀV)/n for Galerkin attention, shape (batch, heads, n, d).
     """
 
     before: Values
@@ -36,7 +35,7 @@ class Latent:
 
     @property
     def spectra(self) -> Float[Tensor, "batch h r"]:
-        """Singular values of what each head gives, `spectrum` of the heads."""
+        """Singular values of the output of each head; see `spectrum`."""
         return spectrum(self.heads)
 
 
@@ -61,26 +60,26 @@ def effective_rank(s: Spectrum) -> Float[Tensor, " *batch"]:
 
 
 def latents(model: nn.Module, call: Callable[[], object]) -> list[Latent]:
-    """The layers with attention of a model, in order, the first time that a call goes through them.
+    """The attention layers of a model, in order, at their first evaluation during a call.
 
     Args:
-        model: Whose layers are those of `operators.nn.encoder`; others have none.
-        call: Evaluates the model.
+        model: A model with layers of `operators.nn.encoder`; other layers are ignored.
+        call: Function that evaluates the model.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, EncoderLayer)]
     layers = [layer for layer in layers if layer.attention is not None]
-    seen: dict[nn.Module, tuple[Values, Points, Real, Values]] = {}
+    evaluated: dict[nn.Module, tuple[Values, Points, Real, Values]] = {}
 
     def see(layer: nn.Module, inputs: tuple[Values, Points] | tuple[Values, Points, Real],
             after: Values) -> None:  # fmt: skip
         u, x, mask = inputs if len(inputs) == 3 else (*inputs, None)
-        seen.setdefault(layer, (u, x, mask, after))
+        evaluated.setdefault(layer, (u, x, mask, after))
 
     handles = [layer.register_forward_hook(see) for layer in layers]
     try:
         with torch.no_grad():
             call()
-            return [_latent(layer, *seen[layer]) for layer in layers if layer in seen]
+            return [_latent(layer, *evaluated[layer]) for layer in layers if layer in evaluated]
     finally:
         for handle in handles:
             handle.remove()

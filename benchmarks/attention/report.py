@@ -1,5 +1,5 @@
-"""What attention does in a trained operator: its latent functions beside eigenfunctions of the
-equation, and the spectra of its heads."""
+"""Report sections on attention in a trained operator: latent functions beside eigenfunctions of
+the equation, and singular values of the heads."""
 
 from __future__ import annotations
 
@@ -24,59 +24,61 @@ from pipelines.reports.study_charts import curves
 from pipelines.reports.wording import points
 from pipelines.runs.finished import FinishedRun
 
-_DRAWN = 4  # functions of a layer
-_ROUNDING = 1e-7  # of single precision, in which operators are evaluated
+_DRAWN = 4  # number of functions drawn per layer
+_ROUNDING = 1e-7  # rounding of single precision, in which operators are evaluated
 _LOOK = Look("latent function", "diverging")
 
 
 def sections(run: FinishedRun) -> list[Section]:
-    """A section on the layers of attention at the median test sample; none where there are none."""
+    """Section on the attention layers at the median test sample; empty without such layers."""
     if getattr(run.experiment.model, "attention", "none") in ("none", None):
         return []
     i = samples.ranked(run.errors(run.prediction)[:, 0])["median"]
     layers = _layers(run, i)
     if not layers:
         return []
-    place = _place(run, i, layers[0].after.shape[1])
-    found = None if place is None else _eigenfunctions(run, i, place)
+    domain = _attention_domain(run, i, layers[0].after.shape[1])
+    eigen = None if domain is None else _eigenfunctions(run, i, domain)
     spectra = [layer.spectra[0].double().numpy() for layer in layers]
     pictures = [picture(
         _spectra(spectra), "attention-spectra",
-        "Singular values of what each head of attention gives, over the largest one of the head: "
+        "Singular values of the output of each attention head, over the largest one of the head: "
         "the mean over the heads of a layer, and their range. Values below 1e-7 are rounding.",
     )]  # fmt: skip
-    if place is not None and place.dim <= 2:
-        _, functions = found or (None, None)
-        beside = "" if functions is None else f"; last row: {_named(run)}, the first of them"
+    if domain is not None and domain.dim <= 2:
+        _, functions = eigen or (None, None)
+        beside = (
+            "" if functions is None else f"; last row: {_operator_formula(run)}, the first of them"
+        )
         pictures.insert(0, picture(
-            _functions(place, layers, functions), "attention-functions",
+            _functions(domain, layers, functions), "attention-functions",
             "Leading functions of the first and the last layer with attention, with their shares "
             f"of the energy{beside}.",
         ))  # fmt: skip
     text = (
         f"Test sample {run.pairs.samples[i]}, the median. Columns of features are functions on the "
-        f"{points(place.shape[0], place) if place is not None else layers[0].after.shape[1]} "
+        f"{points(domain.shape[0], domain) if domain is not None else layers[0].after.shape[1]} "
         "points that attention sees; inner products are means over the points. The effective rank "
-        "is exp(−Σ p log p), p = σ²/Σσ² with the singular values σ: that of each head, of what it "
-        "gives, and that of the features after the layer.",
+        "is exp(−Σ p log p), p = σ²/Σσ² of singular values σ: that of each head's output, and "
+        "that of the features after the layer.",
     )
-    if found is not None:
-        k, n = found[1].shape[-1], layers[0].after.shape[1]
+    if eigen is not None:
+        k, n = eigen[1].shape[-1], layers[0].after.shape[1]
         text += (
-            f"Beside them the first {k} eigenfunctions, {_named(run)}. Share: how much of the "
-            f"energy of the features they hold. Agreement: the mean of cos² of the {k} principal "
-            f"angles between their span and that of the {k} leading functions of the features; "
-            f"{k / n:.3f} is that of spans by chance.",
+            f"They are compared with the first {k} eigenfunctions of {_operator_formula(run)}. "
+            "Share: the part of the features' energy in the span of these functions. Agreement: "
+            f"the mean of cos² of the {k} principal angles between this span and the span of the "
+            f"{k} leading functions of the features; random spans have {k / n:.3f}.",
         )
-    return [Section("What attention does", text, (_table(layers, found),), tuple(pictures))]
+    return [Section("What attention does", text, (_table(layers, eigen),), tuple(pictures))]
 
 
 def agreement(u: np.ndarray, eigenfunctions: np.ndarray) -> tuple[float, np.ndarray]:
-    """How features (n, d) lie to functions (n, k).
+    """Agreement of features (n, d) with functions (n, k).
 
     Returns:
-        The share of their energy that the span of the functions holds, and the cosines of the
-        principal angles between it and the k leading functions of the features.
+        The share of the features' energy in the span of the functions, and the cosines of the
+        principal angles between this span and the k leading functions of the features.
     """
     basis = np.linalg.qr(eigenfunctions)[0]
     share = ((basis.T @ u) ** 2).sum() / (u**2).sum()
@@ -90,11 +92,11 @@ def _layers(run: FinishedRun, i: int) -> list[Latent]:
     return latents(predictor, lambda: predictor(part.a, *points, steps=steps, **weight))
 
 
-def _place(run: FinishedRun, i: int, n: int) -> Domain | None:
-    """Where attention sees values: at the points of the input, or at those of a coarser grid."""
-    domain, part = run.pairs.domain, run.pairs.sample(i)
+def _attention_domain(run: FinishedRun, i: int, n: int) -> Domain | None:
+    """Domain of the n points of attention: the points of the input, or a coarser grid."""
+    domain, sample = run.pairs.domain, run.pairs.sample(i)
     if int(np.prod(domain.shape)) == n:
-        return domain if part.x is None else domain.at(part.x[0].numpy())
+        return domain if sample.x is None else domain.at(sample.x[0].numpy())
     if not isinstance(domain, Box):
         return None
     m = round(n ** (1 / domain.dim))
@@ -117,8 +119,8 @@ def _weight(run: FinishedRun) -> str | None:
     return name if name == task.input and run.pairs.channels[0] == 1 else None
 
 
-def _named(run: FinishedRun) -> str:
-    """Of what the eigenfunctions are, in words."""
+def _operator_formula(run: FinishedRun) -> str:
+    """Formula and boundary condition of the operator whose eigenfunctions are drawn."""
     name = _weight(run)
     of = "−Δ" if name is None else f"−∇·({name}∇)"
     if run.pairs.grid == "periodic":
@@ -127,38 +129,38 @@ def _named(run: FinishedRun) -> str:
 
 
 def _eigenfunctions(
-    run: FinishedRun, i: int, place: Domain
+    run: FinishedRun, i: int, domain: Domain
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """The smallest eigenvalues of the equation, or of -Δ, and functions (n, k), on a box."""
+    """Smallest eigenvalues and eigenfunctions (n, k) of the equation, or of -Δ, on a box."""
     whole = run.pairs.domain
-    if not (isinstance(place, Box) and isinstance(whole, Box)) or place.dim > 2:
+    if not (isinstance(domain, Box) and isinstance(whole, Box)) or domain.dim > 2:
         return None
     lines = tuple(
         Line(
             at.x, grid.start, grid.start + grid.length,
             "periodic" if grid.kind == "periodic" else _walls(run),
         )
-        for at, grid in zip(place.grids, whole.grids, strict=True)
+        for at, grid in zip(domain.grids, whole.grids, strict=True)
     )  # fmt: skip
     a = None
     if _weight(run) is not None:
         values = run.pairs.a[i, ..., 0].double().numpy()
-        a = interpn([grid.x for grid in whole.grids], values, place.points)
-    # of a square those up to here are all of their eigenvalues
-    k = min(9 if run.pairs.grid == "periodic" else 8, place.points.size // place.dim // 2)
+        a = interpn([grid.x for grid in whole.grids], values, domain.points)
+    # on a square, no multiple eigenvalue is cut at this number
+    k = min(9 if run.pairs.grid == "periodic" else 8, domain.points.size // domain.dim // 2)
     values, u = SturmLiouville(lines, a).eigenfunctions(k)
     return values, u.reshape(-1, k)
 
 
 def _leading(u: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k leading functions of features (n, d), and the share of the energy that each holds."""
+    """The k leading functions of features (n, d), and the share of energy of each."""
     functions, sizes, _ = np.linalg.svd(u, full_matrices=False)
     return functions[:, :k], (sizes**2 / (sizes**2).sum())[:k]
 
 
-def _table(layers: Sequence[Latent], found: tuple[np.ndarray, np.ndarray] | None) -> Table:
+def _table(layers: Sequence[Latent], eigen: tuple[np.ndarray, np.ndarray] | None) -> Table:
     header = ("layer", "‖attention‖ / ‖features‖", "rank of a head", "rank of the features")
-    if found is not None:
+    if eigen is not None:
         header += ("share", "agreement", "smallest angle", "largest angle")
     rows = []
     for number, layer in enumerate(layers, 1):
@@ -171,20 +173,20 @@ def _table(layers: Sequence[Latent], found: tuple[np.ndarray, np.ndarray] | None
             f"{' to '.join(ends)} of {of}",
             f"{float(effective_rank(spectrum(after))):.1f} of {after.shape[1]}",
         ]
-        if found is not None:
-            share, cosines = agreement(after.numpy(), found[1])
+        if eigen is not None:
+            share, cosines = agreement(after.numpy(), eigen[1])
             angles = np.degrees(np.arccos(cosines[[0, -1]]))
             row += [
                 f"{share:.3f}",
                 f"{(cosines**2).mean():.3f}",
-                *(f"{one:.0f}°" for one in angles),
+                *(f"{angle:.0f}°" for angle in angles),
             ]
         rows.append(tuple(row))
     return Table(rows, header)
 
 
 def _spectra(spectra: Sequence[np.ndarray]) -> Figure:
-    """Falling singular values by layer, each over the first of its head."""
+    """Singular values by layer, in falling order, each over the first of its head."""
     series, bands = {}, {}
     for number, s in enumerate(spectra, 1):
         ratios = np.maximum(s / s[:, :1], _ROUNDING)
@@ -195,31 +197,31 @@ def _spectra(spectra: Sequence[np.ndarray]) -> Figure:
     return curves(series, "number", "singular value / largest", bands=bands, markers=False)
 
 
-def _functions(place: Domain, layers: Sequence[Latent], beside: np.ndarray | None) -> Figure:
-    """Rows of functions: of the first layer, of the last one, and eigenfunctions."""
+def _functions(domain: Domain, layers: Sequence[Latent], beside: np.ndarray | None) -> Figure:
+    """Rows of functions: of the first layer, of the last layer, and eigenfunctions."""
     shown = {number: layers[number - 1] for number in dict.fromkeys((1, len(layers)))}
     rows, names = [], [f"layer {number}" for number in shown]
     for layer in shown.values():
         functions, shares = _leading(layer.after[0].double().numpy(), _DRAWN)
         titles = [f"{100 * share:.3g} %" for share in shares]
-        rows.append(_row(place, functions, titles, MODEL))
+        rows.append(_row(domain, functions, titles, MODEL))
     if beside is not None:
         first = beside[:, :_DRAWN]
-        rows.append(_row(place, first, [""] * first.shape[1], TRUTH))
+        rows.append(_row(domain, first, [""] * first.shape[1], TRUTH))
         names.append("eigenfunctions")
     return sheet(rows, names)
 
 
 def _row(
-    place: Domain, functions: np.ndarray, titles: Sequence[str], ink: str
+    domain: Domain, functions: np.ndarray, titles: Sequence[str], ink: str
 ) -> list[Panel | Curves | None]:
-    """Functions (n, k) of mean square 1; the largest value is positive."""
+    """A row of functions (n, k), scaled to mean square 1 and a positive largest value."""
     row = list[Panel | Curves | None]()
     for f, title in zip(functions.T, titles, strict=True):
-        values = (f / np.sqrt(np.mean(f**2)) * np.sign(f[np.abs(f).argmax()])).reshape(place.shape)
-        if place.dim == 1:
-            values = values.round(6)  # a constant is one
-            row.append(Curves([(*line(place, values), ink, "-", "")], title))
+        values = (f / np.sqrt(np.mean(f**2)) * np.sign(f[np.abs(f).argmax()])).reshape(domain.shape)
+        if domain.dim == 1:
+            values = values.round(6)  # so that a constant is drawn as one
+            row.append(Curves([(*line(domain, values), ink, "-", "")], title))
         else:
-            row.append(Panel(place, values, _LOOK, _LOOK.scale(values), title, None))
+            row.append(Panel(domain, values, _LOOK, _LOOK.scale(values), title, None))
     return row

@@ -17,10 +17,10 @@ _GAUSS = (0.5 - 0.5 / 3**0.5, 0.5 + 0.5 / 3**0.5)
 
 @dataclass(frozen=True)
 class Line:
-    """Linear elements between points of an interval.
+    """Linear finite elements between points of an interval.
 
     Args:
-        x: The points, rising.
+        x: The points, in rising order.
         low, high: Ends of the interval.
         walls: "periodic", "dirichlet" (u = 0 at both ends) or "natural" (a ∂u/∂n = 0 at the first
             and the last point).
@@ -36,13 +36,13 @@ class Line:
 
     def __post_init__(self) -> None:
         if len(self.x) < 2 or (np.diff(self.x) <= 0).any():
-            raise ValueError("points of a line rise, and are two or more")
+            raise ValueError("expected two or more points in rising order")
         if self.x[0] < self.low or self.x[-1] > self.high:
             raise ValueError(f"points lie in [{self.low}, {self.high}], got {self.x[[0, -1]]}")
 
     @property
     def nodes(self) -> Float[np.ndarray, " nodes"]:
-        """Ends of the elements; a wall beside the first or the last point is one."""
+        """Ends of the elements: the points, and walls beyond the first or the last point."""
         if self.walls == "periodic":
             return np.append(self.x, self.x[0] + self.high - self.low)
         if self.walls == "natural":
@@ -51,18 +51,18 @@ class Line:
 
     @property
     def free(self) -> np.ndarray:
-        """Numbers of the nodes whose values are unknown."""
+        """Indices of the nodes with unknown values."""
         inner = np.arange(len(self.nodes))
         return {"periodic": inner[:-1], "natural": inner, "dirichlet": inner[1:-1]}[self.walls]
 
     @property
     def places(self) -> np.ndarray:
-        """Numbers of the points among the nodes."""
+        """Indices of the points among the nodes."""
         return np.searchsorted(self.nodes, self.x)
 
     def matrices(self) -> tuple[Any, Any, Float[np.ndarray, " m"]]:
-        """Values and derivatives at two Gauss points of each element, from the nodes, and weights
-        of these points; in a period the last node is the first."""
+        """Matrices from nodes to values and derivatives at two Gauss points per element, and the
+        weights of these points. On a period the last node is the first."""
         h = np.diff(self.nodes)
         element, xi = np.arange(len(h)).repeat(2), np.tile(_GAUSS, len(h))
         left, right = element, element + 1
@@ -84,11 +84,12 @@ class Line:
 class SturmLiouville:
     """-div(a grad u) = λ u with (bi)linear elements between the points of a grid: of order 2.
 
-    Between the points a is (bi)linear; beyond the outermost ones, up to the walls, constant.
+    The coefficient a is (bi)linear between the points and constant from the outermost points to
+    the walls.
 
     Args:
-        lines: Along each axis, one or two.
-        a: At the points of the grid; None for 1.
+        lines: The elements along each of one or two axes.
+        a: Coefficient at the points of the grid; None for 1.
     """
 
     lines: tuple[Line, ...]
@@ -97,7 +98,7 @@ class SturmLiouville:
     def eigenfunctions(
         self, k: int
     ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "*grid {k}"]]:
-        """The k smallest eigenvalues, rising, and eigenfunctions at the points, ∫ u² = 1.
+        """The k smallest eigenvalues in rising order, and eigenfunctions with ∫ u² = 1.
 
         >>> x = np.linspace(0, 1, 65)
         >>> values, u = SturmLiouville((Line(x, walls="dirichlet"),)).eigenfunctions(2)
@@ -105,24 +106,24 @@ class SturmLiouville:
         array([1., 4.])
         """
         parts = [line.matrices() for line in self.lines]
-        at: Any = reduce(sparse.kron, [values for values, _, _ in parts])
+        at_gauss: Any = reduce(sparse.kron, [values for values, _, _ in parts])
         weight = reduce(np.multiply.outer, [w for *_, w in parts]).ravel()
-        medium = 1.0 if self.a is None else at @ self._on_nodes(self.a)
+        medium = 1.0 if self.a is None else at_gauss @ self._on_nodes(self.a)
         stiffness: Any = 0
         for axis in range(len(parts)):
             of = [part[axis == number] for number, part in enumerate(parts)]
             gradient: Any = reduce(sparse.kron, of)
             stiffness = stiffness + gradient.T @ sparse.diags_array(weight * medium) @ gradient
-        mass = at.T @ sparse.diags_array(weight) @ at
+        mass = at_gauss.T @ sparse.diags_array(weight) @ at_gauss
         free = self._free()
-        unit: Any = sparse.eye_array(at.shape[1], format="csc")
+        unit: Any = sparse.eye_array(at_gauss.shape[1], format="csc")
         select = unit[:, free]
         stiffness, mass = (select.T @ m @ select for m in (stiffness, mass))
         start = np.random.default_rng(0).standard_normal(len(free))
-        found: Any = eigsh(stiffness, k, mass, sigma=-1.0, v0=start)
-        values, vectors = found
+        solution: Any = eigsh(stiffness, k, mass, sigma=-1.0, v0=start)
+        values, vectors = solution
         order = np.argsort(values)
-        whole = np.zeros((at.shape[1], k))
+        whole = np.zeros((at_gauss.shape[1], k))
         whole[free] = vectors[:, order]
         shape = [len(line.nodes) - (line.walls == "periodic") for line in self.lines]
         u = whole.reshape(*shape, k)[np.ix_(*(line.places for line in self.lines))]
@@ -133,7 +134,7 @@ class SturmLiouville:
         return np.ravel_multi_index(np.ix_(*(line.free for line in self.lines)), shape).ravel()
 
     def _on_nodes(self, a: np.ndarray) -> np.ndarray:
-        """Values at the nodes, constant beyond the outermost points."""
+        """Coefficient at the nodes, constant beyond the outermost points."""
         for axis, line in enumerate(self.lines):
             if line.walls == "dirichlet":
                 before = int(line.places[0])
@@ -147,11 +148,11 @@ class SturmLiouville:
 def principal_cosines(
     f: Float[np.ndarray, "n k"], g: Float[np.ndarray, "n m"]
 ) -> Float[np.ndarray, " r"]:
-    """Cosines of the principal angles between the spans of the columns of f and of g, falling.
+    """Cosines, in falling order, of the principal angles between the column spans of f and g.
 
     >>> e = np.eye(4)
     >>> principal_cosines(e[:, :2], np.stack([e[0], e[1] + e[2]], axis=-1)).round(3)
     array([1.   , 0.707])
     """
-    one, other = np.linalg.qr(f)[0], np.linalg.qr(g)[0]
-    return np.clip(np.linalg.svd(one.T @ other, compute_uv=False), 0.0, 1.0)
+    first, second = np.linalg.qr(f)[0], np.linalg.qr(g)[0]
+    return np.clip(np.linalg.svd(first.T @ second, compute_uv=False), 0.0, 1.0)

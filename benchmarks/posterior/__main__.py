@@ -1,8 +1,8 @@
-"""Posterior samples of two phases by one model and by two, and intervals that cover.
+"""Posterior samples of two phases, and coverage of intervals.
 
-`chains` compares Metropolis and Hastings with delayed acceptance on some samples; `calibrated` runs
-a chain for each of many samples and counts how often its intervals hold the truth; `coverage` does
-so for conformal bands around the largest posterior density.
+`chains` compares Metropolis-Hastings with delayed acceptance on a few samples. `calibrated` runs a
+chain for each of many samples and measures the coverage of its intervals. `coverage` measures the
+coverage of conformal bands around the maximum a posteriori estimate.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from benchmarks.posterior.chains import chains
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.posterior", description=__doc__)
     commands = parser.add_subparsers(dest="what", required=True)
-    one, two, three = (commands.add_parser(name) for name in ("chains", "calibrated", "coverage"))
-    for command in (one, two):
+    chains_command, calibrated_command, coverage_command = (
+        commands.add_parser(name) for name in ("chains", "calibrated", "coverage")
+    )
+    for command in (chains_command, calibrated_command):
         command.add_argument("--noise", type=float, default=0.2)
-    one.add_argument("--first", type=int, default=300)
-    one.add_argument("--samples", type=int, default=5)
-    one.add_argument("--chains", type=int, default=4)
-    one.add_argument("--steps", type=int, default=100_000)
-    one.add_argument("--burn-in", type=int, default=10_000)
-    two.add_argument("--samples", type=int, default=500)
-    two.add_argument("--cells", type=int, default=11)
-    two.add_argument("--steps", type=int, default=8_000)
-    two.add_argument("--burn-in", type=int, default=2_000)
-    two.add_argument("--own-data", action="store_true")
-    two.add_argument("--lines", type=Path, default=Path("calibrated.jsonl"))
-    two.add_argument("--picture", type=Path)
-    three.add_argument("--noise", type=float, default=0.05)
-    three.add_argument("--calibration", type=int, default=1000)
-    three.add_argument("--samples", type=int, default=2000)
-    three.add_argument("--picture", type=Path)
+    chains_command.add_argument("--first", type=int, default=300)
+    chains_command.add_argument("--samples", type=int, default=5)
+    chains_command.add_argument("--chains", type=int, default=4)
+    chains_command.add_argument("--steps", type=int, default=100_000)
+    chains_command.add_argument("--burn-in", type=int, default=10_000)
+    calibrated_command.add_argument("--samples", type=int, default=500)
+    calibrated_command.add_argument("--cells", type=int, default=11)
+    calibrated_command.add_argument("--steps", type=int, default=8_000)
+    calibrated_command.add_argument("--burn-in", type=int, default=2_000)
+    calibrated_command.add_argument("--own-data", action="store_true")
+    calibrated_command.add_argument("--lines", type=Path, default=Path("calibrated.jsonl"))
+    calibrated_command.add_argument("--picture", type=Path)
+    coverage_command.add_argument("--noise", type=float, default=0.05)
+    coverage_command.add_argument("--calibration", type=int, default=1000)
+    coverage_command.add_argument("--samples", type=int, default=2000)
+    coverage_command.add_argument("--picture", type=Path)
     o = parser.parse_args()
     if o.what == "chains":
         chains(o.noise, o.first, o.samples, o.chains, o.steps, o.burn_in)

@@ -1,4 +1,4 @@
-"""Conformal bands around the largest posterior density, and how often they hold the truth."""
+"""Conformal bands around the maximum a posteriori estimate, and their coverage."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pdegen.inverse.classical import InverseProblem
 from pdegen.inverse.phases import PhaseInversion
 from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
 
-_CELLS = 21  # of an axis, of the phases and of the data
+_CELLS = 21  # cells along each axis, of the phases and of the data
 
 
 def scalars(p: np.ndarray) -> dict[str, np.ndarray]:
-    """Shares of the upper phase, by the size of the blocks."""
+    """Shares of the upper phase in blocks, by the size of the blocks."""
     return {name: shares(p, m) for name, m in BLOCKS.items()}
 
 
 def estimates(noise: float, samples: int) -> tuple[np.ndarray, np.ndarray, list[float]]:
-    """Phases of samples of the stream, and the probabilities of their largest density."""
+    """True phases, probabilities of the upper phase by the estimate, and seconds per sample."""
     grid = CellGrid(_CELLS)
     field = SquareGaussianField("neumann", 3.0, 3.0, 2.0, 2 * _CELLS)
     p = (field(grid, 0, range(KNOWN + samples)) >= 0).astype(np.float64)
@@ -40,36 +40,42 @@ def estimates(noise: float, samples: int) -> tuple[np.ndarray, np.ndarray, list[
     method = PhaseInversion(grid_models(setting, field, PHASES, 1.0))
     deviation = noise * setting.u.std(axis=0)
     xi = NormalStream(NOISE_SEED).normals_of(range(KNOWN, KNOWN + samples), _CELLS**2)
-    found, seconds = list[np.ndarray](), list[float]()
-    for clean, one in zip(u[KNOWN:], xi.reshape(-1, _CELLS, _CELLS), strict=True):
+    probabilities, seconds = list[np.ndarray](), list[float]()
+    for clean, noise_of_sample in zip(u[KNOWN:], xi.reshape(-1, _CELLS, _CELLS), strict=True):
         begun = time.process_time()
-        found.append(method(clean + deviation * one, deviation).probability)
+        probabilities.append(method(clean + deviation * noise_of_sample, deviation).probability)
         seconds.append(time.process_time() - begun)
-    return p[KNOWN:], np.stack(found), seconds
+    return p[KNOWN:], np.stack(probabilities), seconds
 
 
 def covered(noise: float, calibration: int, tests: int, picture: Path | None) -> None:
-    """Bands of 90 % by the first samples, on the others."""
-    p, found, seconds = estimates(noise, calibration + tests)
-    truths, means, spreads = scalars(p), scalars(found), scalars(found * (1 - found))
+    """Print the coverage of 90 % bands: calibrated on the first samples, tested on the others."""
+    p, probabilities, seconds = estimates(noise, calibration + tests)
+    truths, means, spreads = (
+        scalars(p),
+        scalars(probabilities),
+        scalars(probabilities * (1 - probabilities)),
+    )
     print(json.dumps({
         "noise": noise, "calibration": calibration, "tests": tests,
         "ms a sample": round(1e3 * float(np.median(seconds)), 1),
-        "misclassified": round(float(np.mean((found[calibration:] >= 0.5) != p[calibration:])), 4),
-        "Brier score": round(brier(found[calibration:], p[calibration:]), 4),
-        "Brier score of p >= 1/2": round(
-            brier((found[calibration:] >= 0.5).astype(float), p[calibration:]), 4
+        "misclassified": round(
+            float(np.mean((probabilities[calibration:] >= 0.5) != p[calibration:])), 4
         ),
-        "reliability": reliability(found[calibration:], p[calibration:]).round(3).tolist(),
+        "Brier score": round(brier(probabilities[calibration:], p[calibration:]), 4),
+        "Brier score of p >= 1/2": round(
+            brier((probabilities[calibration:] >= 0.5).astype(float), p[calibration:]), 4
+        ),
+        "reliability": reliability(probabilities[calibration:], p[calibration:]).round(3).tolist(),
     }), flush=True)  # fmt: skip
     histograms = dict[str, np.ndarray]()
     for name, truth in truths.items():
-        # the deviation of a mean of independent cells, up to a factor that q holds
+        # deviation of a mean of independent cells, up to a factor that the quantile q absorbs
         scale = np.sqrt(spreads[name]) + np.sqrt(spreads[name][:calibration].mean())
         scores = (truth - means[name]) / scale
         band = ConformalBand.of(np.abs(scores[:calibration]), LEVEL)
         low, high = band.interval(means[name][calibration:], scale[calibration:])
-        held = (low <= truth[calibration:]) & (truth[calibration:] <= high)
+        covers = (low <= truth[calibration:]) & (truth[calibration:] <= high)
         members = means[name][None, calibration:] + scale[None, calibration:] * scores[
             : calibration // 20 * 20 - 1, None
         ]  # fmt: skip
@@ -78,10 +84,10 @@ def covered(noise: float, calibration: int, tests: int, picture: Path | None) ->
             ranks(members, truth[calibration:], uniform), len(members), 20
         )
         error = np.abs(truth - means[name])[calibration:].mean()
-        by_quantity = held.mean(axis=0)
+        by_quantity = covers.mean(axis=0)
         print(json.dumps({
-            "noise": noise, "quantity": name, "intervals": int(held.size),
-            "coverage": round(float(held.mean()), 4),
+            "noise": noise, "quantity": name, "intervals": int(covers.size),
+            "coverage": round(float(covers.mean()), 4),
             "lowest and highest of a place": [
                 round(float(by_quantity.min()), 3), round(float(by_quantity.max()), 3)
             ],

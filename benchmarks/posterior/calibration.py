@@ -1,5 +1,4 @@
-"""Whether stated uncertainty is what it says: coverage, ranks, CRPS, reliability; and bands that
-are made to cover."""
+"""Calibration of stated uncertainty: coverage, ranks, CRPS; conformal bands."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ Ensemble = Float[np.ndarray, "members *shape"]
 
 
 def central_interval(ensemble: Ensemble, level: float) -> tuple[Truth, Truth]:
-    """Ends between which this share of the members is, with as many below as above.
+    """Ends of the central interval with this share of the members.
 
     >>> low, high = central_interval(np.arange(101.0), 0.9)
     >>> round(float(low), 6), round(float(high), 6)
@@ -37,12 +36,12 @@ def coverage(low: Truth, high: Truth, truth: Truth) -> float:
 def ranks(
     ensemble: Ensemble, truth: Truth, uniform: Float[np.ndarray, " *shape"]
 ) -> Int[np.ndarray, " *shape"]:
-    """How many members are below the truth: uniform on 0 ... members if it has their law.
+    """Number of members below the truth: uniform on 0 ... members if the truth has their law.
 
     Args:
         ensemble: Members.
         truth: True values.
-        uniform: In [0, 1): places the truth among members that equal it.
+        uniform: Uniform numbers in [0, 1) that rank the truth among members equal to it.
 
     References: T. Hamill, Interpretation of rank histograms for verifying ensemble forecasts,
     Monthly Weather Review 129 (2001).
@@ -54,24 +53,24 @@ def ranks(
     return below + np.floor(uniform * (equal + 1)).astype(below.dtype)
 
 
-def rank_histogram(found: Int[np.ndarray, " *shape"], members: int, bins: int) -> np.ndarray:
-    """Counts of ranks in equal bins; `bins` divides members + 1.
+def rank_histogram(rank: Int[np.ndarray, " *shape"], members: int, bins: int) -> np.ndarray:
+    """Counts of ranks in equal bins.
 
     Raises:
-        ValueError: If it does not.
+        ValueError: If `bins` does not divide members + 1.
 
     >>> rank_histogram(np.array([0, 1, 2, 3, 3]), members=3, bins=2).tolist()
     [2, 3]
     """
     if (members + 1) % bins:
         raise ValueError(f"bins must divide members + 1 = {members + 1}, got {bins}")
-    return np.bincount(found.ravel() * bins // (members + 1), minlength=bins)
+    return np.bincount(rank.ravel() * bins // (members + 1), minlength=bins)
 
 
 def crps(ensemble: Ensemble, truth: Truth) -> Truth:
     """E|X - y| - ½ E|X - X'|, without bias for any number of members ("fair").
 
-    It is lowest in the mean for members of the law of y; its unit is that of y.
+    Its mean is lowest for members with the law of y. It has the unit of y.
 
     Raises:
         ValueError: On fewer than two members.
@@ -86,7 +85,7 @@ def crps(ensemble: Ensemble, truth: Truth) -> Truth:
     m = len(ensemble)
     if m < 2:
         raise ValueError(f"the fair CRPS needs at least 2 members, got {m}")
-    # Σ_i<j |x_j - x_i| of sorted members: x_(i) is in it 2i - m + 1 times
+    # Σ_i<j |x_j - x_i| of sorted members: x_(i) has the coefficient 2i - m + 1
     weights = (2 * np.arange(m) - m + 1).reshape(-1, *[1] * truth.ndim)
     spread = (weights * np.sort(ensemble, axis=0)).sum(axis=0) / (m * (m - 1))
     return np.abs(ensemble - truth).mean(axis=0) - spread
@@ -96,14 +95,14 @@ def crps(ensemble: Ensemble, truth: Truth) -> Truth:
 class ConformalBand:
     """[â - q s, â + q s], which holds a new true value with at least the probability `level`.
 
-    That is so in the mean over calibration sets and new samples, whatever their law and whatever
-    the estimate, as long as the new sample and those of the calibration are exchangeable. It is
-    not so for each kind of sample by itself. q is the ⌈(n + 1) level⌉-th smallest of the n scores
-    |a - â|/s; without ties the probability is below level + 1/(n + 1).
+    The probability is over calibration sets and new samples, for any law and any estimate, if the
+    new sample and the calibration samples are exchangeable. It is not guaranteed for each kind of
+    sample separately. q is the ⌈(n + 1) level⌉-th smallest of the n scores |a - â|/s; without ties
+    the probability is below level + 1/(n + 1).
 
     Args:
         quantile: q, one for each quantity.
-        level: What it was made for.
+        level: Probability that the band was built for.
 
     References: J. Lei et al., Distribution-free predictive inference for regression, J. Amer.
     Statist. Assoc. 113 (2018), theorem 2 and section 5.2.
@@ -116,7 +115,7 @@ class ConformalBand:
     def of(
         cls, scores: Float[np.ndarray, " calibration *shape"], level: float
     ) -> ConformalBand:  # fmt: skip
-        """From scores |a - â|/s of samples that the estimate was not fitted to.
+        """The band from scores |a - â|/s of samples that the estimate was not fitted to.
 
         Raises:
             ValueError: If the samples are too few for the level.
@@ -125,14 +124,14 @@ class ConformalBand:
         18.0
         """
         _in_range(level)
-        n, place = len(scores), math.ceil((len(scores) + 1) * level - 1e-9)
-        if place > n:
+        n, rank = len(scores), math.ceil((len(scores) + 1) * level - 1e-9)
+        if rank > n:
             least = math.ceil(level / (1 - level) - 1e-9)
             raise ValueError(f"a band of {level:g} needs {least} calibration samples, got {n}")
-        return cls(np.sort(scores, axis=0)[place - 1], level)
+        return cls(np.sort(scores, axis=0)[rank - 1], level)
 
     def interval(self, estimate: np.ndarray, scale: np.ndarray | float) -> tuple[Truth, Truth]:
-        """Its ends."""
+        """Lower and upper ends of the band."""
         return estimate - self.quantile * scale, estimate + self.quantile * scale
 
 

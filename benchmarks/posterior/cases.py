@@ -1,4 +1,4 @@
-"""Samples of two-phase Darcy with noisy sensors, and the models that are asked about them."""
+"""Samples of two-phase Darcy with noisy sensors, and the models that invert them."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from pdegen.inverse.prior import Prior
 from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
 
 PHASES = (3.0, 12.0)
-LEVEL = 0.9  # of the intervals
+LEVEL = 0.9  # probability of the intervals
 NOISE_SEED, CHAIN_SEED = 1, 2
-KNOWN = 300  # samples that give the errors of the models; those after them are asked about
-BLOCKS = {"square": 1, "quarters": 2, "4 x 4 blocks": 4}  # of an axis
+KNOWN = 300  # first samples, which give the errors of the models; later ones are inverted
+BLOCKS = {"square": 1, "quarters": 2, "4 x 4 blocks": 4}  # number of blocks along an axis
 
-_FINEST = 63  # cells of the solver that the data are from
-_MODES = 20  # of an axis, as the recipe with the fewest has
-_SENSORS = 7  # of an axis
-_PARTS = 3  # cells of the phases in one of a model's flow, along an axis
-_COARSE = (1.0, 0.7, 0.5, 0.35, 0.25, 0.2, 0.12, 0.08)  # widths of the steps to the largest density
+_FINEST = 63  # cells along an axis of the solver that computes the data
+_MODES = 20  # modes along an axis, the fewest of any recipe
+_SENSORS = 7  # sensors along an axis
+_PARTS = 3  # cells of the phases per cell of the flow, along an axis
+_COARSE = (1.0, 0.7, 0.5, 0.35, 0.25, 0.2, 0.12, 0.08)  # widths of the phases, from wide to narrow
 _FINE = _COARSE[-3:]
 
 
 @dataclass(frozen=True)
 class Case:
-    """Samples with sensors, and a model on some cells for each level, from coarse to fine.
+    """Samples with sensor data, and models from coarse to fine.
 
     Args:
-        phases: True ones.
-        data: Noisy.
-        deviation: Of the noise.
+        phases: True phases.
+        data: Noisy data.
+        deviation: Standard deviation of the noise.
         levels: The models.
     """
 
@@ -48,19 +48,19 @@ class Case:
     levels: tuple[GridModel, ...]
 
     def potentials(self, number: int) -> list[PhasePotential]:
-        """Of each model for a sample."""
+        """The potential of each model for a sample."""
         return [PhasePotential(level, self.data[number], self.deviation) for level in self.levels]
 
 
 def case(noise: float, samples: int, sizes: tuple[int, ...], own: bool = False) -> Case:
-    """Noisy data of the samples after those that the models' errors are taken from.
+    """Noisy data of the samples after the `KNOWN` ones that give the errors of the models.
 
     Args:
-        noise: Deviation of the noise at a sensor, of that of u there.
-        samples: How many.
-        sizes: Cells of an axis of each model's flow.
-        own: The data are from the law that the finest model states: its own u, and its error
-            drawn; by default they are from a solver on 63 x 63 cells.
+        noise: Deviation of the noise at a sensor, relative to the deviation of u there.
+        samples: Number of samples.
+        sizes: Number of cells along each axis of each model's flow.
+        own: Whether the data follow the law of the finest model: its u plus an error drawn from
+            its law. By default they come from a solver on 63 x 63 cells.
     """
     field = SquareGaussianField("neumann", 3.0, 3.0, 2.0, _MODES)
     numbers, new = range(KNOWN + samples), range(KNOWN, KNOWN + samples)
@@ -75,8 +75,8 @@ def case(noise: float, samples: int, sizes: tuple[int, ...], own: bool = False) 
     for cells in sizes:
         flow, grid = PhaseFlow(CellGrid(cells), PHASES), CellGrid(_PARTS * cells)
         forward, matrix = OfFractions(flow, averages(grid.n, cells)), interpolation(flow.grid, x)
-        said = np.stack([matrix @ forward.linearise(q).u @ matrix.T for q in upper(grid.n)])
-        error = ModelError.from_samples((clean - said)[:KNOWN])
+        predictions = np.stack([matrix @ forward.linearise(q).u @ matrix.T for q in upper(grid.n)])
+        error = ModelError.from_samples((clean - predictions)[:KNOWN])
         widths = _COARSE if cells == sizes[0] else _FINE
         observation = Separable(matrix, matrix)
         levels.append(GridModel(Prior(field, grid), forward, observation, error, widths))
@@ -86,7 +86,7 @@ def case(noise: float, samples: int, sizes: tuple[int, ...], own: bool = False) 
         covariance = error.with_noise(deviation, float(np.sqrt(np.mean(clean**2))))
         stream = NormalStream(NOISE_SEED)
         drawn = np.stack([covariance.sampled(stream, number) for number in new])
-        data = said[KNOWN:] + error.mean + drawn
+        data = predictions[KNOWN:] + error.mean + drawn
     else:
         xi = NormalStream(NOISE_SEED).normals_of(new, _SENSORS**2)
         data = clean[KNOWN:] + deviation * xi.reshape(-1, _SENSORS, _SENSORS)
@@ -94,7 +94,7 @@ def case(noise: float, samples: int, sizes: tuple[int, ...], own: bool = False) 
 
 
 def shares(p: np.ndarray, m: int) -> np.ndarray:
-    """Of the upper phase in m x m blocks of (*batch, n, n), the blocks raveled."""
+    """Shares of the upper phase in m x m blocks of (*batch, n, n), shape (*batch, m²)."""
     to = _averages(p.shape[-1], m)
     return (to @ p @ to.T).reshape(*p.shape[:-2], m * m)
 

@@ -1,4 +1,4 @@
-"""Delayed acceptance beside Metropolis and Hastings by the fine model alone, on some samples."""
+"""Delayed acceptance against Metropolis-Hastings with the fine model alone."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from benchmarks.posterior.walk import PhaseWalk
 from pdegen.inverse.phases import PhaseInversion
 from pdegen.sampling.gaussian import NormalStream
 
-SIZES = 11, 15  # cells of an axis of the flow: of the coarse model, and of the fine one
-EVERY = 20  # steps from one that is kept to the next
+SIZES = 11, 15  # cells along an axis of the flow, of the coarse and of the fine model
+EVERY = 20  # steps between stored states
 
 
 def watched(p: np.ndarray) -> np.ndarray:
@@ -26,34 +26,34 @@ def watched(p: np.ndarray) -> np.ndarray:
 
 
 def chains(noise: float, first: int, samples: int, count: int, steps: int, burn_in: int) -> None:
-    """Both methods on some samples, with the same number of chains of the same length."""
-    of = case(noise, first - KNOWN + samples, SIZES)
+    """Print figures of both methods on some samples, with equally many chains of equal length."""
+    problem = case(noise, first - KNOWN + samples, SIZES)
     for number in range(first - KNOWN, first - KNOWN + samples):
-        data, truth = of.data[number], watched(of.phases[number])
-        coarse, fine = of.potentials(number)
-        largest = PhaseInversion(of.levels)(data, of.deviation).coefficients
-        said, kept = {"sample": KNOWN + number, "noise": noise}, dict[str, np.ndarray]()
+        data, truth = problem.data[number], watched(problem.phases[number])
+        coarse, fine = problem.potentials(number)
+        largest = PhaseInversion(problem.levels)(data, problem.deviation).coefficients
+        sample, values = {"sample": KNOWN + number, "noise": noise}, dict[str, np.ndarray]()
         for name, by in {"one model": None, "delayed acceptance": coarse}.items():
             method = Metropolis(
                 fine.potential, by and by.predicted, fine.curvature, compiled=PhaseWalk(fine, by)
             )
-            begun, found = time.process_time(), list[Chain]()
+            begun, finished_chains = time.process_time(), list[Chain]()
             for chain in range(count):
                 dispersed = NormalStream(CHAIN_SEED).normals_of([chain], largest.size)
                 start = dispersed.reshape(largest.shape) if chain else largest
-                found.append(method.run(
+                finished_chains.append(method.run(
                     start, steps, burn_in, CHAIN_SEED, chain + count * number,
                     watch=lambda xi: watched(fine.phase(xi)), every=EVERY,  # noqa: B023
                 ))  # fmt: skip
-            kept[name] = np.stack([chain.values for chain in found])
-            row = summary(name, found, kept[name], time.process_time() - begun)
-            low, high = central_interval(kept[name].reshape(-1, len(truth)), LEVEL)
-            print(json.dumps(said | row | {
+            values[name] = np.stack([chain.values for chain in finished_chains])
+            row = summary(name, finished_chains, values[name], time.process_time() - begun)
+            low, high = central_interval(values[name].reshape(-1, len(truth)), LEVEL)
+            print(json.dumps(sample | row | {
                 "true share": round(float(truth[0]), 4),
                 "intervals that hold": round(coverage(low, high, truth), 3),
             }), flush=True)  # fmt: skip
-        z = agreement(*kept.values())
-        print(json.dumps(said | {
+        z = agreement(*values.values())
+        print(json.dumps(sample | {
             "quantities": len(z),
             "rms of the differences of means over their errors": round(
                 float(np.sqrt(np.mean(z**2))), 2
@@ -63,30 +63,32 @@ def chains(noise: float, first: int, samples: int, count: int, steps: int, burn_
 
 
 def moving(values: np.ndarray) -> np.ndarray:
-    """Of the watched numbers those that every chain changes: others have one phase alone."""
+    """Indices of the watched numbers that vary in every chain; others belong to a single phase."""
     return np.flatnonzero((values.std(axis=1) > 1e-3).all(axis=0))
 
 
-def agreement(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """Differences of the means of what moves in both, in their standard errors."""
-    both = np.intersect1d(moving(one), moving(two))
+def agreement(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Differences of means over their standard errors, of the numbers that vary in both."""
+    both = np.intersect1d(moving(first), moving(second))
     return np.array([
-        (one[..., k].mean() - two[..., k].mean())
-        / np.hypot(mean_error(one[..., k]), mean_error(two[..., k]))
+        (first[..., k].mean() - second[..., k].mean())
+        / np.hypot(mean_error(first[..., k]), mean_error(second[..., k]))
         for k in both
     ])  # fmt: skip
 
 
-def summary(name: str, found: list[Chain], values: np.ndarray, seconds: float) -> dict[str, Any]:
-    """How well the chains of a method mixed, and what they took."""
-    some = moving(values)
-    r_hats = [split_r_hat(values[..., k]) for k in some]
-    sizes = [bulk_ess(values[..., k]) for k in some]
-    fine = sum(chain.work.fine for chain in found)
+def summary(
+    name: str, finished_chains: list[Chain], values: np.ndarray, seconds: float
+) -> dict[str, Any]:
+    """Mixing and cost of the chains of a method."""
+    moved = moving(values)
+    r_hats = [split_r_hat(values[..., k]) for k in moved]
+    sizes = [bulk_ess(values[..., k]) for k in moved]
+    fine = sum(chain.work.fine for chain in finished_chains)
     return {
         "method": name,
-        "chains": len(found),
-        "quantities": len(some),
+        "chains": len(finished_chains),
+        "quantities": len(moved),
         "R-hat, share": round(split_r_hat(values[..., 0]), 3),
         "R-hat, median": round(float(np.median(r_hats)), 3),
         "R-hat, largest": round(max(r_hats), 3),
@@ -96,11 +98,11 @@ def summary(name: str, found: list[Chain], values: np.ndarray, seconds: float) -
         "mean share": round(float(values[..., 0].mean()), 4),
         "error of it": round(mean_error(values[..., 0]), 4),
         "deviation of share": round(float(values[..., 0].std()), 4),
-        "first stage": round(float(np.mean([chain.first_stage for chain in found])), 3),
-        "accepted": round(float(np.mean([chain.accepted for chain in found])), 3),
-        "step size": round(float(np.mean([chain.beta for chain in found])), 3),
+        "first stage": round(float(np.mean([chain.first_stage for chain in finished_chains])), 3),
+        "accepted": round(float(np.mean([chain.accepted for chain in finished_chains])), 3),
+        "step size": round(float(np.mean([chain.beta for chain in finished_chains])), 3),
         "fine solves": fine,
-        "coarse solves": sum(chain.work.coarse for chain in found),
+        "coarse solves": sum(chain.work.coarse for chain in finished_chains),
         "fine solves for a sample": round(fine / float(np.median(sizes))),
         "seconds": round(seconds, 1),
     }

@@ -1,4 +1,4 @@
-"""Whether chains have come to one law, and how many independent samples they are worth."""
+"""Convergence of chains to one law, and their effective sample size."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ _FEWEST = 4  # draws: two for each half
 def split_r_hat(chains: Chains) -> float:
     """R̂ of the halves of all chains, by ranks: near 1 if they have the same law.
 
-    R̂² = ((n-1)/n W + B/n)/W, with W the mean variance of the halves (n draws each) and B/n that of
-    their means, of z = Φ⁻¹((rank - 3/8)/(S + 1/4)). The larger of those of the draws and of their
-    distances from the median: the second sees scales that differ. NaN where nothing moves.
+    R̂² = ((n-1)/n W + B/n)/W of z = Φ⁻¹((rank - 3/8)/(S + 1/4)). W is the mean variance of the
+    halves (n draws each) and B/n the variance of their means. The result is the larger R̂ of the
+    draws and of their distances from the median, which detects different scales. It is NaN for
+    constant draws.
 
     Args:
-        chains: Draws of a number.
+        chains: Draws of a number by each chain.
 
     Raises:
         ValueError: On fewer than two chains, or fewer than four draws.
@@ -37,10 +38,10 @@ def split_r_hat(chains: Chains) -> float:
 
 
 def bulk_ess(chains: Chains) -> float:
-    """Effective sample size for the middle of the law: S/τ of the ranked halves of all chains.
+    """Effective sample size for the bulk of the law: S/τ of the ranked halves of all chains.
 
     Args:
-        chains: Draws of a number.
+        chains: Draws of a number by each chain.
 
     Raises:
         ValueError: On fewer than four draws.
@@ -56,8 +57,10 @@ def mean_error(chains: Chains) -> float:
 
 
 def _ess(z: Chains) -> float:
-    """S/τ, τ = 1 + 2 Σ ρ_t, cut where sums of pairs ρ_2k + ρ_2k+1 are no longer positive and
-    decreasing (Geyer), with ρ_t = 1 - (W - mean of s² ρ_t of the chains)/var⁺."""
+    """S/τ with τ = 1 + 2 Σ ρ_t and ρ_t = 1 - (W - mean of s² ρ_t of the chains)/var⁺.
+
+    The sum ends where pairs ρ_2k + ρ_2k+1 are no longer positive and decreasing (Geyer).
+    """
     m, n = z.shape
     within, together = _variances(z)
     if not together > 0:
@@ -65,14 +68,14 @@ def _ess(z: Chains) -> float:
     centred = z - z.mean(axis=1, keepdims=True)
     spectrum = np.fft.rfft(centred, 2 * n, axis=1)
     covariances = np.fft.irfft(np.abs(spectrum) ** 2, axis=1)[:, :n] / n
-    # biased, over n: lag 0 is (n-1)/n times s², which is put right
+    # autocovariances over n are biased: lag 0 is (n-1)/n times s², which is corrected
     rho = 1 - (within - covariances.mean(axis=0) * n / (n - 1)) / together
     rho[0] = 1.0
     pairs = rho[: n // 2 * 2].reshape(-1, 2).sum(axis=1)
     positive = pairs > 0
     cut = len(pairs) if positive.all() else int(np.argmin(positive))
     tau = -1 + 2 * float(np.minimum.accumulate(pairs[:cut]).sum())
-    # antithetic chains may be worth more than they have draws: at most by log10 S
+    # antithetic chains may exceed their number of draws, at most by the factor log10 S
     return m * n / max(tau, 1 / np.log10(m * n))
 
 

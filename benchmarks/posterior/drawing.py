@@ -9,7 +9,7 @@ import numpy as np
 
 
 def drawn(histograms: dict[str, np.ndarray], path: Path) -> None:
-    """Beside each other, as shares of what is expected."""
+    """Draw rank histograms side by side, relative to the expected counts."""
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 

@@ -1,4 +1,4 @@
-"""Compiled loops of `walk.py`: the flow by a factorisation L D Lᵀ, and steps of a chain."""
+"""Compiled loops for `walk.py`: the flow by an L D Lᵀ factorisation, and steps of a chain."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def flow(p: np.ndarray, low: float, high: float, source: float) -> np.ndarray:
 
 @_jit
 def predicted(xi: np.ndarray, model: Model) -> np.ndarray:
-    """The data that a model says."""
+    """Data predicted by a model."""
     basis, deviations, means, low, high, source, x, y, offset = model
     g = basis @ (deviations * xi) @ np.ascontiguousarray(basis.T)
     upper = np.empty_like(g)
@@ -50,9 +50,9 @@ def predicted(xi: np.ndarray, model: Model) -> np.ndarray:
 
 
 @_jit
-def misfit(said: np.ndarray, data: np.ndarray, precision: np.ndarray) -> float:
+def misfit(prediction: np.ndarray, data: np.ndarray, precision: np.ndarray) -> float:
     """½ rᵀ R⁻¹ r."""
-    r = (data - said).ravel()
+    r = (data - prediction).ravel()
     return 0.5 * float(r @ (precision @ r))
 
 
@@ -68,29 +68,32 @@ def steps(
     coarse_model: Model,
     delayed: bool,
 ) -> tuple[State, int, int]:
-    """As in `Metropolis`. Of the proposal: directions, what it keeps of ξ along each of them, and
-    what it takes of w; across the directions these are (1 - β²)^½ and β."""
+    """Steps of `Metropolis`.
+
+    The proposal holds directions and, along each of them, the factors of ξ and of w. Across the
+    directions these factors are (1 - β²)^½ and β.
+    """
     xi, fine, coarse, phi = state
-    (directions, kept, taken), (w, log_uniform), (data, precision) = proposal, randoms, of_data
+    (directions, shrink, taken), (w, log_uniform), (data, precision) = proposal, randoms, of_data
     first, second, across = 0, 0, np.sqrt(1 - beta**2)
     for k in range(len(w)):
-        change = (kept - across) * (directions @ xi.ravel())
+        change = (shrink - across) * (directions @ xi.ravel())
         change += (taken - beta) * (directions @ w[k].ravel())
-        there = across * xi + beta * w[k] + (change @ directions).reshape(xi.shape)
-        coarse_there, onward, back = coarse, 0.0, 0.0  # logarithms of g
+        proposed = across * xi + beta * w[k] + (change @ directions).reshape(xi.shape)
+        coarse_proposed, onward, back = coarse, 0.0, 0.0  # logarithms of g
         if delayed:
-            coarse_there = predicted(there, coarse_model)
-            guess = misfit(fine + coarse_there - coarse, data, precision)
+            coarse_proposed = predicted(proposed, coarse_model)
+            guess = misfit(fine + coarse_proposed - coarse, data, precision)
             onward = min(0.0, warmth * (phi - guess))
             if log_uniform[k, 0] >= onward:
                 continue
         first += 1
-        fine_there = predicted(there, model)
-        phi_there = misfit(fine_there, data, precision)
+        fine_proposed = predicted(proposed, model)
+        phi_proposed = misfit(fine_proposed, data, precision)
         if delayed:
-            guess = misfit(fine_there + coarse - coarse_there, data, precision)
-            back = min(0.0, warmth * (phi_there - guess))
-        if log_uniform[k, 1] < warmth * (phi - phi_there) + back - onward:
-            xi, fine, coarse, phi = there, fine_there, coarse_there, phi_there
+            guess = misfit(fine_proposed + coarse - coarse_proposed, data, precision)
+            back = min(0.0, warmth * (phi_proposed - guess))
+        if log_uniform[k, 1] < warmth * (phi - phi_proposed) + back - onward:
+            xi, fine, coarse, phi = proposed, fine_proposed, coarse_proposed, phi_proposed
             second += 1
     return (xi, fine, coarse, phi), first, second

@@ -1,4 +1,4 @@
-"""Samples of a posterior with the prior N(0, I): Metropolis and Hastings, by one model or two."""
+"""Posterior samples under the prior N(0, I): Metropolis-Hastings with one model or two."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Prediction = Callable[[Coefficients], Data]
 Curvature = Callable[[Coefficients], Float[np.ndarray, "m m"]]
 
 _BLOCK = 64  # steps whose random numbers are drawn at once
-_STRIDE = 2**40  # numbers of the stream that a chain has for itself
-_GAIN = 0.05  # of log β, in burn-in
-_STEADY = 10  # steps of burn-in with one β
+_STRIDE = 2**40  # random numbers of the stream reserved for a chain
+_GAIN = 0.05  # gain of log β in burn-in
+_STEADY = 10  # steps of burn-in with the same β
 _WARMEST = 0.01  # inverse temperature at the first step
-_HESSIANS = 24  # in burn-in
-_SEEN = 0.1  # eigenvalue of H below which data do not count against the prior
+_HESSIANS = 24  # number of curvatures computed in burn-in
+_SEEN = 0.1  # eigenvalues of H below this are ignored against the prior
 
 
-# ξ, F(ξ), F*(ξ) and Φ(ξ); without a coarse model F(ξ) stands in the place of F*(ξ)
+# ξ, F(ξ), F*(ξ) and Φ(ξ); without a coarse model F*(ξ) is F(ξ)
 State = tuple[Coefficients, Data, Data, float]
-# of each step: w ~ N(0, I), (steps, *modes), and log U of both acceptances, (steps, 2)
+# random numbers of steps: w ~ N(0, I), (steps, *modes); log U of both acceptances, (steps, 2)
 Randoms = tuple[np.ndarray, np.ndarray]
 
 
@@ -39,11 +39,11 @@ class Proposal:
 
     It is reversible with respect to N(0, I), so a step is accepted by Φ alone. With H = 0 it is
     the preconditioned proposal of Crank and Nicolson; an H like the curvature of Φ makes steps
-    short where data are strong, and leaves them long elsewhere.
+    short in directions that the data determine, and leaves them long in others.
 
     Args:
-        directions: Orthonormal eigenvectors of H, rows; H is 0 across them.
-        eigenvalues: Theirs, >= 0.
+        directions: Orthonormal eigenvectors of H, as rows; H is 0 across them.
+        eigenvalues: Eigenvalues of these directions, >= 0.
 
     References: S. Cotter, G. Roberts, A. Stuart and D. White, MCMC methods for functions, Statist.
     Sci. 28 (2013), section 4.2; D. Rudolf and B. Sprungk, On a generalization of the
@@ -55,27 +55,27 @@ class Proposal:
 
     @classmethod
     def plain(cls, modes: int) -> Proposal:
-        """H = 0."""
+        """The proposal with H = 0."""
         return cls(np.empty((0, modes)), np.empty(0))
 
     @classmethod
     def of(cls, hessian: Float[np.ndarray, "modes modes"]) -> Proposal:
-        """With this H, symmetric; what is below a tenth of the prior's curvature counts as 0."""
-        some = np.flatnonzero(hessian.any(axis=0))
-        eigenvalues, vectors = np.linalg.eigh(hessian[np.ix_(some, some)])
-        seen = eigenvalues > _SEEN
-        directions = np.zeros((int(seen.sum()), len(hessian)))
-        directions[:, some] = vectors[:, seen].T
-        return cls(directions, eigenvalues[seen])
+        """The proposal with this symmetric H; eigenvalues below 0.1 count as 0."""
+        nonzero = np.flatnonzero(hessian.any(axis=0))
+        eigenvalues, vectors = np.linalg.eigh(hessian[np.ix_(nonzero, nonzero)])
+        informed = eigenvalues > _SEEN
+        directions = np.zeros((int(informed.sum()), len(hessian)))
+        directions[:, nonzero] = vectors[:, informed].T
+        return cls(directions, eigenvalues[informed])
 
     def __call__(self, xi: Coefficients, w: Coefficients, beta: float) -> Coefficients:
-        """ξ'."""
-        kept = np.sqrt(1 - beta**2)
+        """The proposed ξ'."""
+        shrink = np.sqrt(1 - beta**2)
         variance = 1 / (1 + self.eigenvalues)
         along, noise = self.directions @ xi.ravel(), self.directions @ w.ravel()
-        change = (np.sqrt(1 - beta**2 * variance) - kept) * along
+        change = (np.sqrt(1 - beta**2 * variance) - shrink) * along
         change += beta * (np.sqrt(variance) - 1) * noise
-        return kept * xi + beta * w + (change @ self.directions).reshape(xi.shape)
+        return shrink * xi + beta * w + (change @ self.directions).reshape(xi.shape)
 
 
 @dataclass(frozen=True)
@@ -83,31 +83,31 @@ class Potential:
     """Φ(ξ) = misfit(predicted(ξ)): the posterior density is exp(-Φ) N(0, I).
 
     Args:
-        predicted: The data that a model says, F(ξ).
-        misfit: From data to Φ.
+        predicted: Map from ξ to the predicted data F(ξ).
+        misfit: Map from predicted data to Φ.
     """
 
     predicted: Prediction
     misfit: Callable[[Data], float]
 
     def __call__(self, xi: Coefficients) -> float:
-        """Φ."""
+        """Φ(ξ)."""
         return self.misfit(self.predicted(xi))
 
 
 class Compiled(Protocol):
-    """Several steps at once, as `Metropolis` takes them, with one proposal and one β."""
+    """Several steps of `Metropolis` at once, with one proposal and one β."""
 
     def __call__(
         self, state: State, warmth: float, beta: float, proposal: Proposal, randoms: Randoms, /
     ) -> tuple[State, int, int]:
-        """The state after them, and how many each stage accepted."""
+        """The state after the steps, and the number accepted by each stage."""
         ...
 
 
 @dataclass
 class Evaluations:
-    """What a chain took: predictions of the fine model and of the coarse one, and curvatures."""
+    """Work of a chain: predictions of the fine and of the coarse model, and curvatures."""
 
     fine: int = 0
     coarse: int = 0
@@ -119,13 +119,13 @@ class Chain:
     """A chain after burn-in.
 
     Args:
-        values: What was watched, every so many steps.
-        potentials: Φ at these steps.
+        values: Watched values at the stored steps.
+        potentials: Φ at the stored steps.
         last: ξ at the end.
-        accepted: Share of the steps that were accepted, by both models if there are two.
-        first_stage: Share of the steps that the coarse model accepted; 1 without.
-        beta: Step size.
-        work: With burn-in.
+        accepted: Share of accepted steps, by both models if there are two.
+        first_stage: Share of steps that the coarse model accepted; 1 without a coarse model.
+        beta: Step size β.
+        work: Work of the chain, including burn-in.
     """
 
     values: Float[np.ndarray, " kept *watched"]
@@ -147,21 +147,21 @@ class Metropolis:
         g(ξ, ξ') = min(1, exp(Φ(ξ) - φ(F*(ξ') + F(ξ) - F*(ξ)))),   Φ = φ ∘ F,
 
     and then accepted with min(1, exp(Φ(ξ) - Φ(ξ')) g(ξ', ξ)/g(ξ, ξ')). So F* changes the work, not
-    the law, and it has to be right in differences of near states alone.
+    the law, and only its differences between near states need to be accurate.
 
-    In burn-in alone β follows the acceptance, H is the mean of the curvatures at some states, and
-    Φ is multiplied by a factor that grows from 0.01 to 1, so that chains find the states that
-    matter from anywhere. Then β is its geometric mean over the last quarter of burn-in: where a
-    chain stays for long β falls fast, and its last value would depend on the last state.
+    In burn-in β is adapted to the acceptance, and H is the mean of curvatures at some states. Φ is
+    multiplied by a factor that grows from 0.01 to 1, so that chains from any start reach the likely
+    states. Afterwards β is its geometric mean over the last quarter of burn-in: β falls fast while
+    a chain is stuck, so its last value would depend on the last state.
 
     Args:
         fine: Φ.
         coarse: F*, cheaper; by default none.
         curvature: An approximate second derivative of Φ, >= 0, over all coefficients raveled; by
             default 0, and the proposal is that of Crank and Nicolson.
-        goal: Share of the steps that are accepted, by both models if there are two.
-        beta: Step size to begin with.
-        compiled: The same steps for the same models in less time; by default they are taken here.
+        goal: Target share of accepted steps, by both models if there are two.
+        beta: Initial step size.
+        compiled: Faster implementation of the steps for these models; by default `taken`.
 
     References: J. Christen and C. Fox, Markov chain Monte Carlo using an approximation, J. Comput.
     Graph. Statist. 14 (2005), section 2; T. Cui, C. Fox and M. O'Sullivan, Bayesian calibration of
@@ -186,32 +186,34 @@ class Metropolis:
     def taken(
         self, state: State, warmth: float, beta: float, proposal: Proposal, randoms: Randoms
     ) -> tuple[State, int, int]:
-        """The state after steps with these random numbers, and how many each stage accepted.
+        """The state after steps with these random numbers, and the number accepted by each stage.
 
         Args:
-            state: Before them.
+            state: State before the steps.
             warmth: Factor of Φ.
-            beta: β.
-            proposal: Of the steps.
-            randoms: w and log U.
+            beta: Step size β.
+            proposal: Proposal of the steps.
+            randoms: w and log U of each step.
         """
         xi, fine, coarse, phi = state
         misfit, first, second = self.fine.misfit, 0, 0
         for w, (log_first, log_second) in zip(*randoms, strict=True):
             proposed, onward, back = proposal(xi, w, beta), 0.0, 0.0  # logarithms of g
-            coarse_there = coarse
+            coarse_proposed = coarse
             if self.coarse:
-                coarse_there = self.coarse(proposed)
-                onward = min(0.0, warmth * (phi - misfit(fine + coarse_there - coarse)))
+                coarse_proposed = self.coarse(proposed)
+                onward = min(0.0, warmth * (phi - misfit(fine + coarse_proposed - coarse)))
                 if log_first >= onward:
                     continue
             first += 1
-            fine_there = self.fine.predicted(proposed)
-            there = misfit(fine_there)
+            fine_proposed = self.fine.predicted(proposed)
+            phi_proposed = misfit(fine_proposed)
             if self.coarse:
-                back = min(0.0, warmth * (there - misfit(fine_there + coarse - coarse_there)))
-            if log_second < warmth * (phi - there) + back - onward:
-                xi, fine, coarse, phi = proposed, fine_there, coarse_there, there
+                back = min(
+                    0.0, warmth * (phi_proposed - misfit(fine_proposed + coarse - coarse_proposed))
+                )
+            if log_second < warmth * (phi - phi_proposed) + back - onward:
+                xi, fine, coarse, phi = proposed, fine_proposed, coarse_proposed, phi_proposed
                 second += 1
         return (xi, fine, coarse, phi), first, second
 
@@ -230,11 +232,11 @@ class Metropolis:
         Args:
             start: ξ at the first step.
             steps: Steps of the fine model after burn-in.
-            burn_in: Steps before them; what they found is left out.
-            seed: Of the random numbers.
-            chain: Its number: others have independent random numbers.
-            watch: What to keep of ξ.
-            every: Steps from one that is kept to the next.
+            burn_in: Number of burn-in steps, which are not stored.
+            seed: Seed of the random numbers.
+            chain: Number of the chain; chains have independent random numbers.
+            watch: Map from ξ to the values that are stored.
+            every: Number of steps between stored values.
         """
         walk, sizes = _Walk(self, start, seed, chain), list[float]()
         learned = max(1, burn_in // _HESSIANS)
@@ -248,14 +250,14 @@ class Metropolis:
         if sizes:
             walk.beta = float(np.exp(np.mean(np.log(sizes[3 * len(sizes) // 4 :]))))
         walk.warmth, tried, first, second = 1.0, 0, 0, 0
-        values, potentials, seen = list[np.ndarray](), list[float](), watch(walk.xi)
+        values, potentials, watched = list[np.ndarray](), list[float](), watch(walk.xi)
         while tried < steps:
             walk.go(min(every, steps - tried))
             tried, first, second = tried + walk.tried, first + walk.first, second + walk.second
             if walk.second:
-                seen = watch(walk.xi)
+                watched = watch(walk.xi)
             if walk.tried == every:
-                values.append(seen)
+                values.append(watched)
                 potentials.append(walk.phi)
         return Chain(
             np.array(values), np.array(potentials), walk.xi,
@@ -264,7 +266,7 @@ class Metropolis:
 
 
 class _Walk:
-    """The state of a chain, and what the last steps did."""
+    """The state of a chain with its proposal, step size and counts."""
 
     def __init__(self, by: Metropolis, start: Coefficients, seed: int, chain: int) -> None:
         self.by, self.beta, self.warmth, self.work = by, by.beta, 1.0, Evaluations(1)
@@ -310,7 +312,7 @@ class _Walk:
 def _randoms(
     seed: int, chain: int, shape: tuple[int, ...]
 ) -> Iterator[tuple[Coefficients, Float[np.ndarray, "2"]]]:
-    """Of each step: w ~ N(0, I) of the proposal, and log U of both acceptances."""
+    """Random numbers of the steps: w ~ N(0, I) of the proposal, log U of both acceptances."""
     stream, first = NormalStream(seed), (chain + 1) * _STRIDE
     size = int(np.prod(shape))
     while True:

@@ -1,4 +1,4 @@
-"""What noisy data say of two phases: the potential, and phases on cells finer than the flow's."""
+"""Potential of two phases given noisy data, with phases on finer cells than the flow."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Field = Float[np.ndarray, "n n"]
 
 @dataclass(frozen=True)
 class OfFractions:
-    """u(M p Mᵀ): p on fine cells, the flow on larger ones with the fractions of the phases there.
+    """u(M p Mᵀ): p on fine cells, the flow on larger cells with the fractions of the phases.
 
-    An interface that moves by one fine cell changes u a little. On the flow's own cells it would
-    jump over a whole one, and a chain cannot follow.
+    An interface that moves by one fine cell changes u slightly. On the cells of the flow it would
+    jump over a whole cell, which a chain cannot follow.
 
     Args:
-        flow: From fractions to u.
-        means: M, from fine cells to the flow's.
+        flow: Map from fractions to u.
+        means: Averages M from fine cells to the cells of the flow.
     """
 
     flow: Forward
@@ -57,15 +57,15 @@ class _OfFractionsAt:
 class PhasePotential:
     """Φ(ξ) = ½ rᵀ R⁻¹ r,  r = d - m - H u(p),  p = 1 where g(ξ) >= 0 and 0 elsewhere.
 
-    Nothing is smoothed, so Φ jumps where a cell changes its phase; for the curvature alone p is
-    Φ(g/δ), as in `PhaseInversion`.
+    Phases are not smoothed, so Φ jumps where a cell changes its phase. Only for the curvature, p is
+    the normal distribution function of g/δ, as in `PhaseInversion`.
 
     Args:
-        level: The model, its error's law (m and a part of R) and the prior of g.
-        data: d.
-        deviation: Of their noise.
-        width: δ of the curvature, in deviations of g.
-        modes: Of an axis that the curvature sees, from the lowest.
+        level: The model, the law of its error (m and a part of R), and the prior of g.
+        data: Data d.
+        deviation: Standard deviation of their noise.
+        width: Smoothing width δ of the curvature, in deviations of g.
+        modes: Number of lowest modes along an axis that the curvature includes.
     """
 
     level: GridModel
@@ -76,41 +76,41 @@ class PhasePotential:
 
     @cached_property
     def covariance(self) -> LowRankCovariance:
-        """R."""
+        """Covariance R of noise and model error."""
         size = float(np.sqrt(np.mean(self.data**2)))
         return self.level.error.with_noise(self.deviation, size)
 
     def phase(self, xi: Coefficients) -> Field:
-        """p."""
+        """Phase p of coefficients ξ."""
         return (self.level.prior.field_of(xi) >= 0).astype(np.float64)
 
     def predicted(self, xi: Coefficients) -> np.ndarray:
-        """H u(p) + m."""
+        """Predicted data H u(p) + m."""
         level = self.level
         u = level.forward.linearise(self.phase(xi)).u
         return level.observation(u) + level.error.mean
 
     def misfit(self, predicted: np.ndarray) -> float:
-        """½ rᵀ R⁻¹ r,  r = d - predicted."""
+        """Misfit ½ rᵀ R⁻¹ r with r = d - predicted."""
         r = self.data - predicted
         return 0.5 * float(np.vdot(r, self.covariance.inverse(r)))
 
     @property
     def potential(self) -> Potential:
-        """Φ, for `Metropolis`."""
+        """The potential Φ for `Metropolis`."""
         return Potential(self.predicted, self.misfit)
 
     def curvature(self, xi: Coefficients) -> Float[np.ndarray, "modes modes"]:
-        """Jᵀ R⁻¹ J over the raveled coefficients, 0 beyond the modes that it sees."""
+        """Jᵀ R⁻¹ J over the raveled coefficients, 0 beyond the included modes."""
         level, prior = self.level, self.level.prior
         width = self.width * float(np.sqrt(np.mean(prior.deviation**2)))
         z = prior.field_of(xi) / width
         slope = np.exp(-0.5 * z**2) / (np.sqrt(2 * np.pi) * width)
         at = level.forward.linearise(scipy.special.ndtr(z))
         data = np.eye(self.data.size).reshape(-1, *self.data.shape)
-        rows = [prior.transposed(slope * at.vjp(level.observation.transposed(one))) for one in data]
+        rows = [prior.transposed(slope * at.vjp(level.observation.transposed(row))) for row in data]
         jacobian = np.stack(rows)[:, : self.modes, : self.modes].reshape(len(data), -1)
-        weighted = np.stack([self.covariance.inverse(one).ravel() for one in data])
+        weighted = np.stack([self.covariance.inverse(row).ravel() for row in data])
         low = np.zeros(xi.shape, dtype=bool)
         low[: self.modes, : self.modes] = True
         places = np.flatnonzero(low)

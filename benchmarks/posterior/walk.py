@@ -1,4 +1,4 @@
-"""Steps of Metropolis and Hastings for two phases and their flow, compiled into one loop."""
+"""Metropolis-Hastings steps for two phases and their flow, compiled into one loop."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class PhaseWalk:
     The models are `PhaseFlow`s of `OfFractions`, observed by a `Separable`.
 
     Args:
-        fine: Φ.
-        coarse: Its prediction is F*; by default none.
+        fine: The potential Φ.
+        coarse: Potential of the coarse model, whose prediction is F*; None for no such model.
 
     Raises:
-        TypeError: On another model.
+        TypeError: If a model has another type.
     """
 
     fine: PhasePotential
@@ -38,12 +38,12 @@ class PhaseWalk:
     def __call__(
         self, state: State, warmth: float, beta: float, proposal: Proposal, randoms: Randoms
     ) -> tuple[State, int, int]:
-        """The state after steps with these random numbers; how many each stage accepted."""
+        """The state after steps with these random numbers, and the number accepted by stage."""
         variance = 1 / (1 + proposal.eigenvalues)
-        kept, taken = np.sqrt(1 - beta**2 * variance), beta * np.sqrt(variance)
+        shrink, taken = np.sqrt(1 - beta**2 * variance), beta * np.sqrt(variance)
         fine, coarse = self._models
         return steps(
-            state, warmth, beta, (proposal.directions, kept, taken), randoms, self._data,
+            state, warmth, beta, (proposal.directions, shrink, taken), randoms, self._data,
             fine, coarse, self.coarse is not None,
         )  # fmt: skip
 
@@ -54,14 +54,14 @@ class PhaseWalk:
 
     @cached_property
     def _data(self) -> tuple[np.ndarray, np.ndarray]:
-        """d and R⁻¹."""
+        """Data d and R⁻¹."""
         data, covariance = self.fine.data, self.fine.covariance
         units = np.eye(data.size).reshape(-1, *data.shape)
-        return data, np.stack([covariance.inverse(one).ravel() for one in units])
+        return data, np.stack([covariance.inverse(unit).ravel() for unit in units])
 
 
 def _model(level: GridModel) -> Model:
-    """What the kernels want of it."""
+    """Arrays of a model that the kernels take."""
     forward, observation, prior = level.forward, level.observation, level.prior
     if not isinstance(forward, OfFractions) or not isinstance(forward.flow, PhaseFlow):
         raise TypeError(

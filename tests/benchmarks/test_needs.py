@@ -39,5 +39,5 @@ def test_what_is_absent_too_old_or_broken_is_missing(
     monkeypatch.setattr(needs, "declared", lambda: ["numpy>=90.1", "absent-here", "rich"])
     found = needs.missing()
     assert found["absent-here"] == ("1.0", "absent")
-    assert found["numpy"][1].endswith("is here, >=90.1 is asked for")
+    assert found["numpy"][1].endswith("is installed, >=90.1 is required")
     assert found["rich"][1] == "cannot be imported: No module named 'absent_library'"
