@@ -1,4 +1,4 @@
-"""What a machine may lack."""
+"""Skips of tests that need software which the machine lacks."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import pytest
 
 
 def absent(what: str) -> NoReturn:
-    """Skip a test that needs it; where CI=true, which has everything, the test fails."""
+    """Skip a test that needs absent software; fail if CI=true, which has everything."""
     (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(what)

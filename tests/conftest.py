@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays, and is not searched for garbage again and again."""
+    """Freeze imported objects, so that garbage collection does not scan them again."""
     gc.freeze()
     gc.enable()
 

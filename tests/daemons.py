@@ -1,4 +1,4 @@
-"""What servers that tests start on loopback have in common."""
+"""Common parts of servers that tests start on loopback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
 def absent(programs: tuple[str, ...]) -> list[str]:
-    """Those that are not here."""
+    """The programs that are not installed."""
     return [program for program in programs if shutil.which(program, path=PATH) is None]
 
 

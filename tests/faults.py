@@ -30,8 +30,8 @@ class Faults(ThreadingHTTPServer):
     depends on the seed, its method and path, and how often that came; not on the order of all.
 
     Attributes:
-        share: Of the requests that fail.
-        seed: Of the choice.
+        share: Share of the requests that fail.
+        seed: Seed that chooses them.
         forgotten: Headers of requests that the server does not see; it must check no signatures.
         kinds: What happens to those that fail.
 
@@ -64,7 +64,7 @@ class Faults(ThreadingHTTPServer):
         self.planned[method, end] = list(kinds)
 
     def kind(self, method: str, path: str) -> str | None:
-        """What happens to this request."""
+        """Kind of fault for this request."""
         path = _UNIQUE.sub("*", path)
         with self._lock:
             self.requests[method, path] += 1

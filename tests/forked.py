@@ -1,4 +1,4 @@
-"""What is done in forked processes: they may be killed, and nothing is imported twice."""
+"""Actions in forked processes, which may be killed and import nothing twice."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Ended:
     """How a process ended.
 
     Args:
-        status: Its exit status; minus the signal that ended it; HUNG.
-        said: What it wrote on stderr.
+        status: Exit status, minus the signal that ended the process, or HUNG.
+        said: Text that it wrote to stdout and stderr.
     """
 
     status: int
@@ -51,12 +51,12 @@ def forked(
     before: Callable[[int], None] = lambda pid: None,
     seconds: float = 120,
 ) -> Ended:
-    """Do something in a forked process, the first of its own group.
+    """Run an action in a forked process, the first of its own group.
 
     Args:
-        action: What; SystemExit has its usual meaning.
-        before: Called with the number of the process, which waits meanwhile.
-        seconds: After so many it is killed.
+        action: Function to run; SystemExit has its usual meaning.
+        before: Function called with the process number while the process waits.
+        seconds: Time limit, after which the process is killed.
     """
     ready, go = os.pipe()
     with tempfile.TemporaryFile() as said:
@@ -82,7 +82,7 @@ def forked(
 
 
 def _do(action: Callable[[], None], said: int) -> None:
-    """In the child: it does not return."""
+    """Run the action in the child and exit; it does not return."""
     status = BUG
     try:
         os.dup2(said, 1)

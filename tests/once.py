@@ -1,4 +1,4 @@
-"""What is expensive to make is made by one of pytest's workers, for all of them."""
+"""Expensive fixtures, made once by one of pytest's workers for all of them."""
 
 from __future__ import annotations
 

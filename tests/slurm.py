@@ -93,7 +93,7 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def asked(environment: dict[str, str], *command: str) -> str:
-    """What a command of SLURM prints; nothing where it fails."""
+    """Output of a SLURM command; empty if it fails."""
     return subprocess.run(
         command, env=environment, capture_output=True, text=True, check=False
     ).stdout

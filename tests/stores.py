@@ -1,4 +1,4 @@
-"""What tests ask of stores, and do to them."""
+"""Queries and damages of stores for tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pdegen.store.record import Record, Seal
 
 
 def faults(store: Store | str) -> list[str]:
-    """What verification finds."""
+    """Faults found by verification."""
     url = store if isinstance(store, str) else store.url
     return [str(fault) for fault in verify(url).faults]
 
@@ -67,7 +67,7 @@ def in_memory(objects: dict[str, bytes]) -> MemoryStore:
 
 
 def contents(memory: MemoryStore) -> dict[str, bytes]:
-    """What Zarr has written to memory, by keys."""
+    """Objects that Zarr has written to memory, by key."""
     return {key: buffer.to_bytes() for key, buffer in memory._store_dict.items()}
 
 

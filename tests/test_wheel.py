@@ -1,4 +1,4 @@
-"""What a wheel carries, and what its page on a package index shows."""
+"""Contents of a wheel, and its page on a package index."""
 
 import email
 import os

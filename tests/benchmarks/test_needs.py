@@ -1,4 +1,4 @@
-"""What a machine must have to measure on it: the list is whole, and what is missing is said."""
+"""Packages needed for measurements: the list is complete, and missing ones are named."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@ class Case:
     """A small configuration.
 
     Args:
-        name, settings: Of the model.
-        lr, steps: With which it overfits eight samples; the rate falls to 0 by a cosine.
-        longer: How many times the steps it takes in two dimensions.
-        learns: Other settings for that, such as smaller localities.
-        reaches: The error that it gets down to, where that is not 1e-2.
-        evaluates: The same in evaluation, where averages over training act in it.
+        name, settings: Name and settings of the model.
+        lr, steps: Learning rate and steps that overfit eight samples; a cosine to 0.
+        longer: Factor of the number of steps in two dimensions.
+        learns: Settings replaced for overfitting, such as smaller localities.
+        reaches: Training error reached by overfitting; 1e-2 by default.
+        evaluates: Error reached in evaluation, if running averages act in it.
         refines: Whether values converge as the grid is refined; else why not, in `no_limit`.
         shifts: Settings with which it commutes with shifts of a periodic grid; None if it never
             does, as attention to landmarks and fixed sensors cannot.

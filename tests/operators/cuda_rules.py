@@ -1,4 +1,4 @@
-"""What a GPU does with half precision, on a machine without one.
+"""Half precision as on a GPU, on a machine without one.
 
 `autocast_of_cuda` gives PyTorch's autocast of the processor the rules that it has for CUDA: which
 operations are cast down, which are cast up, which to the widest of their inputs. They are read from
@@ -62,7 +62,7 @@ def _cast(values: Any, to: torch.dtype) -> Any:
 
 
 def _kernel(op: Any, rule: str) -> Callable[..., Any]:
-    """What autocast does in place of an operation."""
+    """Replacement of an operation by autocast."""
     names = [argument.name for argument in op._schema.arguments]
 
     def call(*args: Any, **kwargs: Any) -> Any:

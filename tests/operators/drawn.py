@@ -1,4 +1,4 @@
-"""What tests of operators draw: weights that all count, their gradients, points with values."""
+"""Random weights that all matter, their gradients, and points with values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def shaken(module: Module, deviation: float = 0.2) -> Module:
-    """In float64, with weights and statistics of order one, so that every term counts."""
+    """The model in float64, with weights and statistics of order one, so that every term counts."""
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -136,7 +136,7 @@ def of_features(oracle: Any, **how: Any) -> Any:
 
 
 def of_indices(oracle: Any, **how: Any) -> Any:
-    """Of a and the places j/(n - 1) of the grid."""
+    """An oracle of a and the positions j/(n - 1) of the grid."""
 
     def values(model: Any, a: Tensor, x: Tensor) -> Tensor:
         return oracle(model, beside(a, points(*a.shape[1:-1], kind="nodal")), **how)
@@ -145,7 +145,7 @@ def of_indices(oracle: Any, **how: Any) -> Any:
 
 
 def in_time(oracle: Any, frames: int, **how: Any) -> Any:
-    """Of a at each frame beside the places j/(n - 1) in space and time; frame after frame."""
+    """An oracle of a at each frame and the positions j/(n - 1) in space and time, by frame."""
 
     def values(model: Any, a: Tensor, x: Tensor) -> Tensor:
         whole = (*a.shape[:-1], frames)

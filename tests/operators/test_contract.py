@@ -1,4 +1,4 @@
-"""What every registered operator must do, in every dimension that it is for.
+"""The contract of every registered operator, in every dimension that it supports.
 
 On which domains it must do it, tests/operators/test_contract_domains.py has.
 """
@@ -51,7 +51,7 @@ every = those()
 
 
 def settled(model, a, x):
-    """In evaluation, after three batches for what averages over training."""
+    """The model in evaluation mode, after three batches for its running averages."""
     model.train()
     with torch.no_grad():
         for _ in range(3):

@@ -71,7 +71,7 @@ def points(way, dim):
 
 
 def settled(model, *inputs):
-    """In evaluation, after two batches for what averages over training."""
+    """The model in evaluation mode, after two batches for its running averages."""
     model.train()
     with torch.no_grad():
         for _ in range(2):

@@ -31,7 +31,7 @@ def smooth(x, batch=3):
 
 
 def small(kind, dim=1, **settings):
-    """In float64, and with weights of order one, so that every term counts."""
+    """A model in float64 with weights of order one, so that every term counts."""
     torch.manual_seed(1)
     sizes = {"in_channels": 2, "out_channels": 3, "sensors": 6, "dim": dim}
     return shaken(kind(**sizes | SMALL[kind] | settings))

@@ -88,7 +88,7 @@ def flipped(place, bits=1):
 
 
 def pointing(offset, length):
-    """With an index that is whole, but of other bytes."""
+    """Change of a shard: an index with this offset and length, and a valid checksum."""
 
     def change(data):
         index = np.array([offset, length], "<u8").tobytes()

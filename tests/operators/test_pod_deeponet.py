@@ -13,7 +13,7 @@ from tests.oracles.plain_pod_deeponet import PlainPODDeepONet, components
 
 
 def adapted(x, samples=40, outputs=1, **settings):
-    """In float64, with modes of random targets at the points x."""
+    """A model in float64 with modes of random targets at the points x."""
     torch.manual_seed(3)
     model = PODDeepONet(out_channels=outputs, dim=x.shape[-1], **settings).double()
     u = torch.randn(samples, *x.shape[:-1], outputs, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Which operators train to the same bits every time on a GPU, as the documentation lists them.
+"""Operators that train to the same bits every time on a GPU, as the documentation lists them.
 
 There is none here: the operations of a step are looked at, as the path of other devices has them.
 """

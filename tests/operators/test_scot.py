@@ -27,7 +27,7 @@ def small(**settings):
 
 
 def released_name(model, here):
-    """Of a tensor of a small model, found among those of Poseidon-T and their like."""
+    """Name in Poseidon-T of the tensor that corresponds to a tensor of a small model."""
     levels = {f"{part}.layers.{i}.blocks.{j}" for part in ("encoder", "decoder")
               for i in range(2) for j in range(3)}  # fmt: skip
     names = [n for n in RELEASED if ".blocks." not in n or n.rsplit(".blocks.")[0] + ".blocks."

@@ -21,7 +21,7 @@ TABLE = tomllib.loads((Path(__file__).parent / "presets.toml").read_text(encodin
 
 @dataclass(frozen=True)
 class Beside:
-    """Where a setting acts that has no effect in the cases of the contract.
+    """A case in which a setting has an effect, if it has none in the cases of the contract.
 
     Args:
         settings: What it acts beside; they replace those of the operator's first case.

@@ -1,4 +1,4 @@
-"""What is particular to operators of tokens and slices: shares, noise, waves, places in a grid."""
+"""Operators of tokens and slices: shares, noise, waves, places in a grid."""
 
 import math
 

@@ -13,7 +13,7 @@ from tests.oracles.plain_xd import bit_reversed, levels, matrix
 
 
 def small(**settings):
-    """In float64 with weights of order one, so that every term counts."""
+    """A model in float64 with weights of order one, so that every term counts."""
     torch.manual_seed(0)
     return shaken(XD(**{"dim": 1, "width": 3, "depth": 2, "kernel": 3, "size": 8, "head_width": 6}
                | settings))  # fmt: skip

@@ -1,4 +1,4 @@
-"""What many oracles write out alike: linear maps, norms, MLPs, heads, products of spectra."""
+"""Common parts of oracles: linear maps, norms, MLPs, heads, products of spectra."""
 
 from __future__ import annotations
 

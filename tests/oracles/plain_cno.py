@@ -42,7 +42,7 @@ def of_residuals(blocks: nn.Module, u: Tensor) -> Tensor:
 
 
 def plain_cno(model: CNO, a: Tensor, grid: Tensor) -> Tensor:
-    """What the released network, made for the grid of a, computes with the model's weights."""
+    """Output of the released network, built for the grid of a, with the weights of the model."""
     x = a.movedim(-1, 1)
     sizes = [[n // 2**i for n in x.shape[2:]] for i in range(model.levels + 1)]
     x, skips = of_lift(model.lift, x), list[Tensor]()

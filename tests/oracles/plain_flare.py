@@ -20,7 +20,7 @@ def gelu(u: Tensor) -> Tensor:
 
 
 def routed(module: LatentRouting, u: Tensor) -> Tensor:
-    """From the points to the latent tokens and back by the same scores."""
+    """Values routed from the points to the latent tokens and back by the same scores."""
     keys, values = (
         residual(mlp, u, gelu, True, True).chunk(len(module.latents), dim=-1)
         for mlp in (module.key, module.value)

@@ -19,7 +19,7 @@ OURS = ((0, 0), (0, 1), (1, 0), (1, 1))
 
 
 def attention(block: Block, u: Tensor) -> Tensor:
-    """Of one window (batch, w, w, c)."""
+    """Attention within one window (batch, w, w, c)."""
     part, w = block.attention, block.attention.window
     q, k, v = (part.qkv(u.flatten(1, 2))).chunk(3, dim=-1)
     heads = []
@@ -86,7 +86,7 @@ def fourier(layer: LocalSpectralLayer, u: Tensor) -> Tensor:
 
 
 def plain_htnet(model: HTNet, a: Tensor, x: Tensor) -> Tensor:
-    """What the released network computes with the weights of a model of the project."""
+    """Output of the released network with the weights of a model of the project."""
     n1, n2 = a.shape[1:3]
     e = model.embed
     u = conv2d(a.permute(0, 3, 1, 2), e.weight, e.bias, padding=1).permute(0, 2, 3, 1)

@@ -87,7 +87,7 @@ class PlainBlock(nn.Module):
 
 
 class PlainLRSA(nn.Module):
-    """On squares, with raw coordinates."""
+    """LRSA on squares, with raw coordinates."""
 
     def __init__(
         self, width: int = 128, depth: int = 8, heads: int = 8, latents: int = 64,

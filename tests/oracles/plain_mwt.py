@@ -125,7 +125,7 @@ def on_square(layer: MultiwaveletLayer, s: Tensor) -> Tensor:
 
 
 def plain_mwt(model: MWT, a: Tensor, x: Tensor) -> Tensor:
-    """What the released network computes with the weights of a model of the project."""
+    """Output of the released network with the weights of a model of the project."""
     u = torch.cat([a, x.expand(len(a), *x.shape)], dim=-1)
     s = model.embed(u).unflatten(-1, model.shape)
     for i, layer in enumerate(model.layers):

@@ -138,7 +138,7 @@ class PlainLayer(nn.Module):
 
 
 class PlainONO(nn.Module):
-    """On squares, with raw coordinates."""
+    """ONO on squares, with raw coordinates."""
 
     def __init__(
         self, attention: str = "nystrom", width: int = 128, depth: int = 10, heads: int = 8,

@@ -28,7 +28,7 @@ def matrix(y: Tensor, x: Tensor, r: Tensor, locality: float, period: float | Non
 
 
 def averages(u: Tensor, y: Tensor, x: Tensor, rs: Tensor, *how: float | None) -> Tensor:
-    """Of one sample (n, c), by all heads: (m, h c)."""
+    """Averages of one sample (n, c) by all heads: (m, h c)."""
     return torch.cat([matrix(y, x, r, *how) @ u for r in rs], dim=-1)  # pyright: ignore[reportArgumentType]
 
 

@@ -22,7 +22,7 @@ class PlainPODDeepONet(nn.Module):
     """β(a) φᵀ / p + mean with the convolutions of the Darcy example, or with dense layers alone.
 
     Args:
-        mean, basis: Of the training targets, shapes (n,) and (n, p).
+        mean, basis: Mean and basis of the training targets, shapes (n,) and (n, p).
         layers: Sizes of the dense layers.
         channels: Of two convolutions before these, (64, 128) published; none for dense layers.
         activation: Between layers.
@@ -43,7 +43,7 @@ class PlainPODDeepONet(nn.Module):
         )
 
     def forward(self, a: Tensor) -> Tensor:
-        """From (batch, n) values to (batch, n) values."""
+        """Map from (batch, n) values to (batch, n) values."""
         v = a
         if self.convolutions:
             side = round(a.shape[1] ** 0.5)

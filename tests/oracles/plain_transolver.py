@@ -14,7 +14,7 @@ from operators.models.transolver import PhysicsAttention
 
 
 class PlainPhysicsAttention(nn.Module):
-    """Of squares, with convolutions of 3 x 3 points."""
+    """Physics attention on squares, with convolutions of 3 x 3 points."""
 
     def __init__(self, width: int, heads: int, slices: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class PlainPhysicsAttention(nn.Module):
 
 
 class PlainTransolver(nn.Module):
-    """On squares, with distances to a lattice of points."""
+    """Transolver on squares, with distances to a lattice of points."""
 
     def __init__(
         self, width: int = 128, depth: int = 8, heads: int = 8, slices: int = 64,

@@ -19,7 +19,7 @@ from tests.oracles.plain import padded, pointwise, spectral
 
 
 def normalized(u: Tensor, norm: nn.Module) -> Tensor:
-    """By moments of the batch in training, by those kept in evaluation, or by those of a sample."""
+    """Values normalised by moments of the batch (training), stored ones or those of a sample."""
     instance = isinstance(norm, (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d))
     axes = [*([] if instance else [0]), *range(2, u.ndim)]
 

@@ -16,7 +16,7 @@ from tests.oracles.plain import affine, attended, chain
 
 
 def waves(positions, width, extent):
-    """Of each coordinate first all sines, then all cosines; zeros at the end."""
+    """Waves of each coordinate: all sines, then all cosines; zeros at the end."""
     dim = positions.shape[1]
     each = width // dim
     each -= each % 2

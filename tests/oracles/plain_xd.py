@@ -64,7 +64,7 @@ def plain_operation(op: XDConv, u: Tensor) -> Tensor:
 
 
 def plain_xd(model: XD, a: Tensor, x: Tensor) -> Tensor:
-    """What the released network computes with the weights of a model of the project."""
+    """Output of the released network with the weights of a model of the project."""
     u = model.embed(torch.cat([a, x.expand(len(a), *x.shape)], dim=-1)).movedim(-1, 1)
     layers = [layer for layer in model.layers if isinstance(layer, XDLayer)]
     for layer in layers:

@@ -66,5 +66,5 @@ def problem(name: str) -> Problem:
 
 @cache
 def samples(name: str) -> dict[str, np.ndarray]:
-    """Its first samples, to be read only."""
+    """The first samples of a recipe, read-only."""
     return problem(name).compute(0, range(SMALL[name][1]))

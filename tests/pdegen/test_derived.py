@@ -52,7 +52,7 @@ def trajectory(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def noisy(darcy, tmp_path_factory):
-    """Its solutions with noise at three levels, to be read only."""
+    """The solutions of a store with noise at three levels, read-only."""
     url = str(tmp_path_factory.mktemp("noisy") / "noisy.zarr")
     return add_noise(darcy.url, "u", ENSEMBLE, url, workers=1)
 

@@ -21,7 +21,7 @@ STEPS = (4e-2, 2e-2, 1e-2)
 
 
 def orders(number, start, direction, steps=STEPS):
-    """Of what is left of Taylor's formula with the gradient that PyTorch gives."""
+    """Orders of the remainder of Taylor's formula with the gradient by PyTorch."""
     at = start.clone().requires_grad_()
     value = number(at)
     value.backward()
@@ -42,7 +42,7 @@ def flow(tolerance=1e-2, dt=0.02):
 
 
 def vorticities(torus, seed=0, size=1.0, batch=2):
-    """Of the modes up to 3, without the mean."""
+    """Vorticities with modes up to 3 and zero mean."""
     rng = np.random.default_rng(seed)
     w = np.fft.fft2(rng.standard_normal((batch, 1, *torus.points)))
     k = np.abs(np.fft.fftfreq(torus.points[0], 1 / torus.points[0]))

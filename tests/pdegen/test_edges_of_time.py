@@ -20,7 +20,7 @@ DATASETS = Path(__file__).parents[2] / "datasets"
 
 
 def problem(name: str, **changes: Any) -> Problem:
-    """Of a recipe, with other values at keys that have two underscores for a point."""
+    """Problem of a recipe with overrides; two underscores in a key stand for a point."""
     given = {f"problem.{key.replace('__', '.')}": value for key, value in changes.items()}
     return Recipe.load(DATASETS / f"{name}.toml").replaced(given, name).problem
 

@@ -35,7 +35,7 @@ def encoded(array: dict, rows: np.ndarray) -> bytes:
 
 
 def by_zarr(array: dict, samples: range, data: np.ndarray) -> bytes:
-    """What Zarr writes for a shard."""
+    """Bytes that Zarr writes for a shard."""
     memory = in_memory({ROOT: json.dumps(array).encode()})
     opened = zarr.open_array(memory, mode="r+", zarr_format=3)
     opened[samples.start : samples.stop] = data

@@ -31,7 +31,7 @@ TLS = {
 
 
 def listening(process: psutil.Process) -> list[tuple[str, int]]:
-    """Where a process and its descendants listen, by address and port."""
+    """Addresses and ports on which a process and its descendants listen."""
     return [
         tuple(connection.laddr)
         for one in [process, *process.children(recursive=True)]
@@ -41,7 +41,7 @@ def listening(process: psutil.Process) -> list[tuple[str, int]]:
 
 
 def answer(port: int, tls: bool) -> bytes:
-    """What a port of this machine answers somebody without a certificate who asks by HTTP."""
+    """Answer of a local port to an HTTP request without a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with ExitStack() as stack:
@@ -61,7 +61,7 @@ def double(number: int) -> int:
 
 @pytest.fixture(scope="module")
 def others() -> set[tuple[str, int]]:
-    """Where this process listens for other tests."""
+    """Addresses on which this process listens for other tests."""
     return set(listening(psutil.Process()))
 
 

@@ -1,4 +1,4 @@
-"""What the report of a benchmark says, and of which numbers."""
+"""Tables in the report of a benchmark, and their numbers."""
 
 import csv
 import shutil

@@ -1,4 +1,4 @@
-"""What meshes go around is found, filled and followed; the part near it is drawn."""
+"""Bodies within meshes are detected, filled and followed; the part near them is drawn."""
 
 from __future__ import annotations
 

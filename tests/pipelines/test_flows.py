@@ -29,7 +29,7 @@ SMALL = {"resolutions": [45], "data.resolution": 45, "width": 8, "depth": 1, "he
 
 
 def made_up(self, seed, samples, device=None):
-    """In place of a flow: functions of the nodes, which take no time."""
+    """Functions of the nodes in place of a flow, which take no time."""
     (design,) = self.design.build(seed, samples)
     points = c_grid(design, self.resolution)
     x, y = points[..., 0], points[..., 1]

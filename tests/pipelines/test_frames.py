@@ -90,7 +90,7 @@ def scores_of(run: Path) -> tuple[Score, dict[str, Score]]:
 
 
 def relative(p: torch.Tensor, u: torch.Tensor, order: int = 2) -> np.ndarray:
-    """Of each sample, over all that follows."""
+    """Relative error of each sample over all following frames."""
     norms = (torch.linalg.vector_norm(v.double().flatten(1), order, dim=1) for v in (p - u, u))
     error, size = norms
     return (error / size).numpy()

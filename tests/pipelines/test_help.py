@@ -93,7 +93,7 @@ def test_examples_are_commands_whose_names_and_keys_exist():
 
 @pytest.fixture
 def completed(pdegen, monkeypatch):
-    """What the tab key offers at the end of a command line, in bash."""
+    """Completions that bash offers at the end of a command line."""
 
     def offered(line):
         words = line.split(" ")

@@ -1,4 +1,4 @@
-"""What moves in a report has the numbers of the report, in their order, and loads nothing."""
+"""Moving parts of a report have its numbers, in their order, and load nothing."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.forked import forked
 
 @pytest.fixture(scope="module")
 def folder(finished, tmp_path_factory):
-    """Of a model, to be read only."""
+    """Folder of a model, read-only."""
     return export_model(finished[0], tmp_path_factory.mktemp("models") / "one")
 
 

@@ -42,7 +42,7 @@ def a_wedge(n: int) -> tuple[Box, np.ndarray]:
 
 
 def functions(values: np.ndarray, look: Look, times: tuple[float, ...] = ()) -> Functions:
-    """On cells of the unit box; without times one channel."""
+    """Functions on cells of the unit box; one channel if there are no times."""
     values = values if times else values[..., None]
     channels = tuple(Channel(look.name, time=time) for time in times or (None,))
     return Functions(look, values, channels, Box.cell(*values.shape[1:-1]))

@@ -1,4 +1,4 @@
-"""What a run predicts of the test split is kept once, and is never that of another run."""
+"""Predictions of the test split are stored once, and never those of another run."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def known(table, unit=1.0):
 
 
 def renamed(table, name):
-    """With other names of the columns."""
+    """A table with renamed columns."""
     return {
         label: {name.format(*c.split(",")): v for c, v in row.items()}
         for label, row in table.items()

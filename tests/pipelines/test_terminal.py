@@ -1,4 +1,4 @@
-"""What stores, files and errors say reaches the terminal as text, never as control."""
+"""Text of stores, files and errors reaches the terminal without control characters."""
 
 import io
 import re

@@ -46,7 +46,7 @@ class Step:
     """Commands that pass or fail together.
 
     Args:
-        name: Of the step.
+        name: Name of the step.
         commands: In their order; after one that fails none runs.
         folder: Where they run.
         results: Files that they must leave there.

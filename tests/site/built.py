@@ -1,4 +1,4 @@
-"""What a built site links to and loads."""
+"""Links and loaded files of a built site."""
 
 from __future__ import annotations
 

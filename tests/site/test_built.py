@@ -1,4 +1,4 @@
-"""What the tests of the site would notice."""
+"""The tests of the site notice broken pages."""
 
 import pytest
 

@@ -34,8 +34,8 @@ class File:
     """Bytes.
 
     Args:
-        data: As programs see them.
-        durable: As of the last sync.
+        data: Bytes as programs see them.
+        durable: Bytes of the last sync.
         least: The shortest that the file was since then: these bytes of `durable` are in no danger
             of being freed.
     """

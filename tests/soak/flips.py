@@ -154,8 +154,8 @@ class Left:
 
     Args:
         work: The job.
-        url: Where it is, as it stays.
-        made: What an undisturbed job makes.
+        url: Path or URL of the result.
+        made: Result of an undisturbed job.
         finished: Whether it was not killed.
     """
 

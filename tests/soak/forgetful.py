@@ -177,8 +177,8 @@ class Power:
     """The switch of a mounted folder.
 
     Args:
-        folder: Where it is mounted.
-        process: What serves it.
+        folder: Folder where the file system is mounted.
+        process: Process that serves it.
     """
 
     folder: Path

@@ -1,4 +1,4 @@
-"""What reports say of attention: functions beside those of the equation, spectra, agreement."""
+"""Reports on attention: functions beside those of the equation, spectra, agreement."""
 
 from types import SimpleNamespace
 

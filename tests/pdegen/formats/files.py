@@ -33,7 +33,7 @@ def mat5(path: Path, arrays: Mapping[str, np.ndarray], compressed: bool = False)
 
 
 def mat73(path: Path, arrays: Mapping[str, np.ndarray], **options: object) -> Path:
-    """As MATLAB writes version 7.3: a header of 512 bytes, and the axes reversed."""
+    """Write a MATLAB 7.3 file: a header of 512 bytes, and the axes reversed."""
     with h5py.File(path, "w", userblock_size=512) as file:
         for name, values in arrays.items():
             stored = values.astype("u1") if values.dtype == bool else values

@@ -22,7 +22,7 @@ from tests.pdegen.formats.files import (
 
 
 class Executed:
-    """What runs a command when it is unpickled."""
+    """An object that runs a command when it is unpickled."""
 
     def __init__(self, marker):
         self.marker = marker

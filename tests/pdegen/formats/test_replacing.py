@@ -1,4 +1,4 @@
-"""What is replaced is the old one or the new one, whatever ends the process."""
+"""A replaced file or folder is the old or the new one, whatever ends the process."""
 
 import os
 

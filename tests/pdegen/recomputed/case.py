@@ -20,7 +20,7 @@ Content = dict[str, Any]
 
 
 class Near(NamedTuple):
-    """What a variable must equal.
+    """Values that a variable must equal.
 
     Args:
         values: The second computation.
@@ -46,7 +46,7 @@ class Near(NamedTuple):
 
 
 class Between(NamedTuple):
-    """What an estimate must lie between, sample by sample."""
+    """Bounds of an estimate, sample by sample."""
 
     low: Any
     high: Any
@@ -103,12 +103,12 @@ def replaced(content: Content, changes: Mapping[str, Any]) -> Content:
 
 
 def whole(content: Content) -> Content:
-    """With the defaults."""
+    """The recipe's content with all defaults."""
     return problem_from_table(content).model_dump()
 
 
 def stored(content: Content) -> dict[str, np.ndarray]:
-    """What the package computes."""
+    """Values computed by the package."""
     return _stored(json.dumps(content))
 
 

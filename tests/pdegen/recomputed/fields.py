@@ -56,7 +56,7 @@ def derivative(m: int, length: float) -> np.ndarray:
 
 
 def interpolation(m: int, shares: np.ndarray) -> np.ndarray:
-    """From the values at m = odd points j/m to those of the polynomial at other points."""
+    """Matrix from values at m = odd points j/m to those of the polynomial at other points."""
     half = m // 2
     k = np.arange(-half, half + 1)
     at = np.exp(2j * np.pi * np.outer(shares, k)) @ np.exp(

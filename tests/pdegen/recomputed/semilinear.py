@@ -103,7 +103,7 @@ def _initial(content: Content, m: int, seed: int, sample: int) -> np.ndarray:
 
 
 def _solved(content: Content, u0: np.ndarray) -> np.ndarray:
-    """At the times, (times, components, *points)."""
+    """Solution at the times, (times, components, *points)."""
     axes, count, m = content["dimension"], len(content["components"]), u0.shape[-1]
     linear, nonlinear = content["linear"], content["nonlinear"]
     d = derivative(m, content["length"])
