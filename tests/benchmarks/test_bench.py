@@ -151,7 +151,7 @@ def test_a_history_grows(tmp_path: Path) -> None:
     [
         ("trains", "invalid choice: 'trains'"),
         ("read --device cuda", "no GPU here"),
-        ("read --profile trace.json", "name train"),
+        ("read --profile trace.json", "use it with train"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(
