@@ -1,4 +1,4 @@
-"""Sealed store -> functions to learn from, on a device."""
+"""Samples of sealed stores as batches of functions on a device, and the tasks to learn."""
 
 from operators.data.batch import Batch, Channel
 from operators.data.opening import BUFFER_BYTES, open_pairs, read_pairs

@@ -1,4 +1,4 @@
-"""Some samples of a task, functions and what differs by sample beside them; and its examples."""
+"""Batches of samples, with their points, weights and parameters; and the examples of a task."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Channel:
-    """What one channel of a function is.
+    """Description of one channel of a function.
 
     Args:
-        component: Of a vector; empty where there is one.
-        time: At which; None where the variable has no times.
-        moves: Whether its component displaces the points.
+        variable: Name of the variable in the store.
+        component: Name of the vector component; empty for a scalar.
+        time: Time of the values; None for a variable without a time axis.
+        moves: Whether the component is a displacement of the points.
 
     >>> Channel("u", "u_x", 0.5).name
     'u_x, t = 0.5'
@@ -45,17 +46,18 @@ class Channel:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Inputs and targets, with the points, weights and parameters that each sample has of its own.
+    """Inputs and targets of samples, with the points, weights and parameters that differ by sample.
 
     Args:
         a: Inputs, shape (batch, *grid, c_in).
+        u: Targets, shape (batch, *target_grid, c_out).
         x, y: Positions of the points of inputs and of targets, shape (batch, *grid, dim); None
-            where all samples share those of `Samples`.
-        weight: Quadrature weights of the targets, shape (batch, *target_grid); None where all
+            if all samples share those of `Samples`.
+        weight: Quadrature weights of the targets, shape (batch, *target_grid); None if all
             samples share those of `Samples`.
-        mask: Which points a sample has, shape (batch, *grid); the others are padding. None where
-            it has all.
-        parameters: Numbers of a sample, shape (batch, p).
+        mask: False at padding, True at the points of a sample, shape (batch, *grid); None without
+            padding.
+        parameters: Parameters of the samples, shape (batch, p).
 
     >>> batch = Batch(torch.zeros(4, 8, 1), torch.ones(4, 8, 2))
     >>> len(batch), len(batch[:3]), batch.channels
@@ -74,48 +76,51 @@ class Batch:
         return len(self.a)
 
     def __getitem__(self, rows: slice | Tensor) -> Batch:
-        """Some of the samples."""
+        """The samples at these indices."""
         return self.map(lambda v: v[rows])
 
     @property
     def channels(self) -> tuple[int, int]:
-        """Of inputs and of targets."""
+        """Numbers of channels of inputs and of targets."""
         return self.a.shape[-1], self.u.shape[-1]
 
     @property
     def nbytes(self) -> int:
+        """Size of all tensors in bytes."""
         return sum(v.nbytes for v in self.tensors())
 
     @property
     def names(self) -> list[str]:
-        """Of the fields that there are."""
+        """Names of the fields that are not None."""
         return [name for name in NAMES if getattr(self, name) is not None]
 
     @property
     def per_sample(self) -> dict[str, Tensor]:
-        """What there is beside inputs and targets, by name."""
+        """Tensors besides inputs and targets, by field name."""
         return {name: getattr(self, name) for name in self.names[2:]}
 
     def tensors(self) -> list[Tensor]:
-        """All that there are, in the order of the fields."""
+        """The tensors that are not None, in the order of the fields."""
         return [getattr(self, name) for name in self.names]
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        """The batch of what a function makes of each tensor."""
+        """The batch with a function applied to each tensor."""
         return Batch(**{name: function(getattr(self, name)) for name in self.names})
 
     def weights(self, shared: Tensor | None, y: Tensor | None) -> Tensor | None:
-        """The weights of the targets: see `weights`, whose mask is of the inputs' points.
+        """Quadrature weights of the targets, 0 at padding; None if all points count alike.
+
+        The mask belongs to the points of the inputs, and is not used where targets have others.
 
         Args:
             shared: Weights that all samples share, shape (*target_grid).
-            y: Points of the targets that all samples share, where they are not those of the inputs.
+            y: Points of the targets that all samples share; None if they are those of the inputs.
         """
-        own = shared if self.weight is None else self.weight
-        return weights(own, self.mask if self.y is None and y is None else None, self.u)
+        weight = shared if self.weight is None else self.weight
+        return weights(weight, self.mask if self.y is None and y is None else None, self.u)
 
     def joined(self, other: Batch) -> Batch:
-        """The samples of both."""
+        """The samples of this batch, then those of the other."""
         pairs = zip(self.tensors(), other.tensors(), strict=True)
         return Batch(**dict(zip(self.names, map(torch.cat, pairs), strict=True)))
 
@@ -123,7 +128,7 @@ class Batch:
         return self.map(lambda v: v.to(device))
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Batches of at most so many samples."""
+        """Batches of at most `size` samples, in order."""
         return (self[start : start + size] for start in range(0, len(self), size))
 
 
@@ -131,24 +136,31 @@ NAMES = tuple(field.name for field in fields(Batch))
 
 
 def weights(weight: Tensor | None, mask: Tensor | None, u: Tensor) -> Tensor | None:
-    """Quadrature weights that are 0 at padding; None where all points count alike."""
+    """Quadrature weights, 0 at padding; None if all points count alike.
+
+    Args:
+        weight: Weights without regard to padding; None for equal ones.
+        mask: False at padding; None without padding.
+        u: Targets, whose dtype the weights get.
+    """
     if mask is None:
         return weight
     return mask.to(u.dtype) if weight is None else weight * mask
 
 
-_POOL = 2**28  # bytes of samples whose examples are shuffled together
+_POOL_BYTES = 2**28  # size of the samples whose examples are shuffled together
 
 
 @dataclass(frozen=True)
 class Examples:
-    """The examples of a task.
+    """The training or evaluation examples of a task.
 
-    An epoch has all examples of nearly all samples: those of some samples at a time, as many as
-    256 MiB hold, are shuffled together.
+    The samples are read in pools of up to 256 MiB; the examples of one pool are shuffled together.
+    An epoch leaves out the samples that fill no pool.
 
     Args:
-        count: Training examples of a sample; 0 for what is evaluated.
+        pairs: The samples that the examples are made of.
+        count: Number of training examples of each sample; 0 for evaluation examples.
     """
 
     task: Task
@@ -156,25 +168,28 @@ class Examples:
     count: int
 
     def __len__(self) -> int:
-        number = len(self.pairs)
-        return number // self._together * self._together * self.count if self.count else number
+        samples = len(self.pairs)
+        if not self.count:
+            return samples
+        return samples // self._pool_samples * self._pool_samples * self.count
 
     @cached_property
-    def _together(self) -> int:
-        """Number of samples whose examples are shuffled together."""
-        number = len(self.pairs)
-        most = max(1, _POOL // max(1, self.pairs.first().nbytes))
-        return max(1, number // -(-number // most))
+    def _pool_samples(self) -> int:
+        """Number of samples of a pool."""
+        samples = len(self.pairs)
+        limit = max(1, _POOL_BYTES // max(1, self.pairs.first().nbytes))
+        return max(1, samples // -(-samples // limit))
 
-    def sample(self, place: int) -> Batch:
-        """The example at a place, as a batch of one."""
-        sample, number = divmod(place, self.count or 1)
+    def sample(self, index: int) -> Batch:
+        """The example at an index, as a batch of one."""
+        sample, number = divmod(index, self.count or 1)
         batch = self.pairs.sample(sample)
         if not self.count:
             return self.task.evaluation_example(batch, self.pairs)
         return self._examples(batch, torch.tensor([number]))
 
     def in_order(self, batch: int) -> Generator[Batch, None, None]:
+        """All examples once, in order, at most `batch` at a time."""
         with closing(self.pairs.in_order(-(-batch // (self.count or 1)))) as parts:
             for samples in parts:
                 if not self.count:
@@ -182,36 +197,39 @@ class Examples:
                         self.task.evaluation_example(v, self.pairs) for v in samples.split(batch)
                     )
                     continue
-                number = len(samples) * self.count
-                for first in range(0, number, batch):
-                    yield self._examples(samples, torch.arange(first, min(first + batch, number)))
+                examples = len(samples) * self.count
+                for first in range(0, examples, batch):
+                    last = min(first + batch, examples)
+                    yield self._examples(samples, torch.arange(first, last))
 
     def _examples(self, samples: Batch, numbers: Tensor) -> Batch:
+        """The training examples with these numbers, counted through all samples of a batch."""
         rows = (numbers // self.count).to(samples.a.device)
         return self.task.example(samples[rows], numbers % self.count, self.pairs)
 
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
     ) -> Generator[Batch, None, None]:
-        together, wanted = self._together, len(self) // ranks // batch
-        pool = together * self.count
-        place, stop = first * ranks * batch, wanted * ranks * batch  # among all examples
-        number = place // pool
-        left: Batch | None = None  # examples of the pool before, fewer than a batch
-        with closing(self.pairs.batches(seed, epoch, together, number)) as pools:
-            for samples in pools if place < stop else ():
-                order = torch.randperm(pool, generator=generator(seed, 4, epoch, number))
-                start = place - number * pool
-                number += 1
-                while start < pool and place < stop:
-                    missing = batch - (len(left) if left is not None else 0)
+        """Batches of an epoch in random order; see `Samples.batches`."""
+        batches_per_rank = len(self) // ranks // batch
+        pool_size = self._pool_samples * self.count
+        position, stop = first * ranks * batch, batches_per_rank * ranks * batch  # of examples
+        pool = position // pool_size
+        partial: Batch | None = None  # fewer examples than a batch, from the pool before
+        with closing(self.pairs.batches(seed, epoch, self._pool_samples, pool)) as pools:
+            for samples in pools if position < stop else ():
+                order = torch.randperm(pool_size, generator=generator(seed, 4, epoch, pool))
+                start = position - pool * pool_size
+                pool += 1
+                while start < pool_size and position < stop:
+                    missing = batch - (len(partial) if partial is not None else 0)
                     chosen = order[start : start + missing]
-                    start, place = start + len(chosen), place + len(chosen)
-                    found = self._examples(samples, chosen)
-                    left = found if left is None else left.joined(found)
-                    if len(left) == batch:
-                        if (place // batch - 1) % ranks == rank:
-                            yield left
-                        left = None
-                if place >= stop:
+                    start, position = start + len(chosen), position + len(chosen)
+                    examples = self._examples(samples, chosen)
+                    partial = examples if partial is None else partial.joined(examples)
+                    if len(partial) == batch:
+                        if (position // batch - 1) % ranks == rank:
+                            yield partial
+                        partial = None
+                if position >= stop:
                     return

@@ -1,4 +1,4 @@
-"""What samples are read by: values in memory, in a store, or solved when they are asked for."""
+"""The interface of readers of samples, and the reader of samples in memory."""
 
 from __future__ import annotations
 
@@ -24,30 +24,37 @@ Rows = slice | np.ndarray
 
 @runtime_checkable
 class Perturbation(Protocol):
-    """What happens to inputs before an operator sees them."""
+    """A change of the inputs before the operator sees them, such as noise."""
 
     @property
     def channels(self) -> int:
-        """Number of channels that it puts after those of the inputs, such as its level."""
+        """Number of channels that it appends to the inputs, such as the noise level."""
         ...
 
     @property
     def fresh(self) -> bool:
-        """Whether it is another one in every epoch of training."""
+        """Whether it is drawn anew in every epoch of training."""
         ...
 
     def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None) -> np.ndarray:
-        """Inputs on the same points with this noise.
+        """The changed inputs, on the same points.
 
         Args:
-            epoch: Of the training; None outside of it.
+            a: Inputs, shape (batch, *grid, c).
+            samples: Numbers of the samples in their store.
+            epoch: Epoch of the training; None outside of training.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reader(ABC):
-    """Gives the inputs and targets of samples, with the noise of the inputs."""
+    """Reads inputs and targets of samples, and adds noise to the inputs.
+
+    Args:
+        samples: Numbers of the samples in their store, ascending.
+        device: Device of the batches.
+    """
 
     samples: Int[np.ndarray, " samples"]
     device: torch.device = CPU
@@ -57,7 +64,7 @@ class Reader(ABC):
 
     @abstractmethod
     def __str__(self) -> str:
-        """How the values are read, and what their order depends on beside the seed, for people."""
+        """How values are read, and what besides the seed their order depends on, for people."""
 
     @property
     @abstractmethod
@@ -71,9 +78,10 @@ class Reader(ABC):
 
     @abstractmethod
     def to(self, device: torch.device | str) -> Reader:
-        """The same on a device."""
+        """The reader of the same samples on a device."""
 
     def resident(self) -> Resident:
+        """The samples in memory."""
         all = reduce(Batch.joined, self.in_order(64))
         return Resident(
             a=all.a, u=all.u, per_sample=all.per_sample, samples=self.samples, device=self.device
@@ -81,11 +89,11 @@ class Reader(ABC):
 
     @abstractmethod
     def rows(self, rows: Rows) -> Reader:
-        """Some of the samples, by their places."""
+        """The reader of the samples at these indices."""
 
     @abstractmethod
     def with_noise(self, noise: Perturbation) -> Reader:
-        """The same with noise on the inputs."""
+        """The reader of the same samples with noise on the inputs."""
 
     @abstractmethod
     def batches(
@@ -98,21 +106,22 @@ class Reader(ABC):
         """See `Samples.in_order`."""
 
     @abstractmethod
-    def sample(self, place: int) -> Batch:
-        """The sample at a place, as a batch of one."""
+    def sample(self, index: int) -> Batch:
+        """The sample at an index, as a batch of one."""
 
     def values(self, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:
-        """All inputs or all targets, as a tensor, or in blocks that are overwritten later."""
+        """All inputs (a) or targets (u), as one tensor, or in blocks that are overwritten later."""
         return Blocks(partial(values_in, self.in_order, which))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resident(Reader):
-    """Values in memory, on one device.
+    """Samples in memory, on one device.
 
     Args:
-        per_sample: What else differs by sample, by the name of its field in `Batch`.
-        epoch_inputs: The inputs of an epoch where they are other ones in each.
+        a, u: Inputs and targets of all samples.
+        per_sample: Other tensors that differ by sample, by field name of `Batch`.
+        epoch_inputs: Inputs of each epoch, where noise is drawn anew; None for the inputs a.
     """
 
     a: Float[Tensor, "samples *grid c_in"]
@@ -125,6 +134,7 @@ class Resident(Reader):
 
     @property
     def all(self) -> Batch:
+        """All samples as one batch."""
         return Batch(self.a, self.u, **self.per_sample)
 
     @property
@@ -142,15 +152,15 @@ class Resident(Reader):
         return self
 
     def rows(self, rows: Rows) -> Resident:
-        places = rows if isinstance(rows, slice) else torch.from_numpy(rows)
-        return self._of(self.all[places], samples=self.samples[rows])
+        indices = rows if isinstance(rows, slice) else torch.from_numpy(rows)
+        return self._of(self.all[indices], samples=self.samples[rows])
 
     def _of(self, all: Batch, **changes: object) -> Resident:
         return replace(self, a=all.a, u=all.u, per_sample=all.per_sample, **changes)  # pyright: ignore[reportArgumentType]
 
     def with_noise(self, noise: Perturbation) -> Resident:
         epoch_inputs = EpochInputs(noise, self.a.cpu(), self.samples.tolist())
-        # what is normalised by, and seen outside of training, has the noise of no epoch
+        # normalisers are fitted to, and evaluation uses, inputs with the noise of no epoch
         a = epoch_inputs.of(None).to(self.device)
         return replace(self, a=a, epoch_inputs=epoch_inputs if noise.fresh else None)
 
@@ -168,17 +178,21 @@ class Resident(Reader):
     def in_order(self, batch: int) -> Generator[Batch, None, None]:
         yield from self.all.split(batch)
 
-    def sample(self, place: int) -> Batch:
-        return self.all[place : place + 1]
+    def sample(self, index: int) -> Batch:
+        return self.all[index : index + 1]
 
     def values(self, which: Literal["a", "u"]) -> Tensor:
         return getattr(self, which)
 
 
 class EpochInputs:
-    """The inputs of an epoch with its own noise.
+    """Inputs of each epoch of training, with noise drawn for that epoch.
 
-    Where a GPU learns, a thread makes those of the next epoch meanwhile.
+    While a GPU trains, a thread prepares the inputs of the next epoch.
+
+    Args:
+        clean: Inputs without noise, shape (samples, *grid, c).
+        samples: Numbers of the samples in their store.
     """
 
     def __init__(self, noise: Perturbation, clean: Tensor, samples: Sequence[int]) -> None:
@@ -187,35 +201,42 @@ class EpochInputs:
         self._next: tuple[int, Future[Tensor]] | None = None
 
     def of(self, epoch: int | None) -> Tensor:
-        """The inputs of an epoch, or those outside of training."""
+        """The inputs of an epoch; with None, those outside of training."""
         return torch.from_numpy(self.noise(self.clean.numpy(), self.samples, epoch))
 
     def __call__(self, epoch: int, device: torch.device) -> Tensor:
-        if device.type == "cpu":  # the processor that learns has no time to spare
+        if device.type == "cpu":  # the processor is busy with training
             return self.of(epoch)
-        waiting, self._next = self._next, None
-        ready = waiting is not None and waiting[0] == epoch
-        found = waiting[1].result() if waiting is not None and ready else self.of(epoch)
+        prepared, self._next = self._next, None
+        ready = prepared is not None and prepared[0] == epoch
+        inputs = prepared[1].result() if prepared is not None and ready else self.of(epoch)
         self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="inputs")
         self._next = epoch + 1, self._thread.submit(self.of, epoch + 1)
-        return found.to(device)
+        return inputs.to(device)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """All values of one kind in blocks, made anew each time; memory is used again for the next but
-    one."""
+    """Inputs or targets of all samples in blocks, read again at each iteration.
 
-    made: Callable[[], Iterator[Tensor]]
+    The memory of a block may be overwritten by the next block but one.
+    """
+
+    read: Callable[[], Iterator[Tensor]]
 
     def __iter__(self) -> Iterator[Float[Tensor, "block *grid c"]]:
-        return self.made()
+        return self.read()
 
 
 def values_in(
     parts: Callable[[int], Generator[Batch, None, None]], which: str, block: int = 64
 ) -> Iterator[Tensor]:
-    """Inputs or targets of all parts, block by block."""
+    """Inputs (a) or targets (u) of all samples in order, `block` samples at a time.
+
+    Args:
+        parts: The samples in batches of a given size, as `Reader.in_order`.
+        which: "a" or "u".
+    """
     with closing(parts(block)) as batches:
         for batch in batches:
             yield getattr(batch, which)

@@ -1,4 +1,4 @@
-"""Samples to learn from, as one dataset: what reads them, and what a task makes of them."""
+"""Samples as a dataset of PyTorch: a reader, the points, and the examples of a task."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Samples(Dataset[dict[str, Tensor]]):
-    """Input and target functions of some samples of a store, as a dataset of PyTorch.
+    """Input and target functions of samples of a store, as a dataset of PyTorch.
 
-    `samples[i]` holds the tensors of one sample by the names of `Batch`, and any DataLoader of
-    PyTorch collects them; `loader` reads faster where the samples are in files.
+    `samples[i]` holds the tensors of one sample by field name of `Batch`, so that any DataLoader of
+    PyTorch can collate them. `loader` is faster for samples in files.
 
     Args:
-        reader: Where the values are, with the noise of the inputs.
-        x: Positions of the points of the inputs, shape (*grid, dim); None where each sample has its
-            own, which are in its batches.
-        y: Positions of the points of the targets, shape (*target_grid, dim); None where they are
+        reader: Reads the values, with noise on the inputs.
+        x: Positions of the points of the inputs, shape (*grid, dim); None if they differ by sample,
+            and are in the batches.
+        y: Positions of the points of the targets, shape (*target_grid, dim); None if they are
             those of the inputs.
-        source: Where they come from: url, recipe, fingerprint, content digest, resolution, names.
-        weight: Quadrature weights of the targets, shape (*target_grid); None where they are equal,
-            or each sample has its own.
-        input_channels, target_channels: What the channels are; empty where nobody says.
-        near: The box, lower and upper end by axis, whose points have an error of their own.
-        examples: What a task makes of what is read; None for inputs and targets as they are.
+        source: Origin: url, recipe, fingerprint, content digest, resolution, names.
+        weight: Quadrature weights of the targets, shape (*target_grid); None if they are equal or
+            differ by sample.
+        input_channels, target_channels: Descriptions of the channels; empty if unknown.
+        near: Lower and upper end along each axis of a box whose points get a separate error.
+        examples: The examples of a task; None for inputs and targets as they are.
         operator_channels: Numbers of input and output channels of the operator, where several
             applications of it reach the targets.
-        length: Samples of an epoch, if it is not one pass: pass after pass goes on where the epoch
-            before ended, so a sample may come twice in an epoch.
+        length: Number of samples of an epoch; None for one pass over the samples. Passes then
+            continue from epoch to epoch, so a sample may come twice in an epoch.
     """
 
     reader: Reader
@@ -81,20 +81,21 @@ class Samples(Dataset[dict[str, Tensor]]):
         )
 
     def __len__(self) -> int:
-        return self._in_a_pass if self.length is None else self.length
+        return self._pass_length if self.length is None else self.length
 
     @property
-    def _in_a_pass(self) -> int:
+    def _pass_length(self) -> int:
+        """Number of samples or examples of one pass."""
         return len(self.reader if self.examples is None else self.examples)
 
     @property
     def samples(self) -> Int[np.ndarray, " samples"]:
-        """Their numbers in the store, rising."""
+        """Numbers of the samples in the store, ascending."""
         return self.reader.samples
 
     @property
     def device(self) -> torch.device:
-        """Where batches are."""
+        """Device of the batches."""
         return self.reader.device
 
     @property
@@ -104,8 +105,8 @@ class Samples(Dataset[dict[str, Tensor]]):
 
     @property
     def grid(self) -> str:
-        """What the points are: "periodic", "cell", "nodal" or "mixed" along the axes of a box, else
-        "curvilinear" or "cloud"."""
+        """Kind of grid: "periodic", "cell", "nodal" or "mixed" for a box, else "curvilinear" or
+        "cloud"."""
         return self.domain.grid if isinstance(self.domain, Box) else self.domain.kind
 
     @property
@@ -113,10 +114,10 @@ class Samples(Dataset[dict[str, Tensor]]):
         """Positions of the points of the inputs.
 
         Raises:
-            DataError: If they differ from sample to sample.
+            DataError: If they differ by sample.
         """
         if self.x is None:
-            raise DataError(f"{self.source.get('url')}: each sample has points of its own")
+            raise DataError(f"{self.source.get('url')}: the points differ by sample")
         return self.x
 
     @property
@@ -124,7 +125,7 @@ class Samples(Dataset[dict[str, Tensor]]):
         """Positions of the points of the targets.
 
         Raises:
-            DataError: If they differ from sample to sample.
+            DataError: If they differ by sample.
         """
         return self.points if self.y is None else self.y
 
@@ -140,58 +141,60 @@ class Samples(Dataset[dict[str, Tensor]]):
 
     @property
     def reading(self) -> str:
-        """How the values are read, and what their order depends on beside the seed, for people."""
+        """How values are read, and what besides the seed their order depends on, for people."""
         if self.length is None:
             return str(self.reader)
-        return f"{self.reader}, {self.length:,} an epoch of {self._in_a_pass:,}"
+        return f"{self.reader}, {self.length:,} an epoch of {self._pass_length:,}"
 
     @property
     def single_step(self) -> Samples:
-        """The same with targets of one application of the operator: what normalisers see."""
+        """Samples whose targets are one application of the operator; normalisers use them."""
         if self.examples is None or not self.examples.count:
             return replace(self, length=None)
         return self.examples.task.single_step.training(self.examples.pairs)
 
     @property
     def all(self) -> Batch:
-        """All samples, where they are in memory.
+        """All samples as one batch.
 
         Raises:
-            DataError: If they are not.
+            DataError: If they are not in memory.
         """
         if isinstance(self.reader, Resident) and self.examples is None:
             return self.reader.all
-        raise DataError(f"{self.source.get('url')}: the samples are not in memory: see resident()")
+        raise DataError(
+            f"{self.source.get('url')}: the samples are not in memory: call resident() first"
+        )
 
     @property
     def a(self) -> Float[Tensor, "samples *grid c_in"]:
-        """All inputs, where they are in memory."""
+        """All inputs; they must be in memory."""
         return self.all.a
 
     @property
     def u(self) -> Float[Tensor, "samples *target_grid c_out"]:
-        """All targets, where they are in memory."""
+        """All targets; they must be in memory."""
         return self.all.u
 
     @property
     def inputs(self) -> Tensor | Iterable[Tensor]:
-        """All inputs, as a tensor, or in blocks that are overwritten by those after them."""
+        """All inputs, as one tensor, or in blocks that are overwritten by later ones."""
         return self.reader.values("a") if self.examples is None else self._in_blocks("a")
 
     @property
     def targets(self) -> Tensor | Iterable[Tensor]:
-        """All targets, in the same way."""
+        """All targets, as one tensor, or in blocks that are overwritten by later ones."""
         return self.reader.values("u") if self.examples is None else self._in_blocks("u")
 
     def _in_blocks(self, which: str) -> Blocks:
         return Blocks(partial(values_in, self.in_order, which))
 
     def to(self, device: torch.device | str) -> Samples:
-        """The same on a device."""
+        """The same samples on a device."""
         return self._with(lambda reader: reader.to(device)).geometry_to(device)
 
     def geometry_to(self, device: torch.device | str) -> Samples:
-        """The same with points and weights on a device."""
+        """The same samples, with shared points and weights on a device."""
         shared = {"x": self.x, "y": self.y, "weight": self.weight}
         moved = {name: None if v is None else v.to(device) for name, v in shared.items()}
         if self.examples is None:
@@ -200,30 +203,35 @@ class Samples(Dataset[dict[str, Tensor]]):
         return replace(self, **moved, examples=replace(self.examples, pairs=pairs))
 
     def rows(self, rows: Rows) -> Samples:
-        """Some of the samples, by their places."""
+        """The samples at these indices."""
         return self._with(lambda reader: reader.rows(rows))
 
     def with_noise(self, noise: Perturbation) -> Samples:
-        """The same with noise on the inputs."""
+        """The same samples with noise on the inputs."""
         return self._with(lambda reader: reader.with_noise(noise))
 
     def resident(self) -> Samples:
-        """The same in memory.
+        """The same samples in memory.
 
         Raises:
             DataError: If the data cannot be read, or are too large.
         """
-        found = self._with(lambda reader: reader.resident())
-        if found.examples is None or found.examples.count:
-            return found
-        all = found.examples.task.evaluation_example(found.examples.pairs.all, found.examples.pairs)
+        resident = self._with(lambda reader: reader.resident())
+        examples = resident.examples
+        if examples is None or examples.count:
+            return resident
+        all = examples.task.evaluation_example(examples.pairs.all, examples.pairs)
         reader = Resident(
-            a=all.a, u=all.u, per_sample=all.per_sample, samples=self.samples, device=found.device
+            a=all.a,
+            u=all.u,
+            per_sample=all.per_sample,
+            samples=self.samples,
+            device=resident.device,
         )
-        return replace(found, reader=reader, examples=None)
+        return replace(resident, reader=reader, examples=None)
 
     def with_reader(self, **changes: Any) -> Samples:
-        """The same with other attributes of the reader, such as the `window` of a streamed one."""
+        """The same samples with changed attributes of the reader, such as `window`."""
         return self._with(lambda reader: replace(reader, **changes))
 
     def _with(self, change: Callable[[Reader], Reader]) -> Samples:
@@ -236,26 +244,26 @@ class Samples(Dataset[dict[str, Tensor]]):
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
     ) -> Generator[Batch, None, None]:
-        """Batches of an epoch in random order, a function of the arguments and the data's layout.
+        """Batches of an epoch in random order, a function of arguments and data layout.
 
-        Every rank has len // ranks // batch of them. No sample comes twice, in one rank or in
-        two; those that fill no batch on every rank are left out of the epoch.
+        Every rank gets len // ranks // batch of them. No sample comes twice in one pass; samples
+        that do not fill a batch on every rank are left out of the epoch.
 
         Args:
-            first: Number of the batch to begin with.
-            rank, ranks: The share of one process of several.
+            first: Number of the first batch.
+            rank, ranks: Number of this process, and number of processes that share the epoch.
 
         Raises:
-            ValueError: If rank is not one of the ranks.
+            ValueError: If rank is not in 0 to ranks - 1.
             DataError: If the data cannot be read.
         """
         if not 0 <= rank < ranks:
-            raise ValueError(f"rank is one of 0 to ranks - 1, got rank {rank} of {ranks}")
+            raise ValueError(f"rank must be 0 to ranks - 1, got rank {rank} of {ranks}")
         one_pass = self.reader if self.examples is None else self.examples
         if self.length is None:
             yield from one_pass.batches(seed, epoch, batch, first, rank, ranks)
             return
-        in_pass, in_epoch = (n // ranks // batch for n in (self._in_a_pass, self.length))
+        in_pass, in_epoch = (n // ranks // batch for n in (self._pass_length, self.length))
         step, end = epoch * in_epoch + first, (epoch + 1) * in_epoch
         while step < end:
             number, start = divmod(step, in_pass)
@@ -271,28 +279,29 @@ class Samples(Dataset[dict[str, Tensor]]):
         """
         return (self.reader if self.examples is None else self.examples).in_order(batch)
 
-    def sample(self, place: int) -> Batch:
-        """The sample at a place, 0 <= place < len, as a batch of one."""
-        place %= self._in_a_pass
-        return (self.reader if self.examples is None else self.examples).sample(place)
+    def sample(self, index: int) -> Batch:
+        """The sample at an index, 0 <= index < len, as a batch of one."""
+        index %= self._pass_length
+        return (self.reader if self.examples is None else self.examples).sample(index)
 
     def first(self) -> Batch:
         """The first sample, as a batch of one."""
         return self.sample(0)
 
-    def __getitem__(self, place: int) -> dict[str, Tensor]:
-        """The tensors of one sample, without the axis of a batch, by their names in `Batch`."""
-        if not -len(self) <= place < len(self):
-            raise IndexError(f"there are {len(self)} samples, asked for number {place}")
-        batch = self.sample(place % len(self))
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        """The tensors of one sample, without the batch axis, by field name of `Batch`."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"there are {len(self)} samples, got index {index}")
+        batch = self.sample(index % len(self))
         return {name: v[0] for name in NAMES if (v := getattr(batch, name)) is not None}
 
     def loader(self, batch: int, *, shuffle: bool = True, seed: int = 0) -> DataLoader[Batch]:
-        """Batches of an epoch each time it is iterated, as `torch.utils.data.DataLoader`.
+        """A DataLoader of PyTorch whose iterations are the epochs, one after another.
 
         Args:
-            shuffle: Whether in random order, full batches alone, another order in each epoch; else
-                all samples in their own order.
+            batch: Number of samples of a batch.
+            shuffle: Whether samples come in random order, another one in each epoch, in full
+                batches only; otherwise all samples come in the order of the store.
         """
         if batch < 1:
             raise ValueError(f"batch must be at least 1, got {batch}")
@@ -300,10 +309,10 @@ class Samples(Dataset[dict[str, Tensor]]):
 
 
 def quadrature(domain: Domain) -> Float[Tensor, " *grid"] | None:
-    """The weights of the points that losses and scores carry, their mean 1; None for equal ones.
+    """Quadrature weights of losses and scores, of mean 1; None for equal ones.
 
-    Points of a box count alike, its ends included, as in published tables. Where the points differ
-    from sample to sample a batch has the weights.
+    Points of a box count alike, its ends included, as in published tables. If the points differ by
+    sample, the batches have the weights.
 
     >>> quadrature(Box.nodal(5)) is None
     True
@@ -317,7 +326,7 @@ def quadrature(domain: Domain) -> Float[Tensor, " *grid"] | None:
 
 
 class Epochs(IterableDataset[Batch]):
-    """An epoch each time it is iterated."""
+    """Batches of one epoch at each iteration."""
 
     def __init__(self, samples: Samples, batch: int, shuffle: bool, seed: int) -> None:
         self.samples, self.batch, self.shuffle, self.seed = samples, batch, shuffle, seed
@@ -340,5 +349,5 @@ class Epochs(IterableDataset[Batch]):
 
 
 def loader(samples: Samples, batch: int, shuffle: bool, seed: int) -> DataLoader[Batch]:
-    """Batches of epoch after epoch; files are read by threads of this process."""
+    """A DataLoader over `Epochs`; files are read by threads of this process."""
     return DataLoader(Epochs(samples, batch, shuffle, seed), batch_size=None)

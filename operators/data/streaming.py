@@ -1,6 +1,8 @@
-"""Whole shards read ahead, shuffled in a buffer: training on stores larger than memory. The order
-of an epoch is a function of (seed, epoch), of the shards and of the size of the buffer: windows of
-a few permuted shards lie in memory at once, and their samples are permuted."""
+"""Training on stores larger than memory: whole shards are read ahead and shuffled in a buffer.
+
+Shards are permuted; a window of a few of them is in memory at a time, and its samples are permuted.
+The order of an epoch is a function of (seed, epoch), of the shards and of the size of the buffer.
+"""
 
 from __future__ import annotations
 
@@ -24,24 +26,27 @@ from operators.data.variables import DataError, Stacked
 from operators.seeds import generator
 from pdegen.domains import Cloud, Domain
 
-Piece = range  # places of samples of one shard, among all
+Piece = range  # indices of samples of one shard, among all samples
 
 
 @dataclass(frozen=True, kw_only=True)
 class Streamed(Reader):
-    """Values that stay in their store, and are read again in every epoch.
+    """Samples that stay in their store and are read again in every epoch.
 
-    It can be pickled and sent to processes however they are started: files are opened where it is
-    iterated. Its threads run while an iterator is open; they end with it, and what goes wrong in
-    them is raised by it.
+    It can be pickled and sent to other processes: files are opened only when it is iterated. Its
+    threads run while an iterator is open and end with it; the iterator raises their errors.
 
     Args:
         per_sample: Other values that differ by sample, by field name of `Batch`: "x" and
-            "parameters" as in `Batch`, "weight" with one channel, and "mask" as number of points.
-        window: Shards that are shuffled together. Memory has two such windows: one is used while
-            the next is read.
-        threads: How many shards are read at once.
-        weighted: Whether points that differ by sample have quadrature weights.
+            "parameters" as in `Batch`, "weight" with one channel, "mask" as the number of points.
+        a, u: Variables of inputs and targets.
+        domain: Domain of the inputs at the chosen resolution.
+        window: Number of shards that are shuffled together. Memory holds two windows: one is used
+            while the next is read.
+        threads: Number of shards that are read at a time.
+        noise: Noise on the inputs; None without.
+        weighted: Whether points that differ by sample have quadrature weights; otherwise they
+            count alike.
     """
 
     url: str
@@ -61,15 +66,15 @@ class Streamed(Reader):
     def _shape(self, entry: Stacked) -> tuple[int, ...]:
         """Shape of one sample of an entry, with the channels that the noise adds to inputs."""
         *grid, channels = entry.shape
-        added = self.noise.channels if self.noise is not None and entry is self.a else 0
-        return (*grid, channels + added)
+        level_channels = self.noise.channels if self.noise is not None and entry is self.a else 0
+        return (*grid, channels + level_channels)
 
     def __str__(self) -> str:
         return f"streamed, {min(self.window, len(self._shards))} shards shuffled together"
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all samples in float32, as `resident` has them."""
+        """Size of all samples in memory, in bytes of float32."""
         return len(self) * _row_bytes(*self._entries.values())
 
     @property
@@ -107,8 +112,8 @@ class Streamed(Reader):
             a=all.a, u=all.u, per_sample=all.per_sample, samples=self.samples, device=self.device
         )
 
-    def sample(self, place: int) -> Batch:
-        return next(self.rows(slice(place, place + 1)).in_order(1))
+    def sample(self, index: int) -> Batch:
+        return next(self.rows(slice(index, index + 1)).in_order(1))
 
     def in_order(self, batch: int) -> Generator[Batch, None, None]:
         windows = self._grouped(self._shards)
@@ -153,7 +158,7 @@ class Streamed(Reader):
                             return
 
     def _values(self, entry: Stacked) -> Iterator[Float[Tensor, "block *grid c"]]:
-        """All values of an entry, in blocks that are overwritten by those after the next."""
+        """All values of an entry, in blocks that are overwritten by the next block but one."""
         windows = self._grouped(self._shards)
         with closing(self._windows(windows, (entry,), None)) as loaded:
             for (values,) in loaded:
@@ -161,15 +166,15 @@ class Streamed(Reader):
 
     @cached_property
     def _shards(self) -> list[Piece]:
-        """The places of the samples of each shard, in order."""
+        """Indices of the samples of each shard, in order."""
         shard = self.samples // self.a.variables[0].shards.samples
         starts = [0, *(np.flatnonzero(np.diff(shard)) + 1).tolist(), len(self)]
         return [range(i, j) for i, j in itertools.pairwise(starts)]
 
     def _shuffled(self, seed: int, epoch: int, rank: int, ranks: int) -> list[Piece]:
-        """The shards of a rank in random order; at the ends, parts of shards.
+        """The shards of a rank in random order; the first and the last may be parts of shards.
 
-        All shards in random order are one line of samples, cut into equal lengths.
+        The samples of all shards in random order are cut into equal shares, one for each rank.
         """
         order = torch.randperm(len(self._shards), generator=generator(seed, 0, epoch)).numpy()
         start, stop = (len(self) * k // ranks for k in (rank, rank + 1))
@@ -182,12 +187,13 @@ class Streamed(Reader):
         return pieces
 
     def _grouped(self, pieces: list[Piece]) -> list[list[Piece]]:
+        """Windows of consecutive pieces."""
         return [pieces[k : k + self.window] for k in range(0, len(pieces), self.window)]
 
     def _windows(
         self, windows: list[list[Piece]], entries: Collection[Stacked], epoch: int | None
     ) -> Generator[list[np.ndarray], None, None]:
-        """Values of the entries in each window; those of the next but one replace them."""
+        """Values of the entries, window by window; the next window but one overwrites them."""
         rows = max(sum(map(len, window)) for window in windows)
         memory = [
             [np.empty((rows, *self._shape(v)), np.float32) for v in entries]
@@ -202,10 +208,14 @@ class Streamed(Reader):
         epoch: int | None,
         memory: list[list[np.ndarray]],
     ) -> Generator[list[np.ndarray], None, None]:
-        """Fills the memories in turn, each while the one before is used."""
+        """Values of the entries, window by window; one buffer is filled while the other is used.
+
+        Args:
+            memory: One or two buffers for each entry, of the size of a window.
+        """
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="reading")
 
-        def started(number: int) -> list[Future[None]]:
+        def submitted(number: int) -> list[Future[None]]:
             return [
                 pool.submit(self._fill, entry, piece, epoch, values)
                 for piece, *rows in _in_rows(windows[number], memory[number % len(memory)])
@@ -213,18 +223,19 @@ class Streamed(Reader):
             ]
 
         try:
-            reading = started(0)
+            reading = submitted(0)
             for number, window in enumerate(windows):
                 for future in reading:
                     future.result()
                 if number + 1 < len(windows):
-                    reading = started(number + 1)
+                    reading = submitted(number + 1)
                 size = sum(map(len, window))
                 yield [values[:size] for values in memory[number % len(memory)]]
         finally:
             pool.shutdown(cancel_futures=True)
 
     def _fill(self, entry: Stacked, piece: Piece, epoch: int | None, out: np.ndarray) -> None:
+        """Read a piece of an entry into `out`, with noise on inputs."""
         samples, noise = self.samples[piece.start : piece.stop], self.noise
         if entry is not self.a or noise is None:
             entry.read(samples, out)
@@ -234,7 +245,7 @@ class Streamed(Reader):
         out[...] = noise(values, samples.tolist(), epoch)
 
     def _batch(self, a: Tensor, u: Tensor, *values: Tensor) -> Batch:
-        """A batch of what was read of all entries."""
+        """The batch of the values of all entries, with masks and weights by sample."""
         per_sample = dict(zip(self.per_sample, values, strict=True))
         if "mask" in per_sample:
             points = torch.arange(a.shape[1], device=a.device)
@@ -246,33 +257,37 @@ class Streamed(Reader):
         return Batch(a, u, **per_sample)
 
     def _sent(self, *parts: np.ndarray) -> Tensor:
+        """Values, one part after another, on the device."""
         values = torch.as_tensor(parts[0] if len(parts) == 1 else np.concatenate(parts))
-        if self.device.type == "cuda":  # from pinned memory, beside the computation
+        if self.device.type == "cuda":  # from pinned memory, while the device computes
             return values.pin_memory().to(self.device, non_blocking=True)
         return values.to(self.device)
 
 
 def sample_weights(domain: Domain, x: Float[Tensor, "batch *grid dim"]) -> dict[str, Tensor]:
-    """The quadrature weights of samples at their own points, of mean 1; nothing where all count
-    alike."""
+    """Quadrature weights, of mean 1, of points that differ by sample, by field name of `Batch`.
+
+    Empty for clouds without triangles, whose points count alike.
+    """
     if isinstance(domain, Cloud) and domain.triangles is None:
         return {}
-    weights = np.stack([domain.at(one).weights for one in x.cpu().double().numpy()])
+    weights = np.stack([domain.at(points).weights for points in x.cpu().double().numpy()])
     weights /= weights.mean(axis=tuple(range(1, weights.ndim)), keepdims=True)
     return {"weight": torch.as_tensor(weights.astype(np.float32)).to(x.device)}
 
 
 def shards_within(size: int, *entries: Stacked) -> int:
-    """How many shards of all entries have at most so many bytes in float32; one at least."""
+    """Number of shards of all entries that fit into `size` bytes of float32, at least 1."""
     return max(1, size // (entries[0].variables[0].shards.samples * _row_bytes(*entries)))
 
 
 def _row_bytes(*entries: Stacked) -> int:
+    """Size of one sample of all entries in bytes of float32."""
     return 4 * sum(math.prod(entry.shape) for entry in entries)
 
 
 def _in_rows(pieces: list[Piece], values: list[np.ndarray]) -> Iterator[tuple[Any, ...]]:
-    """Each piece with the rows that are its own, one piece after another."""
+    """Each piece, with its rows of the values; pieces follow one another."""
     start = 0
     for piece in pieces:
         yield piece, *(v[start : start + len(piece)] for v in values)

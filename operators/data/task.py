@@ -1,5 +1,4 @@
-"""Learning tasks: a map, or a task on trajectories (`trajectories`). A sample gives one example, or
-in training one for each window or time. `predict` applies the operator repeatedly."""
+"""Learning tasks: a map from inputs to targets, or a task on trajectories (`trajectories`)."""
 
 from __future__ import annotations
 
@@ -17,19 +16,22 @@ from operators.data.reading import Resident
 from operators.data.samples import Samples
 from operators.data.variables import DataError
 
-Apply = Callable[[Tensor], Tensor]  # of the operator, input -> output
+Apply = Callable[[Tensor], Tensor]  # the operator, input -> output
 
 
 class TaskError(DataError):
-    """A task that the data do not have; one line."""
+    """The data do not fit the task; one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """What is learned.
+    """A learning task: how samples become examples, and how the operator makes predictions.
+
+    A sample gives one example, or in training one for each window or time. `predict` may apply the
+    operator repeatedly.
 
     Args:
-        parameters: Whether the numbers of a sample are further inputs, constant over the domain.
+        parameters: Whether the parameters of a sample are input channels, constant over the domain.
     """
 
     parameters: bool = False
@@ -38,45 +40,59 @@ class Task(ABC):
 
     @abstractmethod
     def count(self, pairs: Samples) -> int:
-        """Examples of a sample in training."""
+        """Number of training examples of each sample."""
 
     @abstractmethod
     def channels(self, pairs: Samples) -> tuple[int, int]:
-        """Of the operator's inputs and outputs."""
+        """Numbers of channels of the operator's inputs and outputs."""
 
     @abstractmethod
     def example(self, batch: Batch, number: Int[Tensor, " batch"], pairs: Samples) -> Batch:
-        """For each sample of a batch its training example of this number."""
+        """Training examples, one for each sample of a batch: the one with this number."""
 
     def evaluation_example(self, batch: Batch, pairs: Samples) -> Batch:
-        """What is evaluated of each sample."""
+        """Evaluation examples, one for each sample of a batch."""
         return self.example(batch, torch.zeros(len(batch), dtype=torch.long), pairs)
 
     def outputs(self, pairs: Samples) -> slice:
-        """Which of the target channels `evaluation_example` has."""
+        """The target channels of evaluation examples."""
         return slice(None)
 
     def inputs(self, pairs: Samples) -> tuple[Channel, ...]:
-        """The leading input channels of `evaluation_example`, functions of the data."""
+        """Channels of the data that come first in the inputs of evaluation examples."""
         return pairs.input_channels
 
     def predict(
         self, apply: Apply, a: Tensor, steps: int, truth: Tensor | None = None
     ) -> Float[Tensor, "batch *grid channels"]:
-        """All that the operator says of an input, step after step."""
+        """Predictions of all steps from an input, side by side as channels.
+
+        Args:
+            apply: The operator, input -> output.
+            steps: Number of applications of the operator.
+            truth: Targets that replace predictions as inputs of the next step (teacher forcing).
+        """
         return apply(a)
 
     def noisy_inputs(self, a: Tensor, channels: int, mask: Tensor | None = None) -> Tensor:
-        """Inputs of a training step; `mask` is False at padding."""
+        """Inputs of a training step, with the noise of the task.
+
+        Args:
+            channels: Number of channels of the operator's outputs.
+            mask: False at padding; None without padding.
+        """
         return a
 
-    def persistence(self, a: Tensor, own: int, steps: int) -> Tensor | None:
-        """What is predicted where nothing changes: the last state of the inputs at all steps.
+    def persistence(self, a: Tensor, channels: int, steps: int) -> Tensor | None:
+        """The persistence forecast: the last state of the inputs, repeated at all steps.
+
+        Args:
+            channels: Number of channels of one state.
 
         Returns:
-            Shape (batch, *grid, steps own); None where the inputs are no state.
+            Shape (batch, *grid, steps channels); None if the inputs are not states.
         """
-        return torch.cat([a] * steps, dim=-1) if a.shape[-1] == own else None
+        return torch.cat([a] * steps, dim=-1) if a.shape[-1] == channels else None
 
     @property
     def single_step(self) -> Task:
@@ -85,31 +101,33 @@ class Task(ABC):
 
     @property
     def for_selection(self) -> Task:
-        """The task at the times that training sees alone: by it an epoch is chosen."""
+        """The task restricted to the times of training; its scores select the best epoch."""
         return self
 
     def check(self, frames: int, where: str) -> None:
-        """Raise TaskError where trajectories of so many frames do not have the task's windows."""
+        """Raise TaskError if trajectories have too few frames for the task."""
         assert frames >= 0  # a map needs none
 
     def description(self) -> dict[str, Any]:
+        """Kind and settings, as stored in checkpoints."""
         return {"kind": self.kind, **vars(self)}
 
     def training(self, pairs: Samples) -> Samples:
+        """The training examples of samples."""
         return self._of(pairs, self.count(pairs))
 
     def evaluation(self, pairs: Samples) -> Samples:
-        self.count(pairs)
-        asked = self._of(pairs, 0)
-        names = {
-            "input_channels": self.inputs(pairs),
-            "target_channels": pairs.target_channels[self.outputs(pairs)],
-        }
-        asked = replace(asked, **names)
-        return asked.resident() if isinstance(pairs.reader, Resident) else asked
+        """The evaluation examples of samples."""
+        self.count(pairs)  # raises if the task does not fit
+        examples = replace(
+            self._of(pairs, 0),
+            input_channels=self.inputs(pairs),
+            target_channels=pairs.target_channels[self.outputs(pairs)],
+        )
+        return examples.resident() if isinstance(pairs.reader, Resident) else examples
 
     def _of(self, pairs: Samples, count: int) -> Samples:
-        """The examples of samples, of which there are so many of each in training."""
+        """The examples of samples, `count` of each in training, or 0 for evaluation."""
         changes = {
             "examples": Examples(self, pairs, count),
             "operator_channels": self.channels(pairs),
@@ -117,29 +135,29 @@ class Task(ABC):
         return replace(pairs, input_channels=(), target_channels=(), **changes)
 
     def _with_parameters(self, batch: Batch, *functions: Tensor) -> Tensor:
-        """The inputs side by side, and the numbers of the samples where they are inputs too."""
+        """Functions side by side, then the parameters of the samples where they are inputs."""
         values = list(functions)
         if self.parameters:
             if batch.parameters is None:
                 raise TaskError("the samples have no parameters")
             grid = functions[0].shape[1:-1]
-            numbers = batch.parameters[(slice(None), *[None] * len(grid))]
-            values.append(numbers.expand(-1, *grid, -1))
+            parameters = batch.parameters[(slice(None), *[None] * len(grid))]
+            values.append(parameters.expand(-1, *grid, -1))
         return values[0] if len(values) == 1 else torch.cat(values, dim=-1)
 
-    def _numbers(self, pairs: Samples) -> int:
-        """Parameters of a sample, where they are inputs."""
+    def _parameter_count(self, pairs: Samples) -> int:
+        """Number of parameters of a sample that are inputs."""
         if not self.parameters:
             return 0
-        found = pairs.first().parameters
-        if found is None:
+        parameters = pairs.first().parameters
+        if parameters is None:
             raise TaskError(f"{pairs.source.get('url')}: the samples have no parameters")
-        return found.shape[-1]
+        return parameters.shape[-1]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Map(Task):
-    """Inputs -> targets, all channels at once."""
+    """The map from inputs to targets, all channels at once."""
 
     kind = "map"
 
@@ -154,28 +172,32 @@ class Map(Task):
 
     def channels(self, pairs: Samples) -> tuple[int, int]:
         inputs, outputs = pairs.channels
-        return inputs + self._numbers(pairs), outputs
+        return inputs + self._parameter_count(pairs), outputs
 
     def example(self, batch: Batch, number: Tensor, pairs: Samples) -> Batch:
         return replace(batch, a=self._with_parameters(batch, batch.a))
 
 
 def times_of(pairs: Samples) -> tuple[float, ...]:
-    """The times of the targets, rising as they are stored."""
-    times = tuple(dict.fromkeys(channel.time for channel in pairs.target_channels))
-    found = tuple(t for t in times if t is not None)
-    if not found or len(found) != len(times):
+    """The times of the targets, ascending.
+
+    Raises:
+        TaskError: If the targets have no times, or are several variables.
+    """
+    distinct = tuple(dict.fromkeys(channel.time for channel in pairs.target_channels))
+    times = tuple(t for t in distinct if t is not None)
+    if not times or len(times) != len(distinct):
         raise TaskError(
             f"{pairs.source.get('url')}: {pairs.source.get('target')} has no times, which the task "
             "needs"
         )
-    of_each = len(pairs.target_channels) // len(found)
+    components = len(pairs.target_channels) // len(times)
     if any(
-        channel.time != found[place // of_each]
-        for place, channel in enumerate(pairs.target_channels)
+        channel.time != times[index // components]
+        for index, channel in enumerate(pairs.target_channels)
     ):
         raise TaskError(
             f"{pairs.source.get('url')}: the task needs targets of one variable, got "
             f"{', '.join(dict.fromkeys(c.variable for c in pairs.target_channels))}"
         )
-    return found
+    return times

@@ -1,4 +1,4 @@
-"""What is learned of trajectories: the next frame, all frames, or the state at a time."""
+"""Tasks on trajectories: predict the next frame, all frames, or the state at a given time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from operators.data.task import Apply, Map, Task, TaskError, times_of
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectoryTask(Task):
-    """What is learned of trajectories: frames, of which the operator sees the first ones.
+    """A task on trajectories, sequences of frames whose first ones may be inputs.
 
     Args:
-        history: Frames k that the operator sees.
-        frames: Train on the first so many frames alone; None for all. Evaluated are all.
-        ahead: Whether frames that training does not see are evaluated.
+        history: Number k of frames in the input.
+        frames: Number of frames that training uses, from the first; None for all.
+        ahead: Whether evaluation goes on to the frames that training does not use.
     """
 
     history: int = 0
@@ -39,27 +39,27 @@ class TrajectoryTask(Task):
 
     @property
     def first(self) -> int:
-        """Frames before those that are predicted."""
+        """Index of the first predicted frame."""
         return self.history
 
     @property
     @abstractmethod
     def window(self) -> int:
-        """Frames of a training example."""
+        """Number of frames of a training example."""
 
     def check(self, frames: int, where: str) -> None:
         if not frames:
             raise TaskError(f"{where}: the targets have no times, which the task needs")
         if self.frames is not None and self.frames > frames:
-            raise TaskError(f"{where}: frames to train on are {self.frames}, there are {frames}")
+            raise TaskError(f"{where}: cannot train on {self.frames} frames, there are {frames}")
         if (self.frames or frames) < self.window:
-            given = f"got {frames}" if self.frames is None else f"trained are {self.frames}"
-            raise TaskError(f"{where}: {self._needs} needs {self.window} frames, {given}")
+            got = f"got {frames}" if self.frames is None else f"training uses {self.frames}"
+            raise TaskError(f"{where}: {self._name} needs {self.window} frames, {got}")
 
     @property
     @abstractmethod
-    def _needs(self) -> str:
-        """The task in words."""
+    def _name(self) -> str:
+        """The task in words, for messages."""
 
     def count(self, pairs: Samples) -> int:
         frames = len(times_of(pairs))
@@ -67,40 +67,42 @@ class TrajectoryTask(Task):
         return (self.frames or frames) - self.window + 1
 
     def _frames(self, pairs: Samples) -> int:
-        """Frames that are evaluated, with those that the operator sees."""
-        every = len(times_of(pairs))
-        return every if self.ahead else self.frames or every
+        """Number of frames up to the last evaluated one, those of the input included."""
+        frames = len(times_of(pairs))
+        return frames if self.ahead else self.frames or frames
 
-    def _own(self, pairs: Samples) -> int:
-        """Channels of a frame."""
+    def _frame_channels(self, pairs: Samples) -> int:
+        """Number of channels of a frame."""
         return pairs.channels[1] // len(times_of(pairs))
 
     def outputs(self, pairs: Samples) -> slice:
-        own = self._own(pairs)
-        return slice(self.first * own, self._frames(pairs) * own)
+        channels = self._frame_channels(pairs)
+        return slice(self.first * channels, self._frames(pairs) * channels)
 
     def inputs(self, pairs: Samples) -> tuple[Channel, ...]:
-        seen = pairs.target_channels[: self.history * self._own(pairs)]
-        return seen or super().inputs(pairs)
+        history = pairs.target_channels[: self.history * self._frame_channels(pairs)]
+        return history or super().inputs(pairs)
 
-    def persistence(self, a: Tensor, own: int, steps: int) -> Tensor | None:
+    def persistence(self, a: Tensor, channels: int, steps: int) -> Tensor | None:
         if not self.history:
-            return super().persistence(a, own, steps)
-        last = a[..., (self.history - 1) * own : self.history * own]
+            return super().persistence(a, channels, steps)
+        last = a[..., (self.history - 1) * channels : self.history * channels]
         return torch.cat([last] * steps, dim=-1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout(TrajectoryTask):
-    """The last k frames -> the next one; a trajectory by feeding predictions back.
+    """The map from the last k frames to the next one, applied to its own predictions in a rollout.
 
-    Trained on all windows of all trajectories; evaluated from the first k frames to the end.
+    Training uses all windows of all trajectories; evaluation goes from the first k frames to the
+    end.
 
     Args:
-        steps: Frames s that are predicted in a training step, with gradients through all.
-        teacher_forcing: Let the operator see true frames in these steps, not its own.
-        noise: Deviation of Gaussian noise on the frames in training, by their root mean square.
-        static: Whether the inputs of the samples are seen too, beside the frames.
+        steps: Number s of frames predicted in a training step, with gradients through all of them.
+        teacher_forcing: Whether true frames replace predictions as inputs of the next step.
+        noise: Standard deviation of Gaussian noise on the input frames in training, relative to
+            their root mean square.
+        static: Whether the inputs of the samples are input channels too, after the frames.
     """
 
     history: int = 1
@@ -124,7 +126,7 @@ class Rollout(TrajectoryTask):
         return self.history + self.steps
 
     @property
-    def _needs(self) -> str:
+    def _name(self) -> str:
         return f"a rollout of {self.steps} steps from {self.history} frames"
 
     @property
@@ -132,8 +134,9 @@ class Rollout(TrajectoryTask):
         return self if self.steps == 1 else replace(self, steps=1)
 
     def channels(self, pairs: Samples) -> tuple[int, int]:
-        own = self._own(pairs)
-        return self.history * own + self.static * pairs.channels[0] + self._numbers(pairs), own
+        frame = self._frame_channels(pairs)
+        static = self.static * pairs.channels[0]
+        return self.history * frame + static + self._parameter_count(pairs), frame
 
     def example(self, batch: Batch, number: Tensor, pairs: Samples) -> Batch:
         return self._cut(batch, number, self.steps, pairs)
@@ -143,50 +146,52 @@ class Rollout(TrajectoryTask):
         return self._cut(batch, first, self._frames(pairs) - self.history, pairs)
 
     def _cut(self, batch: Batch, number: Tensor, steps: int, pairs: Samples) -> Batch:
-        frames, own = len(times_of(pairs)), batch.u.shape[-1] // len(times_of(pairs))
-        u = batch.u.unflatten(-1, (frames, own)).movedim(-2, 1)  # (batch, frames, *grid, own)
-        places = number[:, None] + torch.arange(self.history + steps)
+        """Windows of each trajectory that begin at the frame `number`, as inputs and targets."""
+        frames = len(times_of(pairs))
+        channels = batch.u.shape[-1] // frames
+        u = batch.u.unflatten(-1, (frames, channels)).movedim(-2, 1)  # (batch, frames, *grid, c)
+        indices = number[:, None] + torch.arange(self.history + steps)
         rows = torch.arange(len(batch))[:, None]
-        window = u[rows.to(u.device), places.to(u.device)].movedim(1, -2).flatten(-2)
-        seen, asked = window.split([self.history * own, steps * own], dim=-1)
-        a = self._with_parameters(batch, seen, *([batch.a] if self.static else []))
-        return replace(batch, a=a, u=asked)
+        window = u[rows.to(u.device), indices.to(u.device)].movedim(1, -2).flatten(-2)
+        history, later = window.split([self.history * channels, steps * channels], dim=-1)
+        a = self._with_parameters(batch, history, *([batch.a] if self.static else []))
+        return replace(batch, a=a, u=later)
 
     def predict(
         self, apply: Apply, a: Tensor, steps: int, truth: Tensor | None = None
     ) -> Float[Tensor, "batch *grid channels"]:
-        found: list[Tensor] = []
+        predictions: list[Tensor] = []
         for step in range(steps):
             u = apply(a)
-            found.append(u)
-            own, seen = u.shape[-1], self.history * u.shape[-1]
-            last = u if truth is None else truth[..., step * own : (step + 1) * own]
-            a = torch.cat([a[..., own:seen], last, a[..., seen:]], dim=-1)
-        return found[0] if steps == 1 else torch.cat(found, dim=-1)
+            predictions.append(u)
+            frame, history = u.shape[-1], self.history * u.shape[-1]  # numbers of channels
+            last = u if truth is None else truth[..., step * frame : (step + 1) * frame]
+            a = torch.cat([a[..., frame:history], last, a[..., history:]], dim=-1)
+        return predictions[0] if steps == 1 else torch.cat(predictions, dim=-1)
 
     def noisy_inputs(self, a: Tensor, channels: int, mask: Tensor | None = None) -> Tensor:
         if not self.noise:
             return a
-        seen = a[..., : self.history * channels]
-        every, squares = tuple(range(1, a.ndim)), seen.square()
+        frames = a[..., : self.history * channels]
+        axes, squares = tuple(range(1, a.ndim)), frames.square()
         if mask is not None:
-            there = mask[..., None].to(a)
-            squares = squares * there / there.mean(every, keepdim=True)
-        size = squares.mean(every, keepdim=True).sqrt()
-        noisy = seen + self.noise * size * torch.randn_like(seen)
+            real = mask[..., None].to(a)
+            squares = squares * real / real.mean(axes, keepdim=True)
+        size = squares.mean(axes, keepdim=True).sqrt()  # root mean square of each sample
+        noisy = frames + self.noise * size * torch.randn_like(frames)
         return torch.cat([noisy, a[..., self.history * channels :]], dim=-1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AtTime(TrajectoryTask):
-    """(state, t) -> the state at the time t, which is the last channel of the input.
+    """The map from a state and a time t to the state at t; t is the last input channel.
 
-    The state is the first k frames, or without a history the inputs of the samples. Trained on
-    each time by itself; evaluated at all times of the data.
+    The given state is the first k frames, or without a history the inputs of the samples. In
+    training each time is an example; evaluation predicts all times of the data.
 
     Args:
-        skip: Frames after these that are not asked for: such as the first one, where it is 0 and
-            nothing is relative to it.
+        skip: Number of frames after the first k that are not predicted: for example a first frame
+            that is 0, of which no relative error exists.
     """
 
     skip: int = 0
@@ -207,13 +212,13 @@ class AtTime(TrajectoryTask):
         return self.first + 1
 
     @property
-    def _needs(self) -> str:
+    def _name(self) -> str:
         return f"a time after {self.first} frames"
 
     def channels(self, pairs: Samples) -> tuple[int, int]:
-        own = self._own(pairs)
-        state = self.history * own if self.history else pairs.channels[0]
-        return state + self._numbers(pairs) + 1, own
+        frame = self._frame_channels(pairs)
+        state = self.history * frame if self.history else pairs.channels[0]
+        return state + self._parameter_count(pairs) + 1, frame
 
     def example(self, batch: Batch, number: Tensor, pairs: Samples) -> Batch:
         times, grid = times_of(pairs), batch.a.shape[1:-1]
@@ -227,30 +232,31 @@ class AtTime(TrajectoryTask):
     def evaluation_example(self, batch: Batch, pairs: Samples) -> Batch:
         times = times_of(pairs)[self.first : self._frames(pairs)]
         t, a = torch.tensor(times, dtype=batch.a.dtype), self._state(batch, pairs)
-        asked = torch.cat([a, t.to(a.device).expand(*a.shape[:-1], -1)], dim=-1)
-        return replace(batch, a=asked, u=batch.u[..., self.outputs(pairs)])
+        a = torch.cat([a, t.to(a.device).expand(*a.shape[:-1], -1)], dim=-1)
+        return replace(batch, a=a, u=batch.u[..., self.outputs(pairs)])
 
     def _state(self, batch: Batch, pairs: Samples) -> Tensor:
-        first = batch.u[..., : self.history * self._own(pairs)]
+        """The given state, and the parameters where they are inputs."""
+        first = batch.u[..., : self.history * self._frame_channels(pairs)]
         return self._with_parameters(batch, first if self.history else batch.a)
 
-    def persistence(self, a: Tensor, own: int, steps: int) -> Tensor | None:
-        return super().persistence(a[..., : a.shape[-1] - steps], own, steps)
+    def persistence(self, a: Tensor, channels: int, steps: int) -> Tensor | None:
+        return super().persistence(a[..., : a.shape[-1] - steps], channels, steps)
 
     def predict(
         self, apply: Apply, a: Tensor, steps: int, truth: Tensor | None = None
     ) -> Float[Tensor, "batch *grid channels"]:
         state, times = a.split([a.shape[-1] - steps, steps], dim=-1)
-        found = [apply(torch.cat([state, t], dim=-1)) for t in times.split(1, dim=-1)]
-        return found[0] if steps == 1 else torch.cat(found, dim=-1)
+        predictions = [apply(torch.cat([state, t], dim=-1)) for t in times.split(1, dim=-1)]
+        return predictions[0] if steps == 1 else torch.cat(predictions, dim=-1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block(TrajectoryTask):
-    """The first k frames -> all later ones at once, side by side as channels.
+    """The map from the first k frames to all later ones at once, side by side as channels.
 
     Raises:
-        ValueError: If it is impossible, and on `frames`: an operator of so many frames has no more.
+        ValueError: If history < 1, or if `frames` is given: the operator predicts all frames.
     """
 
     history: int = 1
@@ -268,7 +274,7 @@ class Block(TrajectoryTask):
         return self.history + 1
 
     @property
-    def _needs(self) -> str:
+    def _name(self) -> str:
         return f"a block after {self.history} frames"
 
     def count(self, pairs: Samples) -> int:
@@ -276,18 +282,18 @@ class Block(TrajectoryTask):
         return 1
 
     def channels(self, pairs: Samples) -> tuple[int, int]:
-        seen = self.history * self._own(pairs)
-        return seen + self._numbers(pairs), pairs.channels[1] - seen
+        history = self.history * self._frame_channels(pairs)
+        return history + self._parameter_count(pairs), pairs.channels[1] - history
 
     def example(self, batch: Batch, number: Tensor, pairs: Samples) -> Batch:
-        seen, later = batch.u.tensor_split([self.history * self._own(pairs)], dim=-1)
-        return replace(batch, a=self._with_parameters(batch, seen), u=later)
+        history, later = batch.u.tensor_split([self.history * self._frame_channels(pairs)], dim=-1)
+        return replace(batch, a=self._with_parameters(batch, history), u=later)
 
 
 TASKS: dict[str, type[Task]] = {task.kind: task for task in (Map, Rollout, AtTime, Block)}
 
 
-def task_from(content: dict[str, Any]) -> Task:
-    """What `Task.description` has said."""
-    settings = {key: value for key, value in content.items() if key != "kind"}
-    return TASKS[content["kind"]](**settings)
+def task_from(description: dict[str, Any]) -> Task:
+    """The task of a `Task.description`."""
+    settings = {key: value for key, value in description.items() if key != "kind"}
+    return TASKS[description["kind"]](**settings)

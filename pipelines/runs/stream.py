@@ -98,8 +98,8 @@ class SolvedAhead(Reader):
     def with_noise(self, noise: Perturbation) -> SolvedAhead:
         return replace(self, noise=noise)
 
-    def sample(self, place: int) -> Batch:
-        return next(self.rows(slice(place, place + 1)).in_order(1))
+    def sample(self, index: int) -> Batch:
+        return next(self.rows(slice(index, index + 1)).in_order(1))
 
     def in_order(self, batch: int) -> Generator[Batch, None, None]:
         with closing(self._solved(self._first_epoch(batch))) as solved:

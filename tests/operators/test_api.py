@@ -64,7 +64,7 @@ def test_pairs_are_a_dataset_wherever_their_values_are(store: str) -> None:
         collected = next(iter(DataLoader(pairs, batch_size=3)))
         torch.testing.assert_close(Batch(**collected).u, resident.u[:3], rtol=0, atol=0)
     assert torch.equal(streamed[-1]["u"], resident.u[-1])
-    with pytest.raises(IndexError, match="12 samples, asked for number 12"):
+    with pytest.raises(IndexError, match="12 samples, got index 12"):
         streamed[12]
 
 

@@ -93,7 +93,7 @@ def test_batches_have_what_differs_by_sample():
         assert samples.masked
         assert [len(part) for part in samples.in_order(4)] == [4, 2]
         assert samples.first().x.shape == (1, 7, 2)
-    with pytest.raises(DataError, match="here: each sample has points of its own"):
+    with pytest.raises(DataError, match="here: the points differ by sample"):
         _ = pairs.points
 
 

@@ -124,7 +124,7 @@ def test_a_resolution_is_of_the_first_axis_or_of_each(domain, resolution, stride
     ("domain", "resolution", "message"),
     [
         (Box((CellGrid(9), CellGrid(6))), 5, r"every 2-th point, which the 6 cell points along y"),
-        (BOXES["2-D"], (5, 4), "resolution 4 is no subsample of the 5 cell points"),
+        (BOXES["2-D"], (5, 4), "resolution 4 is not a subsample of the 5 cell points"),
         (BOXES["2-D"], (5,), "has 2 axes, got 5"),
     ],
 )
@@ -203,7 +203,7 @@ def test_clouds_of_fewer_points_have_a_mask_and_parameters(tmp_path):
     assert "weight" not in pairs.all.per_sample  # points count alike
     expected = np.column_stack([values["speed"], values["load"]])[:7].astype(np.float32)
     assert np.array_equal(pairs.all.per_sample["parameters"], expected)
-    with pytest.raises(DataError, match="10 is no subsample of the 20 cloud points"):
+    with pytest.raises(DataError, match="10 is not a subsample of the 20 cloud points"):
         open_pairs(str(tmp_path / "store.zarr"), "train", 10)
 
 

@@ -145,7 +145,7 @@ def test_ranks_have_as_many_batches_and_no_sample_in_common(url, ranks):
 @pytest.mark.parametrize(("rank", "ranks"), [(2, 2), (-1, 2), (0, 0)])
 def test_a_rank_beyond_the_ranks_is_refused(url, rank, ranks):
     for pairs in (streamed(url), read_pairs(url, "train")):
-        with pytest.raises(ValueError, match=r"rank is one of 0 to ranks - 1, got"):
+        with pytest.raises(ValueError, match=r"rank must be 0 to ranks - 1, got"):
             next(pairs.batches(0, 0, 4, rank=rank, ranks=ranks))
 
 

@@ -196,8 +196,8 @@ def test_the_report_has_frames_spectrum_times_and_trivial_predictors(made):
     [
         ({"task.history": 6}, "a rollout of 1 steps from 6 frames needs 7 frames, got 6"),
         ({"task.steps": 5}, "a rollout of 5 steps from 2 frames needs 7 frames, got 6"),
-        ({"task.frames": 7}, "frames to train on are 7, there are 6"),
-        ({"task.frames": 2}, "a rollout of 1 steps from 2 frames needs 3 frames, trained are 2"),
+        ({"task.frames": 7}, "cannot train on 7 frames, there are 6"),
+        ({"task.frames": 2}, "a rollout of 1 steps from 2 frames needs 3 frames, training uses 2"),
         ({"data.overrides.problem.times": [1.0]}, "the targets have no times"),
     ],
 )

@@ -152,7 +152,7 @@ def test_ranks_share_an_epoch(experiment, ranks):
     assert {len(part) for part in parts} == {26 // ranks // 4 * 4}
     assert len(set(flat(parts))) == len(flat(parts))
     assert set(flat(parts)) <= set(flat(keys(pairs.batches(0, 2, 1))))
-    with pytest.raises(ValueError, match="rank is one of 0 to ranks - 1, got rank 2 of 2"):
+    with pytest.raises(ValueError, match="rank must be 0 to ranks - 1, got rank 2 of 2"):
         next(pairs.batches(0, 0, 4, rank=2, ranks=2))
 
 
@@ -316,7 +316,7 @@ def test_an_impossible_stream_is_refused(experiment, changes, message):
     ("changes", "message"),
     [
         ({"data.stream.overrides.times": [0.1, 0.2]}, r"differ: channels \(1, 2\), \(1, 1\)"),
-        ({"data.resolution": 15}, "resolution 15 is no subsample of the 32 periodic points"),
+        ({"data.resolution": 15}, "resolution 15 is not a subsample of the 32 periodic points"),
         ({"data.input": "error"}, "error is not a function|has no function 'error'"),
         ({"data.epoch_samples": 2, "training.batch": 4}, "batch 4 is larger than the 2 samples"),
         ({"training.seed": 2**31}, "training.seed must be <"),

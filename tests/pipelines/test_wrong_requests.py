@@ -134,7 +134,7 @@ REFUSED = [  # a request, and a pattern of what is said
     ("train burgers-quick --stream burgers-quik", "did you mean burgers-quick"),
     ("run burgers-quick --stream burgers-quick --set data.reading=resident", "leave one of"),
     ("train burgers-quick --stream burgers-quick --set training.batch=600", "batch 600 is larger"),
-    ("run burgers-quick --stream darcy-quick", "128 is no subsample of the 43 cell points"),
+    ("run burgers-quick --stream darcy-quick", "128 is not a subsample of the 43 cell points"),
     ("train burgers-quick --stream burgers-trajectory", r"differ: channels \(1, 20\), \(1, 1\)"),
     # benchmarks and studies
     ("benchmark quik", "unknown benchmark 'quik': did you mean quick"),

@@ -75,7 +75,7 @@ def test_the_command_writes_a_report(study, tmp_path):
         (["--cells", "3"], "cells must be at least 4, got 3"),
         (["--cells", "14"], "it must be 1 to 13"),
         (["--set", "noise.kind=sensors", "--set", "noise.fraction=1.5"], "noise.fraction"),
-        (["--set", "data.resolution=10"], "resolution 10 is no subsample of the 13 cell points"),
+        (["--set", "data.resolution=10"], "resolution 10 is not a subsample of the 13 cell points"),
         (["--method", "tv"], "method: unknown 'tv', known: 'total variation', 'Tikhonov',"),
         (["--set", "data.input=a", "--set", "data.target=u"], "must learn u -> a"),
     ],
