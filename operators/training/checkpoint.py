@@ -1,6 +1,8 @@
-"""A trained predictor in one file: weights and normalisers as safetensors, the rest as JSON in its
-header; and the state of a training. Both carry the SHA-256 of their bytes; loading executes
-nothing."""
+"""Files of a trained predictor, and of the state of a training.
+
+A checkpoint holds weights and normalisers as safetensors, the rest as JSON in its header. Both
+carry the SHA-256 of their bytes; loading them executes no code.
+"""
 
 import hashlib
 import io
@@ -25,23 +27,27 @@ from operators.data.trajectories import task_from
 from operators.training.files import FileError, read, read_json, write
 from operators.transforms import Extent, Normalizer, Predictor
 
-WEIGHTS, CONFIG = "model.safetensors", "config.json"  # of a model folder
+WEIGHTS, CONFIG = "model.safetensors", "config.json"  # files of a model folder
 MODEL_FORMAT = "pdegen model 1"
 _KEY = "operators"
 FORMAT_VERSION = 2
-_BLANK = b"0" * 64  # in the place of a digest, where it is computed
+_BLANK = b"0" * 64  # stands for the digest while it is computed
 _DIGEST = re.compile(rb'"operators":"\{\\"sha256\\": \\"([0-9a-f]{64})\\"')
 _STATE = re.compile(rb"pdegen training state 2, SHA-256 ([0-9a-f]{64})\n")
 
 
 class CheckpointError(FileError):
-    """A checkpoint that is absent, damaged, or does not fit; one line."""
+    """A checkpoint is absent, damaged, or does not fit; one line."""
 
 
 def saving_checkpoint(
     path: Path, predictor: Predictor, description: dict[str, Any]
 ) -> Callable[[], None]:
-    """What writes the predictor as it is now as a whole, whenever it is called."""
+    """A function that writes the predictor as it is now, and may be called later.
+
+    Args:
+        description: Further entries of the header; `load_checkpoint` builds from "operator".
+    """
     operator = predictor.operator
     header = {
         "sha256": _BLANK.decode(),  # first, where _DIGEST finds it
@@ -53,30 +59,34 @@ def saving_checkpoint(
         "boundary": None if predictor.boundary is None else predictor.boundary.description(),
         "extent": None if predictor.extent is None else predictor.extent.description(),
     }
-    tensors = {name: v.contiguous() for name, v in _kept(predictor.state_dict()).items()}
+    tensors = {name: v.contiguous() for name, v in _on_host(predictor.state_dict()).items()}
     return partial(_write_checkpoint, path, tensors, json.dumps(header))
 
 
 def _write_checkpoint(path: Path, tensors: dict[str, Tensor], header: str) -> None:
     data = bytes_of(tensors, {_KEY: header})
     digest = hashlib.sha256(data).hexdigest().encode()
-    found = _DIGEST.search(data)
-    assert found is not None
-    write(path, data[: found.start(1)] + digest + data[found.end(1) :])
+    blank = _DIGEST.search(data)
+    assert blank is not None
+    write(path, data[: blank.start(1)] + digest + data[blank.end(1) :])
 
 
-def _kept(value: Any, copies: dict[Any, Tensor] | None = None) -> Any:
-    """A copy of tensors in the memory of the host, within dictionaries, lists and tuples."""
+def _on_host(value: Any, copies: dict[Any, Tensor] | None = None) -> Any:
+    """A copy in host memory of the tensors within dictionaries, lists and tuples.
+
+    Args:
+        copies: Copies made so far, by memory: tensors that share memory share their copy.
+    """
     copies = {} if copies is None else copies
     if isinstance(value, Tensor):
-        place = (value.data_ptr(), value.dtype, value.shape, value.stride())
-        if place not in copies:
-            copies[place] = value.detach().to("cpu", copy=True)
-        return copies[place]
+        memory = (value.data_ptr(), value.dtype, value.shape, value.stride())
+        if memory not in copies:
+            copies[memory] = value.detach().to("cpu", copy=True)
+        return copies[memory]
     if isinstance(value, Mapping):
-        return {key: _kept(one, copies) for key, one in value.items()}
+        return {key: _on_host(item, copies) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_kept(one, copies) for one in value)
+        return type(value)(_on_host(item, copies) for item in value)
     return value
 
 
@@ -86,16 +96,16 @@ def load_checkpoint(
     """Read a predictor in evaluation mode, and its description.
 
     Args:
-        build: Makes the operator from the description's "operator". It is called twice: first
-            for shapes alone, so that a description of other ones than the file has takes no memory.
+        build: Makes the operator from the description's "operator". It is called twice, first on
+            the meta device: a description that does not fit the file takes no memory.
 
     Raises:
-        CheckpointError: If the file is absent, damaged, no checkpoint, or does not fit its
+        CheckpointError: If the file is absent, damaged, not a checkpoint, or does not fit its
             description.
     """
     tensors, header = _read_checkpoint(path)
 
-    def made() -> Predictor:
+    def built() -> Predictor:
         operator = build(header["operator"])
         boundary, extent = header["boundary"], header["extent"]
         return Predictor(
@@ -110,8 +120,8 @@ def load_checkpoint(
     try:
         input, target = (Normalizer.from_state(tensors, name) for name in ("input", "target"))
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            _check_kinds(path, tensors, made())
-        predictor = made()
+            _check_tensors(path, tensors, built())
+        predictor = built()
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         if isinstance(error, CheckpointError):
             raise
@@ -121,8 +131,7 @@ def load_checkpoint(
 
 
 def check_checkpoint(path: Path) -> dict[str, Any]:
-    """The description of a checkpoint whose bytes are those that were written. Raises
-    CheckpointError if it is absent or damaged."""
+    """The description in a checkpoint. Raises CheckpointError if the file is absent or damaged."""
     return _read_checkpoint(path)[1]
 
 
@@ -130,9 +139,9 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not path.exists():
         raise CheckpointError(f"{path}: no such checkpoint")
     data = _read(path)
-    found = _DIGEST.search(data)
-    if found is not None:
-        _check_digest(path, found[1], data[: found.start(1)], _BLANK, data[found.end(1) :])
+    digest = _DIGEST.search(data)
+    if digest is not None:
+        _check_digest(path, digest[1], data[: digest.start(1)], _BLANK, data[digest.end(1) :])
     try:
         tensors = tensors_of(data)
         length = int.from_bytes(data[:8], "little")
@@ -144,51 +153,56 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise CheckpointError(
             f"{path} has format version {version}, this version reads {FORMAT_VERSION}"
         )
-    if found is None:
+    if digest is None:
         raise CheckpointError(f"{path} is damaged: it has no SHA-256")
     return tensors, header
 
 
-def _check_kinds(path: Path, tensors: Mapping[str, Tensor], predictor: Predictor) -> None:
-    """Raise CheckpointError unless a predictor has tensors of these names, dtypes and shapes."""
+def _check_tensors(path: Path, tensors: Mapping[str, Tensor], predictor: Predictor) -> None:
+    """Raise CheckpointError unless a predictor has tensors of the same names, dtypes and shapes."""
     expected = predictor.state_dict()
     if tensors.keys() != expected.keys():
         name = min(tensors.keys() ^ expected.keys())
-        what = "is missing" if name in expected else "is not expected"
-        raise CheckpointError(f"{path} does not fit its description: {name} {what}")
+        problem = "is missing" if name in expected else "is not expected"
+        raise CheckpointError(f"{path} does not fit its description: {name} {problem}")
     for name, tensor in tensors.items():
-        got, wanted = ((v.dtype, tuple(v.shape)) for v in (tensor, expected[name]))
-        if got != wanted:
+        got, needed = ((v.dtype, tuple(v.shape)) for v in (tensor, expected[name]))
+        if got != needed:
             raise CheckpointError(
-                f"{path} does not fit its description: {name} is of {wanted[0]} {wanted[1]}, "
+                f"{path} does not fit its description: {name} must be {needed[0]} {needed[1]}, "
                 f"got {got[0]} {got[1]}"
             )
 
 
 def model_file(folder: Path) -> Path:
-    """The checkpoint of a model folder, which its config.json is of. Raises CheckpointError if the
-    folder is none, or is damaged."""
+    """The checkpoint in a model folder, checked against its config.json.
+
+    Raises:
+        CheckpointError: If the folder is not a model folder, or is damaged.
+    """
     weights, config = folder / WEIGHTS, folder / CONFIG
     if not config.is_file():
         raise CheckpointError(
-            f"{folder} is a folder without {CONFIG}: name a checkpoint of a run, or a folder of "
-            "pdegen export RUN --format model"
+            f"{folder} is a folder without {CONFIG}: give a checkpoint of a run, or a folder "
+            "made by pdegen export RUN --format model"
         )
     try:
-        said = read_json(config)
+        description = read_json(config)
     except FileError as error:
         raise CheckpointError(str(error)) from None
-    if said.get("format") != MODEL_FORMAT:
-        raise CheckpointError(f"{config} is not of a model: its format is {said.get('format')!r}")
+    if (format := description.get("format")) != MODEL_FORMAT:
+        raise CheckpointError(f"{config} does not describe a model: its format is {format!r}")
     if not weights.exists():
         raise CheckpointError(f"{weights}: no such checkpoint")
-    if hashlib.sha256(_read(weights)).hexdigest() != said.get("weights_sha256"):
-        raise CheckpointError(f"{weights} is damaged, or {CONFIG} beside it is of other weights")
+    if hashlib.sha256(_read(weights)).hexdigest() != description.get("weights_sha256"):
+        raise CheckpointError(
+            f"{weights} is damaged, or {CONFIG} beside it describes other weights"
+        )
     return weights
 
 
 def check_fit(predictor: Predictor, pairs: Samples) -> None:
-    """Raise CheckpointError where the data have other channels or dimension than the operator."""
+    """Raise CheckpointError if the data have other channels or dimension than the operator."""
     operator = predictor.operator
     expected = (operator.in_channels, operator.out_channels, operator.dim)
     got = (*pairs.channels, pairs.dim)
@@ -200,9 +214,11 @@ def check_fit(predictor: Predictor, pairs: Samples) -> None:
 
 
 def saving_state(path: Path, state: Mapping[str, object]) -> Callable[[], None]:
-    """What writes a training state, a line with the digest before torch.save's bytes, when it is
-    called."""
-    return partial(_write_state, path, _kept(state))
+    """A function that writes a training state as it is now, and may be called later.
+
+    The file is a line with the digest, then the bytes of torch.save.
+    """
+    return partial(_write_state, path, _on_host(state))
 
 
 def _write_state(path: Path, state: Mapping[str, object]) -> None:
@@ -217,25 +233,25 @@ def load_state(path: Path, device: torch.device) -> dict[str, Any]:
     """Read a training state; only tensors and plain values are unpickled.
 
     Raises:
-        CheckpointError: If it is damaged, or something else.
-        OSError: If it is absent, or cannot be read.
+        CheckpointError: If the file is damaged, or not a training state.
+        OSError: If the file is absent or cannot be read.
     """
     data = _read(path)
-    first = _STATE.match(data)
-    if first is None:
-        raise CheckpointError(f"{path} is damaged, or no training state")
-    data = data[first.end() :]
-    _check_digest(path, first[1], data)
+    header = _STATE.match(data)
+    if header is None:
+        raise CheckpointError(f"{path} is damaged, or not a training state")
+    data = data[header.end() :]
+    _check_digest(path, header[1], data)
     try:
         state = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
-    except pickle.UnpicklingError as error:  # torch would advise to execute what is in it
+    except pickle.UnpicklingError as error:  # torch's message advises to execute the file
         reason = "it holds more than tensors and plain values, and is not loaded"
-        raise CheckpointError(f"{path} is no training state: {reason}") from error
-    except Exception as error:  # torch raises many kinds on what is none of its archives
+        raise CheckpointError(f"{path} is not a training state: {reason}") from error
+    except Exception as error:  # torch raises many types on files that are not its archives
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"{path} is damaged, or no training state: {reason}") from error
+        raise CheckpointError(f"{path} is damaged, or not a training state: {reason}") from error
     if not isinstance(state, dict):
-        raise CheckpointError(f"{path} is no training state: it holds a {type(state).__name__}")
+        raise CheckpointError(f"{path} is not a training state: it holds a {type(state).__name__}")
     return state
 
 
@@ -251,41 +267,42 @@ def _check_digest(path: Path, digest: bytes, *parts: bytes) -> None:
     for part in parts:
         computed.update(part)
     if computed.hexdigest().encode() != digest:
-        raise CheckpointError(f"{path} is damaged: it has not the SHA-256 that it was written with")
+        raise CheckpointError(f"{path} is damaged: its SHA-256 is not the one it was written with")
 
 
 class StartError(FileError):
-    """A file of weights that is absent, damaged, or of another operator; one line."""
+    """A file of weights is absent, damaged, or belongs to another operator; one line."""
 
 
 def renamed(operator: Operator, name: str) -> str:
-    """What a tensor of published weights is called here."""
-    for released, here in operator.released_names:
-        name = name.replace(released, here)
+    """The name in this package of a tensor of published weights."""
+    for released, local in operator.released_names:
+        name = name.replace(released, local)
     return name
 
 
 def _kind(tensor: Tensor) -> str:
+    """The kind of numbers of a tensor, in words."""
     if tensor.is_floating_point():
         return "real numbers"
     return "complex numbers" if tensor.is_complex() else "integers"
 
 
 def start_from(operator: Operator, path: Path) -> dict[str, Any]:
-    """Take over the weights of a file: published ones, or those that `state_dict` names.
+    """Load initial weights from a file, with published names or those of `state_dict`.
 
-    Tensors that depend on the channels keep their initial numbers where the file has other
-    channels. All others must be there, with their shapes, and nothing else. Finite real numbers
-    of any precision stand for real ones.
+    Tensors whose shapes depend on the channels keep their initial values if the file has other
+    channels. All others must be in the file with their shapes, and no further ones. Real tensors
+    may have any precision; their values must be finite.
 
     Args:
         path: A safetensors file, such as that of Poseidon-T for `scot`.
 
     Returns:
-        What a run records: "sha256" of the file, and the names that start "anew".
+        The record of a run: "sha256" of the file, and names of the tensors that start "anew".
 
     Raises:
-        StartError: If there is no such file, or it does not fit; the operator is unchanged.
+        StartError: If there is no such file, or it does not fit; the operator is then unchanged.
 
     >>> from safetensors.torch import save_file
     >>> from operators.models.fno import FNO
@@ -302,26 +319,26 @@ def start_from(operator: Operator, path: Path) -> dict[str, Any]:
     except FileError as error:
         raise StartError(str(error)) from None
     except (SafetensorError, ValueError, RecursionError) as error:
-        raise StartError(f"{path} is damaged, or no safetensors file: {error}") from None
+        raise StartError(f"{path} is damaged, or not a safetensors file: {error}") from None
     given = {renamed(operator, name): tensor for name, tensor in tensors.items()}
     expected, kind = operator.state_dict(), type(operator).__name__
     if len(given) < len(tensors) or given.keys() != expected.keys():
         name = min(given.keys() ^ expected.keys(), default="one of two names for one tensor")
-        what = "is missing" if name in expected else "is not expected"
-        raise StartError(f"{path} does not fit {kind} with these settings: {name} {what}")
+        problem = "is missing" if name in expected else "is not expected"
+        raise StartError(f"{path} does not fit {kind} with these settings: {name} {problem}")
     anew = [name for name in expected if given[name].shape != expected[name].shape]
     for name in anew:
         if not name.startswith(operator.by_channels or ("\0",)):
-            got, wanted = (tuple(v[name].shape) for v in (given, expected))
+            got, needed = (tuple(v[name].shape) for v in (given, expected))
             raise StartError(
                 f"{path} does not fit {kind} with these settings: {name} has shape {got}, "
-                f"expected {wanted}"
+                f"expected {needed}"
             )
     taken = {name: given[name] for name in expected if name not in anew}
     for name, tensor in taken.items():
-        if _kind(tensor) != (kind_here := _kind(expected[name])):
+        if _kind(tensor) != (needed := _kind(expected[name])):
             got = str(tensor.dtype).removeprefix("torch.")
-            raise StartError(f"{path}: {name} has numbers of type {got}, expected {kind_here}")
+            raise StartError(f"{path}: {name} has numbers of type {got}, expected {needed}")
         if not tensor.to(expected[name].dtype).isfinite().all():
             raise StartError(f"{path}: {name} has numbers that are not finite")
     with torch.no_grad():

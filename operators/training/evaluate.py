@@ -1,4 +1,4 @@
-"""One score for each sample."""
+"""Predictions of samples, and one error for each sample."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -13,13 +13,13 @@ from operators.norms import relative_error
 from operators.training.step import AS_WRITTEN
 from pdegen.domains import Box
 
-_POINTS = 2**18  # evaluated at a time: bounds the memory on fine grids
+_POINTS = 2**18  # points evaluated at a time, which bounds the memory on fine grids
 
 
 def predictions(
     predictor: nn.Module, pairs: Samples, batch: int | None = None
 ) -> Float[Tensor, "samples *grid c"]:
-    """The predictor's u for every sample, in evaluation mode and float32, `batch` at a time."""
+    """Predictions for all samples, in evaluation mode and float32, `batch` samples at a time."""
     return torch.cat([p for p, _ in _predicted(predictor, pairs, batch)])
 
 
@@ -29,8 +29,12 @@ def scores(
     batch: int | None = None,
     keep: Callable[[Tensor, Batch], object] = lambda p, batch: None,
 ) -> Float[Tensor, " samples"]:
-    """Relative L² error ‖p - u‖/‖u‖ of every sample, in float64; `keep` is given predictions and
-    what they are of."""
+    """Relative L² error ‖p - u‖/‖u‖ of every sample, in float64.
+
+    Args:
+        batch: Number of samples evaluated at a time.
+        keep: Called with the predictions of each batch, and the batch.
+    """
     return errors(predictor, pairs, batch, keep=keep)[:, 0]
 
 
@@ -43,31 +47,36 @@ def errors(
     parts: int = 1,
     keep: Callable[[Tensor, Batch], object] = lambda p, batch: None,
 ) -> Float[Tensor, "samples parts"]:
-    """Relative errors of every sample in float64, of runs of channels: see `relative_error`."""
-    found = []
+    """Relative errors of every sample in float64, in `parts` equal runs of channels.
+
+    Arguments `order` and `parts` are those of `relative_error`, the others those of `scores`.
+    """
+    batches = []
     for p, part in _predicted(predictor, pairs, batch):
         keep(p, part)
-        found.append(errors_of(p, part, pairs, order, parts))
-    return torch.cat(found)
+        batches.append(errors_of(p, part, pairs, order, parts))
+    return torch.cat(batches)
 
 
 def errors_of(
     prediction: Tensor, batch: Batch, pairs: Samples, order: int = 2, parts: int = 1
 ) -> Float[Tensor, "batch parts"]:
-    """Relative errors of predictions of a batch: nan where the target is 0, infinite where p is not
-    finite."""
+    """Relative errors of predictions p of a batch.
+
+    They are NaN where the target is 0, and infinite where p is not finite.
+    """
     weight = batch.weights(pairs.weight, pairs.y)
     weight = None if weight is None else weight.double()
     p, u = prediction.double(), batch.u.double()
     error = relative_error(p, u, weight, order, parts)
     if error.isfinite().all():
         return error
-    exists = relative_error(torch.zeros_like(u), u, weight, order, parts).isfinite()
-    return error.nan_to_num(nan=math.inf).where(exists, math.nan)
+    defined = relative_error(torch.zeros_like(u), u, weight, order, parts).isfinite()
+    return error.nan_to_num(nan=math.inf).where(defined, math.nan)
 
 
 def check_defined(pairs: Samples) -> None:
-    """Raise ValueError where no sample has a relative error, for all targets are 0."""
+    """Raise ValueError if all targets are 0, so that no sample has a relative error."""
     with closing(pairs.in_order(_batch(pairs))) as parts:
         for part in parts:
             if errors_of(torch.zeros_like(part.u), part, pairs).isfinite().any():
@@ -76,13 +85,14 @@ def check_defined(pairs: Samples) -> None:
 
 
 def _batch(pairs: Samples) -> int:
+    """Number of samples evaluated at a time by default."""
     return min(50, max(1, _POINTS // math.prod(pairs.domain.shape)))
 
 
 def _predicted(
     predictor: nn.Module, pairs: Samples, batch: int | None
 ) -> Iterator[tuple[Tensor, Batch]]:
-    """Predictions and what they are of, in order."""
+    """Predictions of all samples in order, each with its batch."""
     batch = batch or _batch(pairs)
     training = predictor.training
     predictor.eval()
@@ -90,30 +100,35 @@ def _predicted(
         for part in pairs.in_order(batch):
             with torch.no_grad(), AS_WRITTEN.products():
                 steps = part.u.shape[-1] // pairs.channels[1]
-                more = {} if steps == 1 else {"steps": steps}
+                options = {} if steps == 1 else {"steps": steps}
                 weight = quadrature_of(predictor, part, pairs)
-                p = predictor(part.a, *positions(part, pairs), **weight, **more)
+                p = predictor(part.a, *positions(part, pairs), **weight, **options)
             yield p, part
     finally:
         predictor.train(training)
 
 
 def positions(batch: Batch, pairs: Samples) -> tuple[Tensor | None, ...]:
-    """The arguments x, y and, where there is one, mask of an operator: of the batch, or shared."""
-    shared = zip((batch.x, batch.y), (pairs.x, pairs.y), strict=True)
-    points = [common if own is None else own for own, common in shared]
+    """The arguments x, y and, if there is one, mask of an operator: of the batch, or shared."""
+    pairs_of_points = zip((batch.x, batch.y), (pairs.x, pairs.y), strict=True)
+    points = [common if local is None else local for local, common in pairs_of_points]
     return (*points, *(() if batch.mask is None else (batch.mask,)))
 
 
 def quadrature_of(model: nn.Module, batch: Batch, pairs: Samples) -> dict[str, Tensor]:
-    """The argument `weight` of an operator or predictor that takes it: of the batch, or shared.
-    Raises ValueError where nobody knows the weights of the points of a mesh or a cloud."""
+    """The argument `weight` of an operator or predictor: of the batch, or shared.
+
+    Empty for operators without this argument, and for boxes whose points count alike.
+
+    Raises:
+        ValueError: If the points of a mesh or cloud have no weights.
+    """
     weight = pairs.weight if batch.weight is None else batch.weight
-    taken = getattr(getattr(model, "operator", model), "weights", False)
-    if not taken or (weight is None and isinstance(pairs.domain, Box)):
+    takes_weights = getattr(getattr(model, "operator", model), "weights", False)
+    if not takes_weights or (weight is None and isinstance(pairs.domain, Box)):
         return {}
     if weight is None:
         raise ValueError(
-            "quadrature needs weights of the points: here they have none, or count alike"
+            "quadrature needs weights of the points, but these have none, or count alike"
         )
     return {"weight": weight}

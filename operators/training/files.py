@@ -1,5 +1,5 @@
-"""Files of a run: each appears whole or not at all. A JSON object carries the SHA-256 of its other
-keys, in their order, as `sha256`."""
+"""Files of a run, written atomically. JSON objects carry the SHA-256 of their other keys, in order,
+as `sha256`."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _log = logging.getLogger(__name__)
 
 
 class FileError(ValueError):
-    """Something that is no file where a file belongs; one line."""
+    """A path that must be a regular file is not; one line."""
 
     exit_status = 2
 
 
 class BusyError(FileError):
-    """A folder that another process holds; one line."""
+    """Another process holds the folder; one line."""
 
 
 class DamagedError(FileError):
-    """A file that is not what was written; one line."""
+    """A file differs from what was written; one line."""
 
 
 def write(path: Path, data: bytes) -> None:
-    """Let a file appear whole; when this returns it survives the loss of power.
+    """Write a file atomically; when this returns, it survives a power failure.
 
-    The bytes go to PATH.partial, which then takes the name. One writer at a time.
+    The bytes go to PATH.partial, which is then renamed. One writer at a time.
 
     Raises:
-        FileError: If something else than a file has the name, or, in a folder that is claimed
-            (`pdegen.ownership`), a file that was not written here.
-        OSError: If it cannot be written; what was there before is left.
+        FileError: If the path is not a regular file or, in a claimed folder (`pdegen.ownership`),
+            is a file that was not written here.
+        OSError: If the file cannot be written; an earlier file stays as it was.
     """
     check_file(path)
     try:
@@ -53,7 +53,7 @@ def write(path: Path, data: bytes) -> None:
         if error.errno is not None:
             raise
         raise FileError(str(error)) from None
-    path = Path(os.path.realpath(path))  # a link stays one
+    path = Path(os.path.realpath(path))  # a link stays a link
     make_folder(path.parent)
     partial = path.with_name(path.name + PARTIAL)
     partial.unlink(missing_ok=True)
@@ -65,52 +65,60 @@ def write(path: Path, data: bytes) -> None:
         os.replace(partial, path)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        error.filename = error.filename or str(path)  # a full disk does not say it
+        error.filename = error.filename or str(path)  # errors of a full disk name no file
         raise
     _flush(path.parent)
 
 
 def read(path: Path) -> bytes:
+    """The bytes of a file. Raises FileError if the path is not a regular file."""
     check_file(path)
     return path.read_bytes()
 
 
 def check_file(path: Path) -> None:
-    """Raise FileError where something else than a file has the name."""
+    """Raise FileError if the path exists and is not a regular file."""
     if path.exists() and not path.is_file():
-        kind = "a folder" if path.is_dir() else "no regular file"
-        raise FileError(f"{path} is {kind}: a file belongs there")
+        kind = "a folder" if path.is_dir() else "not a regular file"
+        raise FileError(f"{path} is {kind}, expected a file")
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Write a JSON object with its SHA-256."""
     write(path, json.dumps(_sealed(content), indent=1).encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    return _opened(read(path), path)
+    """A JSON object that `write_json` wrote. Raises DamagedError if it was changed."""
+    return _verified(read(path), path)
 
 
 def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
+    """Write JSON objects line by line, each with its SHA-256."""
     write(path, "".join(json.dumps(_sealed(line)) + "\n" for line in lines).encode())
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    return [_opened(line, path) for line in read(path).splitlines()]
+    """JSON objects that `write_lines` wrote. Raises DamagedError if a line was changed."""
+    return [_verified(line, path) for line in read(path).splitlines()]
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Hold a folder for one process: the kernel lets go of it however that process ends. Raises
-    BusyError if another process holds it."""
-    make_folder(folder)  # which survives the loss of power
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder for this process; the kernel releases the lock however the process ends.
+
+    Raises:
+        BusyError: If another process holds the lock.
+    """
+    make_folder(folder)
     path = folder / LOCK
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW  # a link may lead anywhere
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW  # do not follow a link out of the folder
     with os.fdopen(os.open(path, flags, 0o644), "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             ours = os.path.samestat(os.fstat(file.fileno()), path.stat())
         except (BlockingIOError, FileNotFoundError):
-            ours = False  # or its holder has just removed it
+            ours = False  # held by another process, or just removed by it
         if not ours:
             raise BusyError(f"{folder} is held by another process that trains there")
         try:
@@ -124,18 +132,18 @@ def _sealed(content: Mapping[str, object]) -> dict[str, Any]:
     return {**plain, _DIGEST: _digest(plain)}
 
 
-def _opened(text: bytes, path: Path) -> dict[str, Any]:
+def _verified(text: bytes, path: Path) -> dict[str, Any]:
     try:
         content = json.loads(text.decode())
     except (ValueError, RecursionError):
-        raise DamagedError(f"{path} is damaged: it is no JSON") from None
+        raise DamagedError(f"{path} is damaged: it is not JSON") from None
     if not isinstance(content, dict):
-        raise DamagedError(f"{path} is damaged: it is no JSON object")
+        raise DamagedError(f"{path} is damaged: it is not a JSON object")
     digest = content.pop(_DIGEST, None)
     if digest is None:
-        _log.warning("%s has no SHA-256, as files of earlier versions: it is not checked", path)
+        _log.warning("%s has no SHA-256, like files of earlier versions: it is not checked", path)
     elif digest != _digest(content):
-        raise DamagedError(f"{path} is damaged: it has not the SHA-256 that it was written with")
+        raise DamagedError(f"{path} is damaged: its SHA-256 is not the one it was written with")
     return content
 
 
@@ -144,7 +152,7 @@ def _digest(content: Mapping[str, object]) -> str:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, that survive the loss of power."""
+    """Make a folder and its parents, which survive a power failure."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -152,7 +160,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _flush(folder: Path) -> None:
-    """Make the names in a folder survive the loss of power."""
+    """Flush the entries of a folder to the disk, so that they survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -161,9 +169,9 @@ def _flush(folder: Path) -> None:
 
 
 class Writer:
-    """Runs jobs one after another in one thread; the first that fails ends the rest.
+    """Runs jobs one after another in a thread; a job that fails cancels the rest of its call.
 
-    As a context it waits for its jobs at the end, however that comes about.
+    As a context manager it waits for its jobs at the end, also after an error.
 
     >>> with Writer() as writer:
     ...     writer(lambda: print("first"), lambda: print("second"))
@@ -176,12 +184,12 @@ class Writer:
         self._running: Future[None] | None = None
 
     def __call__(self, *jobs: Callable[[], None]) -> None:
-        """Wait for the jobs before, then begin these."""
+        """Wait for the jobs of the last call, then start these."""
         self.join()
         self._running = self._thread.submit(_run, jobs)
 
     def join(self) -> None:
-        """Wait for all jobs, and raise what one of them raised."""
+        """Wait for all jobs. Raises the error of a job that failed."""
         running, self._running = self._running, None
         if running is not None:
             running.result()

@@ -1,4 +1,4 @@
-"""Training: a loop that stops anywhere; a resumed training gives the same bits."""
+"""The training loop. It can stop after any step; a resumed training gives the same bits."""
 
 import json
 import math
@@ -35,20 +35,26 @@ from operators.transforms import Predictor
 
 
 class TrainingError(ArithmeticError):
-    """Training cannot go on."""
+    """Training cannot continue; one line."""
 
     exit_status = 1
 
 
 class Stopped(Exception):
-    """Training was asked to stop; its state is saved."""
+    """Training has stopped on request; its state is saved."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What is recorded of an epoch: its mean training loss, the mean score of the selection
-    samples afterwards (of those whose target is not 0), the learning rate at its end, and its
-    seconds."""
+    """Record of an epoch.
+
+    Args:
+        epoch: Number of the epoch, from 1.
+        loss: Mean training loss of the epoch.
+        score: Mean error of the selection samples after it, without those whose target is 0.
+        lr: Learning rate at its end.
+        seconds: Duration, without the time between a stop and its resumption.
+    """
 
     epoch: int
     loss: float
@@ -73,34 +79,36 @@ def fit(
     on_saved: Callable[[list[Epoch]], None] = lambda history: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Epoch]:
-    """Train, and leave best.safetensors, last.safetensors and state.pt in the folder.
+    """Train a predictor; write best.safetensors, last.safetensors and state.pt into a folder.
 
-    Every random number of a step is a function of (seed, step), so a run that was stopped or
-    killed and is resumed ends with the same bits as one that was not (on one device with
-    deterministic kernels, the CPU among them).
+    Every random number of a step is a function of (seed, step). So a run that was stopped or killed
+    and is resumed ends with the same bits as an uninterrupted one, on one device with deterministic
+    kernels, such as the CPU.
 
     Args:
-        train, selection: Samples to learn from; samples whose mean score chooses "best".
-        ranks: The processes that share each batch. The losses are those of one process where the
-            samples are in memory and no random numbers (of dropout, augmentation) or statistics
-            of a batch enter, which each process has of its own. Samples that are read or solved
-            meanwhile come in another order.
-        on_start: Called after the first step with how steps are run.
-        on_epoch: Called after each epoch, whose files are written while the next one begins.
-        on_saved: Called with all epochs of a checkpoint, once it is on the disk: after each epoch
-            in the thread that writes, while the next one begins, and when a training is resumed.
-        stop: Asked after each step; when true the state is saved and `Stopped` raised.
+        train: Samples to train on.
+        selection: Samples whose mean score selects the best epoch.
+        description: Entries of the headers of checkpoints.
+        resume: Whether to continue from state.pt.
+        ranks: The processes that share each batch. Losses equal those of one process if samples are
+            in memory and the operator has no dropout, augmentation or batch statistics, which
+            differ by process. Streamed or solved samples come in another order.
+        on_start: Called after the first step with a line on how steps are run.
+        on_epoch: Called after each epoch; its files are written while the next one begins.
+        on_saved: Called with the epochs so far once a checkpoint is on the disk: by the writer
+            thread after each epoch, and when a training is resumed.
+        stop: Called after each step; if it returns True, the state is saved and `Stopped` raised.
 
     Raises:
         Stopped: See `stop`.
-        TrainingError: When the loss or the mean error of the selection samples is not finite, or
-            the memory too small.
+        TrainingError: If the loss or the mean error of the selection samples is not finite, or
+            the memory is too small.
         ValueError: If a batch is larger than the data, or does not divide among the processes.
         DataError: If the data cannot be read.
     """
-    settings.steps(len(train))  # refuses impossible ones
+    settings.steps(len(train))  # raises for impossible settings
     if settings.batch % ranks.count:
-        raise ValueError(f"batch {settings.batch} does not divide among {ranks.count} processes")
+        raise ValueError(f"batch {settings.batch} is not divisible by the {ranks.count} processes")
     if train.device.type == "cpu":
         keep_memory()
     state = _State(predictor, settings, train, description)
@@ -145,7 +153,7 @@ def fit(
 
 
 class _State:
-    """What changes in a training, and is kept in state.pt."""
+    """The state of a training, stored in state.pt."""
 
     def __init__(
         self, predictor: Predictor, settings: Settings, train: Samples, description: dict[str, Any]
@@ -154,18 +162,20 @@ class _State:
         self.averaged = deepcopy(predictor) if settings.average else predictor
         self.optimizer = settings.optimizer(predictor.parameters(), settings.lr)
         self.schedule = settings.schedule(self.optimizer, settings.steps(len(train)))
-        self.step, self.total = 0, torch.zeros((), device=train.device)  # of the losses of an epoch
-        self.seconds, self.start = 0.0, time.monotonic()  # of the epoch before a stop; since when
+        # step, and sum of the losses of the epoch so far
+        self.step, self.total = 0, torch.zeros((), device=train.device)
+        # seconds of the epoch before a stop, and start of the clock
+        self.seconds, self.start = 0.0, time.monotonic()
         self.history: list[Epoch] = []
-        said = [description.get(key) for key in ("operator", "experiment")]
-        self.of = json.dumps(said, sort_keys=True)
+        identity = [description.get(key) for key in ("operator", "experiment")]
+        self.identity = json.dumps(identity, sort_keys=True)
 
     def load(self, folder: Path, description: dict[str, Any]) -> None:
-        """Go on from what is saved."""
+        """Load the saved state. Raises CheckpointError if it belongs to another training."""
         path = folder / "state.pt"
         saved = load_state(path, self.total.device)
-        if saved.get("of") != self.of:
-            raise CheckpointError(f"{path} is of another training")
+        if saved.get("of") != self.identity:
+            raise CheckpointError(f"{path} belongs to another training")
         try:
             self.predictor.load_state_dict(saved["predictor"])
             self.averaged.load_state_dict(saved["averaged"])
@@ -174,27 +184,27 @@ class _State:
             self.step, self.total, self.seconds = saved["step"], saved["total"], saved["seconds"]
             self.history = [Epoch(**epoch) for epoch in saved["history"]]
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"{path} is of another model: {error}") from None
+            raise CheckpointError(f"{path} belongs to another model: {error}") from None
         plain = json.loads(json.dumps(description))
         for name in ("best", "last") if self.history else ():
             path = folder / f"{name}.safetensors"
             header = check_checkpoint(path)
             if any(header.get(key) != plain[key] for key in plain):
-                raise CheckpointError(f"{path} is of another training")
+                raise CheckpointError(f"{path} belongs to another training")
 
     def saving(self, folder: Path, ranks: Ranks) -> Callable[[], None]:
-        """What writes the present state, whenever it is called."""
+        """A function that writes the present state, and may be called later."""
         state = {
             "predictor": self.predictor.state_dict(), "averaged": self.averaged.state_dict(),
             "optimizer": self.optimizer.state_dict(), "schedule": self.schedule.state_dict(),
             "step": self.step, "total": ranks.mean(self.total),
             "seconds": self.seconds + time.monotonic() - self.start,
-            "history": [vars(epoch) for epoch in self.history], "of": self.of,
+            "history": [vars(epoch) for epoch in self.history], "of": self.identity,
         }  # fmt: skip
         return saving_state(folder / "state.pt", state)
 
     def count(self, loss: Tensor) -> None:
-        """Record a step whose weights are new."""
+        """Count a step and its loss; advance the schedule and the averaged weights."""
         self.schedule.step()
         self.step += 1
         if self.averaged is not self.predictor:
@@ -203,7 +213,11 @@ class _State:
         self.total += loss
 
     def end_epoch(self, loss: float, errors: Tensor) -> bool:
-        """Record an epoch by its mean loss and selection errors; whether it is the best so far."""
+        """Record an epoch by its mean loss and selection errors.
+
+        Returns:
+            Whether it is the best epoch so far.
+        """
         epoch, score = len(self.history) + 1, mean_defined(errors)
         if not math.isfinite(score):
             raise TrainingError(
@@ -222,13 +236,16 @@ def _checkpoints(
     state: _State, folder: Path, description: dict[str, Any], best: bool, selection: Samples,
     errors: Tensor,
 ) -> list[Callable[[], None]]:  # fmt: skip
-    """What writes the checkpoints of an epoch, of whose selection samples some have no error."""
-    last, left = state.history[-1], undefined(selection.samples.tolist(), errors.tolist())
-    described = {**description, "epoch": last.epoch, "selection_score": last.score}
-    if left:
-        described["selection_left_out"] = left
+    """Functions that write the checkpoints of an epoch.
+
+    Selection samples without an error, whose target is 0, are listed in the header.
+    """
+    last, excluded = state.history[-1], undefined(selection.samples.tolist(), errors.tolist())
+    header = {**description, "epoch": last.epoch, "selection_score": last.score}
+    if excluded:
+        header["selection_left_out"] = excluded
     return [
-        saving_checkpoint(folder / f"{name}.safetensors", state.averaged, described)
+        saving_checkpoint(folder / f"{name}.safetensors", state.averaged, header)
         for name in (("best", "last") if best else ("last",))
     ]
 
@@ -236,19 +253,19 @@ def _checkpoints(
 def _steps(
     state: _State, gradient: Step, train: Samples, settings: Settings, ranks: Ranks, epoch: int
 ) -> Generator[None, None, None]:
-    """Make the steps of an epoch that are left, one after another."""
+    """Make the remaining steps of an epoch, one at each iteration."""
     batch, first = settings.batch, state.step - epoch * (len(train) // settings.batch)
-    place = batch // ranks.count, first, ranks.rank, ranks.count
-    with closing(train.batches(settings.seed, epoch, *place)) as batches:
+    share = batch // ranks.count, first, ranks.rank, ranks.count
+    with closing(train.batches(settings.seed, epoch, *share)) as batches:
         for samples in batches:
-            # of dropout and augmentation
+            # the random numbers of dropout and augmentation
             key = (settings.seed, 1, state.step, *([ranks.rank] if ranks.count > 1 else []))
             state.count(_stepped(state, gradient, samples, stream_seed(*key), train))
             yield
 
 
 def _stepped(state: _State, gradient: Step, batch: Batch, seed: int, train: Samples) -> Tensor:
-    """The loss of a batch, after a step down its gradient."""
+    """The loss of a batch, after an optimizer step along its gradient."""
     try:
         loss = gradient(batch, seed)
         state.optimizer.step()
@@ -260,7 +277,7 @@ def _stepped(state: _State, gradient: Step, batch: Batch, seed: int, train: Samp
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-    raise _too_large(gradient, batch)  # by now the error has let go of what it held in memory
+    raise _too_large(gradient, batch)  # here the error no longer holds tensors in memory
 
 
 def _is_finite(predictor: nn.Module) -> bool:
@@ -269,22 +286,23 @@ def _is_finite(predictor: nn.Module) -> bool:
     return all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
-def _not_finite(what: str, epoch: int, train: Samples) -> TrainingError:
+def _not_finite(quantity: str, epoch: int, train: Samples) -> TrainingError:
+    """The error of a loss or gradient that is not finite, with its likely cause."""
     zero = list[int]()
     if isinstance(train.reader, Resident) and train.examples is None:
-        empty = errors_of(torch.zeros_like(train.u), train.all, train)[:, 0]
-        zero = undefined(train.samples.tolist(), empty.tolist())
-    why = "use a smaller lr; of targets in time that are 0 at first, task.skip leaves these out"
+        errors = errors_of(torch.zeros_like(train.u), train.all, train)[:, 0]
+        zero = undefined(train.samples.tolist(), errors.tolist())
+    why = "use a smaller lr; if targets are 0 at the first times, leave these out with task.skip"
     if zero:
         named = ", ".join(map(str, zero[:3])) + (", ..." if len(zero) > 3 else "")
-        why = f"the target is 0 in training samples, and no loss is relative to it: {named}"
-    return TrainingError(f"the {what} is not finite in epoch {epoch}: {why}")
+        why = f"the target is 0 in training samples, for which no relative loss exists: {named}"
+    return TrainingError(f"the {quantity} is not finite in epoch {epoch}: {why}")
 
 
 @torch.no_grad()
 def _average(averaged: nn.Module, current: nn.Module, decay: float) -> None:
-    """averaged <- decay averaged + (1 - decay) current; buffers are averages of their own."""
-    # all in one kernel, as PyTorch's own optimizers
+    """averaged <- decay averaged + (1 - decay) current; buffers, averages already, are copied."""
+    # all parameters in one kernel, as in PyTorch's optimizers
     torch._foreach_lerp_(  # pyright: ignore[reportPrivateImportUsage]
         list(averaged.parameters()), list(current.parameters()), 1 - decay
     )
@@ -293,11 +311,12 @@ def _average(averaged: nn.Module, current: nn.Module, decay: float) -> None:
 
 
 def _too_large(gradient: Step, batch: Batch) -> TrainingError:
+    """The error of a batch that needs too much memory, with the batch size that fits."""
     fits = gradient.largest(batch)
     grid = " x ".join(map(str, batch.a.shape[1:-1]))
     return TrainingError(
-        f"no memory is left for batch {len(batch)} on {grid} points: "
-        + (f"use batch {fits}, which fits" if fits else "not even one sample fits")
+        f"out of memory with batch {len(batch)} on {grid} points: "
+        + (f"batch {fits} fits" if fits else "not even one sample fits")
     )
 
 
@@ -306,11 +325,12 @@ def _write_history(folder: Path, history: list[Epoch]) -> None:
 
 
 def read_history(folder: Path) -> list[Epoch]:
+    """The epochs in history.jsonl. Raises DamagedError if the file was changed."""
     path = folder / "history.jsonl"
     try:
         history = [Epoch(**line) for line in read_lines(path)]
     except TypeError:
-        raise DamagedError(f"{path} is damaged: a line is of no epoch") from None
+        raise DamagedError(f"{path} is damaged: a line does not describe an epoch") from None
     if [epoch.epoch for epoch in history] != list(range(1, len(history) + 1)):
         raise DamagedError(f"{path} is damaged: an epoch is missing")
     return history

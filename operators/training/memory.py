@@ -1,4 +1,4 @@
-"""Memory of the processor that a training gives back and takes again in every step."""
+"""Memory of the host: blocks kept between steps, and errors of missing memory."""
 
 import ctypes
 import sys
@@ -13,8 +13,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 def keep_memory() -> None:
     """Let the process keep the memory that it frees, as PyTorch does on GPUs.
 
-    glibc returns large blocks to the system and gets them back page by page, filled with zeros:
-    some percent of a step. Without glibc nothing happens.
+    glibc returns large blocks to the system and gets them back page by page, filled with zeros,
+    which takes some percent of a step. Without glibc this does nothing.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -25,8 +25,8 @@ def keep_memory() -> None:
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error of PyTorch says that no memory was left."""
-    words = str(error)
+    """Whether an error of PyTorch means that memory ran out."""
+    message = str(error)
     return isinstance(error, torch.OutOfMemoryError) or (
-        "DefaultCPUAllocator" in words and "allocate memory" in words
+        "DefaultCPUAllocator" in message and "allocate memory" in message
     )

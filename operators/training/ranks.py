@@ -1,4 +1,4 @@
-"""The processes of one training, started by torchrun; or the one process of it."""
+"""The processes that share a training, started by torchrun; or a single one."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -20,10 +20,12 @@ class RankError(RuntimeError):
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which process this is, of how many; all hold the same weights.
+    """This process among those that share a training; all hold the same weights.
 
     Args:
-        local: Number of the process on its machine: which GPU is its own.
+        rank: Number of this process.
+        count: Number of processes.
+        local: Number of this process on its machine, which is the number of its GPU.
     """
 
     rank: int = 0
@@ -41,40 +43,43 @@ class Ranks:
             return
         gradients = [p.grad for p in parameters if p.grad is not None]
         flat = torch.cat([g.flatten() for g in gradients]) / self.count
-        _reduced(flat)
-        for own, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-            own.copy_(mean.view_as(own))
+        _all_reduce(flat)
+        for gradient, mean in zip(
+            gradients, flat.split([g.numel() for g in gradients]), strict=True
+        ):
+            gradient.copy_(mean.view_as(gradient))
 
     def mean(self, value: Tensor) -> Tensor:
         """The mean of a number over all processes."""
         if self.count == 1:
             return value
         value = value.clone() / self.count
-        _reduced(value)
+        _all_reduce(value)
         return value
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in some process."""
         if self.count == 1:
             return flag
-        flags = torch.tensor(int(flag))  # on the processor: the device is not waited for
-        _reduced(flags, dist.ReduceOp.MAX)
+        flags = torch.tensor(int(flag))  # on the host, so as not to wait for the device
+        _all_reduce(flags, dist.ReduceOp.MAX)
         return bool(flags)
 
     def same(self, module: nn.Module) -> None:
-        """Give weights and buffers of the first process to all."""
+        """Copy weights and buffers of the first process to all."""
         if self.count > 1:
             for value in module.state_dict().values():
                 dist.broadcast(value, 0)
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait until all processes have come here."""
         self.any(False)
 
 
-def _reduced(value: Tensor, how: Any = dist.ReduceOp.SUM) -> None:
+def _all_reduce(value: Tensor, operation: Any = dist.ReduceOp.SUM) -> None:
+    """Replace a value by its sum, or another reduction, over all processes."""
     try:
-        dist.all_reduce(value, op=how)
+        dist.all_reduce(value, op=operation)
     except RuntimeError as error:
         raise RankError(f"another process of the training has ended: {error}") from error
 
@@ -84,10 +89,10 @@ ALONE = Ranks()
 
 @contextmanager
 def torchrun(device: torch.device) -> Iterator[Ranks]:
-    """The processes that torchrun has started, joined meanwhile; `ALONE` without it.
+    """Connect the processes that torchrun has started; `ALONE` without torchrun.
 
-    Messages go by gloo between processors and by NCCL between GPUs, of which each has its own.
-    A process that fails leaves at once, and torchrun ends the others, which may wait for it.
+    Messages go by gloo between processors and by NCCL between GPUs, one for each process. A process
+    that fails exits at once; torchrun ends the others, which may wait for it.
 
     Raises:
         RankError: If there are fewer GPUs than processes.
@@ -99,11 +104,13 @@ def torchrun(device: torch.device) -> Iterator[Ranks]:
     if device.type == "cuda":
         if ranks.local >= torch.cuda.device_count():
             raise RankError(
-                f"process {ranks.local} of this machine has no GPU of its own: there are "
+                f"process {ranks.local} of this machine has no GPU: there are "
                 f"{torch.cuda.device_count()}"
             )
         torch.cuda.set_device(ranks.local)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(days=1))  # the first one may make data
+    dist.init_process_group(
+        backend, timeout=timedelta(days=1)
+    )  # the first process may generate data
     yield ranks
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""A step as one CUDA graph: what can be recorded, and how a recording that fails is undone."""
+"""Recording a step as a CUDA graph: which operations allow it, and undoing failed captures."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from operators.training.memory import is_out_of_memory
 Result = TypeVar("Result")
 _WARM_UP = 3  # steps before a graph is captured, as PyTorch advises
 
-# Operations that make the host wait for values of the device: no graph can hold them. The sizes of
-# results follow from values, or a library answers to the host.
+# Operations that make the host wait for values of the device, which no graph can hold: the sizes of
+# results depend on values, or a library reports to the host.
 _WAITING = {
     "_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "bincount",
     "_unique", "_unique2", "unique_dim", "unique_consecutive",
     "_linalg_check_errors", "_linalg_eigh", "_linalg_eigvals", "linalg_eig", "_linalg_svd",
     "linalg_lstsq", "linalg_matrix_exp", "histc", "multinomial",
 }  # fmt: skip
-# Operations of cuSOLVER, cuBLAS or MAGMA that leave their answer on the device. Whether a graph can
-# hold them depends on the library that PyTorch chooses for a size: they are tried.
+# Operations of cuSOLVER, cuBLAS or MAGMA whose results stay on the device. Whether a graph can hold
+# them depends on the library that PyTorch chooses for a size, so a capture is tried.
 _SOLVERS = {
     "linalg_cholesky_ex", "linalg_solve_triangular", "triangular_solve", "cholesky_solve",
     "cholesky_inverse", "_cholesky_solve_helper", "linalg_qr", "geqrf", "ormqr",
@@ -37,46 +37,46 @@ _SOLVERS = {
 _INDEXING = {
     "index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put",
 }  # fmt: skip
-# what makes tensors of values of the host; their copy to a device is hidden from dispatch modes
+# functions that make tensors of host values; dispatch modes do not see the copy to the device
 _FROM_HOST = {torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor}
 
 
 class Recorded:
-    """The kernels that a function of a batch launches, recorded once and replayed.
+    """The kernels that a function of a batch launches, recorded once and replayed at each call.
 
-    On a CUDA device as a CUDA graph; on the processor the function is called again, on the same
-    memory, so that tests run the same lines. Random numbers continue to follow torch.manual_seed.
+    On a CUDA device this is a CUDA graph. On the processor the function is called again on the same
+    memory, so that tests run the same lines. Random numbers still follow torch.manual_seed.
 
     Raises:
-        RuntimeError: If the capture fails. The current stream, the memory and the random numbers
-            are then as if it had never begun.
+        RuntimeError: If the capture fails. The current stream, the memory and the random number
+            generator are then as before.
     """
 
     def __init__(self, function: Callable[[Batch], Tensor], batch: Batch) -> None:
-        own = batch.map(lambda v: v.clone())
-        self._memory = own.tensors()
+        copy = batch.map(lambda v: v.clone())
+        self._memory = copy.tensors()
         if batch.a.device.type != "cuda":
-            self._replay: Callable[[], Any] = lambda: function(own)
+            self._replay: Callable[[], Any] = lambda: function(copy)
             self._result = None
             return
         device = batch.a.device
         stream = torch.cuda.Stream()
         for _ in range(_WARM_UP):
-            _on(stream, lambda: function(own))
-        self._result, self._replay = _captured(lambda: function(own), stream, device)
+            _on(stream, lambda: function(copy))
+        self._result, self._replay = _captured(lambda: function(copy), stream, device)
 
     def __call__(self, batch: Batch) -> Tensor:
-        for own, values in zip(self._memory, batch.tensors(), strict=True):
-            own.copy_(values)
+        for memory, values in zip(self._memory, batch.tensors(), strict=True):
+            memory.copy_(values)
         result = self._replay()
         return result if self._result is None else self._result
 
 
 class Repeated:
-    """A function that changes tensors in place, recorded at its fourth call and replayed then.
+    """A function that changes tensors in place, recorded at its fourth call and then replayed.
 
-    The calls before are made as they are: unlike those of a batch they cannot be tried without an
-    effect. On the processor all are, and where the capture fails, which `note` says.
+    The first three calls run the function: unlike a function of a batch, it cannot be tried without
+    effect. On the processor, or if the capture fails, all calls run it; `note` says why it failed.
     """
 
     def __init__(self, function: Callable[[], None], device: torch.device) -> None:
@@ -103,7 +103,7 @@ class Repeated:
 
 
 def _on(stream: Any, function: Callable[[], object]) -> None:
-    """Call a function on one stream, which then has all that libraries keep for a stream."""
+    """Call a function on a stream, so that libraries set up their state for that stream."""
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         function()
@@ -113,15 +113,15 @@ def _on(stream: Any, function: Callable[[], object]) -> None:
 def _captured(
     function: Callable[[], Result], stream: Any, device: torch.device
 ) -> tuple[Result, Callable[[], None]]:
-    """What a function returns, and what launches its kernels again on the same memory.
+    """Capture a function as a CUDA graph, without launching its kernels.
 
-    They are not launched here.
+    Returns:
+        Its result, and a function that launches the kernels on the same memory.
     """
     graph, pool = torch.cuda.CUDAGraph(), _new_pool()
     try:
-        # The context of a capture that fails leaves its stream the current one: the context of the
-        # stream around it does not. Other threads may take memory meanwhile, such as one that
-        # solves what comes next.
+        # A capture that fails leaves its stream the current one; the outer context resets it.
+        # Other threads may allocate memory meanwhile, for example to solve the next samples.
         with (
             torch.cuda.stream(stream),
             torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
@@ -134,16 +134,16 @@ def _captured(
 
 
 def _new_pool() -> Any:
-    """The identity of the memory of a capture; None where PyTorch is built without CUDA."""
+    """The handle of a memory pool for a capture; None if PyTorch is built without CUDA."""
     return torch.cuda.graph_pool_handle() if torch.backends.cuda.is_built() else None
 
 
 def _undo(graph: Any, pool: Any, device: torch.device) -> None:
-    """Undo a capture that failed: its share of the memory, the graph, the random numbers."""
+    """Undo a failed capture: its memory pool, its graph, and the random number generator."""
     index = torch.cuda.current_device() if device.index is None else device.index
     version = tuple(map(int, str(torch.__version__).split(".")[:2]))
-    with ExitStack() as stack:  # the last first; each of them, also where another one fails
-        stack.callback(_renew_generator, device, index)
+    with ExitStack() as stack:  # in reverse order; each runs even if another one fails
+        stack.callback(_reset_generator, device, index)
         stack.callback(graph.reset)
         if pool is not None and version < (2, 14):
             stack.callback(torch._C._cuda_releasePool, index, pool)
@@ -152,40 +152,42 @@ def _undo(graph: Any, pool: Any, device: torch.device) -> None:
 
 
 def _end_allocation() -> Callable[[int, Any], None]:
-    """PyTorch's function that ends allocation from the pool of a capture, by its name until 2.6 or
-    later."""
+    """PyTorch's function that ends allocation from the pool of a capture.
+
+    Its name differs up to version 2.6 and after.
+    """
     names = "_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"
     return next(getattr(torch._C, name) for name in names if hasattr(torch._C, name))
 
 
-def _renew_generator(device: torch.device, index: int) -> None:
-    """A capture that fails leaves the generator of a device in the capture: give it a new state."""
+def _reset_generator(device: torch.device, index: int) -> None:
+    """Give the generator of a device a new state: a failed capture leaves it in the capture."""
     fresh = torch.Generator(device)
     torch.cuda.default_generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
 
 
 class Watch(TorchDispatchMode):
-    """Notes operations that a recording cannot hold, or may not hold, by their names.
+    """Collects the names of operations that a CUDA graph cannot hold, or may not hold.
 
     Attributes:
-        waits: What makes the host wait for values of the device, copies between host and device
-            among them.
-        solvers: Factorisations and solves by a library: a capture of these can fail.
+        waits: Operations that make the host wait for values of the device, such as copies between
+            host and device.
+        solvers: Factorisations and solves by a library, whose capture can fail.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.waits: set[str] = set()
         self.solvers: set[str] = set()
-        self._made = _MadeOnHost(self.waits)
+        self._host_copies = _HostCopies(self.waits)
 
     def __enter__(self) -> Watch:
-        self._made.__enter__()
+        self._host_copies.__enter__()
         return super().__enter__()
 
     def __exit__(self, *raised: object) -> None:
         super().__exit__(*raised)
-        self._made.__exit__(*raised)
+        self._host_copies.__exit__(*raised)
 
     def __torch_dispatch__(
         self,
@@ -202,13 +204,15 @@ class Watch(TorchDispatchMode):
         if name in _INDEXING:
             self.waits |= _waits_of_indexing(*args)
         if name == "repeat_interleave" and (kwargs or {}).get("output_size") is None:
-            self.waits.add(name)  # by a tensor of counts: that of a number is another operation
+            self.waits.add(
+                name
+            )  # repeats given by a tensor; a number dispatches to another operation
         if name == "normal" and func._overloadname.endswith("Tensor"):
-            self.waits.add(name)  # deviations are checked
+            self.waits.add(name)  # checks its standard deviations
         result = func(*args, **(kwargs or {}))
         if name in ("_to_copy", "copy_"):
-            places = {v.device.type for v in (*args, result) if isinstance(v, Tensor)}
-            if len(places) > 1:
+            devices = {v.device.type for v in (*args, result) if isinstance(v, Tensor)}
+            if len(devices) > 1:
                 self.waits.add("copy between devices")
         return result
 
@@ -216,20 +220,20 @@ class Watch(TorchDispatchMode):
 def _waits_of_indexing(
     u: Tensor, indices: Iterable[Tensor | None], values: Tensor | None = None, *more: Any
 ) -> set[str]:
-    """How u[indices], or u[indices] = values, waits."""
+    """The reasons why u[indices], or u[indices] = values, makes the host wait."""
     given = [i for i in indices if i is not None]
-    found: set[str] = set()
-    # one number of the host at a mask is a masked fill, which launches a kernel alone
+    waits: set[str] = set()
+    # assigning one host number at a mask is a masked fill, which only launches a kernel
     filled = values is not None and values.device.type == "cpu" and values.numel() == 1
     if any(i.dtype in (torch.bool, torch.uint8) for i in given) and not filled:
-        found.add("index by a mask")
+        waits.add("index by a mask")
     if any(i.device.type != u.device.type for i in given):
-        found.add("copy between devices")
-    return found
+        waits.add("copy between devices")
+    return waits
 
 
-class _MadeOnHost(TorchFunctionMode):
-    """Notes tensors that are made of values of the host for another device."""
+class _HostCopies(TorchFunctionMode):
+    """Notes tensors on a device that are made of host values."""
 
     def __init__(self, waits: set[str]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How to train: the loss, the optimizer, and its schedule."""
+"""Settings of a training: loss, optimizer and learning rate schedule."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,24 +12,28 @@ MakeOptimizer = Callable[[Iterable[nn.Parameter], float], torch.optim.Optimizer]
 
 
 def adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-    """Adam with its default constants, all parameters in one pass."""
+    """Adam with its default constants, fused over all parameters."""
     return torch.optim.Adam(parameters, lr=lr, fused=True)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train.
+    """Settings of a training.
 
     Args:
         loss: (prediction, target, input) -> scalar, in physical units.
+        epochs: Number of epochs.
+        batch: Number of samples of a batch, over all processes.
+        optimizer: (parameters, lr) -> optimizer.
         lr: Peak learning rate of the 1cycle schedule (Smith and Topin 2019): from lr/div by a
             cosine up to lr and down to lr/(div final_div).
-        cycle_momentum: Let β₁ go 0.95 -> 0.85 -> 0.95 meanwhile, as published.
+        cycle_momentum: Whether β₁ goes 0.95 -> 0.85 -> 0.95 in the cycle, as published.
         warmup: Share of the steps before the peak.
-        seed: Seed of order, augmentation and dropout: all are functions of (seed, step).
-        augment: Acts on each batch; None for none.
-        average: Decay of an exponential moving average of the weights, which is then what is
-            evaluated and saved; 0 for none.
+        clip: Largest norm of the gradient.
+        seed: Seed of order, augmentation and dropout, all functions of (seed, step).
+        augment: Augmentation (inputs, targets) -> the same of each batch; None without.
+        average: Decay of an exponential moving average of the weights, which is then evaluated and
+            saved; 0 without.
     """
 
     loss: Loss
@@ -56,13 +60,13 @@ class Settings:
             )
 
     def steps(self, samples: int) -> int:
-        """Steps of a training on so many samples."""
+        """Number of steps of a training on `samples` samples."""
         if self.batch > samples:
-            raise ValueError(f"batch {self.batch} is larger than the {samples} samples to train")
+            raise ValueError(f"batch {self.batch} is larger than the {samples} training samples")
         steps = samples // self.batch * self.epochs
         if self.warmup * steps == 1:  # PyTorch divides by the length of the rise, steps - 1
             raise ValueError(
-                f"warmup {self.warmup} is one of {steps} steps: the learning rate cannot rise "
+                f"warmup {self.warmup} is one step of {steps}: the learning rate cannot rise "
                 "within one step, use another warmup or more epochs"
             )
         return steps
@@ -70,6 +74,7 @@ class Settings:
     def schedule(
         self, optimizer: torch.optim.Optimizer, steps: int
     ) -> torch.optim.lr_scheduler.OneCycleLR:
+        """The 1cycle schedule over `steps` steps."""
         return torch.optim.lr_scheduler.OneCycleLR(
             optimizer,
             self.lr,

@@ -1,7 +1,7 @@
-"""One training step, batch -> loss, run in the way that is fastest on its device.
+"""One training step, batch -> loss, run the fastest way on its device.
 
-The step is the same mathematics everywhere: prediction, loss, gradient, clipping. `Acceleration`
-says how it is run; all of it off is PyTorch as written, to which the others are compared by tests.
+The mathematics is the same everywhere: prediction, loss, gradient, clipping. `Acceleration` says
+how it is run. Without acceleration it is PyTorch as written, to which tests compare the other ways.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from operators.training.ranks import ALONE, Ranks
 from operators.training.recording import Recorded, Watch
 from operators.transforms import Predictor
 
-Loss = Callable[..., Tensor]  # (prediction, target, input), and weights where there are any
+Loss = Callable[..., Tensor]  # (prediction, target, input[, weights])
 Augmentation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Precision = Literal["float32", "tf32", "bf16"]
 
 
 class AccelerationError(ValueError):
-    """A way to run that the device does not have; one line."""
+    """The device cannot run steps as requested; one line."""
 
     exit_status = 2
 
@@ -39,13 +39,13 @@ class Acceleration:
     """How a step is run.
 
     Args:
-        precision: Of matrix products. "float32"; "tf32", products of 10 bits with sums in float32;
-            "bf16", PyTorch's autocast. Transforms to and from Fourier space, norms and the loss
-            stay in float32.
-        compiled: Kernels are fused by torch.compile.
-        graphed: The kernels of a step are recorded once as a CUDA graph, and replayed.
-        tuned: Where compiled, kernels of matrix products are chosen by timing them, and what
-            follows a product (bias, activation, residual) may become a part of its kernel.
+        precision: Precision of matrix products. "float32"; "tf32", factors of 10 bits and sums in
+            float32; "bf16", PyTorch's autocast. Fourier transforms, norms and the loss stay in
+            float32.
+        compiled: Whether torch.compile fuses kernels.
+        graphed: Whether the kernels of a step are recorded once as a CUDA graph, and replayed.
+        tuned: Whether compilation chooses kernels of matrix products by timing them; bias,
+            activation and residual may then become part of these kernels.
     """
 
     precision: Precision = "float32"
@@ -57,21 +57,27 @@ class Acceleration:
     def chosen(
         cls, device: torch.device, precision: str = "auto", compiled: str = "auto"
     ) -> Acceleration:
-        """From the words of a user; "auto" is what is fastest.
+        """The acceleration for settings of a user; "auto" is the fastest.
 
-        On the processor that is float32 as written: torch.compile takes minutes there and makes
-        these steps slower. On a GPU it is TF32, compiled and one graph. "tuned" compiles for
+        On the processor "auto" is float32 as written: torch.compile takes minutes there and makes
+        these steps slower. On a GPU it is TF32, compiled, as one CUDA graph. "tuned" compiles for
         minutes longer.
 
+        Args:
+            precision: "auto" or a `Precision`.
+            compiled: "auto", "on", "off" or "tuned".
+
         Raises:
-            AccelerationError: On an unknown word, or a precision that the device lacks.
+            AccelerationError: On an unknown setting, or a precision that the device lacks.
         """
         cuda = device.type == "cuda"
-        known = ("auto", *get_args(Precision))
-        if precision not in known:
-            raise AccelerationError(f"unknown precision {precision!r}: {', '.join(known)}")
+        precisions = ("auto", *get_args(Precision))
+        if precision not in precisions:
+            raise AccelerationError(
+                f"unknown precision {precision!r}: known are {', '.join(precisions)}"
+            )
         if compiled not in ("auto", "on", "off", "tuned"):
-            raise AccelerationError(f"compile is auto, on, off or tuned, got {compiled!r}")
+            raise AccelerationError(f"compile must be auto, on, off or tuned, got {compiled!r}")
         if precision in ("tf32", "bf16") and not (
             cuda and torch.cuda.get_device_capability(device) >= (8, 0)
         ):
@@ -83,28 +89,28 @@ class Acceleration:
             ampere = cuda and torch.cuda.get_device_capability(device) >= (8, 0)
             precision = "tf32" if ampere else "float32"
         fusing = cuda and find_spec("triton") is not None
-        asked = compiled in ("on", "tuned")
-        if asked and cuda and not fusing:
-            raise AccelerationError("to compile for CUDA, PyTorch needs triton, which is not here")
-        on = asked or (compiled == "auto" and cuda)
+        requested = compiled in ("on", "tuned")
+        if requested and cuda and not fusing:
+            raise AccelerationError("compiling for CUDA needs triton, which is not installed")
+        on = requested or (compiled == "auto" and cuda)
         return cls(
             precision,  # pyright: ignore[reportArgumentType]
-            compiled=on and (fusing or asked),
+            compiled=on and (fusing or requested),
             graphed=on and cuda,
             tuned=compiled == "tuned",
         )
 
     def __str__(self) -> str:
-        way = "compiled and tuned" if self.tuned else "compiled"
-        parts = [self.precision, way if self.compiled else "as written"]
+        compiled = "compiled and tuned" if self.tuned else "compiled"
+        parts = [self.precision, compiled if self.compiled else "as written"]
         return ", ".join(parts + ["one CUDA graph"] * self.graphed)
 
     @contextmanager
     def products(self) -> Iterator[None]:
-        """Matrix products and convolutions in this precision."""
+        """Run matrix products and convolutions in this precision."""
         before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
         torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
-        torch.backends.cudnn.allow_tf32 = self.precision == "tf32"  # of convolutions
+        torch.backends.cudnn.allow_tf32 = self.precision == "tf32"  # convolutions
         try:
             yield
         finally:
@@ -116,12 +122,15 @@ AS_WRITTEN = Acceleration()
 
 
 class Step:
-    """Batch -> the loss; leaves the clipped gradient in the parameters.
+    """The map from a batch to its loss; leaves the clipped gradient in the parameters.
 
     Args:
-        x, y: Points of inputs and targets that samples share; None where each has its own.
-        loss: (prediction, target, input) -> scalar, and with weights as a fourth argument.
-        weight: Quadrature weights of the targets that samples share; None for equal ones.
+        x, y: Points of inputs and targets that all samples share; None as in `Samples`.
+        loss: (prediction, target, input) -> scalar, with weights as a fourth argument if points
+            have any.
+        clip: Largest norm of the gradient.
+        augment: Augmentation of each batch; None without.
+        weight: Quadrature weights of the targets that all samples share; None for equal ones.
     """
 
     def __init__(
@@ -137,7 +146,7 @@ class Step:
         weight: Tensor | None = None,
     ) -> None:
         self.acceleration, self.ranks, self.clip, self.augment = acceleration, ranks, clip, augment
-        self.note = ""  # why it is not run as asked
+        self.note = ""  # why it is not run as requested
         self.parameters = [p for p in predictor.parameters() if p.requires_grad]
         self.buffers = list(predictor.buffers())
         predict, shared_y, shared_weight = predictor.on(x, y), y, weight
@@ -159,21 +168,21 @@ class Step:
             ):  # fmt: skip
                 channels = predictor.operator.out_channels
                 steps = u.shape[-1] // channels
-                seen, truth = task.noisy_inputs(a, channels, mask), u if forced else None
-                prediction = predict(seen, x, y, mask, steps, truth, weight).to(u.dtype)
-            same = shared_y is None and y is None
-            found = weights(weight, mask if same else None, u)
-            weighted = () if found is None else (found,)
+                inputs, truth = task.noisy_inputs(a, channels, mask), u if forced else None
+                prediction = predict(inputs, x, y, mask, steps, truth, weight).to(u.dtype)
+            same_points = shared_y is None and y is None
+            quadrature = weights(weight, mask if same_points else None, u)
+            weighted = () if quadrature is None else (quadrature,)
             if steps == 1:
                 return loss(prediction, u, a, *weighted)
-            each = zip(prediction.split(channels, -1), u.split(channels, -1), strict=True)
-            return torch.stack([loss(p, v, a, *weighted) for p, v in each]).mean()
+            pairs = zip(prediction.split(channels, -1), u.split(channels, -1), strict=True)
+            return torch.stack([loss(p, v, a, *weighted) for p, v in pairs]).mean()
 
         self._plain_loss = self._loss = loss_of
         self._recorded: Recorded | None = None
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        """The loss, whose random numbers are functions of the seed."""
+        """The loss of a batch; its random numbers are functions of the seed."""
         with self.acceleration.products():
             self._prepare(batch)
             torch.manual_seed(seed)
@@ -200,7 +209,7 @@ class Step:
         return loss.detach()
 
     def largest(self, batch: Batch) -> int:
-        """How many samples of a batch fit into the memory, by halving it; 0 if not one does."""
+        """Number of samples of a batch that fit into the memory, by halving; 0 if none fits."""
         size = len(batch)
         while size := size // 2:
             try:
@@ -216,16 +225,17 @@ class Step:
         nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True)
 
     def _prepare(self, batch: Batch) -> None:
-        """Compile and record the step, once; weights and buffers stay as they are.
+        """Compile and record the step, once; weights and buffers keep their values.
 
-        A way that fails is left, `note` says why, and the step goes on without it.
+        An acceleration that fails is switched off, and `note` says why.
         """
         if self.acceleration.compiled and self._loss is self._plain_loss:
-            self._leaving_buffers(self._compile, batch)
+            self._keeping_buffers(self._compile, batch)
         if self.acceleration.graphed and self._recorded is None:
-            self._leaving_buffers(self._record, batch)
+            self._keeping_buffers(self._record, batch)
 
-    def _leaving_buffers(self, act: Callable[[Batch], None], batch: Batch) -> None:
+    def _keeping_buffers(self, act: Callable[[Batch], None], batch: Batch) -> None:
+        """Call a function of the batch, then restore the buffers."""
         before = [b.clone() for b in self.buffers]
         act(batch)
         with torch.no_grad():
@@ -237,50 +247,58 @@ class Step:
             self._loss = compiled(self._plain_loss, self.acceleration.tuned)
             self._gradient(batch)
         except Exception as error:  # a compiler raises errors of many types
-            if _of_memory(error):
+            if _is_out_of_memory(error):
                 raise
             self._loss = self._plain_loss
-            self._leave("compiled", "not compiled", error)
+            self._switch_off("compiled", "not compiled", error)
 
     def _record(self, batch: Batch) -> None:
         with Watch() as watch:
             self._gradient_of(self._plain_loss, batch)
         if watch.waits:
             waits = ", ".join(sorted(watch.waits))
-            self._leave("graphed", "no CUDA graph", f"the operator waits for values ({waits})")
+            self._switch_off("graphed", "no CUDA graph", f"the operator waits for values ({waits})")
             return
         try:
             self._recorded = Recorded(self._gradient, batch)
         except RuntimeError as error:
-            if _of_memory(error):
+            if _is_out_of_memory(error):
                 raise
             calls = ", ".join(sorted(watch.solvers))
-            self._leave("graphed", "no CUDA graph", error, f" (it calls {calls})" if calls else "")
+            self._switch_off(
+                "graphed", "no CUDA graph", error, f" (it calls {calls})" if calls else ""
+            )
 
-    def _leave(self, way: str, what: str, why: Exception | str, more: str = "") -> None:
-        """Go on without a way to run, and note why."""
-        self.acceleration = replace(self.acceleration, **{way: False})
+    def _switch_off(self, name: str, effect: str, why: Exception | str, more: str = "") -> None:
+        """Switch an acceleration off, and note why.
+
+        Args:
+            name: Field of `Acceleration`.
+            effect: What is missing now, in words.
+            more: Appended to the reason.
+        """
+        self.acceleration = replace(self.acceleration, **{name: False})
         # the end of a failed capture raises an error of its own, on top of the cause
         while isinstance(why, Exception) and isinstance(why.__context__, RuntimeError):
             why = why.__context__
         reason = (str(why).strip() or type(why).__name__).splitlines()[0] + more
-        self.note = "; ".join(part for part in (self.note, f"{what}: {reason}") if part)
+        self.note = "; ".join(part for part in (self.note, f"{effect}: {reason}") if part)
 
 
 def compiled(function: Callable[..., Any], tuned: bool = False) -> Callable[..., Any]:
-    """A function compiled for the shapes that it meets; `tuned` as in `Acceleration`.
+    """A function compiled for each shape of its arguments; `tuned` as in `Acceleration`.
 
-    PyTorch compiles the code of one function a few times only, and every closure of a function
-    has the same code. Here it has a copy of its own; what was compiled before is kept.
+    PyTorch compiles the code of a function only a few times, and all closures of a function share
+    their code. So each call here compiles a copy of the code; earlier compilations are kept.
     """
     assert isinstance(function, FunctionType)
-    own = FunctionType(
+    copy = FunctionType(
         function.__code__.replace(), function.__globals__, function.__name__,
         function.__defaults__, function.__closure__,
     )  # fmt: skip
-    own.__kwdefaults__ = function.__kwdefaults__
-    return torch.compile(own, dynamic=False, mode="max-autotune-no-cudagraphs" if tuned else None)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return torch.compile(copy, dynamic=False, mode="max-autotune-no-cudagraphs" if tuned else None)
 
 
-def _of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and is_out_of_memory(error)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from operators.training.checkpoint import CheckpointError, check_checkpoint
-from operators.training.files import BusyError, DamagedError, held, read_json, write, write_json
+from operators.training.files import BusyError, DamagedError, locked, read_json, write, write_json
 from operators.training.settings import Settings
 from operators.transforms import Predictor
 from pdegen.errors import check_room
@@ -104,7 +104,7 @@ def claim_run(
 def remove_run(folder: Path) -> None:
     """Remove a run folder. Raises InUseError if another process is training in it."""
     try:
-        with held(folder):
+        with locked(folder):
             check_ours(folder)
             remove(folder)
     except BusyError as error:

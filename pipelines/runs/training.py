@@ -9,7 +9,7 @@ import torch
 from operators.base import Operator
 from operators.data import Samples
 from operators.training.checkpoint import CheckpointError, StartError, start_from
-from operators.training.files import BusyError, held
+from operators.training.files import BusyError, locked
 from operators.training.fit import Epoch, fit
 from operators.training.ranks import ALONE, Ranks
 from operators.training.step import Acceleration
@@ -96,7 +96,7 @@ def train(
         check_run_folder(folder, resume, overwrite)
         check_run_room(folder, predictor, settings)
     try:
-        with held(folder) if ranks.first else nullcontext():
+        with locked(folder) if ranks.first else nullcontext():
             has_state = ranks.first and claim_run(folder, declared, store, resume, overwrite)
             resume = ranks.any(has_state)
             if ranks.first and experiment.data.stream is None:

@@ -21,7 +21,7 @@ from operators.training.files import (
     BusyError,
     DamagedError,
     FileError,
-    held,
+    locked,
     read,
     read_json,
     write,
@@ -72,7 +72,7 @@ class Execution:
         while True:
             self.check()
             try:
-                stack.enter_context(held(folder))
+                stack.enter_context(locked(folder))
                 return stack
             except BusyError:
                 time.sleep(_POLL)
@@ -244,7 +244,7 @@ class Study(ABC, Generic[Part]):
     def try_to_make(self, part: Part, how: Execution) -> Row | None:
         """Make and keep a row; None if another process is making it."""
         try:
-            with held(self._claimed(part)):
+            with locked(self._claimed(part)):
                 return self._made(part, how)
         except BusyError:
             return None
@@ -257,7 +257,7 @@ class Study(ABC, Generic[Part]):
         return row
 
     def _claimed(self, part: Part) -> Path:
-        """The folder that is held while a row is made."""
+        """The folder that is locked while a row is made."""
         return self.folder / "claims" / self.row_path(part).stem
 
     def kept(self, part: Part) -> Row | None:

@@ -123,7 +123,11 @@ def test_a_resolution_is_of_the_first_axis_or_of_each(domain, resolution, stride
 @pytest.mark.parametrize(
     ("domain", "resolution", "message"),
     [
-        (Box((CellGrid(9), CellGrid(6))), 5, r"every 2-th point, which the 6 cell points along y"),
+        (
+            Box((CellGrid(9), CellGrid(6))),
+            5,
+            r"every 2-th point, which leaves out the last of the 6 cell points along y",
+        ),
         (BOXES["2-D"], (5, 4), "resolution 4 is not a subsample of the 5 cell points"),
         (BOXES["2-D"], (5,), "has 2 axes, got 5"),
     ],

@@ -79,7 +79,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, make) -> None:
     make(tmp_path / "file")
     for action in (read, read_json, lambda path: write(path, b"")):
-        with pytest.raises(FileError, match=r"file is .*: a file belongs there"):
+        with pytest.raises(FileError, match=r"file is .*, expected a file"):
             action(tmp_path / "file")
 
 
@@ -128,7 +128,7 @@ def flipped(path: Path) -> list[bytes]:
 )  # fmt: skip
 def test_what_was_not_written_here_is_damaged(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "file").write_bytes(data)
-    with pytest.raises(DamagedError, match="file is damaged: it is no JSON"):
+    with pytest.raises(DamagedError, match="file is damaged: it is not JSON"):
         read_json(tmp_path / "file")
 
 

@@ -45,9 +45,9 @@ def test_out_of_memory_ends_with_the_batch_that_fits(tmp_path):
         text=True,
         timeout=300,
     )
-    said = "no memory is left for batch 1024 on 1024 points: use batch "
+    said = "out of memory with batch 1024 on 1024 points: batch "
     assert done.stdout.startswith(said), done.stderr[-2000:]
-    fits = int(done.stdout.removeprefix(said).split(",")[0])
+    fits = int(done.stdout.removeprefix(said).split()[0])
     assert fits in (8, 16, 32, 64)
 
 

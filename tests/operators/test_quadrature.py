@@ -169,7 +169,7 @@ def test_training_and_evaluation_give_the_weights(own):
 def test_what_has_no_weights_is_refused_in_one_line():
     bare = pairs(weights=False)
     model = small(dim=2)
-    with pytest.raises(ValueError, match="quadrature needs weights of the points: here they have"):
+    with pytest.raises(ValueError, match="quadrature needs weights of the points, but these have"):
         quadrature_of(model, bare.first(), bare)
     assert quadrature_of(small(dim=2, quadrature=False), bare.first(), bare) == {}
     box = replace(bare, domain=Box.cell(5, 4))  # whose points count alike

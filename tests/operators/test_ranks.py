@@ -81,7 +81,7 @@ def test_each_gpu_is_of_one_process(monkeypatch):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with (
-        pytest.raises(RankError, match="process 1 of this machine has no GPU of its own"),
+        pytest.raises(RankError, match="process 1 of this machine has no GPU"),
         torchrun(torch.device("cuda")),
     ):
         pass

@@ -141,7 +141,7 @@ def test_files_that_do_not_fit_are_refused_and_change_nothing(tmp_path):
     with pytest.raises(StartError, match=r"w\.safetensors: No such file"):
         start_from(model, path)
     path.write_bytes(b"\x80\x04 a pickle")
-    with pytest.raises(StartError, match="is damaged, or no safetensors file"):
+    with pytest.raises(StartError, match="is damaged, or not a safetensors file"):
         start_from(model, path)
     for other, message in (
         (small(time="one", width=8), r"norm\.weight\.weight has shape \(8, 1\), expected \(4, 1\)"),

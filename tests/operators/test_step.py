@@ -232,8 +232,8 @@ def test_how_it_is_run_is_chosen_for_the_device(monkeypatch):
         ((cuda, "auto", "on"), "needs triton"),
         ((cuda, "auto", "tuned"), "needs triton"),
         ((CPU, "tf32"), "precision tf32 needs a CUDA device"),
-        ((CPU, "half"), "unknown precision 'half': auto, float32, tf32, bf16"),
-        ((CPU, "auto", "yes"), "compile is auto, on, off or tuned, got 'yes'"),
+        ((CPU, "half"), "unknown precision 'half': known are auto, float32, tf32, bf16"),
+        ((CPU, "auto", "yes"), "compile must be auto, on, off or tuned, got 'yes'"),
     ):
         with pytest.raises(AccelerationError, match=said):
             Acceleration.chosen(*words)

@@ -266,7 +266,7 @@ def test_a_state_of_another_model_is_refused(data, tmp_path):
     once = replace(SETTINGS, epochs=1)
     run(data, tmp_path, once)
     other = predictor(GalerkinTransformer(width=16, modes=4))
-    with pytest.raises(CheckpointError, match="is of another model"):
+    with pytest.raises(CheckpointError, match="belongs to another model"):
         run(data, tmp_path, once, lambda: other, resume=True)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from operators.training.files import held
+from operators.training.files import locked
 from operators.training.fit import Stopped
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.runner import Execution
@@ -44,7 +44,7 @@ def test_what_another_process_makes_comes_last_and_is_read(benchmarked, tmp_path
     claim = run.folder / "claims" / place.stem
 
     def other():  # another process, which takes longer than all of the rest
-        with held(claim):
+        with locked(claim):
             begun.set()
             while len(made) < 3:
                 time.sleep(0.01)
@@ -67,7 +67,7 @@ def test_what_another_process_makes_comes_last_and_is_read(benchmarked, tmp_path
 
 
 def test_waiting_can_be_stopped(tmp_path):
-    with held(tmp_path), pytest.raises(Stopped):
+    with locked(tmp_path), pytest.raises(Stopped):
         Execution(CPU, stop=lambda: True).wait_and_hold(tmp_path)
 
 

@@ -102,7 +102,7 @@ def test_quadrature_is_recorded_and_needs_weights(sheets, tmp_path):
     u = load_model(tmp_path / "run" / "last.safetensors").predict(a, x, weight=weight)
     expected = predictions(predictor, pairs).repeat_interleave(20, 0)
     torch.testing.assert_close(u, expected, rtol=1e-5, atol=1e-6)
-    with pytest.raises(SchemaError, match="quadrature needs weights of the points: here they"):
+    with pytest.raises(SchemaError, match="quadrature needs weights of the points, but these"):
         train(declared.with_overrides({"weights": "points"}), sheets, tmp_path / "other", CPU)
     assert not (tmp_path / "other").exists()
 

@@ -135,7 +135,8 @@ def test_a_training_sample_that_is_0_is_named(tmp_path, pdegen):
     outcome = pdegen("train", "benchmark-burgers-quick", "--data", store, "--out", "run", *words)
     assert outcome.status != 0
     assert (
-        "the target is 0 in training samples, and no loss is relative to it: 3" in (outcome.err[-1])
+        "the target is 0 in training samples, for which no relative loss exists: 3"
+        in (outcome.err[-1])
     )
 
 

@@ -101,9 +101,9 @@ def test_a_damaged_model_is_refused_in_one_line(folder, tmp_path, store, refused
         ("model.safetensors", flipped, "model.safetensors is damaged, or config.json"),
         ("model.safetensors", Path.unlink, "model.safetensors: no such checkpoint"),
         ("config.json", Path.unlink, "is a folder without config.json"),
-        ("config.json", lambda f: f.write_text("{"), "config.json is damaged: it is no JSON"),
+        ("config.json", lambda f: f.write_text("{"), "config.json is damaged: it is not JSON"),
         ("config.json", lambda f: f.write_text(config + "{"), "config.json is damaged"),
-        ("config.json", lambda f: f.write_text('{"format": "bert"}'), "is not of a model"),
+        ("config.json", lambda f: f.write_text('{"format": "bert"}'), "does not describe a model"),
     ):
         copy = shutil.copytree(folder, tmp_path / "model", dirs_exist_ok=True)
         damage(copy / name)
@@ -116,7 +116,7 @@ def test_a_damaged_model_is_refused_in_one_line(folder, tmp_path, store, refused
 
 def test_weights_of_another_run_do_not_pass_for_those_of_the_card(copy, darcy):
     shutil.copy(darcy[0] / "best.safetensors", copy / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"config\.json beside it is of other weights"):
+    with pytest.raises(CheckpointError, match=r"config\.json beside it describes other weights"):
         operators.load_model(copy)
 
 

@@ -189,7 +189,7 @@ def test_what_is_no_file_is_not_waited_for(refused, copy, store):
         os.mkfifo(copy / name)
         for request in (["--resume"], ["--overwrite"]):
             line = refused(*words(store, copy), *request)
-            assert f"{name} is no regular file: a file belongs there" in line
+            assert f"{name} is not a regular file, expected a file" in line
         assert name == "state.pt" or name in refused("report", copy)
         (copy / "kept").replace(copy / name)
 
@@ -198,7 +198,7 @@ def test_scores_go_to_no_folder_or_pipe(refused, pdegen, copy, store, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     request = ["evaluate", copy / "best.safetensors", "--data", store, "--out"]
     for place in (tmp_path / "pipe", copy):
-        assert "a file belongs there" in refused(*request, place)
+        assert "expected a file" in refused(*request, place)
     for place in (copy / "last.safetensors", copy / "scores.json", copy / "run.json"):
         before = place.read_bytes()
         assert "holds something else and is not replaced" in refused(*request, place)
@@ -242,7 +242,9 @@ def test_a_file_of_another_seed_is_refused_or_written_again(whole, other, store,
     for file in ("state.pt", "best.safetensors", "last.safetensors"):
         run = shutil.copytree(whole[1], tmp_path / file)
         shutil.copy(other / file, run / file)
-        with pytest.raises(RunError, match=rf"{re.escape(file)} is of another training: .*--over"):
+        with pytest.raises(
+            RunError, match=rf"{re.escape(file)} belongs to another training: .*--over"
+        ):
             train(experiment(1), store, run, CPU, resume=True)
     run = shutil.copytree(whole[1], tmp_path / "run")
     shutil.copy(other / "history.jsonl", run / "history.jsonl")
@@ -307,5 +309,5 @@ def test_a_rise_within_one_step_is_refused(refused, store, tmp_path):
     """PyTorch's schedule divides by the steps of the rise, less one."""
     rise = {"training.batch": 8, "training.epochs": 8, "training.warmup": 1 / 16}  # 16 samples
     error = refused(*words(store, tmp_path / "run", **rise))
-    assert "warmup 0.0625 is one of 16 steps" in error
+    assert "warmup 0.0625 is one step of 16" in error
     assert not (tmp_path / "run").exists()

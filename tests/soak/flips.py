@@ -29,7 +29,7 @@ from tests.soak.works import DAMAGES, State, Work, Wrong, damaged, state_of, suc
 
 _WORKS = ("generate", "noise", "import", "run")
 _READ = (".safetensors", ".pt", "run.json", "history.jsonl", "scores.json")  # of runs, again
-_KEPT = "a file belongs there"  # a folder in the place of a file is not removed: see what is in it
+_KEPT = "expected a file"  # a folder in the place of a file is not removed: see what is in it
 _DRAWN = 5  # one flip of so many is mended as well
 
 Values = Mapping[str, Any]
