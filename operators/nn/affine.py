@@ -1,14 +1,14 @@
-"""Galerkin attention without dropout as the affine map of the points that it is.
+"""Galerkin attention without dropout, computed as an affine map of the points.
 
 With M = [x K]ᵀ[x V]/n and Q = u W_q + b_q, the output Σ_h [x Q_h] M_h W_h + b is
-x A + (u W_q + b_q) B + b with A, B = M_h W_h split by rows. Neither Q nor any n x (p + d)
-concatenation is formed: only d x d products remain beside K, V, KᵀV and u (W_q B). Sums over points
-commute with scale and shift of the layer norms, K = K̂ w + b, which act on M, or beside it on W_h
-and on the product. The formulas to compare with are `attention.galerkin` and `Attention.forward`.
+x A + (u W_q + b_q) B + b, where A and B are the rows of M_h W_h. Neither Q nor any n x (p + d)
+concatenation is formed: besides K, V, KᵀV and u (W_q B) only d x d products remain. Sums over
+points commute with scale and shift of the layer norms, K = K̂ w + b; these are applied to M, or to
+W_h and the product. `attention.galerkin` and `Attention.forward` have the plain formulas.
 
-On a GPU a layer of a small model is more launches than work: most of them are of the d x d matrices
-between its two passes over the points. There these lie beside one another, each is a product or
-two, and the gradient is written out.
+On a GPU the kernel launches of a small layer take longer than its arithmetic; most launches belong
+to the d x d matrices between the two passes over the points. There the matrices of all heads are
+stacked, each step is a product or two, and the gradient is written out.
 """
 
 from collections.abc import Callable
@@ -39,20 +39,23 @@ def galerkin_attention(
     drop: Callable[[Tensor], Tensor] | None,
     added: bool,
 ) -> Values:
-    """Σ_h [x Q_h] [x K_h]ᵀ[x V_h] W_h/n + b, and u where it is `added`, by the fastest products.
+    """Σ_h [x Q_h] [x K_h]ᵀ[x V_h] W_h/n + b, plus u if `added`, by the fastest products.
 
     Args:
+        u: Values at the points.
+        x: Coordinates of the points.
+        weight, bias: Linear maps of u to Q, K and V.
         out_weight, out_bias: W, h blocks of p + d/h columns, and b.
-        norms: Scale and shift of the layer norms of K, then those of V; None without them.
-        eps: Added to the variance in these.
+        norms: Scale and shift of the layer norms of K, then of V; None without layer norms.
+        eps: Added to the variance in the layer norms.
         drop: Dropout of the matrices [x K_h]ᵀ[x V_h]/n; None without.
     """
-    given = u, x, weight, bias, out_weight, out_bias, heads, norms, eps
+    arguments = u, x, weight, bias, out_weight, out_bias, heads, norms, eps
     if on_processor(u):
-        return by_products(*given, drop, added)
+        return by_products(*arguments, drop, added)
     if as_written(u) and drop is None and not x.requires_grad:
-        return written_out(*given, added)
-    values = by_products(*given, drop)
+        return written_out(*arguments, added)
+    values = by_products(*arguments, drop)
     return u + values if added else values
 
 
@@ -69,10 +72,10 @@ def by_products(
     drop: Callable[[Tensor], Tensor] | None = None,
     added: bool = False,
 ) -> Values:
-    """`galerkin_attention` by PyTorch's operations; u is added within the last product."""
+    """`galerkin_attention` by PyTorch's operations; the last product adds u."""
     (n, p), batch, features = x.shape, len(u), u.shape[2] // heads
     z = x if norms is None else torch.cat([x.new_ones(n, 1), x], 1)
-    # all heads in one product, whose diagonal blocks are theirs: no data is rearranged
+    # one product for all heads, whose diagonal blocks are used: no data is rearranged
     z_kv, blocks = moments(
         u, weight[1:].flatten(0, 1), bias[1:].flatten(), z, features, None if norms is None else eps
     )
@@ -87,7 +90,7 @@ def by_products(
             matrix = _of_rows(_of_rows(matrix, *norms[:2]).mT, *norms[2:]).mT
         product = _times(drop(matrix.transpose(0, 1)).transpose(0, 1), w)
         of_x, of_k = product.split([p, features], 2)
-    else:  # the norm of V acts on w, that of K on the product
+    else:  # the norm of V is applied to w, that of K to the product
         if norms is not None:
             w = _before(w, *norms[2:])
         q = z.shape[1]
@@ -98,38 +101,38 @@ def by_products(
             of_x = of_x[:, :, 1:]
     a, b = of_x.sum(0), of_k.transpose(0, 1).flatten(1, 2)  # (batch, p|d, d)
     offset = (bias[0] @ b + out_bias)[:, None]  # (batch, 1, d)
-    same = float(added) * torch.eye(u.shape[2], device=u.device, dtype=u.dtype)
-    through = torch.baddbmm(same, weight[0].T.expand(batch, -1, -1), b)
+    identity = float(added) * torch.eye(u.shape[2], device=u.device, dtype=u.dtype)
+    through = torch.baddbmm(identity, weight[0].T.expand(batch, -1, -1), b)
     base = torch.baddbmm(offset, x.expand(batch, n, p), a)
-    # in place nothing is cast to a lower precision
+    # the product in place casts nothing to a lower precision
     return base.baddbmm_(u, through) if on_processor(u) else torch.baddbmm(base, u, through)
 
 
 def _times(
     m: Float[Tensor, "h batch r k"], w: Float[Tensor, "h k d"]
 ) -> Float[Tensor, "h batch r d"]:
-    """m w, the batch as further rows."""
+    """m w, with the batch as further rows."""
     return torch.bmm(m.flatten(1, 2), w).unflatten(1, m.shape[1:3])
 
 
-# In these three the rows are those of 1, of the p functions x, and of K̂; K = K̂ w + b.
+# In the next three functions rows belong to 1, to the p functions x, and to K̂; K = K̂ w + b.
 
 
 def _of_rows(m: Float[Tensor, "h batch _ q"], w: Head, b: Head) -> Float[Tensor, "h batch _ q"]:
     """[x K]ᵀV from [1 x K̂]ᵀV."""
-    one, x, k = m.split([1, m.shape[2] - 1 - w.shape[1], w.shape[1]], dim=2)
-    return torch.cat([x, _after(k, one, w, b)], dim=2)
+    ones, x, k = m.split([1, m.shape[2] - 1 - w.shape[1], w.shape[1]], dim=2)
+    return torch.cat([x, _after(k, ones, w, b)], dim=2)
 
 
 def _after(
-    k: Float[Tensor, "h batch d q"], one: Float[Tensor, "h batch 1 q"], w: Head, b: Head
+    k: Float[Tensor, "h batch d q"], ones: Float[Tensor, "h batch 1 q"], w: Head, b: Head
 ) -> Float[Tensor, "h batch d q"]:
     """KᵀV from K̂ᵀV and 1ᵀV."""
-    return torch.addcmul(k * w[:, None, :, None], b[:, None, :, None], one)
+    return torch.addcmul(k * w[:, None, :, None], b[:, None, :, None], ones)
 
 
 def _before(m: Float[Tensor, "h _ q"], w: Head, b: Head) -> Float[Tensor, "h _ q"]:
-    """The map of [1 x K̂] that is the map m of [x K]."""
+    """The map of [1 x K̂] that equals the map m of [x K]."""
     x, k = m.split([m.shape[1] - w.shape[1], w.shape[1]], dim=1)
     return torch.cat([b[:, None] @ k, x, w[..., None] * k], dim=1)
 
@@ -146,14 +149,16 @@ def written_out(
     eps: float,
     added: bool,
 ) -> Values:
-    """`galerkin_attention` without dropout, with the gradient written out, for x without one."""
+    """`galerkin_attention` without dropout, with a written-out gradient; x gets no gradient."""
     parameters = (weight, bias, out_weight, out_bias, *(norms or ()))
     return _GalerkinMap.apply(u.contiguous(), x, heads, eps, added, *parameters)  # pyright: ignore[reportReturnType]
 
 
 class _GalerkinMap(torch.autograd.Function):
-    """With Z = [1 x K̂], K̂ before scale and shift, [x K] = Z S: S has the shift, an identity, the
-    scale."""
+    """Galerkin attention by [x K] = Z S with Z = [1 x K̂], K̂ before scale and shift.
+
+    S holds the shift, an identity for x, and the scale.
+    """
 
     @staticmethod
     def forward(
@@ -170,13 +175,13 @@ class _GalerkinMap(torch.autograd.Function):
             kv = kv.view(batch, n, -1)
         ones_x = x.new_ones(batch, n, p + 1)
         ones_x[..., 1:] = x
-        first = 0 if norms else 1  # of the columns of [1 x] beside K
+        first = 0 if norms else 1  # first column of [1 x] in Z
         z, q = ones_x[0, :, first:], p + 1 - first
         size, parts = q + features, parts_of(n, u)
         rows = ones_x.view(batch * parts, -1, p + 1)
         kv_parts = kv.view(batch * parts, n // parts, -1)
         k, v = kv_parts.chunk(2, -1)
-        # sums over the points, each straight to its place
+        # sums over the points, written into their blocks of ZᵀZ
         sums = u.new_empty(heads, size, batch, size)
         sums[:, :q, :, :q] = (z.T @ z)[:, None]
         by_z = torch.bmm(rows[..., first:].mT, kv_parts)
@@ -192,9 +197,9 @@ class _GalerkinMap(torch.autograd.Function):
         else:
             scales = u.new_zeros(2, heads, size, p + features)
             scales[:, :, 1:q, :p].diagonal(dim1=2, dim2=3).fill_(1)
-            for own, scale, shift in zip(scales, norms[::2], norms[1::2], strict=True):
-                own[:, 0, p:] = shift
-                own[:, q:, p:].diagonal(dim1=1, dim2=2).copy_(scale)
+            for s, scale, shift in zip(scales, norms[::2], norms[1::2], strict=True):
+                s[:, 0, p:] = shift
+                s[:, q:, p:].diagonal(dim1=1, dim2=2).copy_(scale)
             right = u.new_empty(heads, size, d).baddbmm_(scales[1], w, beta=0, alpha=1 / n)
             left = torch.bmm(scales[0].mT, sums.flatten(2))
         c = torch.bmm(left.view(heads, -1, size), right).view(heads, -1, batch, d)
@@ -203,7 +208,7 @@ class _GalerkinMap(torch.autograd.Function):
         torch.sum(c[:, :p], 0, out=of_ones_x[:, 1:].transpose(0, 1))
         torch.add(torch.mm(bias[:1], b).view(batch, d), out_bias, out=of_ones_x[:, 0])
         through = torch.mm(weight[0].T, b).view(d, batch, d)
-        # u itself is added in full precision, whatever that of the products is
+        # u is added in full precision, whatever the precision of products
         out = torch.baddbmm(u, ones_x, of_ones_x) if added else torch.bmm(ones_x, of_ones_x)
         out.baddbmm_(u, through.transpose(0, 1))
         ctx.sizes, ctx.added = (heads, parts, p), added
@@ -216,8 +221,8 @@ class _GalerkinMap(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        u, z, rows, raw, kv, sums, scales, left, right, b, through, *kept = ctx.saved_tensors
-        weight, bias, out_weight, *statistics = kept
+        u, z, rows, raw, kv, sums, scales, left, right, b, through, *saved = ctx.saved_tensors
+        weight, bias, out_weight, *statistics = saved
         (heads, parts, p), (batch, n, d) = ctx.sizes, u.shape
         q, size, features = z.shape[1], sums.shape[1], d // heads
         g = grads[0].contiguous()
@@ -229,7 +234,7 @@ class _GalerkinMap(torch.autograd.Function):
         torch.sum(sums_ug, 1, out=g_through.transpose(0, 1))
         back = through.permute(1, 2, 0)
         g_u = torch.baddbmm(g, g, back) if ctx.added else torch.bmm(g, back)
-        # the small matrices
+        # gradients of the d x d matrices
         offset = g_ones_x[:, 0].reshape(-1)
         torch.mm(b, g_through.view(d, -1).T, out=g_weight[0])
         torch.mv(b, offset, out=g_bias[0])
@@ -257,8 +262,8 @@ class _GalerkinMap(torch.autograd.Function):
             g_w.baddbmm_(scales[1].mT, g_right, beta=0, alpha=1 / n)
             g_sums = torch.bmm(scales[0], g_left)
             g_norms = tuple(
-                v for own in g_scales
-                for v in (own[:, q:, p:].diagonal(dim1=1, dim2=2), own[:, 0, p:])
+                v for g_s in g_scales
+                for v in (g_s[:, q:, p:].diagonal(dim1=1, dim2=2), g_s[:, 0, p:])
             )  # fmt: skip
         g_sums = g_sums.view(heads, size, batch, size)
         g_kv = _of_sums(g_sums, z, kv)
@@ -276,7 +281,10 @@ class _GalerkinMap(torch.autograd.Function):
 
 
 def _of_sums(g_sums: Tensor, z: Tensor, kv: Tensor) -> Tensor:
-    """The gradient of K and V from that of the sums, (h, rows, batch, columns), of z, K and V."""
+    """The gradient of K and V from the gradient of the sums, shape (h, rows, batch, columns).
+
+    Rows and columns belong to z, K and V.
+    """
     q, (heads, size, batch, _) = z.shape[1], g_sums.shape
     features = size - q
     g_z = kv.new_empty(batch, q, 2, heads, features)

@@ -1,8 +1,8 @@
-r"""Attention without softmax, and with: five maps (Q, K, V) -> values, and their normalisation.
+r"""Attention maps (Q, K, V) -> values with and without softmax, and their normalisation.
 
-All act on tensors of shape (batch, heads, n, d), n grid points as tokens. `drop` is applied to
-the attention matrix: d x d where the product KᵀV comes first, n x n where QKᵀ does. What K and V
-have at padding counts for nothing.
+All act on tensors of shape (batch, heads, n, d), with n grid points as tokens. `drop` is applied to
+the attention matrix: d x d if the product KᵀV comes first, n x n if QKᵀ does. Values of K and V at
+padding have no effect.
 
 References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, equations (5)-(6)
 and section 3.2. Z. Shen et al., Efficient Attention, WACV 2021, equation (5).
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 Heads = Float[Tensor, "batch heads n d"]
 Sources = Float[Tensor, "batch heads m d"]
-# False at sources that are padding, or the quadrature weights of the sources, 0 there
+# False at padding among the sources; or quadrature weights of the sources, 0 at padding
 Real = Bool[Tensor, "batch 1 m 1"] | Float[Tensor, "_ 1 m 1"] | None
 Drop = Callable[[Tensor], Tensor]
 AttentionMap = Callable[[Heads, Sources, Sources, Drop, Real], Heads]
@@ -33,7 +33,7 @@ def keep(matrix: Tensor) -> Tensor:
 def real(
     k: Sources, mask: Real
 ) -> tuple[Sources, int | Int[Tensor, "batch 1 1 1"] | Float[Tensor, "_ 1 1 1"]]:
-    """k with zeros at padding, and the number of other points; or k times weights, and their sum.
+    """k with zeros at padding and the number of real points; or k times weights and their sum.
 
     The mean KᵀV / n over points becomes KᵀWV / ΣW, which on points of any density
     approximates the same integral.
@@ -44,7 +44,7 @@ def real(
 def over_points(
     k: Float[Tensor, "... m d"], mask: Bool[Tensor, "... m 1"] | None
 ) -> Float[Tensor, "... m d"]:
-    """The softmax over points, 0 at padding."""
+    """Softmax of k over the points, 0 at padding."""
     return (k if mask is None else k.masked_fill(~mask, -torch.inf)).softmax(dim=-2)
 
 
@@ -57,8 +57,8 @@ def galerkin(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = N
 def fourier(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
     """(QKᵀ) V / (n √d), a Fredholm integral (Cao 2021, eq. 5).
 
-    The paper's equation has no 1/√d; the published code does, and is followed. Quadratic in n
-    where QKᵀ meets a dropout; without one the product is Q (KᵀV), linear in n.
+    The paper's equation has no 1/√d; the published code does, and is followed. With dropout, which
+    needs QKᵀ, the cost is quadratic in n; without, the product is Q (KᵀV), linear in n.
     """
     d = q.shape[-1]
     k, n = real(k, mask)
@@ -70,7 +70,7 @@ def fourier(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = No
 def softmax(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
     """softmax(QKᵀ/√d) V, scaled dot-product attention (Vaswani et al. 2017).
 
-    Work quadratic in n; memory too where the matrix meets a dropout, else linear in n.
+    The work is quadratic in n. The memory is quadratic in n with dropout, and else linear.
     """
     if drop is keep:
         return softmax_attention(q, k, v, mask)
@@ -80,18 +80,18 @@ def softmax(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = No
 
 
 def softmax_attention(q: Heads, k: Sources, v: Sources, mask: Real = None) -> Heads:
-    """softmax(QKᵀ/√d) V of n queries and m keys, without the n x m matrix in memory."""
+    """softmax(QKᵀ/√d) V for n queries and m keys, without the n x m matrix in memory."""
     d, keys = q.shape[-1], None if mask is None else mask.mT
-    if d % 8:  # other sizes leave PyTorch on CUDA the kernel that forms the matrix
+    if d % 8:  # for other sizes PyTorch on CUDA falls back to a kernel that forms the matrix
         q, k, v = (nn.functional.pad(t, (0, -d % 8)) for t in (q, k, v))
     return nn.functional.scaled_dot_product_attention(q, k, v, keys, scale=d**-0.5)[..., :d]
 
 
 def linear(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
-    """Softmax of Q over features and of K over points, then as `galerkin` (Shen et al. 2021).
+    """`galerkin` of the softmax of Q over features and of K over points (Shen et al. 2021).
 
-    The code published with Cao (2021) divides by n on top of the softmax over points, and is
-    followed: the map is of size O(1/n). `efficient` is the one without.
+    The code published with Cao (2021) also divides by n after the softmax over points, and is
+    followed: values are of size O(1/n). `efficient` does not divide by n.
     """
     return galerkin(q.softmax(dim=-1), over_points(k, mask), v, drop, mask)
 
@@ -99,8 +99,8 @@ def linear(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = Non
 def efficient(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
     """softmax(Q) (softmax(K)ᵀ V) / √d, over features and over points (Shen et al. 2021).
 
-    The paper has no 1/√d; the code that operator learners took it from
-    (lucidrains/linear-attention-transformer) does, and is followed. Linear in n.
+    The paper has no 1/√d; the code that operators adopted (lucidrains/linear-attention-transformer)
+    does, and is followed. Linear in n.
     """
     matrix = over_points(k, mask).mT @ v
     return (q.softmax(dim=-1) * q.shape[-1] ** -0.5) @ drop(matrix)
@@ -108,13 +108,14 @@ def efficient(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = 
 
 @dataclass(frozen=True)
 class AttentionKind:
-    """An attention map, which of its arguments are normalised, and where coordinates enter.
+    """An attention map, the arguments that are normalised, and where coordinates enter.
 
     Args:
-        normalizes_query: True: layer normalisation per head of Q and K. False: of K and V.
-        coordinates: "inside", as features of Q, K and V; "after", as features of what the map
-            gives, once for all heads.
-        masks: Whether the map leaves padding out.
+        make: Number of features of a head -> attention map.
+        normalizes_query: Whether Q and K are normalised per head; otherwise K and V are.
+        coordinates: "inside", coordinates are features of Q, K and V; "after", features of the
+            result of the map, once for all heads.
+        masks: Whether the map ignores padding.
         weights: Whether it takes quadrature weights in place of a mask.
     """
 
@@ -128,12 +129,12 @@ class AttentionKind:
 def formula(
     apply: AttentionMap, normalizes_query: bool, masks: bool = True, weights: bool = False
 ) -> AttentionKind:
-    """The kind whose map is one function, for all numbers of features."""
+    """The kind of an attention map that is a function, the same for all numbers of features."""
     return AttentionKind(partial(_same, apply), normalizes_query, masks=masks, weights=weights)
 
 
 def _same(apply: AttentionMap, features: int) -> AttentionMap:
-    return apply  # not a lambda, so that a model can be pickled
+    return apply  # not a lambda, so that models can be pickled
 
 
 GALERKIN = formula(galerkin, normalizes_query=False, weights=True)
@@ -144,9 +145,9 @@ SOFTMAX = formula(softmax, normalizes_query=True)
 
 
 class HeadNorm(nn.Module):
-    """Layer normalisation over the features of each head, with its own weights for every head.
+    """Layer normalisation over the features of each head, with separate weights for each head.
 
-    One call for all heads; equal to `heads` separate LayerNorm(d) modules.
+    Equal to `heads` separate LayerNorm(d) modules, in one call.
     """
 
     def __init__(self, heads: int, features: int, eps: float = 1e-5) -> None:
@@ -163,7 +164,7 @@ class HeadNorm(nn.Module):
 
 
 class InstanceHeadNorm(HeadNorm):
-    """The same of each feature over the points that are no padding, in each sample and head.
+    """Instance normalisation of each feature over the points, padding excluded, for each head.
 
     Equal to `heads` separate affine InstanceNorm1d(d) modules, channels first.
     """
@@ -184,10 +185,10 @@ class InstanceHeadNorm(HeadNorm):
 
 
 class PublishedDropout(nn.Module):
-    """Dropout with p = 0.5 that is never switched off, in evaluation either.
+    """Dropout with p = 0.5 that stays on in evaluation.
 
-    This is what the code published with Cao (2021) does to the attention matrix, whatever rate
-    its configuration names. Kept to reproduce it; two evaluations differ.
+    The code published with Cao (2021) applies it to the attention matrix, whatever the rate in its
+    configuration. It is here to reproduce that code; two evaluations differ.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -24,15 +24,16 @@ from operators.nn.tokens import check_heads
 
 Values = Float[Tensor, "batch n width"]
 Points = Float[Tensor, "n p"] | Float[Tensor, "batch n p"]
-# False at padding, or quadrature weights, 0 there
+# False at padding; or quadrature weights, 0 at padding
 Real = Bool[Tensor, "batch n"] | Float[Tensor, "_ n"] | None
 Heads = Float[Tensor, "batch h n _"]  # of [p +] d/h features
 
 
 class Projections(nn.Module):
-    """The linear maps to queries, keys and values, with the initialisation that training needs.
+    """The linear maps to queries, keys and values, initialised near the identity.
 
-    W = Xavier-uniform(gain η) + δ I for each of the three maps, biases 0 (Cao 2021, section 4).
+    W = Xavier-uniform(gain η) + δ I for each of the three maps, biases 0 (Cao 2021, section 4). The
+    arguments are η (`gain`) and δ (`diagonal`).
     """
 
     def __init__(self, width: int, gain: float, diagonal: float) -> None:
@@ -47,11 +48,14 @@ class Projections(nn.Module):
 class Attention(nn.Module):
     """Multi-head attention with the coordinates x as extra features of Q, K and V in every head.
 
-    Kinds whose coordinates come "after" have them once beside the features of all heads instead.
+    For kinds with coordinates "after", x is appended once to the features of all heads instead.
 
     Args:
-        normalization: Normalises two of Q, K, V per head, by features or points; None does not.
-        drop: Module applied to the attention matrix, `nn.Dropout` or `PublishedDropout`.
+        positions: Number of coordinates x.
+        normalization: Norm of two of Q, K and V in each head, over features or points; or None.
+        drop: Dropout of the attention matrix, `nn.Dropout` or `PublishedDropout`.
+        eps: Added to the variance in the norms.
+        gain, diagonal: See `Projections`.
     """
 
     def __init__(
@@ -74,7 +78,7 @@ class Attention(nn.Module):
         features = width // heads
         if normalization is not None:
             self.norm_key = normalization(heads, features, eps)
-            self.norm_other = normalization(heads, features, eps)  # of the query or of the value
+            self.norm_other = normalization(heads, features, eps)  # of query or value
         else:
             self.norm_key = self.norm_other = nn.Identity()
         self.map = kind.make(features + positions * self.inside)
@@ -86,7 +90,7 @@ class Attention(nn.Module):
         return y.unflatten(-1, (self.heads, -1))
 
     def forward(self, u: Values, x: Points, mask: Real = None) -> Values:
-        """[z_1 ... z_h] W + b of heads z = Q (KᵀV) / n (Cao 2021, eq. 6), or of another map."""
+        """[z_1 ... z_h] W + b with heads z = Q (KᵀV) / n (Cao 2021, eq. 6), or another map."""
         if self.as_one_map and x.ndim == 2 and mask is None:
             return self._as_one_map(u, x, added=False)
         z = self.mapped(*self.of_heads(u, x, mask), mask)
@@ -96,24 +100,24 @@ class Attention(nn.Module):
         return self.out(z)
 
     def of_heads(self, u: Values, x: Points, mask: Real = None) -> tuple[Heads, Heads, Heads]:
-        """Q, K and V, two of them normalised, [x Q], [x K] and [x V] where x is inside.
+        """Q, K and V, two of them normalised; [x Q], [x K] and [x V] if coordinates are inside.
 
-        Galerkin attention has layer norms of K and V (Cao 2021, section 3.2).
+        Galerkin attention normalises K and V (Cao 2021, section 3.2).
         """
         q, k, v = (self._head(u, which) for which in range(3))
-        over = (mask,) if isinstance(self.norm_key, InstanceHeadNorm) else ()
-        k = self.norm_key(k, *over)
+        masks = (mask,) if isinstance(self.norm_key, InstanceHeadNorm) else ()
+        k = self.norm_key(k, *masks)
         if self.kind.normalizes_query:
-            q = self.norm_other(q, *over)
+            q = self.norm_other(q, *masks)
         else:
-            v = self.norm_other(v, *over)
+            v = self.norm_other(v, *masks)
         if self.inside:
             z = x[..., None, :].expand(*k.shape[:3], -1)  # (batch, n, h, p)
             q, k, v = (torch.cat([z, y], dim=-1) for y in (q, k, v))
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     def mapped(self, q: Heads, k: Heads, v: Heads, mask: Real = None) -> Heads:
-        """What the map makes of them: Q (KᵀV)/n, for GALERKIN."""
+        """The attention map of Q, K and V: Q (KᵀV)/n for GALERKIN."""
         drop = keep if idle(self.drop) else self.drop
         return self.map(q, k, v, drop, None if mask is None else mask[:, None, :, None])
 
@@ -124,7 +128,7 @@ class Attention(nn.Module):
         return u + self(u, x, mask)
 
     def _as_one_map(self, u: Values, x: Float[Tensor, "n p"], added: bool) -> Values:
-        """Galerkin attention by the faster products of `operators.nn.affine`, [u +] the same."""
+        """Galerkin attention by the faster products of `operators.nn.affine`; plus u if `added`."""
         k, v = self.norm_key, self.norm_other
         norms, eps = None, 0.0
         if isinstance(k, HeadNorm) and isinstance(v, HeadNorm):
@@ -136,14 +140,15 @@ class Attention(nn.Module):
 
 
 def idle(drop: nn.Module) -> bool:
+    """Whether a dropout module is the identity now."""
     return isinstance(drop, nn.Dropout) and not (drop.training and drop.p)
 
 
 class EncoderLayer(nn.Module):
-    """u <- u + attention(u), u <- u + MLP(u); the former only where there is an attention.
+    """u <- u + attention(u), u <- u + MLP(u); only the second without an attention.
 
-    With `normalization` "head" or "instance" the only norms are inside the attention; with "layer"
-    a LayerNorm follows each of the two sums, and none is inside.
+    With `post_norm`, normalization "layer" of `attention_layers`, a LayerNorm follows each of the
+    two sums. Otherwise the only norms are inside the attention.
     """
 
     def __init__(
@@ -195,7 +200,7 @@ def attention_layers(
     gain: float,
     diagonal: float,
 ) -> nn.ModuleList:
-    """The encoder of a Galerkin Transformer; see there for the arguments."""
+    """The encoder layers of `operators.models.galerkin`, whose arguments these are."""
     check_heads(width, heads)
     head_norm = {"head": HeadNorm, "instance": InstanceHeadNorm, "layer": None}[normalization]
 

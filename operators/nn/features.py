@@ -1,6 +1,6 @@
-r"""Attention by random features: a kernel κ(q, k) as the mean of products φ(q) φ(k).
+r"""Attention by random features: a kernel κ(q, k) estimated by a mean of products φ(q) φ(k).
 
-With frequencies ω ~ N(0, I_d) and q, k scaled by d^(-1/4), as softmax(QKᵀ/√d) asks for,
+With frequencies ω ~ N(0, I_d), and q and k scaled by d^(-1/4) as in softmax(QKᵀ/√d),
 
     Gaussian:  exp(-|q - k|²/2) = E cos ω·(q - k)                                  (RFA)
     softmax:   exp(q·k) = E cosh ω·(q + k) exp(-(|q|² + |k|²)/2)                   (FAVOR+)
@@ -29,10 +29,10 @@ def gaussian_frequencies(d: int, m: int, device: torch.device) -> Float[Tensor, 
 
 
 def orthogonal_frequencies(d: int, m: int, device: torch.device) -> Float[Tensor, "d m"]:
-    """m columns ω ~ N(0, I_d) that are orthogonal in each block of d: less variance.
+    """m columns ω ~ N(0, I_d), orthogonal within each block of d, which lowers the variance.
 
-    Directions are those of a QR decomposition, whose signs are not uniform: no matter where ω and
-    -ω are taken together. Lengths are drawn apart from them, from χ(d).
+    Directions come from a QR decomposition. Its signs are not uniform, which does not matter if ω
+    and -ω are used together. Lengths are drawn independently from χ(d).
     """
     blocks = torch.linalg.qr(torch.randn(-(-m // d), d, d, device=device)).Q
     directions = blocks.transpose(0, 1).flatten(1)[:, :m]
@@ -52,21 +52,22 @@ def log_positive_features(phase: Phases, x: Heads) -> Float[Tensor, "batch heads
 class RandomFeatureAttention(nn.Module):
     """Σ_j κ(q_i, k_j) v_j / Σ_j κ(q_i, k_j), κ from random features of Q and K.
 
-    The frequencies are the same for all heads, belong to the state dict, and stay as they are in
-    evaluation: two evaluations are equal. (The code published with Cao (2021) draws them in
-    evaluation too.) Positive features enter through logarithms, which changes nothing but that no
-    exponential overflows and no sum vanishes: with log φ(K) = K', log φ(Q) = Q', the map is
+    All heads share the frequencies, which belong to the state dict. They are fixed in evaluation,
+    so two evaluations agree; the code published with Cao (2021) draws them in evaluation too.
+    Positive features enter through logarithms, so that no exponential overflows and no sum
+    vanishes. With log φ(K) = K' and log φ(Q) = Q' the map is
 
         softmax(Q' + log Σ_j exp K'_j over features) softmax(K' over points)ᵀ V.
 
-    The sum of the Gaussian kernel has no such form, for its features have either sign: where few of
-    them estimate a small kernel, it may come near 0, and values be far from all v_j.
+    The Gaussian kernel has no such form, as its features have either sign. If few features estimate
+    a small kernel, its sum may be near 0, and values far from all v_j.
 
     Args:
         kernel: "gaussian" (RFA) or "softmax" (FAVOR+).
-        features: Features of φ, two for each frequency; "head" is d, as published.
-        redraw: Draws the frequencies anew at every forward pass in training.
-        eps: The least size of a mean of kernels of either sign, against division by zero.
+        d: Number of features of a head.
+        features: Number of features of φ, two for each frequency; "head" is d, as published.
+        redraw: Whether frequencies are drawn anew at every forward pass in training.
+        eps: Lower bound of the absolute mean of the Gaussian kernel, against division by zero.
     """
 
     frequencies: Tensor
@@ -82,24 +83,24 @@ class RandomFeatureAttention(nn.Module):
         super().__init__()
         count = d if features == "head" else features
         if count < 2:
-            raise ValueError(f"random features must be at least 2, got {count}")
+            raise ValueError(f"the number of random features must be at least 2, got {count}")
         self.kernel, self.redraw, self.eps = kernel, redraw, eps
         self.shape = d, count // 2
         self.register_buffer("frequencies", self.draw(torch.get_default_device()))
 
     def draw(self, device: torch.device) -> Float[Tensor, "d m"]:
-        """Frequencies: independent for the Gaussian kernel, orthogonal for softmax."""
+        """New frequencies: independent for the Gaussian kernel, orthogonal for softmax."""
         draw = gaussian_frequencies if self.kernel == "gaussian" else orthogonal_frequencies
         return draw(*self.shape, device)
 
     def forward(
         self, q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None
     ) -> Heads:
-        """`drop` acts on the matrix φ(K)ᵀV."""
+        """The estimated attention; `drop` acts on the matrix φ(K)ᵀV."""
         w = self.frequencies
         if self.training and self.redraw:
-            # the product takes the draw, not the buffer: the next draw must not change what the
-            # backward pass of this one needs
+            # the product uses the draw, not the buffer, which the next draw overwrites before the
+            # backward pass
             w = self.draw(w.device).to(w)
             self.frequencies.copy_(w)
         q, k = (x * q.shape[-1] ** -0.25 for x in (q, k))
@@ -112,8 +113,8 @@ class RandomFeatureAttention(nn.Module):
         phi_k, n = real(phi_k, mask)
         mean_k = phi_k.mean(dim=-2) if mask is None else phi_k.sum(dim=-2) / mask.sum(dim=-2)
         mean = phi_q @ mean_k[..., None]
-        least = torch.full_like(mean, self.eps).copysign(mean)
-        mean = torch.where(mean.abs() < self.eps, least, mean)
+        bound = torch.full_like(mean, self.eps).copysign(mean)
+        mean = torch.where(mean.abs() < self.eps, bound, mean)
         return phi_q @ drop(phi_k.mT @ v / n) / mean
 
 

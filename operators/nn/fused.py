@@ -1,9 +1,9 @@
-"""Maps with written-out gradients on the processor, and products in float32 at least.
+"""Maps with written-out gradients on the processor, and products in at least float32.
 
-There the matrix products of a small model take hardly longer than the passes over its activations
-between them: sums, copies, masks. The formulas below accumulate within the products instead. On
-other devices they are PyTorch's own operations, except that of an MLP, and in reduced precision and
-under torch.compile all are.
+On the processor the matrix products of a small model take hardly longer than the sums, copies and
+masks between them. The functions below accumulate within the products instead. On other devices all
+but the residual MLP use PyTorch's operations; so do all in reduced precision and under
+torch.compile.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ Values = Float[Tensor, "batch n width"]
 
 
 def on_processor(u: Tensor) -> bool:
-    """Whether the gradients of this file are the faster ones."""
+    """Whether the gradients of this file are faster: on the processor, as written."""
     return not (
         u.device.type != "cpu" or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
     )
@@ -33,25 +33,25 @@ def as_written(u: Tensor) -> bool:
 
 
 _biased_relu = torch.ops.aten._addmm_activation
-_SHORT = 256  # points of a part of a sum
-_PARTS = 32
+_MIN_POINTS = 256  # least number of points of a part of a sum
+_MAX_PARTS = 32
 
 
 def parts_of(n: int, u: Tensor) -> int:
-    """Into how many equal parts a sum over n points is cut, on the device of u.
+    """Number of equal parts into which a sum over n points is cut on the device of u.
 
-    A product of few rows and columns is one piece of work for each sample, however many points it
-    sums over, and leaves most of a GPU idle. On the processor nothing is gained.
+    A product with few rows and columns is a single piece of work for each sample, whatever the
+    number of points in its sums, and leaves most of a GPU idle. On the processor it is 1.
     """
     if u.device.type == "cpu":
         return 1
-    return next((p for p in range(_PARTS, 1, -1) if n % p == 0 and n // p >= _SHORT), 1)
+    return next((p for p in range(_MAX_PARTS, 1, -1) if n % p == 0 and n // p >= _MIN_POINTS), 1)
 
 
 def inner(
     f: Float[Tensor, "batch n p"], g: Float[Tensor, "batch n q"]
 ) -> Float[Tensor, "batch p q"]:
-    """fᵀg, sums over the points."""
+    """fᵀg, a sum over the points."""
     parts = parts_of(f.shape[1], f)
     if parts == 1:
         return torch.bmm(f.mT, g)
@@ -60,9 +60,9 @@ def inner(
 
 
 def residual_mlp(u: Values, mlp: nn.Sequential) -> Values:
-    """u + W₂ relu(W₁ u + b₁) + b₂, where `mlp` begins with the first map and ends with the second.
+    """u + W₂ relu(W₁ u + b₁) + b₂ with the first and the last map of `mlp`.
 
-    Without the dropout that may lie between them.
+    A dropout between them is left out.
     """
     first, last = mlp[0], mlp[-1]
     if on_processor(u) or as_written(u):
@@ -75,9 +75,9 @@ def residual_mlp(u: Values, mlp: nn.Sequential) -> Values:
 class _ResidualMLP(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, u: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
-        # on a GPU one kernel
-        of_cpu = u.device.type == "cpu"
-        h = (u @ w1.T).add_(b1).relu_() if of_cpu else _biased_relu(b1, u, w1.T)
+        # on a GPU product, bias and ReLU are one kernel
+        on_cpu = u.device.type == "cpu"
+        h = (u @ w1.T).add_(b1).relu_() if on_cpu else _biased_relu(b1, u, w1.T)
         ctx.save_for_backward(u, h, w1, w2)
         return (u + b2).addmm_(h, w2.T)
 
@@ -99,12 +99,13 @@ def moments(
     features: int,
     eps: float | None,
 ) -> tuple[Float[Tensor, "batch q _"], Float[Tensor, "batch d d"]]:
-    """zᵀ[K V] and KᵀV, where [K V] = u Wᵀ + b, for z without a gradient.
+    """zᵀ[K V] and KᵀV with [K V] = u Wᵀ + b; z gets no gradient.
 
     Args:
         z: Functions of the points.
-        features, eps: K and V have mean 0 and variance 1 over groups of so many features; eps is
-            added to the variance. None leaves them as they are.
+        features: K and V are normalised to mean 0 and variance 1 over groups of `features`
+            features.
+        eps: Added to the variance; None for no normalisation.
     """
     if on_processor(u):
         return _Moments.apply(u, weight, bias, z, features, eps)  # pyright: ignore[reportReturnType]
@@ -139,7 +140,7 @@ class _Moments(torch.autograd.Function):
         flat, weight, z, kv, *normalized = ctx.saved_tensors
         g_z, g_kv = grads
         k, v = kv.chunk(2, dim=-1)
-        # a product with a few columns is a few sums
+        # a product with few columns, as sums
         g = z[:, :1] * g_z[:, :1] if z.shape[1] else torch.zeros_like(kv)
         for column in range(1, z.shape[1]):
             g.addcmul_(z[:, column, None], g_z[:, column, None])
@@ -163,13 +164,13 @@ def slice_sums(
     f: Float[Tensor, "b n q"],
     mask: Bool[Tensor, "b n"] | None = None,
 ) -> tuple[Float[Tensor, "b n g"], Float[Tensor, "b g q"], Float[Tensor, "b 1 g"]]:
-    """Shares w = softmax(x W + b) of n points in g slices, and the sums wᵀf, wᵀ1 over the points.
+    """Slice weights w = softmax(x W + b) of n points in g slices, and the sums wᵀf and wᵀ1.
 
     Where `mask` is False, w is 0.
 
-    On the processor w, much larger than x and f, is passed while a part of it is in the cache, and
-    its gradient is accumulated in one place. Half precision is widened: sums over all points
-    follow.
+    On the processor w, much larger than x and f, is processed sample by sample, so that it stays in
+    the cache, and its gradient is accumulated in one buffer. Half precision is widened to float32
+    before the sums over points.
     """
     if mask is None and on_processor(x) and x.dtype in (torch.float32, torch.float64):
         return _SliceSums.apply(x, weight, bias, f)  # pyright: ignore[reportReturnType]
@@ -214,7 +215,7 @@ class _SliceSums(torch.autograd.Function):
 
 @contextmanager
 def exactly(u: Tensor) -> Iterator[None]:
-    """Products in float32 at least, whatever the precision of others on the device of u."""
+    """Run products in at least float32, whatever the precision set for the device of u."""
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -225,11 +226,11 @@ def exactly(u: Tensor) -> Iterator[None]:
 
 
 def widened(u: Tensor) -> Tensor:
-    """u, in float32 where it is in half precision."""
+    """u, converted to float32 if it is in half precision."""
     return u.float() if u.dtype in (torch.bfloat16, torch.float16) else u
 
 
-# as an operation of its own, which compilers and autocast leave as it is
+# a custom operation, which compilers and autocast leave unchanged
 @torch.library.custom_op(
     "operators::exact_bmm", mutates_args=(), schema="(Tensor f, Tensor g) -> Tensor"
 )
@@ -261,6 +262,6 @@ _exact_bmm.register_autograd(_gradients, setup_context=_keep)
 def product(
     f: Inexact[Tensor, "p q"] | Inexact[Tensor, "batch p q"], g: Inexact[Tensor, "batch q c"]
 ) -> Inexact[Tensor, "batch p c"]:
-    """The products fg of a batch in float32 at least, real or complex; f may be shared."""
+    """The products f g of a batch in at least float32, real or complex; f may be shared."""
     f = f.expand(len(g), -1, -1)
     return torch.bmm(f, g) if on_processor(g) else _exact_bmm(f, g)

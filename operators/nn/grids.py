@@ -1,4 +1,4 @@
-"""Operators on grids and structured meshes: padded, with frames along an axis, asked elsewhere."""
+"""Operators on grids and structured meshes, with padding, frames as an axis, and output points."""
 
 from collections.abc import Sequence
 from typing import Literal, TypeVar
@@ -15,28 +15,27 @@ Number = TypeVar("Number", int, float)
 
 
 class GridOperator(Operator):
-    """u = D L E (a, x): E and D act at each point, L on the grid and zeros after its last points.
+    """u = D L E (a, x): E and D act at each point, L on the grid, padded with zeros at its ends.
 
-    Points y of the output are met by linear interpolation along each axis of a box. Beyond the
-    outermost points x values are continued as constants, on periodic grids too. On curvilinear
-    meshes L acts along the axes of the indices, and there are no other points.
+    Values at output points y are interpolated linearly along each axis of a box. Beyond the
+    outermost points x they are constant, on periodic grids too. On curvilinear meshes L acts along
+    the axes of the indices, and y must be None.
 
     Args:
-        padding: Zeros after the last point of each axis, as a part of its n points, rounded to
-            whole ones, for functions that are not periodic: the layers have one length on all
-            resolutions. One number for all axes or one for each.
-        padding_points: Their number on all resolutions instead.
-        modes: Modes m kept along each axis, one number for all or one for each; the padded grid
-            needs n >= 2m points along an axis.
-        frame_channels: Channels of a frame, where those of u are frames one after another. They
-            then lie along a further, last axis of the grid: the input is repeated there beside
-            the coordinate 0 ... 1 of the frame. 0: channels of u are channels.
-        frame_padding: Zeros after the last frame.
+        padding: Number of zeros after the last point of each axis, as a share of its n points, for
+            functions that are not periodic. A share keeps the length of the padding on all
+            resolutions. One number for all axes, or one for each.
+        padding_points: Number of these zeros on all resolutions, instead of a share.
+        frame_channels: Number of channels of a frame, if the channels of u are frames in turn.
+            Frames become a further, last axis of the grid: the input is repeated along it, with
+            the coordinate 0 ... 1 of the frame as a feature. 0 if u has no frames.
+        frame_padding: Number of zeros after the last frame.
+        indices: Whether positions are the indices of points, scaled to [0, 1]; y must be None.
 
     Attributes:
         lift, layers, head: E, L and D.
-        features: Channels that E takes.
-        axes: Axes that L acts along.
+        features: Number of channels that E takes.
+        axes: Number of axes that L acts along.
     """
 
     domains = MESHES
@@ -74,12 +73,12 @@ class GridOperator(Operator):
         self.indices = indices
         if indices:
             self.other_points = False
-        in_time = frame_channels > 0
-        self.features = in_channels + self.positions.count + in_time
-        self.axes = dim + in_time
+        frame_axis = frame_channels > 0
+        self.features = in_channels + self.positions.count + frame_axis
+        self.axes = dim + frame_axis
 
     def margins(self, grid: Sequence[int]) -> list[int]:
-        """Zeros before and after each axis, channels first, then the last axis: as `pad` wants."""
+        """Numbers of zeros before and after each axis in the order of `pad`, channels first."""
         margins = [0, 0, 0, self.frame_padding] if self.frame_channels else [0, 0]
         for n, share in zip(reversed(grid), reversed(self.shares), strict=True):
             margins += [0, self.padding_points or round(share * n)]
@@ -91,10 +90,10 @@ class GridOperator(Operator):
         check_input(self, a, x, y, mask)
         if y is not None and x.ndim == a.ndim:
             raise ValueError(
-                f"{type(self).__name__} interpolates between boxes alone: y must be None"
+                f"{type(self).__name__} interpolates only between boxes: y must be None"
             )
-        places = _places(a) if self.indices else x
-        u = self.lift(self._in_time(self.positions.beside(a, places)))
+        points = _index_points(a) if self.indices else x
+        u = self.lift(self._with_frames(self.positions.beside(a, points)))
         margins = self.margins(a.shape[1:-1])
         if any(margins):
             u = nn.functional.pad(u, margins)
@@ -109,21 +108,23 @@ class GridOperator(Operator):
             return interpolation(x[:, 0].contiguous(), y[:, 0]) @ u
         return interpolated(u, x, y)
 
-    def _in_time(self, a: Function) -> Float[Tensor, "batch ... f"]:
-        """The same at each frame, and the time of the frame, where frames are an axis."""
-        own = self.frame_channels
-        if not own:
+    def _with_frames(self, a: Function) -> Float[Tensor, "batch ... f"]:
+        """a repeated along an axis of frames, with their time as a feature; a without frames."""
+        channels = self.frame_channels
+        if not channels:
             return a
-        if self.out_channels % own:
-            raise ValueError(f"frames of {own} channels, got {self.out_channels} channels in all")
-        t = torch.linspace(0, 1, self.out_channels // own, dtype=a.dtype, device=a.device)
+        if self.out_channels % channels:
+            raise ValueError(
+                f"frames of {channels} channels, got {self.out_channels} channels in all"
+            )
+        t = torch.linspace(0, 1, self.out_channels // channels, dtype=a.dtype, device=a.device)
         grid = (*a.shape[:-1], len(t))
         repeated = a[..., None, :].expand(*grid, -1)
         return torch.cat([repeated, t[:, None].expand(*grid, 1)], dim=-1)
 
 
 def for_each_axis(name: str, value: Number | list[Number], axes: int) -> list[Number]:
-    """One number for each axis, where one is given for all.
+    """A list of one number for each axis, given such a list or one number for all.
 
     >>> for_each_axis("modes", 16, 2)
     [16, 16]
@@ -137,7 +138,7 @@ def for_each_axis(name: str, value: Number | list[Number], axes: int) -> list[Nu
     return numbers
 
 
-def _places(a: Function) -> Float[Tensor, "*grid dim"]:
-    """j/(n - 1) along each axis of the grid of a."""
+def _index_points(a: Function) -> Float[Tensor, "*grid dim"]:
+    """Points j/(n - 1) along each axis of the grid of a."""
     axes = [torch.linspace(0, 1, n, dtype=a.dtype, device=a.device) for n in a.shape[1:-1]]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)

@@ -1,7 +1,7 @@
 r"""Sums over the points near each node of a lattice, and over the nodes near each point.
 
-No neighbours are searched and no shape depends on values: a point has as candidates the nodes of
-the square around it that holds its ball, whose number depends on radius and spacing alone.
+No search is needed and no shape depends on values: the candidates of a point are the nodes in the
+square around its ball, whose number depends only on radius and spacing.
 """
 
 import math
@@ -14,19 +14,21 @@ from torch import Tensor
 
 from operators.nn.tokens import Real
 
-_AXES = 1e-4  # of a spacing: a node that far beyond the radius along an axis is looked at
-_SLACK = 1 + 4 * torch.finfo(torch.float32).eps  # of float32 and float64: both see the same nodes
+_MARGIN = 1e-4  # in spacings: nodes up to this far beyond the radius along an axis are candidates
+_SLACK = 1 + 4 * torch.finfo(torch.float32).eps  # so that float32 and float64 find the same nodes
 
 
 class Edges(NamedTuple):
     """Pairs of a point and a node of a lattice, k candidates for each point.
 
-    The first axis is that of the samples, or 1 where they share the points.
+    The first axis is that of the samples, of length 1 if they share the points.
 
     Args:
-        points, places: Positions of the points, and of the nodes.
-        near: Which candidates lie within the radius; no candidate of padding does.
-        to_nodes: Whether values go from points to nodes; else from nodes to points.
+        points: Positions of the points.
+        places: Positions of the nodes.
+        nodes: Numbers of the candidate nodes of each point.
+        near: Whether a candidate lies within the radius; False at padding.
+        to_nodes: Whether values go from points to nodes; otherwise from nodes to points.
     """
 
     points: Float[Tensor, "e n dim"]
@@ -49,47 +51,49 @@ class Lattice:
 
     @property
     def count(self) -> int:
+        """Number of nodes."""
         return math.prod(self.sizes)
 
     def points(self, like: Tensor) -> Float[Tensor, "m dim"]:
+        """Positions of the nodes, in the dtype and on the device of `like`."""
         axes = [torch.arange(n, device=like.device).to(like) * 2 / (n - 1) - 1 for n in self.sizes]
         return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
 
     def edges(
         self, p: Float[Tensor, "e n dim"], radius: float, to_nodes: bool, mask: Real | None = None
     ) -> Edges:
-        """The pairs of points p with the nodes at most a radius away."""
+        """Pairs of the points p and the nodes at most a radius away."""
         p = p if mask is None else p.expand(len(mask), -1, -1)
         dim, nodes, squared = len(self.sizes), 0, 0.0
         near = torch.ones(*p.shape[:2], *[1] * dim, dtype=torch.bool, device=p.device)
         for i, n in enumerate(self.sizes):
             h = 2 / (n - 1)
-            at = (p[..., i].clamp(-2 - radius, 2 + radius) + 1) / h  # in steps of the lattice
-            first = (at - radius / h - _AXES).ceil()
-            steps = torch.arange(math.floor(2 * (radius / h + _AXES)) + 1, device=p.device)
+            position = (p[..., i].clamp(-2 - radius, 2 + radius) + 1) / h  # in spacings
+            first = (position - radius / h - _MARGIN).ceil()
+            steps = torch.arange(math.floor(2 * (radius / h + _MARGIN)) + 1, device=p.device)
             node = first[..., None].long() + steps
             shape = [*p.shape[:2], *[1] * i, len(steps), *[1] * (dim - i - 1)]
-            away = p[..., i, None] - (node.clamp(0, n - 1).to(p) * h - 1)
+            offset = p[..., i, None] - (node.clamp(0, n - 1).to(p) * h - 1)
             near = near & ((node >= 0) & (node < n)).view(shape)
             nodes = nodes * n + node.clamp(0, n - 1).view(shape)
-            squared = squared + away.square().view(shape)
+            squared = squared + offset.square().view(shape)
         near = (near & (squared <= radius**2 * _SLACK)).flatten(2)
         near = near if mask is None else near & mask[..., None]
         return Edges(p, self.points(p), torch.as_tensor(nodes).flatten(2), near, to_nodes)
 
 
 def of_sources(v: Float[Tensor, "batch _ c"], edges: Edges) -> Float[Tensor, "_ n _ c"]:
-    """For each pair what v has where values come from."""
+    """Values v at the source of each pair."""
     return v[:, :, None] if edges.to_nodes else taken(v, edges.nodes)
 
 
 def of_queries(v: Float[Tensor, "batch _ c"], edges: Edges) -> Float[Tensor, "_ n _ c"]:
-    """For each pair what v has where values go to."""
+    """Values v at the query of each pair, where values go to."""
     return taken(v, edges.nodes) if edges.to_nodes else v[:, :, None]
 
 
 def summed(v: Float[Tensor, "batch n k c"], edges: Edges) -> Float[Tensor, "batch _ c"]:
-    """The sum over all candidates of a query."""
+    """Sums of v over all candidates of each query."""
     if not edges.to_nodes:
         return v.sum(dim=2)
     m = len(edges.places)
@@ -101,28 +105,28 @@ def summed(v: Float[Tensor, "batch n k c"], edges: Edges) -> Float[Tensor, "batc
 
 
 def ends(edges: Edges) -> tuple[Float[Tensor, "e n k dim"], Float[Tensor, "e n k dim"]]:
-    """Positions of the sources and of the queries."""
+    """Positions of the source and of the query of each pair."""
     points = edges.points[:, :, None].expand(*edges.nodes.shape, -1)
     places = edges.places[edges.nodes]
     return (points, places) if edges.to_nodes else (places, points)
 
 
 def taken(v: Float[Tensor, "batch m c"], index: Int[Tensor, "e n k"]) -> Float[Tensor, "_ n k c"]:
-    """The rows of v with these numbers, the same for all samples where e is 1.
+    """Rows of v by their numbers, which all samples share if e is 1.
 
     >>> taken(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[[2, 0]]])).flatten()
     tensor([3., 1.])
     """
     e = len(index)
     if e == 1:
-        found = v.index_select(1, index.flatten())
+        rows = v.index_select(1, index.flatten())
     else:
-        found = v.expand(e, -1, -1).flatten(0, 1).index_select(0, _rows(index, v.shape[1]))
-    return found.reshape(-1, *index.shape[1:], v.shape[-1])
+        rows = v.expand(e, -1, -1).flatten(0, 1).index_select(0, _rows(index, v.shape[1]))
+    return rows.reshape(-1, *index.shape[1:], v.shape[-1])
 
 
 def _rows(index: Int[Tensor, "e n k"], m: int) -> Int[Tensor, " rows"]:
-    """The numbers where the m rows of each sample stand in one list."""
+    """Numbers of rows in a list of the m rows of all samples, one sample after another."""
     samples = torch.arange(len(index), device=index.device)
     return (index + m * samples[:, None, None]).flatten()
 
@@ -130,7 +134,7 @@ def _rows(index: Int[Tensor, "e n k"], m: int) -> Int[Tensor, " rows"]:
 def within_box(
     p: Float[Tensor, "e _ dim"], x: Float[Tensor, "e n dim"], mask: Real | None = None
 ) -> Float[Tensor, "_ _ dim"]:
-    """Positions p where the points x of each sample fill [0, 1] along each axis."""
+    """Positions p in coordinates in which the points x of each sample span [0, 1]^dim."""
     real = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
     low = x.masked_fill(~real[..., None], math.inf).amin(dim=1, keepdim=True)
     high = x.masked_fill(~real[..., None], -math.inf).amax(dim=1, keepdim=True)
@@ -138,10 +142,10 @@ def within_box(
 
 
 def statistics(edges: Edges) -> Float[Tensor, "e _ s"]:
-    """How the sources near each query lie about it; 0 where there is none.
+    """Statistics of the sources near each query; 0 for queries without sources.
 
-    Their number, the mean and variance of the distance, the mean offset, and the eigenvalues of
-    the covariance, the largest first.
+    They are the number of sources, mean and variance of their distance, their mean offset, and the
+    eigenvalues of the covariance of the offsets, in descending order.
     """
     source, query = ends(edges)
     offset = source - query
@@ -161,17 +165,20 @@ def statistics(edges: Edges) -> Float[Tensor, "e _ s"]:
 
 
 def eigenvalues(c: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim"]:
-    """Those of symmetric matrices of one or two rows, the largest first."""
+    """Eigenvalues of symmetric 1 x 1 or 2 x 2 matrices, in descending order."""
     if c.shape[-1] == 1:
         return c[..., 0]
     half = (c[..., 0, 0] + c[..., 1, 1]) / 2
-    apart = torch.stack([(c[..., 0, 0] - c[..., 1, 1]) / 2, c[..., 0, 1]], dim=-1)
-    root = torch.linalg.vector_norm(apart, dim=-1)
+    deviator = torch.stack([(c[..., 0, 0] - c[..., 1, 1]) / 2, c[..., 0, 1]], dim=-1)
+    root = torch.linalg.vector_norm(deviator, dim=-1)
     return torch.stack([half + root, half - root], dim=-1)
 
 
 def standardized(f: Float[Tensor, "e n s"], real: Real | None) -> Float[Tensor, "_ n s"]:
-    """Mean 0 and deviation 1 over the real points; a deviation below 1e-6 counts as 1."""
+    """f with mean 0 and standard deviation 1 over the real points.
+
+    A deviation below 1e-6 counts as 1.
+    """
     weight = f.new_ones(1, f.shape[1], 1) if real is None else real[..., None].to(f)
     n = weight.sum(dim=1, keepdim=True)
     f = f - (f * weight).sum(dim=1, keepdim=True) / n

@@ -1,4 +1,4 @@
-r"""Fourier transforms of functions on scattered points, and what carries those points to a torus.
+r"""Fourier transforms of functions on scattered points, and maps of these points to a torus.
 
 References: Z. Li, D. Z. Huang, B. Liu and A. Anandkumar, Fourier Neural Operator with Learned
 Deformations for PDEs on General Geometries, JMLR 24 (2023), section 3.
@@ -23,7 +23,7 @@ Transform = Literal["mean", "sum"]
 
 
 def frequencies(dim: int, m: int) -> Float[Tensor, "dim modes"]:
-    """k of each weight of `SpectralConv1d` or `SpectralConv2d`, in their order.
+    """The frequency k of each weight of `SpectralConv1d` or `SpectralConv2d`, in their order.
 
     >>> frequencies(2, 2).long().tolist()
     [[0, 0, 1, 1, -1, -1, -2, -2], [0, 1, 0, 1, 0, 1, 0, 1]]
@@ -36,9 +36,9 @@ def frequencies(dim: int, m: int) -> Float[Tensor, "dim modes"]:
 
 
 def waves(xi: TokenPoints, k: Float[Tensor, "dim modes"]) -> Waves:
-    """(cos 2πk·ξ, -sin 2πk·ξ) at each point: columns that v = Σ_k Re(v̂_k exp(2πik·ξ)) is made of.
+    """(cos 2πk·ξ, -sin 2πk·ξ) at each point, the columns of v = Σ_k Re(v̂_k exp(2πik·ξ)).
 
-    Not by a matrix product: reduced precision would lose the phase.
+    Phases are not computed by a matrix product, whose reduced precision would lose them.
     """
     turns = xi[..., :1] * k[0]
     for axis in range(1, len(k)):
@@ -54,10 +54,10 @@ class NonuniformConv(nn.Module):
 
         û_k = 1/n Σ_j u_j exp(-2πik·ξ_j),  and  v(ξ) = Σ_k v̂_k exp(2πik·ξ),
 
-    k and -k together, so that v is real. On a regular grid with at least 2m points along each axis
-    both are those of the FFT. With "sum", as in the released code, û is divided by the number of
-    points of the latent grid in place of n, and v is multiplied by it: û has no limit as n grows.
-    Points weigh the same wherever they lie: the density of the points is a part of the function.
+    with k and -k together, so that v is real. On a regular grid with at least 2m points along each
+    axis both equal those of the FFT. With "sum", as in the released code, û is divided by the
+    number of points of the latent grid instead of n, and v is multiplied by it. Then û has no limit
+    as n grows. All points have equal weights, so the result depends on their density.
     """
 
     k: Tensor
@@ -74,18 +74,25 @@ class NonuniformConv(nn.Module):
         )
         k = frequencies(dim, modes)
         self.register_buffer("k", k, persistent=False)
-        # a coefficient of k stands for that of -k too, except on the axis where both are kept
+        # a coefficient of k also stands for -k, except on the axis where both are stored
         counted = torch.where(k[-1] == 0, 1.0, 2.0)
         self.register_buffer("counted", counted[:, None, None], persistent=False)
 
     def waves(self, xi: TokenPoints) -> Waves:
-        """The columns of both maps at the points ξ."""
+        """The columns of both transforms at the points ξ."""
         return waves(xi, self.k)
 
     def from_points(
         self, u: Tokens, at: Waves, mask: Real | None, grid: Sequence[int]
     ) -> Float[Tensor, "batch *grid c"]:
-        """On the latent grid j/s, from values at points; False in `mask` is padding."""
+        """The convolution on the latent grid j/s, from values at points.
+
+        Args:
+            u: Values at the points.
+            at: `waves` at the points.
+            mask: False at padding; None without padding.
+            grid: Sizes s of the latent grid.
+        """
         total = math.prod(grid)
         u = u if mask is None else u.masked_fill(~mask[..., None], 0.0)
         u_hat = product(at.mT, u).unflatten(1, (2, -1)).permute(2, 1, 0, 3)
@@ -98,7 +105,7 @@ class NonuniformConv(nn.Module):
         return values(self._weighted(u_hat), grid, self.modes) * math.sqrt(total)
 
     def to_points(self, u: Float[Tensor, "batch *grid c"], at: Waves) -> Tokens:
-        """At points, from values on the latent grid."""
+        """The convolution at points with the waves `at`, from values on the latent grid."""
         total = math.prod(u.shape[1:-1])
         scale = math.sqrt(total) if self.transform == "sum" else 1 / math.sqrt(total)
         v_hat = self.counted * self._weighted(spectrum(u, self.modes) * scale)
@@ -110,12 +117,12 @@ class NonuniformConv(nn.Module):
 
 
 class Deformation(nn.Module):
-    """ξ(x) = x + x ⊙ MLP(f(x)): where a point x of [0, 1]^d lies on the torus of period 1.
+    """ξ(x) = x + x ⊙ MLP(f(x)), a map from [0, 1]^d to the torus of period 1.
 
-    f holds a linear map of x, of its distance to the centre and in two dimensions its angle seen
-    from there, beside sines and cosines of 2^j π times these numbers, j < width/4. As in the
-    released code there is no activation after the first map of the MLP, angles jump where they come
-    back to themselves, and the origin stays where it is.
+    The features f are a linear map of x, of its distance to the centre and, in two dimensions, of
+    its angle about the centre; and sines and cosines of 2^j π times these numbers, j < width/4. As
+    in the released code there is no activation after the first map of the MLP, angles jump at ±π,
+    and the origin is a fixed point.
     """
 
     powers: Tensor
@@ -140,9 +147,9 @@ class Deformation(nn.Module):
 
     def forward(self, x: TokenPoints) -> TokenPoints:
         from_center = x - self.center
-        seen = [x, torch.linalg.vector_norm(from_center, dim=-1, keepdim=True)]
+        features = [x, torch.linalg.vector_norm(from_center, dim=-1, keepdim=True)]
         if x.shape[-1] == 2:
-            seen.insert(1, torch.atan2(from_center[..., 1:], from_center[..., :1]))
-        f = torch.cat(seen, dim=-1)  # (x, angle, distance)
+            features.insert(1, torch.atan2(from_center[..., 1:], from_center[..., :1]))
+        f = torch.cat(features, dim=-1)  # (x, angle, distance)
         phase = (math.pi * f[..., None] * self.powers).flatten(-2)
         return x + x * self.mlp(torch.cat([self.embed(f), phase.sin(), phase.cos()], dim=-1))

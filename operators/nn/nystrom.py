@@ -2,8 +2,8 @@ r"""Softmax attention through m landmarks, by the Nyström method.
 
     softmax(QKᵀ/√d) V ≈ softmax(QK̃ᵀ/√d) A⁺ softmax(Q̃Kᵀ/√d) V,   A = softmax(Q̃K̃ᵀ/√d),
 
-with Q̃, K̃ the means of Q and K over m segments of neighbouring points. Linear in n: the two outer
-factors are attentions themselves, with m queries and with m keys.
+with Q̃, K̃ the means of Q and K over m segments of neighbouring points. The cost is linear in n:
+the two outer factors are attentions with m keys and with m queries.
 
 References: Y. Xiong et al., Nyströmformer, AAAI 2021, equations (10)-(14).
 """
@@ -35,23 +35,23 @@ Matrices = Float[Tensor, "batch heads m m"]
 def pseudo_inverse(a: Matrices, iterations: int = 6) -> Matrices:
     """A⁺ by Z <- Z(13 - AZ(15 - AZ(7 - AZ)))/4 from Aᵀ/(‖A‖₁ ‖A‖_∞) (Xiong et al., eq. 11).
 
-    Small singular values are not inverted after a few iterations: the rest is a regularisation.
+    Small singular values are not inverted after a few iterations, which regularises the inverse.
     """
-    # of each matrix by itself: the released code takes the maxima over batch and heads, so that
-    # there a sample depends on its batch
+    # norms of each matrix: the released code takes maxima over batch and heads, which makes a
+    # sample depend on its batch
     bound = a.abs().sum(-1).amax(-1) * a.abs().sum(-2).amax(-1)
     z = a.mT / bound[..., None, None]
-    one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
     for _ in range(iterations):
         az = a @ z
-        z = z @ (13 * one - az @ (15 * one - az @ (7 * one - az))) / 4
+        z = z @ (13 * identity - az @ (15 * identity - az @ (7 * identity - az))) / 4
     return z
 
 
 def segment_means(u: Heads, m: int) -> Landmarks:
     """Means over m <= n segments of neighbouring points, whose sizes differ by one at most.
 
-    The released code puts zeros in front up to a multiple of m, which then count as points.
+    The released code pads with zeros in front up to a multiple of m, which count as points.
     """
     n = u.shape[-2]
     segment = torch.arange(n, device=u.device) * m // n
@@ -83,9 +83,9 @@ def nystrom(
     landmarks: int = 256,
     iterations: int = 6,
 ) -> Heads:
-    """Softmax attention through landmarks; softmax attention itself on as many points or fewer.
+    """Softmax attention through landmarks; exact softmax attention on n <= landmarks points.
 
-    Points are neighbours in the order in which they are stored, and no padding is among them.
+    Points are neighbours in the order in which they are stored. Padding is not supported.
     """
     assert mask is None
     if q.shape[-2] <= landmarks:
@@ -95,7 +95,7 @@ def nystrom(
 
 
 def through(landmarks: int = 256, iterations: int = 6) -> AttentionKind:
-    """The kind whose map is `nystrom`, normalised like softmax attention."""
+    """The attention kind of `nystrom`, normalised like softmax attention."""
     at_least(1, landmarks=landmarks)
     apply = partial(nystrom, landmarks=landmarks, iterations=iterations)
     return formula(apply, normalizes_query=True, masks=False)
@@ -107,16 +107,16 @@ NYSTROM = through()
 class NystromAttention(nn.Module):
     """Multi-head `nystrom` of projections of u, plus a convolution of the values.
 
-    Follows lucidrains/nystrom-attention 0.0.14 except the two differences named at
-    `pseudo_inverse` and `segment_means`. The convolution runs along the points as they are
-    stored, with one kernel for each head; it is so many points wide, whatever their spacing, so
-    that with it fine grids have no common limit.
+    Follows lucidrains/nystrom-attention 0.0.14 except for the differences stated at
+    `pseudo_inverse` and `segment_means`. The convolution runs along the points in their stored
+    order, with one kernel for each head. Its width is a number of points, whatever their spacing,
+    so with it the operator has no limit on fine grids.
 
     Args:
-        landmarks: Landmarks m; on m points or fewer this is softmax attention.
-        iterations: Steps of the pseudo-inverse.
-        kernel: Points under the convolution, an odd number; 0 leaves it out.
-        dropout: Rate on the output.
+        landmarks: Number m of landmarks; on m points or fewer this is exact softmax attention.
+        iterations: Number of iterations of the pseudo-inverse.
+        kernel: Number of points of the convolution kernel, odd; 0 for no convolution.
+        dropout: Dropout rate of the output.
     """
 
     def __init__(

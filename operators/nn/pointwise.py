@@ -1,4 +1,4 @@
-"""What many operators do at each point: MLPs, small convolutions, norms, dropout, first weights."""
+"""Pointwise layers: MLPs, small convolutions, norms, dropout; and their initialisation."""
 
 import math
 from itertools import pairwise
@@ -12,16 +12,17 @@ from operators.base import Function, Mask
 
 
 def mlp(*features: int, activation: type[nn.Module] = nn.GELU, bias: bool = True) -> nn.Sequential:
-    """Linear maps from each number of features to the next, activations between them."""
+    """Linear maps from each number of features to the next, with activations between them."""
     maps = [nn.Linear(*pair, bias=bias) for pair in pairwise(features)]
-    return nn.Sequential(*[layer for each in maps for layer in (activation(), each)][1:])
+    return nn.Sequential(*[layer for linear in maps for layer in (activation(), linear)][1:])
 
 
 class ResidualMLP(nn.Module):
     """v = σ(W₀ u + b₀), v <- v + σ(W v + b) for each hidden layer, then W₁ v + b₁.
 
     Args:
-        first, last: Whether u is added to the first v, and the last v to what comes out.
+        first: Whether u is added to the first v.
+        last: Whether the last v is added to the result.
     """
 
     def __init__(
@@ -62,10 +63,10 @@ class GEGLU(nn.Module):
 
 
 def start_truncated(model: nn.Module, std: float | None = 0.02) -> None:
-    """Start linear maps truncated normal, their biases 0.
+    """Initialise the linear maps of a model: truncated normal weights, biases 0.
 
     Args:
-        std: Standard deviation; None, (features that enter)^-1/2.
+        std: Standard deviation; None for in_features^(-1/2).
     """
     for module in model.modules():
         if isinstance(module, nn.Linear):
@@ -75,7 +76,7 @@ def start_truncated(model: nn.Module, std: float | None = 0.02) -> None:
 
 
 class Convolution(nn.Module):
-    """Convolution over 3 points along each axis of the grid; channels last."""
+    """Convolution with 3 points along each axis of the grid; channels last."""
 
     def __init__(self, dim: int, width: int, padding: Literal["zeros", "circular"]) -> None:
         super().__init__()
@@ -87,9 +88,9 @@ class Convolution(nn.Module):
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """v = γ (u - E u) / √(Var u + 1e-5) + β with moments over batch and grid, and none of padding.
+    """v = γ (u - E u) / √(Var u + 1e-5) + β with moments over batch and grid, without padding.
 
-    Evaluation takes averages of the moments of training, so that a sample does not depend on its
+    Evaluation uses averages of the moments of training, so that a sample does not depend on its
     batch.
 
     >>> BatchNorm(3)(torch.randn(2, 8, 8, 3)).shape
@@ -117,7 +118,7 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 class InstanceNorm(nn.Module):
-    """Mean 0 and variance 1 over the grid, of each channel of each sample. No parameters."""
+    """u with mean 0 and variance 1 over the grid, for each channel and sample. No parameters."""
 
     def forward(self, u: Function, mask: Mask | None = None) -> Function:
         grid = tuple(range(1, u.ndim - 1))
@@ -131,7 +132,7 @@ class InstanceNorm(nn.Module):
 
 
 def dropped(count: int, p: float) -> Tensor:
-    """Ascending indices out of 0 ... count - 1, each one in with probability p on its own.
+    """Ascending indices out of 0 ... count - 1, each included independently with probability p.
 
     The gaps between neighbours are geometric, floor(log U / log(1 - p)) + 1 with U uniform in
     (0, 1]: about p · count random numbers instead of count.
@@ -139,7 +140,7 @@ def dropped(count: int, p: float) -> Tensor:
     mean = p * count
     draws = int(mean + 8 * math.sqrt(mean) + 8)
     last, parts = -1, []
-    while last < count:  # once, except in one case of 10¹⁴
+    while last < count:  # a second pass is needed in one case of 10¹⁴
         uniform = 1 - torch.rand(draws, dtype=torch.float64)
         gaps = uniform.log_().div_(math.log1p(-p)).to(torch.int64).add_(1)
         parts.append(gaps.cumsum_(0).add_(last))
@@ -149,7 +150,7 @@ def dropped(count: int, p: float) -> Tensor:
 
 
 class _Thinned(torch.autograd.Function):
-    """u/(1 - p) with some of its values set to zero; the same map of the gradient."""
+    """u/(1 - p) with random values set to zero, and the same map for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, p: float) -> Tensor:
@@ -173,22 +174,22 @@ def _thin(u: Tensor, indices: Tensor, p: float) -> Tensor:
 class Dropout(nn.Module):
     """`torch.nn.Dropout`, several times faster on the processor where the rate is small.
 
-    There PyTorch draws a random number for each value; this draws one for each value dropped.
-    The random numbers are those of torch's default generator, the law is the same.
+    On the processor PyTorch draws a random number for each value; this draws one for each dropped
+    value. The distribution is the same; random numbers come from torch's default generator.
 
     Args:
-        p: The probability that a value is set to zero; the others are divided by 1 - p.
+        p: Probability that a value is set to zero; other values are divided by 1 - p.
     """
 
     def __init__(self, p: float) -> None:
         super().__init__()
         if not 0 <= p < 1:
-            raise ValueError(f"a dropout rate lies in [0, 1), got {p}")
+            raise ValueError(f"a dropout rate must lie in [0, 1), got {p}")
         self.p = p
 
     @property
     def active(self) -> bool:
-        """Whether it does anything."""
+        """Whether values are dropped now: in training, with p > 0."""
         return self.training and self.p > 0
 
     def forward(self, u: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-r"""Attention whose weights are made by the distances of points, not by the values at them.
+r"""Attention with weights from distances between points, instead of values.
 
-All layers here map values u(x) at n points x to values at m points y, in heads side by side.
-Points are plain sets, (n, dim) or by sample (batch, n, dim): a grid is flattened, a
-cloud is taken as it is. A mask is False at points x that are padding, which nothing attends to.
+The layers map values u(x) at n points x to values at m points y, for several heads. Points have
+shape (n, dim), or (batch, n, dim) if they differ by sample; grids are flattened. A mask is False at
+padding among the points x, to which no point attends.
 
 References: J. Chen and K. Wu, Positional Knowledge is All You Need: Position-induced Transformer
 (PiT) for Operator Learning, ICML 2024, section 2.2; code in
@@ -22,16 +22,20 @@ Values = Float[Tensor, "batch n c"]
 Points = Float[Tensor, "n dim"] | Float[Tensor, "batch n dim"]
 Targets = Float[Tensor, "m dim"] | Float[Tensor, "batch m dim"]
 
-# numbers of an attention matrix that are made at once: 256 MB in float32
+# entries of an attention matrix that are computed at a time: 256 MB in float32
 ENTRIES = 2**26
 
 
 @dataclass(frozen=True)
 class SquaredDistance:
-    """D_ij = |y_i - x_j|² / s, by the shortest way around the unit torus where it is periodic.
+    """D_ij = |y_i - x_j|² / s; if periodic, along the shortest path on the unit torus.
 
-    The published periodic distance in two dimensions goes around one axis at a time, so that
-    opposite corners are far apart; this one is invariant under translations.
+    The published periodic distance in two dimensions wraps around one axis at a time, so opposite
+    corners are far apart. This distance is invariant under translations.
+
+    Args:
+        periodic: Whether points lie on the unit torus.
+        scale: The scale s.
 
     >>> SquaredDistance(True, 0.25)(torch.tensor([[0.0]]), torch.tensor([[0.5], [0.75]]))
     tensor([[1.0000, 0.2500]])
@@ -46,7 +50,7 @@ class SquaredDistance:
 
     def __call__(self, y: Targets, x: Points) -> Float[Tensor, "*batch m n"]:
         d = y.new_zeros(y.shape[-2], x.shape[-2])
-        # axis by axis: no (m, n, dim) tensor, and no cancellation as in |y|² - 2xy + |x|²
+        # axis by axis, without an (m, n, dim) tensor or the cancellation of |y|² - 2xy + |x|²
         for yi, xi in zip(y.unbind(-1), x.unbind(-1), strict=True):
             difference = yi[..., None] - xi[..., None, :]
             if self.periodic:
@@ -56,21 +60,21 @@ class SquaredDistance:
 
 
 def check_localities(**localities: float) -> None:
-    """Raise ValueError where one of the percentages of points is none."""
+    """Raise ValueError unless all localities, percentages of points, lie in (0, 100]."""
     for name, locality in localities.items():
         if not 0 < locality <= 100:
-            raise ValueError(f"{name} lies in (0, 100], got {locality}")
+            raise ValueError(f"{name} must lie in (0, 100], got {locality}")
 
 
 def neighbours(
     d: Float[Tensor, "*batch m n"], locality: float, mask: Real | None = None
 ) -> Bool[Tensor, "*batch m n"]:
-    """Where d is at most the percentile `locality` of its row, and at least at its minimum.
+    """Whether d is at most the percentile `locality` of its row; True at the minimum of a row.
 
-    The percentile by linear interpolation lies between two order statistics and below the second,
-    so that only the first counts: entry number ⌊locality (n - 1) / 100⌋ of the sorted row.
-    Distances that differ by the rounding of the coordinates alone are neighbours alike. Padding is
-    no neighbour, and not among the n points.
+    The interpolated percentile lies between two order statistics and below the second, so only the
+    first matters: entry number ⌊locality (n - 1) / 100⌋ of the sorted row. Distances that differ
+    only by rounding of the coordinates are treated alike. Padding is never a neighbour, and does
+    not count among the n points.
 
     >>> neighbours(torch.tensor([[4.0, 1.0, 9.0, 0.0, 1.0]]), 25.0)
     tensor([[False,  True, False,  True,  True]])
@@ -85,15 +89,15 @@ def neighbours(
         last = (locality * (mask.sum(-1).double() - 1) / 100).long()
         last = last[:, None, None].expand(*d.shape[:-1], 1)
         radius = d.detach().sort(dim=-1).values.gather(-1, last)
-    # of float32 in either precision: both see the same neighbours
+    # a tolerance of float32, so that both precisions find the same neighbours
     return d <= radius + 4 * torch.finfo(torch.float32).eps * radius.sqrt()
 
 
 def projection(in_channels: int, width: int, heads: int) -> nn.Linear:
-    """The matrices W of all heads side by side, without bias, normal with variance 2/(h c_in).
+    """The matrices W of all heads as one map without bias, normal with variance 2/(h c_in).
 
-    The published code keeps them as one (h, c_in, d/h) tensor, whose first axis its He
-    initialisation counts among the inputs; hence the h.
+    The published code stores them as one (h, c_in, d/h) tensor, whose first axis its He
+    initialisation counts among the inputs; hence the factor h.
     """
     linear = nn.Linear(in_channels, width, bias=False)
     nn.init.normal_(linear.weight, std=math.sqrt(2 / (heads * in_channels)))
@@ -101,15 +105,17 @@ def projection(in_channels: int, width: int, heads: int) -> nn.Linear:
 
 
 class PositionWeights(nn.Module):
-    """The matrices softmax(-λ D(y, x)), for each head its own λ > 0 (eqs. 9, 10).
+    """Attention matrices softmax(-λ D(y, x)), with one λ > 0 for each head (eqs. 9, 10).
 
-    They are the same for every sample. They are made for some of the points y at a time, so that
-    evaluation needs memory for `ENTRIES` of their entries at once; training keeps all of them.
+    All samples share them if they share the points. They are computed for some points y at a time:
+    evaluation holds `ENTRIES` entries in memory, training all.
 
-    λ = tan(π/4 (1 - 10⁻⁷)(1 + sin r)) with r free: the published code's most accurate form.
+    λ = tan(π/4 (1 - 10⁻⁷)(1 + sin r)) with r free, the most accurate form in the published code.
 
     Args:
-        locality: Percentage of the points x that a point y attends to, the nearest ones; 100, all.
+        heads: Number of heads.
+        locality: Percentage of the points x, the nearest ones, that a point y attends to.
+        distance: The squared distance D.
     """
 
     r: nn.Parameter  # one for each head
@@ -120,13 +126,13 @@ class PositionWeights(nn.Module):
 
     @property
     def rate(self) -> Float[Tensor, " heads"]:
-        """λ: a point attends to those within about λ^-½."""
+        """λ; a point attends to points within a distance of about λ^(-1/2)."""
         return torch.tan(math.pi / 4 * (1 - 1e-7) * (1 + torch.sin(self.r)))
 
     def scores(
         self, x: Points, y: Targets, mask: Real | None = None
     ) -> Float[Tensor, "*batch heads m n"]:
-        """-λD, and -∞ beyond the neighbours; for all samples where they share both x and y."""
+        """-λD, and -∞ beyond the neighbours; without a batch axis if samples share x and y."""
         d = self.distance(y, x)
         d = d if mask is None else d.expand(len(mask), -1, -1)
         scores = -self.rate[:, None, None] * d[..., None, :, :]
@@ -141,27 +147,26 @@ class PositionWeights(nn.Module):
     def averages(
         self, v: Float[Tensor, "batch n heads d"], x: Points, y: Targets, mask: Real | None = None
     ) -> Float[Tensor, "batch m width"]:
-        """The matrix of each head times its values v, the heads side by side."""
+        """The matrix of each head times its values v; heads are concatenated."""
         if x.ndim == 3 or y.ndim == 3 or mask is not None:
             v = v.transpose(1, 2)
             rows = self._rows(len(v), x)
-            parts = [self.scores(x, some, mask).softmax(-1) @ v for some in y.split(rows, dim=-2)]
+            parts = [self.scores(x, part, mask).softmax(-1) @ v for part in y.split(rows, dim=-2)]
             return merged(torch.cat(parts, dim=2))
         batch, v = len(v), v.permute(2, 1, 0, 3).flatten(2)  # (heads, n, batch d): one product
         parts = [
-            torch.bmm(self.scores(x, some).softmax(-1), v) for some in y.split(self._rows(1, x))
+            torch.bmm(self.scores(x, part).softmax(-1), v) for part in y.split(self._rows(1, x))
         ]
         v = torch.cat(parts, dim=1).unflatten(2, (batch, -1))  # (heads, m, batch, d)
         return v.permute(2, 1, 0, 3).flatten(2)
 
     def _rows(self, batch: int, x: Points) -> int:
-        """Points y whose rows of the matrices are made at once."""
+        """Number of points y whose rows of the matrices are computed at a time."""
         return max(1, ENTRIES // (batch * self.heads * x.shape[-2]))
 
 
 class PositionAttention(PositionWeights):
-    """v(y) = GELU(softmax(-λ D(y, x)) u(x) W), for each head its own λ > 0 and W (eqs. 5, 9,
-    10)."""
+    """v(y) = GELU(softmax(-λ D(y, x)) u(x) W), with λ > 0 and W of each head (eqs. 5, 9, 10)."""
 
     def __init__(
         self, in_channels: int, width: int, heads: int, locality: float, distance: SquaredDistance
@@ -179,7 +184,7 @@ class PositionAttention(PositionWeights):
 
 
 class PositionAverage(PositionWeights):
-    """softmax(-λ D(y, x)) u(x) of all heads side by side: no W, so h times as many channels."""
+    """softmax(-λ D(y, x)) u(x) of h heads, concatenated: no W, so h times as many channels."""
 
     def __init__(self, heads: int, locality: float, distance: SquaredDistance) -> None:
         super().__init__(heads, locality, distance)
@@ -192,11 +197,11 @@ class PositionAverage(PositionWeights):
 
 
 class SelfPositionAttention(PositionAttention):
-    """v = GELU(softmax(QKᵀ/√d - λD) V) at the points x of u: values and distances (eq. 12).
+    """v = GELU(softmax(QKᵀ/√d - λD) V) at the points x of u, from values and distances (eq. 12).
 
-    The matrix differs from sample to sample. The points y must be x, as in the published code,
-    for a query is made of the value at its own point. Its λ = tan r with r kept positive after each
-    step of training is replaced by that of `PositionAttention`, which needs no such constraint.
+    The matrix differs by sample. The points y must be x, as in the published code, because a query
+    is made of the value at its point. The published λ = tan r, with r kept positive after each step
+    of training, is replaced by the λ of `PositionAttention`, which needs no constraint.
     """
 
     def __init__(
@@ -212,14 +217,14 @@ class SelfPositionAttention(PositionAttention):
         q, k, v = (split(p(u), self.heads) for p in (self.query, self.key, self.value))
         rows = self._rows(len(u), x)
         parts = [
-            nn.functional.scaled_dot_product_attention(some, k, v, self.scores(x, points, mask))
-            for some, points in zip(q.split(rows, dim=2), y.split(rows, dim=-2), strict=True)
+            nn.functional.scaled_dot_product_attention(queries, k, v, self.scores(x, points, mask))
+            for queries, points in zip(q.split(rows, dim=2), y.split(rows, dim=-2), strict=True)
         ]
         return nn.functional.gelu(merged(torch.cat(parts, dim=2)))
 
 
 class SelfAttention(nn.Module):
-    """v = GELU(softmax(QKᵀ/√d) V) at the points x of u (eq. 3); positions are not read."""
+    """v = GELU(softmax(QKᵀ/√d) V) at the points x of u (eq. 3); positions are not used."""
 
     def __init__(self, in_channels: int, width: int, heads: int) -> None:
         super().__init__()

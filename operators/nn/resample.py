@@ -1,4 +1,4 @@
-"""Interpolation between product grids, linear, cubic or trigonometric; grids cut into windows."""
+"""Interpolation between product grids, linear, cubic or trigonometric; windows of grids."""
 
 import math
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ Resampling = Literal["bicubic", "periodic", "fourier"]
 def resized(u: Function, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]:
     """Bilinear interpolation to n1 x n2 points, evenly spaced between the first and the last.
 
-    Exact in the coordinates where both grids are uniform with common ends; coordinates resized
-    like functions (`resized_grid`) are those of the new points.
+    Points are those of uniform grids with common ends: coordinates resized like functions
+    (`resized_grid`) are then exactly those of the new points.
 
-    On other devices than the processor it is a product with a matrix along each axis, in float32 at
-    least: the gradient is then a product too, the same in every run.
+    On devices other than the processor it is a product with a matrix along each axis, in at least
+    float32; its gradient is then a product too, the same in every run.
     """
     if u.shape[1:3] == (n1, n2):
         return u
@@ -39,8 +39,8 @@ def _stretched_by_products(u: Function, sizes: tuple[int, int]) -> Float[Tensor,
     for axis, m in enumerate(sizes):
         n, batch, rest = v.shape[axis + 1], math.prod(v.shape[: axis + 1]), v.shape[axis + 2 :]
         if n != m:
-            made = _stretching if torch.compiler.is_compiling() else _kept_stretching
-            matrix = made(n, m, torch.promote_types(u.dtype, torch.float32), u.device)
+            matrix_of = _stretching if torch.compiler.is_compiling() else _cached_stretching
+            matrix = matrix_of(n, m, torch.promote_types(u.dtype, torch.float32), u.device)
             columns = v.reshape(batch, n, -1)
             v = product(matrix, columns).view(*v.shape[: axis + 1], m, *rest)
     return v.to(u.dtype)
@@ -49,21 +49,21 @@ def _stretched_by_products(u: Function, sizes: tuple[int, int]) -> Float[Tensor,
 def _stretching(
     n: int, m: int, dtype: torch.dtype, device: torch.device
 ) -> Float[Tensor, "{m} {n}"]:
-    """Linear interpolation from n points to m, the ends of both the same.
+    """The matrix of linear interpolation from n points to m points with the same ends.
 
     >>> _stretching(3, 5, torch.float32, torch.device("cpu"))[1]
     tensor([0.5000, 0.5000, 0.0000])
     """
-    place = torch.arange(m, dtype=torch.float64, device=device) * ((n - 1) / max(m - 1, 1))
-    distance = (place[:, None] - torch.arange(n, device=device)).abs()
+    position = torch.arange(m, dtype=torch.float64, device=device) * ((n - 1) / max(m - 1, 1))
+    distance = (position[:, None] - torch.arange(n, device=device)).abs()
     return (1 - distance).clamp(min=0).to(dtype)
 
 
-_kept_stretching = cache(_stretching)
+_cached_stretching = cache(_stretching)
 
 
 def stretched(u: Float[Tensor, "batch *grid c"], sizes: Sequence[int]) -> Float[Tensor, "b ... c"]:
-    """`resized` of one axis or two."""
+    """`resized` for grids of one or two axes."""
     if u.ndim == 3:
         return stretched(u[:, :, None], [*sizes, 1])[:, :, 0]
     n1, n2 = sizes
@@ -71,13 +71,14 @@ def stretched(u: Float[Tensor, "batch *grid c"], sizes: Sequence[int]) -> Float[
 
 
 def resized_grid(x: Grid, n1: int, n2: int) -> Float[Tensor, "{n1} {n2} 2"]:
+    """The points of a grid, resized to n1 x n2 points."""
     return resized(x[None], n1, n2)[0]
 
 
 def interpolation(x: Float[Tensor, " n"], y: Float[Tensor, " m"]) -> Float[Tensor, "m n"]:
     """The matrix of linear interpolation from ascending points x to points y.
 
-    Rows sum to 1. Beyond the ends the value is that of the end.
+    Rows sum to 1. Beyond the ends values are constant.
 
     >>> interpolation(torch.tensor([0.0, 1.0, 3.0]), torch.tensor([0.5, 2.5, 9.0]))
     tensor([[0.5000, 0.5000, 0.0000],
@@ -96,7 +97,7 @@ def interpolation(x: Float[Tensor, " n"], y: Float[Tensor, " m"]) -> Float[Tenso
 def interpolated(
     u: Function, x: Grid, y: Float[Tensor, "m1 m2 2"]
 ) -> Float[Tensor, "batch m1 m2 c"]:
-    """Bilinear interpolation from the points x to the points y, by their coordinates."""
+    """Bilinear interpolation from the points x to the points y of product grids."""
     batch, m1 = len(u), len(y)
     first = interpolation(x[:, 0, 0].contiguous(), y[:, 0, 0])
     second = interpolation(x[0, :, 1].contiguous(), y[0, :, 1])
@@ -110,18 +111,19 @@ def resampled(
 ) -> Float[Tensor, "batch c ..."]:
     """The same functions on other evenly spaced points of the same box; channels first.
 
-    Where there are fewer of them than before, what they cannot show is filtered out.
+    If the new grid is coarser, modes that it cannot represent are filtered out.
 
     Args:
-        kind: "bicubic": of points (j + ½)/n, by cubic convolution, as the antialiased
-            interpolation of PyTorch. "periodic": the same kernel around the circle, of points j/n.
-            "fourier": by the trigonometric polynomial, cut off at the modes that both grids have.
+        kind: "bicubic": cubic convolution on points (j + ½)/n, as the antialiased interpolation of
+            PyTorch. "periodic": the same kernel on periodic points j/n. "fourier": evaluation of
+            the trigonometric polynomial, cut off at the modes that both grids have.
+        sizes: Number of new points along each axis.
     """
     for axis, (n, m) in enumerate(zip(u.shape[2:], sizes, strict=True)):
         if n != m:
-            # compilers see how it is made, and do not take what is kept
-            made = _resampling if torch.compiler.is_compiling() else _kept_resampling
-            matrix = made(kind, n, m, u.dtype, u.device)
+            # compilers trace how a matrix is made; they do not support the cache
+            matrix_of = _resampling if torch.compiler.is_compiling() else _cached_resampling
+            matrix = matrix_of(kind, n, m, u.dtype, u.device)
             u = u @ matrix.T if axis == u.ndim - 3 else matrix @ u
     return u
 
@@ -129,7 +131,7 @@ def resampled(
 def _resampling(
     kind: Resampling, n: int, m: int, dtype: torch.dtype, device: torch.device
 ) -> Float[Tensor, "{m} {n}"]:
-    """The matrix from n values to m, in units of the spacing of the n."""
+    """The matrix from n values to m values; lengths are in spacings of the n points."""
     shift = 0.5 if kind == "bicubic" else 0.0
     new = (torch.arange(m, dtype=torch.float64, device=device) + shift) * (n / m) - shift
     distance = new[:, None] - torch.arange(n, device=device)
@@ -138,7 +140,7 @@ def _resampling(
         k = torch.arange(1, (common + 1) // 2, device=device)
         waves = (2 * math.pi / n * distance[..., None] * k).cos()
         matrix = 1 + 2 * waves.sum(-1)
-        if common % 2 == 0:  # the last mode has no sine; of finer points it is two, +k and -k
+        if common % 2 == 0:  # the last mode has no sine; on finer grids it is two modes, +k and -k
             matrix += (1 if common == n else 2) * (math.pi * common / n * distance).cos()
     else:
         width = max(n / m, 1.0)
@@ -147,7 +149,7 @@ def _resampling(
     return (matrix / matrix.sum(1, keepdim=True)).to(dtype)
 
 
-_kept_resampling = cache(_resampling)
+_cached_resampling = cache(_resampling)
 
 
 def _cubic(x: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
@@ -160,7 +162,7 @@ def _cubic(x: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
 def windows(
     u: Float[Tensor, "batch *grid c"], side: int | list[int]
 ) -> Float[Tensor, "batch *coarse p c"]:
-    """The values in windows of `side` points along each axis, the last axis fastest.
+    """Values in windows of `side` points along each axis, the last axis fastest.
 
     >>> import torch
     >>> windows(torch.arange(8).view(1, 2, 4, 1).float(), 2).flatten(-2).tolist()

@@ -1,4 +1,4 @@
-"""Values of functions at fixed sensors, and networks of them."""
+"""Values of functions at fixed sensors, and branch networks of these values."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,7 +18,7 @@ ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiL
 
 
 def linear(c_in: int, c_out: int, gain: float = 1.0, offset: float = 0.0) -> nn.Linear:
-    """A linear layer whose weights start Glorot-normal with a gain, its biases as `offset`."""
+    """A linear layer whose weights start Glorot-normal with a gain, its biases at `offset`."""
     layer = nn.Linear(c_in, c_out)
     nn.init.xavier_normal_(layer.weight, gain)
     nn.init.constant_(layer.bias, offset)
@@ -28,7 +28,7 @@ def linear(c_in: int, c_out: int, gain: float = 1.0, offset: float = 0.0) -> nn.
 def mlp(
     sizes: Sequence[int], activation: Activation, gain: float = 1.0, offset: float = 0.0
 ) -> nn.Sequential:
-    """Linear layers with an activation between them; gain and offset are those of the last."""
+    """Linear layers with activations between them; `gain` and `offset` are those of the last."""
     *hidden, last = pairwise(sizes)
     layers: list[nn.Module] = []
     for pair in hidden:
@@ -39,13 +39,18 @@ def mlp(
 def at_sensors(
     a: Function, x: Points, sensors: int, sensor_grid: SensorGrid
 ) -> Float[Tensor, "batch ... c_in"]:
-    """The values of a at its sensors, `sensors` points along each axis of the grid x."""
+    """Values of a at the sensors, `sensors` points along each axis of the grid x.
+
+    With sensor_grid "points" the sensors are all points of a.
+
+    Raises:
+        ValueError: If the sensors are not points of the grid x.
+    """
     if sensor_grid == "points":
         a = a.flatten(1, -2)
         if a.shape[1] != sensors:
             raise ValueError(
-                f"the branch reads a at all points, of which there must be {sensors} sensors, got "
-                f"{a.shape[1]}"
+                f"the branch reads a at all points: there must be {sensors}, got {a.shape[1]}"
             )
         return a
     refined = False
@@ -60,7 +65,7 @@ def at_sensors(
             stride, rest = divmod(n, sensors)
             start, rule = 0, f"r * {sensors} points"
             if sensor_grid == "cells":
-                # a coarse centre is a fine one where a coarse cell has a fine one in its middle
+                # the centre of a coarse cell is that of a fine cell if the ratio is odd
                 start, rule = stride // 2, f"{rule}, r odd"
                 rest = rest or stride % 2 == 0
         if rest or not stride:
@@ -74,11 +79,11 @@ def at_sensors(
         offset = 0.5 if sensor_grid == "cells" else 0.0
         line = (torch.arange(sensors, dtype=x.dtype, device=x.device) + offset) / sensors
         lines = torch.meshgrid([line] * x.shape[-1], indexing="ij")
-        # the values of x are read here: one wait for the device, one graph break of torch.compile
+        # reads values of x, which waits for the device and breaks the graph of torch.compile once
         if not torch.allclose(x, torch.stack(lines, dim=-1), rtol=0, atol=0.01 / sensors):
             raise ValueError(
                 f"sensors on a grid of kind {sensor_grid!r} lie at (j + {offset}) / {sensors}, "
-                "the grid x of the input has no points there"
+                "but the grid x of the input has no points there"
             )
     return a
 
@@ -86,22 +91,22 @@ def at_sensors(
 def convolutions(
     in_channels: int, channels: int, sensors: int, dim: int, activation: Activation
 ) -> tuple[list[nn.Module], int]:
-    """Two convolutions of 5 points a side, each halving the grid; and the values they end with."""
-    left = ((sensors - 3) // 2 - 3) // 2
-    if left < 1:
+    """Two convolutions of 5 points a side that halve the grid; and the number of their outputs."""
+    size = ((sensors - 3) // 2 - 3) // 2
+    if size < 1:
         raise ValueError(f"the convolution branch needs at least 13 sensors, got {sensors}")
     convolution = nn.Conv1d if dim == 1 else nn.Conv2d
     layers: list[nn.Module] = []
     for c_in, c_out in pairwise((in_channels, channels, 2 * channels)):
         layer = convolution(c_in, c_out, 5, stride=2)
         nn.init.xavier_uniform_(layer.weight)
-        nn.init.zeros_(layer.bias)  # pyright: ignore[reportArgumentType] - it has one
+        nn.init.zeros_(layer.bias)  # pyright: ignore[reportArgumentType] - not None
         layers += [layer, ACTIVATIONS[activation]()]
-    return [*layers, nn.Flatten()], 2 * channels * left**dim
+    return [*layers, nn.Flatten()], 2 * channels * size**dim
 
 
 def sensor_count(sensors: int, sensor_grid: SensorGrid, dim: int) -> int:
-    """How many sensors there are of so many along each axis, or of so many points."""
+    """Number of all sensors, given their number along each axis, or the number of points."""
     return sensors if sensor_grid == "points" else sensors**dim
 
 
@@ -116,11 +121,11 @@ def branch_net(
     outputs: int,
     activation: Activation,
 ) -> nn.Sequential:
-    """The map from values at sensors, shape (batch, c_in, *sensors), to coefficients."""
-    first = list[nn.Module]([nn.Flatten()])
+    """The branch network from values at sensors, shape (batch, c_in, *sensors), to coefficients."""
+    layers = list[nn.Module]([nn.Flatten()])
     values = in_channels * sensor_count(sensors, sensor_grid, dim)
     if branch == "convolution":
         if sensor_grid == "points":
             raise ValueError('the convolution branch needs sensors on a grid, got "points"')
-        first, values = convolutions(in_channels, channels, sensors, dim, activation)
-    return nn.Sequential(*first, *mlp([values, *hidden, outputs], activation))
+        layers, values = convolutions(in_channels, channels, sensors, dim, activation)
+    return nn.Sequential(*layers, *mlp([values, *hidden, outputs], activation))

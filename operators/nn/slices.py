@@ -1,4 +1,4 @@
-"""What Transolver and its successors share: blocks of points that meet in slices."""
+"""Blocks and operators with attention between slices, of Transolver and its successors."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -16,7 +16,7 @@ Padding = Literal["zeros", "circular"]
 
 
 def projected(projection: Projection, dim: int, width: int, padding: Padding) -> nn.Module:
-    """The map of the features that leads to slices: of neighbours in a grid, or of each point."""
+    """The map of features before slices: a convolution on a grid, or a linear map of each point."""
     if projection == "linear":
         return nn.Linear(width, width)
     return Convolution(dim, width, padding)
@@ -25,12 +25,12 @@ def projected(projection: Projection, dim: int, width: int, padding: Padding) ->
 def means(
     sums: Float[Tensor, "*heads slices d"], totals: Float[Tensor, "*heads 1 slices"]
 ) -> Float[Tensor, "*heads slices d"]:
-    """Sums over the points of each slice, divided by its size."""
+    """Means over slices: sums over the points of each slice, divided by its total weight."""
     return (sums / (totals.mT + 1e-5)).to(sums.dtype)
 
 
 class Block(nn.Module):
-    """u <- u + attention(LN(u)), u <- u + MLP(LN(u)); a mask goes to the attention."""
+    """u <- u + attention(LN(u)), u <- u + MLP(LN(u)); a mask is passed to the attention."""
 
     def __init__(self, width: int, attention: nn.Module, feedforward: int) -> None:
         super().__init__()
@@ -44,20 +44,20 @@ class Block(nn.Module):
 
 
 class SliceOperator(FieldOperator):
-    """MLP of a and the positions, a learned vector, blocks, LN and a linear map at each point.
+    """MLP of a and the positions, plus a learned vector; blocks; LN and a linear map at each point.
 
-    Linear maps start truncated normal.
+    Initial weights of linear maps are truncated normal.
 
     Args:
-        slices: Slices of each head.
-        projection: What leads to slices. "convolution" is that of grids, "linear" that of point
-            clouds, which the operator then takes: with coordinates "none" it commutes with
+        slices: Number of slices of each head.
+        projection: Map of the features before slices: "convolution" on grids, or "linear", which
+            takes point clouds too. With "linear" and coordinates "none" the operator commutes with
             permutations of the points.
-        padding: Convolutions continue the values by "zeros" or "circular", for periodic functions:
-            with coordinates "none" the operator then commutes with shifts.
-        orthogonal: The map to the slices starts orthogonal, as released attention modules have it.
-            False: truncated normal like the other linear maps; in the released models that
-            initialisation comes last and is the one in effect. All slices then start alike.
+        padding: Convolutions pad values by "zeros" or "circular", for periodic functions; with
+            "circular" and coordinates "none" the operator commutes with shifts.
+        orthogonal: Whether the map to the slices starts orthogonal, as in the released attention
+            modules. False: truncated normal like the other linear maps; in the released models
+            that initialisation comes last and takes effect. All slices then start alike.
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class SliceOperator(FieldOperator):
         start_truncated(self)
 
     def encoded(self, u: Function, mask: Real | None) -> Function:
+        """The blocks, after the learned vector is added."""
         u = u + self.placeholder
         for block in self.blocks:
             u = block(u, mask)

@@ -1,4 +1,4 @@
-"""Convolution in Fourier space, cut off at a number of modes."""
+"""Spectral convolutions: products in Fourier space with a limited number of modes."""
 
 import math
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from operators.nn.pointwise import Dropout
 
 
 def _angles(k: Tensor, n: int) -> Tensor:
-    """2πkj/n for j = 0 ... n - 1, shape (len(k), n)."""
-    # k j mod n in integers: the angle keeps full precision on large grids
+    """Angles 2πkj/n for j = 0 ... n - 1, shape (len(k), n)."""
+    # k j mod n in integers keeps angles precise on large grids
     return (2 * math.pi / n) * ((k[:, None] * torch.arange(n)) % n).double()
 
 
 def frequencies(n: int, modes: int) -> Int[Tensor, " rows"]:
-    """0 ... modes - 1 and -modes ... -1, those of them that differ on n points.
+    """Frequencies 0 ... modes - 1 and -modes ... -1 that are distinct on n points.
 
     >>> frequencies(8, 2).tolist(), frequencies(4, 3).tolist()
     ([0, 1, -2, -1], [0, -3, -2, -1])
@@ -29,18 +29,18 @@ def frequencies(n: int, modes: int) -> Int[Tensor, " rows"]:
     return torch.cat([torch.arange(min(n, 2 * modes) - modes), torch.arange(-modes, 0)])
 
 
-@cache  # recorded graphs go on reading what was kept
+@cache  # recorded graphs keep reading the cached matrices
 def _matrix(kind: str, n: int, modes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Real matrices of the orthonormal DFT of a real function, cut off at `modes`, by kind.
+    """A real matrix of the orthonormal DFT of a real function, cut off at `modes`, by kind.
 
-    In one dimension, of n points:
+    In one dimension, for n points:
         "spectrum" (2 modes, n): rows cos and -sin: (Re, Im) of rfft(f)[:modes].
         "values" (n, 2 modes): irfft of a spectrum that is zero beyond `modes`.
-    In two, with θ = 2πkj/n, e^{-iθ₂} (cos θ₁ ∓ i sin θ₁) is the wave of the frequencies (±k₁, k₂):
+    In two dimensions e^{-iθ₂} (cos θ₁ ∓ i sin θ₁) is the wave of (±k₁, k₂), with θ = 2πkj/n:
         "first" (2 (modes + 1), n1): rows cos θ₁ and sin θ₁ of k₁ = 0 ... modes, interleaved.
         "second" (4 modes, 2 n2): from (cos, sin) x n2 to (+, -) x (Re, Im) x modes.
-        "back" (2 n2, 4 modes): "second", transposed, with each column k₂ > 0 counted twice, for it
-            stands for -k₂ also. The other factor of the inverse is the transpose of "first".
+        "back" (2 n2, 4 modes): the transpose of "second", with columns k₂ > 0 doubled, as they
+            stand for -k₂ too. The other factor of the inverse is the transpose of "first".
         "complex" (2 min(n, 2 modes), 2 n): the DFT of complex numbers, re and im interleaved, at
             the frequencies 0 ... modes - 1 and -modes ... -1. Its transpose is the inverse.
     """
@@ -64,15 +64,16 @@ def _matrix(kind: str, n: int, modes: int, dtype: torch.dtype, device: torch.dev
         angle = _angles(k, n)
         matrix = torch.cat([angle.cos(), -angle.sin()])
         if kind == "values":
-            # a real signal has each mode twice, except 0 and (for even n) n/2, whose sine is void
-            once = (k == 0) | (2 * k == n)
-            weight = torch.where(once, 1.0, 2.0).repeat(2)
-            weight[modes:][once] = 0.0
+            # modes of a real signal count twice, except 0 and n/2 (even n), whose sine vanishes
+            single = (k == 0) | (2 * k == n)
+            weight = torch.where(single, 1.0, 2.0).repeat(2)
+            weight[modes:][single] = 0.0
             matrix = (matrix * weight[:, None]).T
     return (matrix / math.sqrt(n)).contiguous().to(device, dtype)
 
 
 def _rows(kind: str, n: int, modes: int, transposed: bool) -> int:
+    """Number of rows of a matrix of `_matrix`, or of its transpose."""
     shape = {
         "spectrum": (2 * modes, n), "values": (n, 2 * modes), "first": (2 * (modes + 1), n),
         "second": (4 * modes, 2 * n), "back": (2 * n, 4 * modes),
@@ -85,7 +86,7 @@ Columns = Float[Tensor, "batch _ c"]
 
 
 def transformed(u: Columns, kind: str, n: int, modes: int, transposed: bool = False) -> Columns:
-    """The product of a matrix of `_matrix`, or its transpose, with each u of a batch."""
+    """The product of a matrix of `_matrix`, or of its transpose, with each u of a batch."""
     if on_processor(u):
         return _product(u, kind, n, modes, transposed)
     return _exact_product(u, kind, n, modes, transposed)
@@ -99,11 +100,11 @@ def _product(u: Tensor, kind: str, n: int, modes: int, transposed: bool) -> Tens
     if parts == 1:
         return torch.bmm(matrix.expand(batch, -1, -1), u)
     matrix = matrix.unflatten(1, (parts, -1)).transpose(0, 1).repeat(batch, 1, 1)
-    found = torch.bmm(matrix, u.unflatten(1, (parts, -1)).flatten(0, 1))
-    return found.unflatten(0, (batch, parts)).sum(1)
+    products = torch.bmm(matrix, u.unflatten(1, (parts, -1)).flatten(0, 1))
+    return products.unflatten(0, (batch, parts)).sum(1)
 
 
-# as an operation of its own, which compilers leave as it is: the matrices are kept, not traced
+# a custom operation, which compilers leave unchanged: its matrices are cached, not traced
 @torch.library.custom_op(
     "operators::transformed",
     mutates_args=(),
@@ -119,24 +120,24 @@ def _(u: Tensor, kind: str, n: int, modes: int, transposed: bool) -> Tensor:
     return widened(u).new_empty(len(u), _rows(kind, n, modes, transposed), u.shape[2])
 
 
-def _keep_words(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    u, *ctx.words, ctx.transposed = inputs
+def _save_arguments(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    u, *ctx.arguments, ctx.transposed = inputs
     ctx.dtype = u.dtype
 
 
 def _transposed_product(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-    back = _exact_product(gradient, *ctx.words, not ctx.transposed)
+    back = _exact_product(gradient, *ctx.arguments, not ctx.transposed)
     return back.to(ctx.dtype), None, None, None, None
 
 
-_exact_product.register_autograd(_transposed_product, setup_context=_keep_words)
+_exact_product.register_autograd(_transposed_product, setup_context=_save_arguments)
 
 
 def complex_products(
     u: Float[Tensor, "modes 2 batch c_in"], weight: Float[Tensor, "modes c_in c_out 2"]
 ) -> Float[Tensor, "2 modes batch c_out"]:
-    """u W for each mode, in real pairs: compilers do not fuse complex numbers."""
-    # both parts times both parts of the weights, which lie side by side in memory
+    """u W for each mode, as pairs of real numbers: compilers do not fuse complex numbers."""
+    # real and imaginary parts of u times those of the weights, adjacent in memory
     parts = torch.bmm(u.flatten(1, 2), weight.flatten(2))
     of_re, of_im = parts.unflatten(1, (2, -1)).unflatten(-1, (-1, 2)).unbind(1)
     (re_re, re_im), (im_re, im_im) = of_re.unbind(-1), of_im.unbind(-1)
@@ -146,12 +147,12 @@ def complex_products(
 class SpectralConv1d(nn.Module):
     """v = irfft(W · rfft(u)[:modes]) on a periodic grid: a convolution with a learned kernel.
 
-    The transforms are orthonormal, so that a change of grid leaves the kernel unchanged up to
-    the factor √n that cancels between them. Only `modes` modes are kept, so both transforms are
-    products with an (n, 2 modes) matrix, cheaper than a full FFT while modes << n.
+    The transforms are orthonormal: on another grid the kernel is the same, as factors √n of the two
+    transforms cancel. With only `modes` modes both transforms are products with an (n, 2 modes)
+    matrix, cheaper than an FFT if modes << n.
 
     Args:
-        modes: Modes kept, 0 ... modes - 1; needs a grid of n >= 2 modes points.
+        modes: Number of modes, 0 ... modes - 1; the grid needs n >= 2 modes points.
         std: Standard deviation of the initial real and imaginary parts of W. By default that of
             the published code, Xavier-normal with gain 1/(c_in c_out) on a tensor of shape
             (c_in, c_out, modes, 2): close to zero.
@@ -167,7 +168,7 @@ class SpectralConv1d(nn.Module):
         if std is None:
             fan = 2 * modes * (in_channels + out_channels)
             std = math.sqrt(2 / fan) / (in_channels * out_channels)
-        # (modes, in, out) in complex numbers, kept as real pairs
+        # complex weights (modes, in, out), stored as real pairs
         self.weight = nn.Parameter(std * torch.randn(modes, in_channels, out_channels, 2))
 
     def forward(self, u: Float[Tensor, "batch n c_in"]) -> Float[Tensor, "batch n c_out"]:
@@ -180,13 +181,13 @@ class SpectralConv1d(nn.Module):
 
 
 def line_modes(u: Float[Tensor, "batch n c"], modes: int) -> Float[Tensor, "{modes} 2 batch c"]:
-    """The first modes of functions of one variable, at most n/2 + 1."""
+    """The first modes, at most n/2 + 1, of functions of one variable."""
     u_hat = transformed(u, "spectrum", u.shape[1], modes)
     return u_hat.unflatten(1, (2, modes)).permute(2, 1, 0, 3)
 
 
 def line_of(v_hat: Float[Tensor, "2 modes batch c"], n: int) -> Float[Tensor, "batch {n} c"]:
-    """The functions on n points that have these modes alone."""
+    """Functions on n points with these modes."""
     modes = v_hat.shape[1]
     return transformed(v_hat.permute(2, 0, 1, 3).flatten(1, 2), "values", n, modes)
 
@@ -195,12 +196,13 @@ class SpectralConv2d(nn.Module):
     """v = irfft2(W · rfft2(u)) with the modes |k₁| < modes, 0 <= k₂ < modes, and k₁ = -modes.
 
     The frequencies k₁ = -modes ... modes - 1 of the first axis are those of the published code:
-    two blocks of weights, for k₁ >= 0 and k₁ < 0. Transforms are orthonormal and done as products
-    with small matrices, as in `SpectralConv1d`. Of the result of W at k₂ = 0 only the part that
-    belongs to a real field counts, as in irfft2.
+    two blocks of weights, for k₁ >= 0 and k₁ < 0. Transforms are orthonormal products with small
+    matrices, as in `SpectralConv1d`. At k₂ = 0 only the part of W û that belongs to a real field is
+    used, as in irfft2.
 
     Args:
-        modes: Modes m kept along each axis, or m₁ and m₂; needs grids of n >= 2m points along both.
+        modes: Number m of modes along each axis, or m₁ and m₂; grids need n >= 2m points along
+            both.
         std: Standard deviation of the initial real and imaginary parts of W. By default that of
             the published code, 1/(c_in c_out m), m² = m₁m₂: close to zero.
     """
@@ -213,7 +215,7 @@ class SpectralConv2d(nn.Module):
         self.kept = for_each_axis("modes", modes, 2)
         if std is None:
             std = 1 / (in_channels * out_channels * math.sqrt(math.prod(self.kept)))
-        # weight[0, k₁, k₂] is that of (k₁, k₂), weight[1, k₁, k₂] of (-1 - k₁, k₂)
+        # weight[0, k₁, k₂] belongs to (k₁, k₂), weight[1, k₁, k₂] to (-1 - k₁, k₂)
         shape = (2, *self.kept, in_channels, out_channels, 2)
         self.weight = nn.Parameter(std * torch.randn(shape))
 
@@ -230,7 +232,7 @@ class SpectralConv2d(nn.Module):
 def _modes(
     u: Float[Tensor, "batch n1 n2 c"], m1: int, m2: int
 ) -> Float[Tensor, "2 m1 m2 2 batch c"]:
-    """Those of fields on a square: (±, k₁, k₂, re/im, batch, c), -1 - k₁ where there is a minus."""
+    """Modes (±, k₁, k₂, re/im, batch, c) of fields on a square; minus stands for -1 - k₁."""
     batch, n1, n2, _ = u.shape
     waves = transformed(u.flatten(2), "first", n1, m1).view(batch * (m1 + 1), 2 * n2, -1)
     u_hat = transformed(waves, "second", n2, m2)
@@ -242,7 +244,7 @@ def _modes(
 def _field(
     v_hat: Float[Tensor, "2 2 m1 m2 batch c"], n1: int, n2: int
 ) -> Float[Tensor, "batch n1 n2 c"]:
-    """The real fields of the modes (re/im, ±, k₁, k₂, batch, c)."""
+    """Real fields on a square with the modes (re/im, ±, k₁, k₂, batch, c)."""
     m1, m2, batch = v_hat.shape[2:5]
     plus, minus = v_hat.permute(1, 4, 2, 0, 3, 5)  # (batch, k₁, re/im, k₂, c)
     empty = torch.zeros_like(plus[:, :1])
@@ -255,14 +257,14 @@ def _field(
 
 
 def spectrum(u: Float[Tensor, "batch *grid c"], m: int) -> Float[Tensor, "modes 2 batch c"]:
-    """The orthonormal modes of fields on an interval or a square, in the order of the weights."""
+    """Orthonormal modes of fields on an interval or a square, in the order of the weights."""
     return line_modes(u, m) if u.ndim == 3 else _modes(u, m, m).flatten(0, 2)
 
 
 def values(
     v_hat: Float[Tensor, "2 modes batch c"], grid: Sequence[int], m: int
 ) -> Float[Tensor, "batch *grid c"]:
-    """The real fields on a grid that have these modes alone."""
+    """Real fields on a grid of one or two axes with these modes."""
     if len(grid) == 1:
         return line_of(v_hat, grid[0])
     return _field(v_hat.unflatten(1, (2, m, m)), *grid)
@@ -271,11 +273,11 @@ def values(
 def convolved(
     u: Float[Tensor, "batch n1 n2 c_in"], weight: Float[Tensor, "2 m m c_in c_out 2"]
 ) -> Float[Tensor, "batch n1 n2 c_out"]:
-    """irfft2(W · rfft2(u)) on a grid of any size: modes that it lacks are left out.
+    """irfft2(W · rfft2(u)) on a grid of any size; modes that the grid lacks are left out.
 
-    Along the first axis l = min(m, n1/2 + 1) frequencies each of 0 ... l - 1, whose weights are
-    `weight[0, :l]`, and of -l ... -1, whose weights are `weight[1, :l]` in this order. Where the
-    two meet, that of -l ... -1 counts. Along the second 0 ... min(m, n2/2 + 1) - 1.
+    With l = min(m, n1/2 + 1), frequencies along the first axis are 0 ... l - 1 with the weights
+    `weight[0, :l]`, and -l ... -1 with `weight[1, :l]` in this order. If the two ranges overlap,
+    -l ... -1 takes precedence. Along the second axis they are 0 ... min(m, n2/2 + 1) - 1.
     """
     batch, n1, n2, _ = u.shape
     first, second = (min(weight.shape[1], n // 2 + 1) for n in (n1, n2))
@@ -295,13 +297,13 @@ class SpectralConv3d(nn.Module):
     """v = irfftn(W · rfftn(u)) with the modes |k₁|, |k₂| < modes, 0 <= k₃ < modes, and -modes.
 
     The frequencies -modes ... modes - 1 of the first two axes are those of the published code, in
-    four blocks of weights. The last two axes are transformed as in `SpectralConv2d`, after the
-    first one to sums with cos θ₁ and sin θ₁.
+    four blocks of weights. The first axis is transformed to sums with cos θ₁ and sin θ₁, then the
+    other two as in `SpectralConv2d`.
 
     Args:
-        modes: Modes m kept along each axis; needs grids of n >= 2m points along all.
+        modes: Number m of modes along each axis; grids need n >= 2m points along all axes.
         std: Standard deviation of the initial real and imaginary parts of W. By default
-            1/(c_in c_out m^(3/2)): v has the size that it has in two dimensions.
+            1/(c_in c_out m^(3/2)), so that v is as large as in two dimensions.
     """
 
     def __init__(
@@ -311,7 +313,7 @@ class SpectralConv3d(nn.Module):
         self.modes = modes
         if std is None:
             std = 1 / (in_channels * out_channels * math.sqrt(modes) * modes)
-        # weight[±, ±, k₁, k₂, k₃]: of the first two axes -1 - k where there is a minus
+        # weight[±, ±, k₁, k₂, k₃]; minus stands for -1 - k along the first two axes
         shape = (2, 2, modes, modes, modes, in_channels, out_channels, 2)
         self.weight = nn.Parameter(std * torch.randn(shape))
 
@@ -335,7 +337,7 @@ class SpectralConv3d(nn.Module):
         empty = torch.zeros_like(plus[:, :, :1])
         plus, minus = torch.cat([plus, empty], 2), torch.cat([empty, minus], 2)
         re, im = plus - minus
-        v_hat = torch.stack([plus + minus, torch.stack([-im, re])])  # times i: of cos, of sin
+        v_hat = torch.stack([plus + minus, torch.stack([-im, re])])  # of cos, and i times of sin
         v_hat = v_hat.permute(
             1, 2, 4, 5, 6, 3, 0, 7
         )  # (re/im, ±₂, k₂, k₃, batch, |k₁|, cos/sin, c)

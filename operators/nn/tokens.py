@@ -1,4 +1,4 @@
-"""The points of any domain as tokens: their features, heads, and operators made of both."""
+"""Points of any domain as tokens: positional features, attention heads, and base operators."""
 
 import math
 from abc import abstractmethod
@@ -28,13 +28,13 @@ Real = Bool[Tensor, "batch n"]  # False at padding
 
 @dataclass(frozen=True)
 class Positions:
-    """Features of points x that stand beside the values of a function there.
+    """Positional features of points x, concatenated to the values of a function.
 
     Args:
         kind: "raw", x itself; "periodic", cos 2πx and sin 2πx, which have no jump at the ends;
-            "none", nothing; "lattice", the distances to reference points of [0, 1]^dim.
-        lattice: Reference points along each axis, the ends included.
-        last: They stand after the values, not before.
+            "none", no features; "lattice", the distances to reference points of [0, 1]^dim.
+        lattice: Number of reference points along each axis, the ends included.
+        last: Whether the features come after the values, not before.
 
     >>> Positions("periodic", 1)(torch.tensor([[0.0]]))
     tensor([[1., 0.]])
@@ -47,7 +47,7 @@ class Positions:
 
     @property
     def count(self) -> int:
-        """How many features a point has."""
+        """Number of features of a point."""
         dim = self.dim
         return {"raw": dim, "periodic": 2 * dim, "none": 0, "lattice": self.lattice**dim}[self.kind]
 
@@ -63,13 +63,13 @@ class Positions:
         return torch.linalg.vector_norm(x[..., None, :] - reference.flatten(0, -2), dim=-1)
 
     def beside(self, a: Function, x: Points) -> Float[Tensor, "batch *grid f"]:
-        """The features of the points and the values of a there."""
+        """Features of the points x concatenated to the values of a."""
         p = self(x).expand(*a.shape[:-1], -1)
         return torch.cat([a, p] if self.last else [p, a], dim=-1)
 
 
 class PointOperator(Operator):
-    """An operator that sees a function as values at points, wherever they lie."""
+    """An operator that takes a function as values at arbitrary points."""
 
     domains = EVERYWHERE
     points_by_sample = True
@@ -81,14 +81,14 @@ class PointOperator(Operator):
 
 
 class FieldOperator(PointOperator):
-    """u = D L E (a, x): an embedding E and a decoder D of each point, layers L over all points."""
+    """u = D L E (a, x): embedding E and decoder D act at each point, layers L on all points."""
 
     embed: nn.Module
     decoder: nn.Module
 
     @abstractmethod
     def encoded(self, u: Function, mask: Real | None) -> Function:
-        """The layers L; `mask` has the grid as one axis."""
+        """The layers L; the grid is flattened in `mask`."""
 
     def forward(
         self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
@@ -99,23 +99,24 @@ class FieldOperator(PointOperator):
 
 
 class TokenOperator(PointOperator):
-    """u(y) = F(y; (a, x)), points as tokens without a grid; with `indices` they are at j/n."""
+    """u(y) = F(y; (a, x)) with points as tokens; with `indices` points are at j/n."""
 
     other_points = True
     indices = False
 
     def see_indices(self) -> None:
-        """Take the places of points in a grid for their positions, which a has to say then."""
+        """Use indices of points in a grid as positions; true positions must be channels of a."""
         self.indices, self.domains, self.masks, self.other_points = True, MESHES, False, False
 
     @abstractmethod
     def decoded(
         self, v: Tokens, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None
     ) -> Float[Tensor, "batch _ c_out"]:
-        """The values at the points y.
+        """Values at the points y.
 
         Args:
-            x, y: Points, shared or by sample; the same tensor where u is asked for at x.
+            v: Values and positional features at the points x.
+            x, y: Points, shared or by sample; the same tensor if outputs are at x.
             mask, of_y: False at padding among the points x, and among the points y.
         """
 
@@ -136,7 +137,7 @@ class TokenOperator(PointOperator):
 
 
 def check_heads(width: int, heads: int) -> None:
-    """Raise ValueError where features cannot be divided among heads."""
+    """Raise ValueError unless the number of heads divides the width."""
     if heads < 1 or width < 1 or width % heads:
         raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
 
@@ -144,12 +145,12 @@ def check_heads(width: int, heads: int) -> None:
 def flattened(
     x: Float[Tensor, "*points p"], by_sample: bool
 ) -> Float[Tensor, "n p"] | Float[Tensor, "batch n p"]:
-    """The grid as one axis, after the axis of samples where points differ by sample."""
+    """x with the grid flattened, after the axis of samples if points differ by sample."""
     return x.flatten(int(by_sample), -2)
 
 
 def mesh(points: int | list[int], x: Float[Tensor, "*points dim"]) -> Float[Tensor, "latent dim"]:
-    """The product of the grids j/points, j = 0 ... points - 1, as many as x has coordinates.
+    """Product grid of the points j/points, j = 0 ... points - 1, in the dimension of x.
 
     >>> mesh(2, torch.zeros(5, 2)).tolist()
     [[0.0, 0.0], [0.0, 0.5], [0.5, 0.0], [0.5, 0.5]]
@@ -162,7 +163,7 @@ def mesh(points: int | list[int], x: Float[Tensor, "*points dim"]) -> Float[Tens
 def sinusoids(x: Float[Tensor, "*points dim"], features: int) -> Float[Tensor, "*points f"]:
     """sin ωx and cos ωx of each coordinate, ω = 10000^(-j/w), j = 0 ... w - 1, w = ⌊features/2dim⌋.
 
-    Zeros stand for what is left of the features.
+    Remaining features are 0.
 
     >>> sinusoids(torch.tensor([[0.0]]), 3)
     tensor([[0., 1., 0.]])
@@ -170,12 +171,12 @@ def sinusoids(x: Float[Tensor, "*points dim"], features: int) -> Float[Tensor, "
     waves = features // (2 * x.shape[-1])
     rates = 10000 ** -(torch.arange(waves, device=x.device).to(x) / waves)
     phase = x[..., None] * rates
-    found = torch.cat([phase.sin(), phase.cos()], dim=-1).flatten(-2)
-    return nn.functional.pad(found, (0, features - found.shape[-1]))
+    values = torch.cat([phase.sin(), phase.cos()], dim=-1).flatten(-2)
+    return nn.functional.pad(values, (0, features - values.shape[-1]))
 
 
 def split(u: Tokens, heads: int) -> Float[Tensor, "batch heads n d"]:
-    """Features to heads.
+    """Features split into heads.
 
     >>> split(torch.zeros(2, 5, 6), 3).shape
     torch.Size([2, 3, 5, 2])
@@ -184,12 +185,12 @@ def split(u: Tokens, heads: int) -> Float[Tensor, "batch heads n d"]:
 
 
 def merged(v: Float[Tensor, "batch heads n d"]) -> Tokens:
-    """Heads to features."""
+    """Heads merged into features."""
     return v.transpose(1, 2).flatten(2)
 
 
 def as_keys(mask: Real | None) -> Bool[Tensor, "batch 1 1 n"] | None:
-    """The mask of `scaled_dot_product_attention`: queries do not attend to padding."""
+    """The mask as argument of `scaled_dot_product_attention`: padding gets no attention."""
     return None if mask is None else mask[:, None, None]
 
 
@@ -197,10 +198,11 @@ class CrossAttention(nn.Module):
     """softmax(QKᵀ/√d) V W + b in each head, Q = q W_q and K, V = z W_k, z W_v.
 
     Args:
-        queries, sources, out: Features of q, of z and of the result; None, the width.
-        project: False, where the queries are parameters themselves: Q = q.
-        normalize: Q and K have root mean square 1, up to a learned scale, in each head.
-        bias: Whether the maps to Q, K and V have one.
+        queries, sources, out: Numbers of features of q, of z and of the result; None for the width.
+        project: Whether Q = q W_q; otherwise Q = q, for queries that are parameters.
+        normalize: Whether Q and K are scaled in each head to root mean square 1, times a learned
+            factor.
+        bias: Whether the maps to Q, K and V have a bias.
     """
 
     def __init__(
@@ -227,7 +229,7 @@ class CrossAttention(nn.Module):
     def forward(
         self, q: Float[Tensor, "_ m _"], z: Float[Tensor, "batch n _"], mask: Real | None = None
     ) -> Float[Tensor, "batch m _"]:
-        """The values at q, which may be one for all samples; `mask` is False where z is padding."""
+        """Values at the queries q, which samples may share; `mask` is False at padding of z."""
         q, k, v = (split(u, self.heads) for u in (self.query(q), self.key(z), self.value(z)))
         q, k = self.norm_query(q), self.norm_key(k)  # (batch, heads, m|n, d)
         q = q.expand(len(k), -1, -1, -1)
@@ -240,14 +242,14 @@ def rotated(
     x: Float[Tensor, "n dim"] | Float[Tensor, "batch n dim"],
     rate: float,
 ) -> Float[Tensor, "batch heads n d"]:
-    """Each pair of features turned by an angle that is proportional to a coordinate.
+    """u with each pair of features rotated by an angle proportional to a coordinate.
 
-    The features are cut into dim parts, one for each coordinate; pair j of p in a part is turned
-    by the angle rate x 10000^(-j/p), and its two features are d/(2 dim) places apart. Products of
-    rotated queries and keys see the differences of their points alone.
+    Features are split into dim parts, one for each coordinate. Pair j of the p pairs of a part is
+    rotated by the angle rate x 10000^(-j/p); its two features are d/(2 dim) indices apart. Products
+    of rotated queries and keys depend only on the differences of their points.
 
     Args:
-        rate: Angle of the fastest pair on the length 1.
+        rate: Angle of the fastest pair per unit length.
 
     >>> rotated(torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([[1.0]]), math.pi / 2).round()
     tensor([[[[-0., 1.]]]])
@@ -260,8 +262,8 @@ def rotated(
     angle = angle if x.ndim == 2 else angle[:, None]
     cos, sin = angle.cos(), angle.sin()
     first, second = u.unflatten(-1, (x.shape[-1], 2, pairs)).unbind(-2)
-    turned = [first * cos - second * sin, second * cos + first * sin]
-    return torch.stack(turned, dim=-2).flatten(-3)
+    rotated_pairs = [first * cos - second * sin, second * cos + first * sin]
+    return torch.stack(rotated_pairs, dim=-2).flatten(-3)
 
 
 class RandomWaves(nn.Module):

@@ -1,8 +1,8 @@
-r"""U-Nets of functions on grids: down to coarser grids and back, with what was there before beside.
+r"""U-Nets of functions on grids: down to coarser grids and back, with skip connections.
 
-A U-Net sees a grid whose axes 2^levels, or another `multiple`, divides; zeros stand after the last
-points of others, and what comes out there is cut off. Convolutions are those of points, not of a
-length.
+The sizes of the grid must be multiples of 2^levels, or of another `multiple`: other grids are
+padded with zeros after their last points, and the result is cropped. The width of a convolution is
+a number of points, not a length.
 
 References: O. Ronneberger, P. Fischer, T. Brox, U-Net, MICCAI 2015; G. Wen et al., U-FNO, Advances
 in Water Resources 163 (2022), and its code gegewen/ufno at 8315fd7b; thuml/Neural-Solver-Library at
@@ -31,12 +31,13 @@ LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
 class UNet(nn.Module):
-    """v = U(u), of functions with `width` channels.
+    """A U-Net v = U(u) of functions with `width` channels.
 
     Args:
-        normalization: After each convolution, of each channel over "batch" and grid, or over the
-            grid of each sample ("instance").
-        multiple: What divides the axes of the grid; 0, 2^levels.
+        levels: Number of coarser grids.
+        normalization: Norm of each channel after each convolution, over batch and grid ("batch"),
+            or over the grid of each sample ("instance").
+        multiple: Divisor of the sizes of the padded grid; 0 for 2^levels.
     """
 
     def __init__(
@@ -60,12 +61,12 @@ class UNet(nn.Module):
 
     @abstractmethod
     def coarsened(self, u: Tensor) -> Tensor:
-        """U, channels first, on a grid that can be halved so often."""
+        """The map U, channels first, on a grid whose sizes `multiple` divides."""
 
     def convolution(
         self, c_in: int, c_out: int, activation: nn.Module, stride: int = 1
     ) -> nn.Sequential:
-        """Over 3 points along each axis, without bias, then the norm and an activation."""
+        """Convolution with 3 points along each axis, without bias; then norm and activation."""
         norm = NORMS[self.normalization][self.dim]
         return nn.Sequential(
             CONVOLUTIONS[self.dim](c_in, c_out, 3, stride, padding=1, bias=False),
@@ -75,10 +76,10 @@ class UNet(nn.Module):
 
 
 class StridedUNet(UNet):
-    """Steps of two points down and transposed convolutions up, `width` channels on all grids.
+    """The U-Net of U-FNO: strided convolutions down, transposed convolutions up.
 
-    The activations are LeakyReLU with the slope 0.1; the last convolution, on the finest grid, has
-    neither norm nor activation. This is the U-Net of U-FNO.
+    All grids have `width` channels. Activations are LeakyReLU with slope 0.1. The last convolution,
+    on the finest grid, has neither norm nor activation.
 
     >>> StridedUNet(2, 4, 3, "batch")(torch.randn(2, 16, 13, 4)).shape
     torch.Size([2, 16, 13, 4])
@@ -94,31 +95,30 @@ class StridedUNet(UNet):
             transposed = TRANSPOSED[dim](c_in, width, 4, stride=2, padding=1)
             return nn.Sequential(transposed, nn.LeakyReLU(0.1))
 
-        further = (nn.Sequential(convolution(2), convolution(1)) for _ in range(levels - 1))
-        self.down = nn.ModuleList([convolution(2), *further])
+        coarser = (nn.Sequential(convolution(2), convolution(1)) for _ in range(levels - 1))
+        self.down = nn.ModuleList([convolution(2), *coarser])
         self.up = nn.ModuleList([up(width), *(up(2 * width) for _ in range(levels - 1))])
         self.out = CONVOLUTIONS[dim](2 * width, width, 3, padding=1)
 
     def coarsened(self, u: Tensor) -> Tensor:
-        kept = [u]
+        skips = [u]
         for down in self.down:
-            kept.append(down(kept[-1]))
-        v = kept.pop()
+            skips.append(down(skips[-1]))
+        v = skips.pop()
         for up in self.up:
-            v = torch.cat([kept.pop(), up(v)], 1)
+            v = torch.cat([skips.pop(), up(v)], 1)
         return self.out(v)
 
 
 class PooledUNet(UNet):
-    """Maxima of two points down and linear interpolation up, twice the channels at each level.
+    """The U-Net of Neural-Solver-Library and PyTorch examples: max pooling down, interpolation up.
 
-    Two convolutions on every grid on the way down and on the way up, with ReLU; channels are
-    doubled on all grids but the coarsest. A linear map of the channels ends it. This is the U-Net
-    of Neural-Solver-Library, the widespread one of PyTorch examples.
+    Each grid has two convolutions with ReLU on the way down and two on the way up. Channels double
+    at each level except the coarsest. A linear map of the channels comes last.
 
     Args:
-        beside: What passes where the ways down and up are joined, one module for each of the
-            `levels + 1` grids, the finest first, channels first; without them all is passed on.
+        beside: Modules in the skip connections, one for each of the `levels + 1` grids, finest
+            first, acting channels first; identities by default.
 
     >>> PooledUNet(1, 4, 4, "instance")(torch.randn(2, 43, 4)).shape
     torch.Size([2, 43, 4])
@@ -154,13 +154,13 @@ class PooledUNet(UNet):
         self.out = CONVOLUTIONS[dim](width, width, 1)
 
     def coarsened(self, u: Tensor) -> Tensor:
-        kept = [self.first(u)]
+        skips = [self.first(u)]
         for down in self.down:
-            kept.append(down(self.pool(kept[-1])))
-        kept = [beside(u) for beside, u in zip(self.beside, kept, strict=True)]
-        v = kept.pop()
+            skips.append(down(self.pool(skips[-1])))
+        skips = [beside(u) for beside, u in zip(self.beside, skips, strict=True)]
+        v = skips.pop()
         for up in self.up:
-            u = kept.pop()
+            u = skips.pop()
             finer = nn.functional.interpolate(
                 v, u.shape[2:], mode=LINEAR[self.dim], align_corners=True
             )

@@ -145,9 +145,9 @@ def test_the_axes_may_be_of_different_grids():
         ("cells", 12, "cells", r"r \* 6 points, r odd along each axis, got 12"),
         ("ends", 12, "cells", r"r \* 5 \+ 1 points along each axis, got 12"),
         ("ends", 1, "cells", r"r \* 5 \+ 1 points along each axis, got 1"),
-        ("periodic", 18, "cells", r"the grid x of the input has no points there"),
-        ("cells", 18, "periodic", r"the grid x of the input has no points there"),
-        ("periodic", 18, "ends", r"the grid x of the input has no points there"),
+        ("periodic", 18, "cells", r"but the grid x of the input has no points there"),
+        ("cells", 18, "periodic", r"but the grid x of the input has no points there"),
+        ("periodic", 18, "ends", r"but the grid x of the input has no points there"),
     ],
 )
 def test_refuses_a_grid_without_the_sensors(sensor_grid, n, kind, message):

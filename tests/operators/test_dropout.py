@@ -62,7 +62,7 @@ def test_does_nothing_in_evaluation_nor_with_rate_zero():
 
 @pytest.mark.parametrize("p", [-0.1, 1.0])
 def test_refuses_a_rate_that_is_none(p):
-    with pytest.raises(ValueError, match=r"a dropout rate lies in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"a dropout rate must lie in \[0, 1\)"):
         Dropout(p)
 
 

@@ -147,5 +147,5 @@ def test_gradients_of_two_passes_are_those_of_their_own_draws(qkv):
 
 
 def test_refuses_fewer_than_two_features():
-    with pytest.raises(ValueError, match="random features must be at least 2, got 1"):
+    with pytest.raises(ValueError, match="number of random features must be at least 2, got 1"):
         random_features("softmax", features=1).make(4)

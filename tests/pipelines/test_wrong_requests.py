@@ -125,7 +125,7 @@ REFUSED = [  # a request, and a pattern of what is said
     ("train burgers-quick --data a::b.zarr", "store has no '::'"),
     ("train burgers-quick --set name=../x", "name: a name begins with a letter"),
     ("train burgers-quick --precision tf32", "precision tf32 needs a CUDA device"),
-    ("train burgers-quick --precision half", "unknown precision 'half': known are auto, float32, tf32"),
+    ("train burgers-quick --precision half", "unknown precision 'half': known are auto, float32"),
     ("train burgers-quick --compile maybe", "compile must be auto, on, off or tuned, got 'maybe'"),
     ("run burgers-quik", "unknown experiment 'burgers-quik'.*burgers-quick"),
     ("run burgers-quick --device tpu", "unknown device 'tpu'.*cpu, cuda"),
