@@ -1,13 +1,14 @@
 """Samples of sealed stores as batches of functions on a device, and the tasks to learn."""
 
 from operators.data.batch import Batch, Channel
+from operators.data.errors import DataError
 from operators.data.opening import BUFFER_BYTES, open_pairs, read_pairs
 from operators.data.reading import Perturbation, Reader, Resident
+from operators.data.resolution import Subsample, allowed_resolutions, averaging_weights
 from operators.data.samples import Samples
 from operators.data.streaming import Streamed
 from operators.data.task import Map, Task, TaskError
 from operators.data.trajectories import AtTime, Block, Rollout, TrajectoryTask
-from operators.data.variables import DataError, Subsample, allowed_resolutions, averaging_weights
 
 __all__ = [
     "BUFFER_BYTES",

@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from operators.data.errors import DataError
+from operators.data.resolution import Resolution, Subsample
 from operators.data.samples import Samples, quadrature
 from operators.data.streaming import Streamed, shards_within
 from operators.data.variables import (
-    DataError,
-    Resolution,
     Stacked,
     StoredVariable,
-    Subsample,
     array_of,
     names_of,
     open_store,

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from operators.data.batch import NAMES, Batch, Channel, Examples
+from operators.data.errors import DataError
 from operators.data.reading import Blocks, Perturbation, Reader, Resident, Rows, values_in
-from operators.data.variables import DataError
 from pdegen.domains import Box, Domain
 from pdegen.store.format import Axis
 

@@ -21,8 +21,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from operators.data.batch import Batch
+from operators.data.errors import DataError
 from operators.data.reading import Blocks, Perturbation, Reader, Resident, Rows
-from operators.data.variables import DataError, Stacked
+from operators.data.variables import Stacked
 from operators.seeds import generator
 from pdegen.domains import Cloud, Domain
 

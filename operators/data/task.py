@@ -12,9 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from operators.data.batch import Batch, Channel, Examples
+from operators.data.errors import DataError
 from operators.data.reading import Resident
 from operators.data.samples import Samples
-from operators.data.variables import DataError
 
 Apply = Callable[[Tensor], Tensor]  # the operator, input -> output
 

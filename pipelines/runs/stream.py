@@ -25,8 +25,9 @@ from torch import Tensor
 
 from operators.data import Batch, Map, Perturbation, Reader, Samples, Subsample
 from operators.data.reading import Blocks, Rows, values_in
+from operators.data.resolution import Reduction, Values
 from operators.data.samples import quadrature
-from operators.data.variables import Reduction, Values, names_of
+from operators.data.variables import names_of
 from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError

@@ -1,0 +1,226 @@
+"""Resolutions of a dataset: subsamples of its points, and averages over cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from operators.data.errors import DataError
+from pdegen.domains import Box, CellGrid, Domain
+
+Resolution = int | tuple[int, ...]
+Values = Any  # a NumPy array or a tensor of shape (batch, *channels, *grid)
+
+
+@dataclass(frozen=True)
+class Strided:
+    """Every r-th point along each axis; the first is kept and, if an axis has ends, the last."""
+
+    strides: tuple[int, ...]
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether all points are kept."""
+        return set(self.strides) <= {1}
+
+    def __call__(self, values: Values) -> Values:
+        return values[(..., *[slice(None, None, r) for r in self.strides])]
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Numbers of points that are kept along each axis, of `shape` points."""
+        return tuple(-(-n // r) for n, r in zip(shape, self.strides, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Averaged:
+    """Averages over m cells along each axis, in float64; see `averaging_weights`."""
+
+    weights: tuple[Float[np.ndarray, "_ _"], ...]
+    keeps_all = False
+
+    def __call__(self, values: Values) -> Values:
+        first = values.ndim - len(self.weights)
+        if isinstance(values, Tensor):
+            xp, values = torch, values.double()
+            weights = [torch.as_tensor(w.T).to(values.device) for w in self.weights]
+        else:
+            xp, weights = np, [w.T for w in self.weights]
+        for axis, weight in enumerate(weights, first):
+            values = xp.moveaxis(xp.moveaxis(values, axis, -1) @ weight, -1, axis)
+        return values
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Numbers of cells along each axis."""
+        return tuple(map(len, self.weights))
+
+
+Reduction = Strided | Averaged
+
+
+@dataclass(frozen=True)
+class Subsample:
+    """The points of inputs and targets, and how values of a dataset are reduced to them.
+
+    Args:
+        domain: Domain of the inputs at the resolution.
+        x, y: Positions of the points of inputs and targets; None as in `Samples`.
+        input, target: Reductions of inputs and targets.
+    """
+
+    domain: Domain
+    x: Float[Tensor, "*grid dim"] | None
+    y: Float[Tensor, "*target_grid dim"] | None
+    input: Strided
+    target: Reduction
+
+    @classmethod
+    def of(
+        cls,
+        domain: Domain,
+        resolution: Resolution | None,
+        target_resolution: Resolution | None,
+        where: str,
+        axes: Sequence[Float[np.ndarray, " _"]] | None = None,
+    ) -> Subsample:
+        """The subsample of a resolution; see `open_pairs`.
+
+        Args:
+            where: URL of the store, for messages.
+            axes: Coordinates of the points along each axis of a box, as stored.
+
+        Raises:
+            DataError: If there is no such subsample.
+        """
+        strided = Strided(strides(domain, resolution, where))
+        coarse = domain.every(strided.strides)
+        if axes is not None and isinstance(domain, Box):
+            lines = [axis[::r] for axis, r in zip(axes, strided.strides, strict=True)]
+            points = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1)
+        else:
+            points = None if coarse.moves else coarse.points
+        x = None if points is None else torch.as_tensor(points.astype(np.float32))
+        if target_resolution is None:
+            return cls(coarse, x, None, strided, strided)
+        cells = _cells(domain, target_resolution, where)
+        averages = zip(domain.shape, cells.shape, strict=True)
+        y = torch.as_tensor(cells.points.astype(np.float32))
+        weights = tuple(averaging_weights(n, m) for n, m in averages)
+        return cls(coarse, x, y, strided, Averaged(weights))
+
+
+def _cells(domain: Domain, resolution: Resolution, where: str) -> Box:
+    """The cells over which targets are averaged."""
+    shape = domain.shape
+    sizes = (resolution,) if isinstance(resolution, int) else resolution
+    if len(sizes) == 1:  # the same ratio along each axis
+        sizes = tuple(n * sizes[0] // shape[0] for n in shape)
+        exact = all(n * sizes[0] == m * shape[0] for n, m in zip(shape, sizes, strict=True))
+    else:
+        exact = len(sizes) == len(shape)
+    fits = exact and all(1 <= m <= n for m, n in zip(sizes, shape, strict=True))
+    if not fits or not isinstance(domain, Box) or set(domain.kinds) != {"cell"}:
+        allowed = " x ".join(f"1 to {n}" for n in dict.fromkeys(shape))
+        raise DataError(
+            f"target_resolution averages cells: it must be {allowed} on a cell grid, got "
+            f"{_resolution_text(resolution)} on the {_kind(domain)} grid of {where}"
+        )
+    grids = zip(sizes, domain.grids, strict=True)
+    return Box(tuple(CellGrid(m, grid.length, grid.start) for m, grid in grids))
+
+
+def averaging_weights(n: int, m: int) -> Float[np.ndarray, "m n"]:
+    """Weights that average values on n equal cells of an interval over m equal cells.
+
+    The weight of a fine cell is its overlap with the coarse one, so averages are exact for
+    functions that are constant on the fine cells, and the integral is kept.
+
+    >>> averaging_weights(3, 2)
+    array([[0.66666667, 0.33333333, 0.        ],
+           [0.        , 0.33333333, 0.66666667]])
+    """
+    fine, coarse = np.arange(n + 1) / n, np.arange(m + 1) / m
+    low = np.maximum(coarse[:-1, None], fine[:-1])
+    high = np.minimum(coarse[1:, None], fine[1:])
+    return np.maximum(high - low, 0) * m
+
+
+def allowed_resolutions(n: int, grid: str) -> list[int]:
+    """Numbers of points that a subsample of the n points along an axis can have.
+
+    Args:
+        grid: Kind of the points, one of `Domain.kinds`.
+
+    >>> allowed_resolutions(13, "cell")
+    [2, 3, 4, 5, 7, 13]
+    """
+    if grid == "periodic":
+        return [m for m in range(1, n + 1) if n % m == 0]
+    if grid == "cloud" or n == 1:
+        return [n]
+    return [1 + (n - 1) // r for r in range(n - 1, 0, -1) if (n - 1) % r == 0]
+
+
+def strides(domain: Domain, resolution: Resolution | None, where: str) -> tuple[int, ...]:
+    """The stride r along each axis such that every r-th point gives a resolution.
+
+    Args:
+        resolution: Number of points along the first axis, whose stride all axes get; or the numbers
+            along each axis.
+        where: URL of the store, for messages.
+
+    Raises:
+        DataError: If there is no such stride; the message names near resolutions.
+    """
+    shape, kinds = domain.shape, domain.kinds
+    if resolution is None:
+        return (1,) * len(shape)
+    if isinstance(resolution, int):
+        r = _stride(shape[0], resolution, kinds[0], where)
+        sizes = tuple(-(-n // r) for n in shape)
+        steps = (r,) * len(shape)
+    else:
+        sizes = resolution
+        if len(sizes) != len(shape):
+            raise DataError(
+                f"a resolution of {where} has {len(shape)} axes, got {_resolution_text(sizes)}"
+            )
+        steps = tuple(
+            _stride(n, m, kind, where) for n, m, kind in zip(shape, sizes, kinds, strict=True)
+        )
+    for n, m, kind, axis in zip(shape, sizes, kinds, domain.axes, strict=True):
+        if m not in allowed_resolutions(n, kind):
+            raise DataError(
+                f"resolution {_resolution_text(resolution)} takes every {steps[0]}-th point, which "
+                f"leaves out the last of the {n} {kind} points along {axis} of {where}: "
+                "give one resolution for each axis"
+            )
+    return steps
+
+
+def _stride(n: int, resolution: int, grid: str, where: str) -> int:
+    allowed = allowed_resolutions(n, grid)
+    if resolution not in allowed:
+        near = sorted(sorted(allowed, key=lambda m: abs(m - resolution))[:6])
+        raise DataError(
+            f"resolution {resolution} is not a subsample of the {n} {grid} points of {where}: "
+            f"near ones are {', '.join(map(str, near))}"
+        )
+    if grid == "periodic":
+        return n // resolution
+    return (n - 1) // max(resolution - 1, 1) or 1
+
+
+def _resolution_text(resolution: Resolution) -> str:
+    return " x ".join(map(str, (resolution,) if isinstance(resolution, int) else resolution))
+
+
+def _kind(domain: Domain) -> str:
+    """The kind of grid, for messages."""
+    kinds = sorted(set(domain.kinds))
+    return kinds[0] if len(kinds) == 1 else "mixed"
