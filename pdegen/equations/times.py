@@ -16,7 +16,7 @@ _MOST_STEPS = 10**7  # of a trajectory with the largest step: an hour on the sma
 
 
 def _increasing(times: tuple[float, ...]) -> tuple[float, ...]:
-    """The same times, if they increase."""
+    """In increasing order."""  # `pdegen keys` prints this line
     if not all(a < b for a, b in pairwise(times)):
         raise ValueError(f"must increase, got {brief(list(times))}")
     return times

@@ -101,7 +101,7 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
     check(options.scheduler)
     objects = Objects(url)
     if objects.is_local and (around := enclosing_store(objects.root)):
-        raise StoreError(f"{around} is a store, which holds nothing else: choose another --out")
+        raise StoreError(f"{around} is a store and takes no other files: choose another --out")
     before = _existing(job, objects, options)
     job.check()
     plan = job.layout()

@@ -14,7 +14,7 @@ from pdegen.schema import Positive
 
 
 def _rising(pair: tuple[float, float]) -> tuple[float, float]:
-    """The same range, if its ends are in order."""
+    """[low, high] with low <= high."""  # `pdegen keys` prints this line
     if not pair[0] <= pair[1]:
         raise ValueError(f"a range is two numbers low <= high, got {list(pair)}")
     return pair

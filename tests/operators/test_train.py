@@ -343,7 +343,7 @@ def test_a_checkpoint_keeps_normalisers_by_node_and_by_channel(tmp_path):
     model = Predictor(Affine(), Normalizer.pointwise(a, None), target)
     loaded = kept(model, tmp_path / "model.safetensors", Affine)
     assert torch.equal(loaded(a, x), model(a, x))
-    with pytest.raises(ValueError, match="by node is of meshes of 4 x 5 nodes, got 4 x 4"):
+    with pytest.raises(ValueError, match="by node needs meshes of 4 x 5 nodes, got 4 x 4"):
         loaded(a[:, :, 1:], x[:, :, 1:])
 
 

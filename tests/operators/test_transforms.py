@@ -170,7 +170,7 @@ def test_by_node_other_meshes_and_points_are_refused():
     x, u = meshes()
     input, target = Normalizer.pointwise(x, None), Normalizer.pointwise(u, None)
     one = Normalizer.identity(1)
-    words = r"by node is of meshes of 5 x 4 nodes, got 5 x 1"
+    words = r"by node needs meshes of 5 x 4 nodes, got 5 x 1"
     for normal in (input, input.inverse):
         with pytest.raises(ValueError, match=words):
             normal(x[:, :, :1], None)

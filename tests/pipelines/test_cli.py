@@ -211,7 +211,7 @@ def test_a_run_that_exists_asks_what_to_do(refused, made, tmp_path):
     assert "use --resume to continue or --overwrite" in refused(*words)
     assert "a run with another experiment" in refused(*words, "--set", "lr=0.5", "--resume")
     other = [made / "times.zarr" if word == made / "store.zarr" else word for word in words]
-    assert "a run of another data" in refused(*other, "--resume")
+    assert "a run with another data" in refused(*other, "--resume")
 
 
 def test_a_folder_that_is_no_run_is_left_alone(refused, made, tmp_path):

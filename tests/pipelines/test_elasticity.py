@@ -133,5 +133,5 @@ def test_cells_say_which_node_is_which(sheets, tmp_path):
     u = load_model(path).predict(all.a, all.x)
     inner = predictor.operator((all.a - predictor.input.mean) / predictor.input.std, all.x)
     torch.testing.assert_close(u, inner * predictor.target.std + predictor.target.mean)
-    with pytest.raises(ValueError, match="by node is of meshes of 108 nodes, got 107"):
+    with pytest.raises(ValueError, match="by node needs meshes of 108 nodes, got 107"):
         load_model(path).predict(all.a[:, 1:], all.x[:, 1:])

@@ -245,7 +245,7 @@ def test_another_resolution_of_a_mesh_is_refused_before_training(tmp_path):
     )  # fmt: skip
     train(experiment, url, tmp_path / "run", CPU)
     two = experiment.with_overrides({"resolutions": [7, 4]})
-    with pytest.raises(SchemaError, match="by node is of meshes of 7 x 9 nodes, got 4 x 5"):
+    with pytest.raises(SchemaError, match="by node needs meshes of 7 x 9 nodes, got 4 x 5"):
         train(two, url, tmp_path / "other", CPU)
     assert not (tmp_path / "other").exists()
 

@@ -49,7 +49,7 @@ REFUSED = [  # a request, and a pattern of what is said
      r"initial\.modes = 4095.*solver\.resolution >= 8192.*4096"),
     ("generate burgers-r10 --set method=etdrk", "unknown 'etdrk'.*etdrk4"),
     ("generate burgers-r10 --set dt=0.1", "dt.*cole-hopf"),
-    ("generate plasticity-quick --set gap=6", r"below 5\.7.*misses the block"),
+    ("generate plasticity-quick --set gap=6", r"below the 5\.7.*misses the block"),
     ("generate shock-tube-quick --set 'u_left=[-9.0, 1.0]'", "a vacuum develops where"),
     ("generate shock-tube-quick --set times=[0.0]", r"must be greater than 0, got 0\.0"),
     ("generate inviscid-burgers-quick --set boundary=outflo", r"did you mean outflow\?"),

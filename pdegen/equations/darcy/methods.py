@@ -22,7 +22,7 @@ _DIRECT = 1e-6  # relative residual after a direct solve of a matrix that may be
 
 
 def _odd(factor: int) -> int:
-    """The same factor, if it is odd."""
+    """An odd number."""  # `pdegen keys` prints this line
     if factor % 2 == 0:
         raise ValueError("a refinement must be odd, so that cell centres stay cell centres")
     return factor

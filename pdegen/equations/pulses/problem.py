@@ -25,7 +25,7 @@ _MOST_TURNS = 2**20  # turns of the circle that leave digits for the position on
 
 
 def _within_circle(pair: tuple[float, float]) -> tuple[float, float]:
-    """The range of widths, checked to be below 1."""
+    """Below 1."""  # `pdegen keys` prints this line
     if not pair[1] < 1:
         raise ValueError(f"width must be below the length 1 of the circle, got {list(pair)}")
     return pair

@@ -31,7 +31,7 @@ _LARGEST = 1e5  # largest growth of rounding errors by `inverse` for which a law
 
 
 def number(value: object) -> float:
-    """A finite number of size at most 1e20."""
+    """A number between -1e20 and 1e20."""  # `pdegen keys` prints this line
     # messages of pydantic would name the members of unions
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MOST:
         raise ValueError(f"must be a finite number of at most {_MOST:g}, got {brief(value)}")
@@ -44,7 +44,7 @@ def listed(value: object) -> list[object] | None:
 
 
 def each(value: object) -> float | Numbers:
-    """A number, or a tuple with a number for each component."""
+    """A number, or a list with one number per component."""  # `pdegen keys` prints this line
     several = listed(value)
     return number(value) if several is None else tuple(map(number, several))
 

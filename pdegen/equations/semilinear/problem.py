@@ -45,7 +45,7 @@ _ARRAYS, _ARRAYS_PER_TIME = 64, 6
 
 
 def _speeds(value: object) -> object:
-    """A number, a number for each axis, or such a list for each component."""
+    """A number, a list with one number per axis, or a list of these per component."""
     several = listed(value)
     if several is not None and any(listed(speed) is not None for speed in several):
         return tuple(map(each, several))
