@@ -173,9 +173,9 @@ def _parsed(text: bytes, where: str) -> ExportMetadata:
     except (ValueError, SchemaError) as error:
         raise _damaged(where, f"{error}; export the store again") from None
     for name, array in metadata.arrays.items():
-        for text in (name, *array.dims):
-            if not _NAME.fullmatch(text):
-                raise _damaged(where, f"the name {text[:80]!r}")
+        for label in (name, *array.dims):
+            if not _NAME.fullmatch(label):
+                raise _damaged(where, f"the name {label[:80]!r}")
         sound = all(0 <= n < 2**40 for n in array.shape) and array.dtype in _TYPES
         if not sound or len(array.dims) != len(array.shape):
             raise _damaged(where, f"{name}: shape {array.shape} of {array.dtype}")

@@ -131,7 +131,7 @@ def _metadata_spec(store: Store) -> dict[str, ArraySpec]:
 
 def _check_free(path: Path, format: str, overwrite: bool) -> None:
     if around := enclosing_store(path):
-        raise FormatError(f"{around} is a store, and holds no other files: choose another --out")
+        raise FormatError(f"{around} is a store and takes no other files: choose another --out")
     if not os.path.lexists(path):
         return
     if not overwrite:

@@ -136,8 +136,8 @@ def test_an_experiment_is_run_to_its_report(store: str, tmp_path: Path) -> None:
 
 
 def test_wrong_requests_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SchemaError, match="name an experiment, or a model and the data"):
+    with pytest.raises(SchemaError, match="name an experiment, or an operator and its training data"):
         pipelines.train(out=tmp_path / "run")
-    with pytest.raises(SchemaError, match="model fno needs data"):
+    with pytest.raises(SchemaError, match="model fno needs a store"):
         pipelines.train(model="fno", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

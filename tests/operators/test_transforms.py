@@ -179,7 +179,7 @@ def test_by_node_other_meshes_and_points_are_refused():
     with pytest.raises(ValueError, match=words):
         Predictor(Placed(), Normalizer.identity(2), target)(x[:, :, :1], x[:, :, :1])
     for y in (x, x[0]):  # the same points, but nobody knows that
-        with pytest.raises(ValueError, match="by node is of the nodes: no other points y"):
+        with pytest.raises(ValueError, match="by node allows no other points y"):
             Predictor(Placed(), input, target)(x, x, y)
     free = Predictor(Placed(), input, one)  # inputs alone are by node
     assert torch.equal(free(x, x, x), free(x, x))
@@ -280,7 +280,7 @@ def test_the_same_symmetry_acts_on_a_target_of_another_grid():
     ("points", "message"),
     [
         *((square(axis), "") for axis in (CellGrid(12).x, CellGrid(421).x[::3], NodalGrid(9).x)),
-        *((square(axis), r"lie symmetric in \(0, 1\)")
+        *((square(axis), r"points symmetric in \(0, 1\)")
           for axis in (PeriodicGrid(12).x, CellGrid(12).x[::3])),
         (POINTS[:, 2:7], "the same points along both axes"),
     ],
