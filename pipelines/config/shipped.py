@@ -40,7 +40,7 @@ def check_asked(experiment: str | None, model: str | None, data: str | None) -> 
     """Raise SchemaError unless a request names a known experiment, or an operator and its data."""
     if (experiment is None) == (model is None):
         raise SchemaError(
-            "name an experiment, or an operator and its training data (--model NAME --data STORE)"
+            "name an experiment, or an operator and its data (--model NAME --data STORE)"
         )
     if experiment is not None:
         file_of("experiment", experiment)

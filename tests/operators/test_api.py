@@ -136,7 +136,7 @@ def test_an_experiment_is_run_to_its_report(store: str, tmp_path: Path) -> None:
 
 
 def test_wrong_requests_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SchemaError, match="name an experiment, or an operator and its training data"):
+    with pytest.raises(SchemaError, match="name an experiment, or an operator and its data"):
         pipelines.train(out=tmp_path / "run")
     with pytest.raises(SchemaError, match="model fno needs a store"):
         pipelines.train(model="fno", out=tmp_path / "run")
