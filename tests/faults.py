@@ -36,7 +36,7 @@ class Faults(ThreadingHTTPServer):
         kinds: What happens to those that fail.
 
     Args:
-        port: Of the server.
+        port: Port of the server.
     """
 
     daemon_threads = True

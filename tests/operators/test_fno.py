@@ -99,7 +99,7 @@ def test_predicts_at_other_points_by_linear_interpolation(dim):
 
 
 def test_what_stands_after_the_last_points_is_zero():
-    """Of a grid that is filled up the output is that of the grid with these zeros."""
+    """The output on a padded grid equals that on the grid with these zeros."""
     model = shaken(PlainUNet(width=4, coordinates="none", levels=2)).eval()
     first, _, second = model.lift
     second.bias.data = -(torch.nn.functional.gelu(first.bias) @ second.weight.T).detach()

@@ -65,7 +65,7 @@ def test_two_processes_that_share_each_batch_train_as_one(program):
 
 
 def test_a_process_that_fails_ends_the_others(program):
-    """At once, with its own error; none waits for it."""
+    """The others end at once with its error; none waits for it."""
     start = time.monotonic()
     done = subprocess.run(
         [*TORCHRUN, "2", program, "fail"], capture_output=True, text=True, timeout=120

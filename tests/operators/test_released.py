@@ -388,7 +388,7 @@ COPIES = [
 
 @pytest.mark.parametrize(("name", "settings", "inputs", "plain"), COPIES)
 def test_is_the_plain_module_that_benchmarks_compare_it_with(name, settings, inputs, plain):
-    """Their weights are copies, with gradients of their own."""
+    """The weights are copies with separate gradients."""
     torch.manual_seed(0)
     model, other, given = shaken(OPERATORS[name].operator(**settings)), plain().double(), inputs()
     other.copy_from(model)

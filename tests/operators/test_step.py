@@ -285,7 +285,7 @@ def test_a_capture_that_fails_is_said_and_the_step_goes_on(monkeypatch, made, ca
 
 
 class CompilerError(Exception):
-    """Of no type that PyTorch promises."""
+    """An error of a type that PyTorch does not document."""
 
 
 @pytest.mark.parametrize(

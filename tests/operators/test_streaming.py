@@ -40,7 +40,7 @@ def url(laid_out):
 
 @pytest.fixture(scope="module")
 def gaps(laid_out):
-    """As `url`, but some samples were skipped, and nothing is stored of a whole shard."""
+    """The store of `url` with skipped samples; one whole shard is not stored."""
     values = numbered(86)
     for v in values.values():
         v[[i for i in LOST if i != 12]] = np.nan

@@ -67,7 +67,7 @@ def others() -> set[tuple[str, int]]:
 
 @pytest.fixture(scope="module")
 def cluster(others) -> Iterator[Client]:
-    """What `--scheduler processes` starts."""
+    """The cluster that `--scheduler processes` starts."""
     with pool("processes", 1) as workers:
         assert list(workers.run(double, [1])) == [(1, 2)]
         yield workers.client  # type: ignore[attr-defined]

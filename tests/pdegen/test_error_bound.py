@@ -55,7 +55,7 @@ def finer(v, m=FINE):
 
 
 def predictions(a, f):
-    """From the best to senseless ones."""
+    """Predictions from the best to senseless ones."""
     rng, u = np.random.default_rng(1), FiniteVolume(GRID, rtol=1e-10)(a, f)
     smooth = np.sin(3 * np.pi * GRID.x)[:, None] * np.sin(np.pi * GRID.x)
     size = abs(u).max()

@@ -1,4 +1,4 @@
-"""What frames are allowed to differ by from what the equation makes of those before."""
+"""Tolerances of frames against the equation's evolution of the frames before."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a new layout leaves of what lies in its place."""
+"""Existing files that a new layout keeps."""
 
 import shutil
 from pathlib import Path

@@ -23,7 +23,7 @@ SQUARE = SquareGaussianField("neumann", 3.0, 3.0, 2.0, modes=24)
 
 
 def findings(law, values, size=50):
-    """What a law says of values that come in blocks."""
+    """Findings of a law on values that come in blocks."""
     numbers = np.arange(len(next(iter(values.values()))))
     return law.check(
         (numbers[start : start + size], {k: v[start : start + size] for k, v in values.items()})

@@ -65,7 +65,7 @@ def outcome(path, folder, mixed, import_options=ImportOptions()):  # noqa: B008,
 
 
 def files_of(path):
-    """Those of an export, without the list of what may be replaced."""
+    """Files of an export, without the manifest of replaceable files."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     return [file for file in files if file.name != ".written.jsonl"]
 
