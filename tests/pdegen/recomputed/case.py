@@ -56,7 +56,7 @@ class Between(NamedTuple):
         return np.shape(self.high)
 
     def off(self, stored: np.ndarray) -> float:
-        """Distance to the bounds; at most 1 if the estimate is within them."""
+        """Largest ratio by which the estimate is outside its bounds; 1 within them."""
         low, high, stored = np.broadcast_arrays(self.low, self.high, np.asarray(stored, float))
         assert np.isfinite(stored).all()
         with np.errstate(divide="ignore", invalid="ignore"):
