@@ -200,7 +200,7 @@ def attention_layers(
     gain: float,
     diagonal: float,
 ) -> nn.ModuleList:
-    """The encoder layers of `operators.models.galerkin`, whose arguments these are."""
+    """The encoder layers of a Galerkin Transformer; see there for the arguments."""
     check_heads(width, heads)
     head_norm = {"head": HeadNorm, "instance": InstanceHeadNorm, "layer": None}[normalization]
 

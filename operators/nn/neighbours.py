@@ -25,14 +25,14 @@ class Edges(NamedTuple):
 
     Args:
         points: Positions of the points.
-        places: Positions of the nodes.
+        node_points: Positions of the nodes.
         nodes: Numbers of the candidate nodes of each point.
         near: Whether a candidate lies within the radius; False at padding.
         to_nodes: Whether values go from points to nodes; otherwise from nodes to points.
     """
 
     points: Float[Tensor, "e n dim"]
-    places: Float[Tensor, "m dim"]
+    node_points: Float[Tensor, "m dim"]
     nodes: Int[Tensor, "e n k"]
     near: Bool[Tensor, "e n k"]
     to_nodes: bool
@@ -96,7 +96,7 @@ def summed(v: Float[Tensor, "batch n k c"], edges: Edges) -> Float[Tensor, "batc
     """Sums of v over all candidates of each query."""
     if not edges.to_nodes:
         return v.sum(dim=2)
-    m = len(edges.places)
+    m = len(edges.node_points)
     if len(edges.nodes) == 1:
         zeros = v.new_zeros(len(v), m, v.shape[-1])
         return zeros.index_add(1, edges.nodes.flatten(), v.flatten(1, 2))
@@ -107,8 +107,8 @@ def summed(v: Float[Tensor, "batch n k c"], edges: Edges) -> Float[Tensor, "batc
 def ends(edges: Edges) -> tuple[Float[Tensor, "e n k dim"], Float[Tensor, "e n k dim"]]:
     """Positions of the source and of the query of each pair."""
     points = edges.points[:, :, None].expand(*edges.nodes.shape, -1)
-    places = edges.places[edges.nodes]
-    return (points, places) if edges.to_nodes else (places, points)
+    nodes = edges.node_points[edges.nodes]
+    return (points, nodes) if edges.to_nodes else (nodes, points)
 
 
 def taken(v: Float[Tensor, "batch m c"], index: Int[Tensor, "e n k"]) -> Float[Tensor, "_ n k c"]:

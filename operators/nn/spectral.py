@@ -212,16 +212,16 @@ class SpectralConv2d(nn.Module):
     ) -> None:
         super().__init__()
         self.modes = modes
-        self.kept = for_each_axis("modes", modes, 2)
+        self.mode_counts = for_each_axis("modes", modes, 2)
         if std is None:
-            std = 1 / (in_channels * out_channels * math.sqrt(math.prod(self.kept)))
+            std = 1 / (in_channels * out_channels * math.sqrt(math.prod(self.mode_counts)))
         # weight[0, k₁, k₂] belongs to (k₁, k₂), weight[1, k₁, k₂] to (-1 - k₁, k₂)
-        shape = (2, *self.kept, in_channels, out_channels, 2)
+        shape = (2, *self.mode_counts, in_channels, out_channels, 2)
         self.weight = nn.Parameter(std * torch.randn(shape))
 
     def forward(self, u: Float[Tensor, "batch n1 n2 c_in"]) -> Float[Tensor, "batch n1 n2 c_out"]:
         _, n1, n2, _ = u.shape
-        m1, m2 = self.kept
+        m1, m2 = self.mode_counts
         if n1 < 2 * m1 or n2 < 2 * m2:
             m, least = (m1, 2 * m1) if m1 == m2 else (f"{m1} x {m2}", f"{2 * m1} x {2 * m2}")
             raise ValueError(f"{m} modes need a grid of at least {least} points, got {n1} x {n2}")

@@ -50,7 +50,7 @@ def encoder(layer: EncoderLayer, u: Tensor, x: Tensor) -> Tensor:
 
 
 def spectral(layer: torch.nn.Module, u: Tensor) -> Tensor:
-    v = plain.spectral(u.movedim(-1, 1), layer.convolution.weight, layer.convolution.kept[0])
+    v = plain.spectral(u.movedim(-1, 1), layer.convolution.weight, layer.convolution.mode_counts[0])
     return silu(v.movedim(1, -1) + layer.pointwise(u))
 
 
