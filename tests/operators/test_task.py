@@ -91,7 +91,7 @@ def test_a_map_is_the_samples_themselves_and_parameters_are_further_channels():
 @pytest.mark.parametrize("pool", [1, 2**28])  # one trajectory after another, or all together
 @pytest.mark.parametrize(("history", "steps"), [(1, 1), (2, 1), (2, 3), (1, 5)])
 def test_an_epoch_has_every_window_of_every_trajectory_once(monkeypatch, history, steps, pool):
-    monkeypatch.setattr(batch_module, "_POOL", pool)
+    monkeypatch.setattr(batch_module, "_POOL_BYTES", pool)
     pairs = trajectories()
     found = Rollout(history=history, steps=steps).training(pairs)
     windows = FRAMES - history - steps + 1
@@ -118,7 +118,7 @@ def test_an_epoch_has_every_window_of_every_trajectory_once(monkeypatch, history
 @pytest.mark.parametrize("pool", [1, 2**11, 2**28])
 @pytest.mark.parametrize("batch", [1, 3, 4])
 def test_batches_can_begin_anywhere_and_are_shared_by_ranks(monkeypatch, pool, batch):
-    monkeypatch.setattr(batch_module, "_POOL", pool)
+    monkeypatch.setattr(batch_module, "_POOL_BYTES", pool)
     found = Rollout(history=2).training(trajectories())
     whole = [keys([one]) for one in found.batches(3, 1, batch)]
     assert len(whole) == len(found) // batch
@@ -133,7 +133,7 @@ def test_batches_can_begin_anywhere_and_are_shared_by_ranks(monkeypatch, pool, b
 
 
 def test_every_pool_of_every_epoch_is_shuffled_on_its_own(monkeypatch):
-    monkeypatch.setattr(batch_module, "_POOL", 1)  # one trajectory after another
+    monkeypatch.setattr(batch_module, "_POOL_BYTES", 1)  # one trajectory after another
     found = Rollout(history=2).training(trajectories())
 
     def orders(seed, epoch):
@@ -365,7 +365,7 @@ def test_recorded_steps_of_a_rollout_are_the_steps_as_written():
 
 def test_all_samples_are_evaluated_however_few_are_shuffled_together(monkeypatch):
     pairs = trajectories()
-    monkeypatch.setattr(batch_module, "_POOL", 3 * pairs.first().nbytes)
+    monkeypatch.setattr(batch_module, "_POOL_BYTES", 3 * pairs.first().nbytes)
     examples = batch_module.Examples(Rollout(), pairs, 0)
     assert len(examples) == sum(map(len, examples.in_order(2))) == SAMPLES
 

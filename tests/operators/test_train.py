@@ -237,7 +237,7 @@ def test_a_loss_that_is_not_finite_ends_training(data, tmp_path):
 
 
 def test_a_batch_larger_than_the_data_is_refused(data, tmp_path):
-    with pytest.raises(ValueError, match="batch 33 is larger than the 32 samples to train"):
+    with pytest.raises(ValueError, match="batch 33 is larger than the 32 training samples"):
         run(data, tmp_path, Settings(loss=RelativeL2(), batch=33))
 
 
