@@ -212,12 +212,13 @@ def near(word: str, known: list[str], lists: str = "") -> str:
     >>> near("fnoo", ["fno", "pit"]), near("xyz", ["fno", "pit"])
     ('did you mean fno?', 'known: fno, pit')
     >>> near("xyz", ["fno", "pit"], lists="pdegen operators")
-    'to list what is known: pdegen operators'
+    'see pdegen operators'
     """
     close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return f"to list what is known: {lists}" if lists else f"known: {', '.join(known)}"
+    separator = "; " if any("," in name for name in known) else ", "
+    return f"see {lists}" if lists else f"known: {separator.join(known)}"
 
 
 def parse_override(text: str) -> tuple[str, Any]:

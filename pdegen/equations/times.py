@@ -49,14 +49,14 @@ def check_divides(resolution: int, solving: int) -> None:
 
     >>> check_divides(384, 2048)
     Traceback (most recent call last):
-    ValueError: resolution must divide solver.resolution = 2048, near ones are 256, 512, got 384
+    ValueError: resolution must divide solver.resolution = 2048, for example 256 or 512, got 384
     """
     if solving % resolution:
         allowed = [n for n in range(4, solving + 1, 2) if solving % n == 0]
         near = sorted(sorted(allowed, key=lambda n: abs(n - resolution))[:2])
         raise ValueError(
-            f"resolution must divide solver.resolution = {solving}, near ones are "
-            f"{', '.join(map(str, near))}, got {resolution}"
+            f"resolution must divide solver.resolution = {solving}, for example "
+            f"{' or '.join(map(str, near))}, got {resolution}"
         )
 
 

@@ -51,7 +51,7 @@ Seed = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Compute only the rows of this seed, without a report; other processes may do others.",
+        help="Compute only the rows of this seed, without a report; run the other seeds elsewhere.",
     ),
 ]
 Scheduler = Annotated[

@@ -118,7 +118,7 @@ Only = Annotated[
         autocompletion=completion.operators_of_benchmark,
     ),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Run a small version that suits two cores.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Run a small version for two cores.")]
 Trainings = Annotated[int, typer.Option("--workers", min=1, help="Number of trainings at a time.")]
 On = Annotated[
     list[str] | None,

@@ -135,7 +135,7 @@ def keys_command(
         ),
     ],
     every: Annotated[
-        bool, typer.Option("--all", help="Also show keys of kinds that the file does not choose.")
+        bool, typer.Option("--all", help="Also show the keys of kinds that this file does not use.")
     ] = False,
     as_json: AsJson = False,
     equation: Equation = None,
@@ -160,7 +160,7 @@ def keys_command(
                 if key.name == _OVERRIDES and len(keys) < len(file.keys):
                     say(f"      takes the keys of the recipe above, as {_OVERRIDES}.KEY")
         if not every and (hidden := sum(bool(key.when) for key in keys)):
-            say(f"{hidden} keys of other kinds are shown by --all")
+            say(f"--all also shows {hidden} keys of other kinds")
         if file.what == "recipe":
             printed = {(key.name, key.when, _written(key.value)) for key in file.keys}
 

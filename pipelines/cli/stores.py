@@ -287,7 +287,7 @@ def verify_command(
     take_over: TakeOver = False,
     equation: Equation = None,
 ) -> None:
-    """Verify a store: every byte, finite values, and statistics against the law of its recipe."""
+    """Verify a store: every byte, finite values, and statistics against its recipe."""
     result = verified(store, deep=samples if deep else 0, repair=repair, take_over=take_over)
     if as_json:
         print_json(result.summary())

@@ -106,7 +106,7 @@ def study_samples_command(
     ] = None,
     seeds: Seeds = 1,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Run a small experiment that suits two cores.")
+        bool, typer.Option("--quick", help="Run a small experiment for two cores.")
     ] = False,
     out: Out = None,
     data: Store = None,

@@ -42,7 +42,7 @@ Split = Annotated[str, typer.Option(help="Split of the store.")]
 AssumedLevel = Annotated[
     float | None,
     typer.Option(
-        help="Noise level that an operator with this input assumes; default: the true one."
+        help="Noise level given to an operator that takes it as input; default: the true level."
     ),
 ]
 Level = Annotated[

@@ -59,9 +59,9 @@ _BOTH = (
 )
 _MEANING = {  # column of the costs: what it contains
     "s / step": "A step is what training repeats: forward, loss, backward, clipping and optimizer "
-    "on one batch, measured alone after all trainings. MiB: peak memory of its tensors as written "
-    "(on a GPU: all that PyTorch holds, samples included). GFLOP: matrix products, attention and "
-    "convolutions, counted from their shapes.",
+    "on one batch, measured alone after all trainings. MiB: peak memory of its tensors "
+    "without compilation (on a GPU: all that PyTorch holds, samples included). GFLOP: matrix "
+    "products, attention and convolutions, counted from their shapes.",
     "ms / sample": "ms / sample: time of a prediction, in a batch of {some}.",
     "training": "Training: mean over the seeds.",
     "tuning": "Tuning: the other trainings of the search.",

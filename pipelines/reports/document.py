@@ -231,7 +231,7 @@ def _shown(code: str) -> str:
 
 
 def _table(table: Table) -> str:
-    header = table.header or ("", "")
+    header = table.header or ("item", "value")
     rule = "|".join(["---", *["--:" if table.numbers else "---"] * (len(header) - 1)])
     return "\n".join([_row(header), f"|{rule}|", *map(_row, table.rows)])
 

@@ -40,12 +40,13 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
     whole = [method for method, (seeds, *_) in part.rows.items() if part.is_whole(seeds)]
     errors = part.errors[[list(part.rows).index(method) for method in whole], :, 0]
     best = [whole[i].name for i in errors.argmin(axis=0)]
+    among = "" if len(whole) == len(part.rows) else " without classical methods"
     report = Report(
         title=f"Noise study of {experiment.name}",
         summary=again.described(experiment),
         notice="",
         headline=[
-            (f"smallest mean error at test level {level:g} ({name})", f"{mean:.3g}")
+            (f"smallest mean error at test level {level:g}{among} ({name})", f"{mean:.3g}")
             for level, name, mean in zip(study.test_levels, best, errors.min(axis=0), strict=True)
         ],
         sections=[
@@ -67,9 +68,11 @@ def times(ratio: float) -> str:
     """Ratio of two errors in words.
 
     >>> times(1.004), times(2.5)
-    ('the same error as', '2.5 times the error of')
+    ('nearly the same error as', '2.5 times the error of')
     """
-    return "the same error as" if f"{ratio:.2g}" == "1" else f"{ratio:.2g} times the error of"
+    return (
+        "nearly the same error as" if f"{ratio:.2g}" == "1" else f"{ratio:.2g} times the error of"
+    )
 
 
 def _listed(levels: Sequence[float], separator: str = ", ") -> str:
@@ -165,7 +168,7 @@ class _NoiseReport:
         return "" if self.study.source.samples("test", noise=None).dim == 1 else "²"
 
     def _classical(self, part: Cell) -> str:
-        """Purpose of a method, its weights, and how far its model is from known data."""
+        """Purpose of a method, its weights, and the error of its model on noise-free data."""
         assert isinstance(part.method, str)
         method, sentences = self.study.inversions.methods[part.method], list[str]()
         if part.assumed_level == 1:
@@ -175,7 +178,9 @@ class _NoiseReport:
             sentences.append(f"weight {_listed(sorted(weights))}, chosen on validation samples")
         if method.model_error is not None and part.assumed_level == 1:
             share = f"{method.model_error():.2g}"
-            sentences.append(f"its model misses known data by {share} of their deviation")
+            sentences.append(
+                f"its model differs from noise-free data by {share} of their deviation"
+            )
         return ". ".join(f"{words[0].upper()}{words[1:]}" for words in sentences)
 
     def results(self) -> Section:
@@ -190,13 +195,15 @@ class _NoiseReport:
         ]
         if study.corrected:
             text.append(
-                "A corrected model is a model whose answer is the start of steps of "
-                f"{study.inversions.corrector}; seconds are of both, seed 0. pays after: number of "
-                "inversions that save as many seconds as the training and its training and "
-                "validation samples cost."
+                "A corrected model is a model whose prediction starts steps of "
+                f"{study.inversions.corrector}; seconds count both, for seed 0. pays after: number "
+                "of inversions that save the time of the training and of generating its training "
+                "and validation samples."
             )
         if self._few < _MANY:
-            text.append(f"Classical methods have only {self._few} samples: too few for a headline.")
+            text.append(
+                f"Classical methods have only {self._few} test samples: too few for a headline."
+            )
         return Section("Results", tuple(text), (results(study, self.rows, Execution(self.device)),))
 
     def matrix(self) -> Section:

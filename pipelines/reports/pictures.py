@@ -49,9 +49,9 @@ def plot_store(url: str, sample: int | None, out: Path) -> Path:
         SchemaError: If `out` has another suffix, or is not a file.
     """
     if out.suffix.lower() not in FORMATS:
-        raise SchemaError(f"a picture is {', '.join(FORMATS)}, got {str(out)!r}")
+        raise SchemaError(f"a picture ends in {', '.join(FORMATS)}, got {str(out)!r}")
     if "\0" in str(out) or (out.exists() and not out.is_file()):
-        raise SchemaError(f"{str(out)!r} is no file: a picture is written to one")
+        raise SchemaError(f"{str(out)!r} is not a file: name the picture file to write")
     store = open_sealed(url)
     if sample is not None and not 0 <= sample < store.samples:
         raise StoreError(f"{url} has samples 0 to {store.samples - 1}, got {sample}")

@@ -43,7 +43,7 @@ def reproduction(rows: Sequence[Row], text: str, command: str, declared: str) ->
     """Section with the machines of the rows, the command and the declaration."""
     machines = dict.fromkeys(settings(row.provenance) for row in rows if row.provenance)
     facts = (Table([("Run", machine) for machine in machines]),)
-    listings = (("declaration", declared),)
+    listings = (("Declaration", declared),)
     return Section("How to reproduce it", (text,), facts, code=(command,), listings=listings)
 
 
@@ -76,8 +76,8 @@ def write_profile_report(run: ProfileRun, command: str) -> Path:
     fastest = min(measured, key=lambda row: row.step_seconds)
     what = (
         f"{profile.points} points, batch {profile.batch}: forward, relative L2 loss, backward and "
-        "Adam, in float32 as written. GFLOP: matrix products, attention and convolutions, counted "
-        "from their shapes. MiB: peak memory of all tensors."
+        "Adam, in float32, not compiled. GFLOP: matrix products, attention and convolutions, "
+        "counted from their shapes. MiB: peak memory of all tensors."
     )
     costs = Section(
         "Costs of a training step",

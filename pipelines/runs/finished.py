@@ -159,7 +159,7 @@ class _Folder:
             if not self.path.is_dir():
                 raise ReportError(f"{self.path}: no such folder") from None
             raise ReportError(
-                f"{self.path} is no finished run, {file} is missing: {self.command('--resume')}"
+                f"{self.path} is not a finished run, {file} is missing: {self.command('--resume')}"
             ) from None
         except DamagedError as error:
             raise ReportError(f"{error}: {advice}") from None

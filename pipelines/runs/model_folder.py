@@ -106,7 +106,7 @@ def _title(result: Result) -> Iterator[str]:
     description = result.description
     c_in, c_out = description["channels"]
     name, summary = escaped(experiment.name), escaped(described(experiment))
-    yield from (f"# {name}", "", f"{summary}.", "", "| | |", "|---|---|")
+    yield from (f"# {name}", "", f"{summary}.", "", "| item | value |", "|---|---|")
     parameters = f"{result.scores.parameters:,} parameters"
     yield f"| operator | {escaped(experiment.model.name)}, {parameters} |"
     variables = escaped(f"{data['input']} -> {data['target']}")

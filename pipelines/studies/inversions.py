@@ -113,23 +113,24 @@ class Inversions:
         store = open_sealed(self.source.url)
         if not store.metadata.recipe.problem:
             raise SchemaError(
-                f"study noise: {self.source.url} has no recipe, and classical methods need the law "
-                "of the target"
+                f"study noise: {self.source.url} has no recipe, and classical methods need the "
+                "distribution of the target"
             )
         return Recipe.parse(store.raw_attributes["recipe"], self.source.url).problem
 
     @cached_property
     def methods(self) -> dict[str, ClassicalMethod]:
-        """The methods by name. Raises SchemaError if the equation does not offer one of them, or
-        offers none for the law of its inputs."""
+        """The methods by name. Raises SchemaError for a name that the equation does not offer, or
+        if it offers no method for the distribution of its inputs."""
+        problem = self._problem
         try:
-            offered = self._problem.inversions(self.setting)
+            offered = problem.inversions(self.setting)
         except SchemaError as refusal:
             raise SchemaError(f"study noise: {self.source.url}: {refusal}") from refusal
         for name in self.only:
             if name not in offered:
                 raise SchemaError(
-                    f"method: unknown {name!r}, known: {', '.join(map(repr, offered))}"
+                    f"unknown method {name!r}: known: {', '.join(map(repr, offered))}"
                 )
         return {name: offered[name] for name in self.only or offered}
 

@@ -76,7 +76,7 @@ class NoiseStudy(Study[Cell]):
         data, noise = self.experiment.data, self.experiment.noise
         if (data.input, data.target) != ("u", "a") or noise is None:
             raise SchemaError(
-                f"study noise: experiment {self.experiment.name} must learn u -> a with [noise]"
+                f"study noise: experiment {self.experiment.name} must learn u -> a and have [noise]"
             )
         for name, levels in (("train", self.train_levels), ("test", self.test_levels)):
             for level in levels:

@@ -128,7 +128,7 @@ MEASURES = {
         "‖p − a‖/‖a‖ of the reconstruction p, on the cells or points of the target a.",
         lambda of: of.by_norm(2),
     ),
-    "l1": Measure("", "Relative L¹ error", "The same norms in L¹.", lambda of: of.by_norm(1)),
+    "l1": Measure("", "Relative L¹ error", "‖p − a‖/‖a‖ in the L¹ norm.", lambda of: of.by_norm(1)),
     "iou": Measure(
         "IoU", "Intersection over union",
         "|P ∩ Q|/|P ∪ Q| of the predicted and the true region of a phase, mean of both phases.",

@@ -135,8 +135,11 @@ def test_a_whole_table_of_splits_is_kept_with_another_number_of_samples():
         ({"times": [0.1, 0.1]}, "problem.times: must increase, got [0.1, 0.1]"),
         ({"times": [-0.1]}, "problem.times"),
         ({"resolution": 5}, "problem: resolution must be even and >= 4, got 5"),
-        ({"resolution": 24}, "problem: resolution must divide solver.resolution = 64, near ones"),
-        ({"resolution": 128}, "problem: resolution must divide solver.resolution = 64, near ones"),
+        ({"resolution": 24}, "problem: resolution must divide solver.resolution = 64, for example"),
+        (
+            {"resolution": 128},
+            "problem: resolution must divide solver.resolution = 64, for example",
+        ),
         ({"modes": 32}, "problem: initial.modes = 32 need solver.resolution >= 66, got 64"),
         (
             {"problem__solver__resolution": 32},

@@ -167,8 +167,11 @@ def test_wrong_requests_are_refused_before_anything_is_written(runs, refused, tm
         ([first, "--out", "new"], "needs two or more runs"),
         ([first, second, first, "--out", "new"], "is named twice"),
         ([first, "again", "--out", "new"], "again is named twice"),
-        ([first, tmp_path / "full", "--out", "new"], "is no finished run, run.json is missing"),
-        ([first, tmp_path / "copy", "--out", "new"], "is no finished run, scores.json is missing"),
+        ([first, tmp_path / "full", "--out", "new"], "is not a finished run, run.json is missing"),
+        (
+            [first, tmp_path / "copy", "--out", "new"],
+            "is not a finished run, scores.json is missing",
+        ),
         ([first, second, "--out", "full"], "full exists and is no comparison"),
         ([first, second, "--out", "copy/new"], "copy/new is in the run"),
         ([first, second, "--out", first / "new"], "is in the run"),

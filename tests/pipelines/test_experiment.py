@@ -60,7 +60,7 @@ def test_what_is_set_goes_before_what_the_experiment_sets_of_its_recipe():
         ({"model.attention": "galerkni"}, "model.attention: .*got 'galerkni'"),
         ({"training.lr": -1.0}, "training.lr: .*greater than 0, got -1.0"),
         ({"data.overrides.viscosty": 1.0}, "unknown key 'viscosty': did you mean"),
-        ({"qqqq": 1}, "unknown key 'qqqq': to list what is known: pdegen keys"),
+        ({"qqqq": 1}, "unknown key 'qqqq': see pdegen keys"),
         ({"noise": 0.1}, "noise: must be a table, got 0.1"),
         ({"noise": {"levl": 0.1}}, "unknown key 'noise.levl': did you mean noise.level"),
         (

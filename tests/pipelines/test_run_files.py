@@ -224,7 +224,7 @@ def test_the_report_of_a_training_says_what_finishes_it(refused, pdegen, store, 
     words = ["train", "--model", "fno", "--data", store, "--out", "run", *small]
     assert pdegen(*words).status == 0
     line = refused("report", "run")
-    start = "pdegen: run is no finished run, scores.json is missing: pdegen "
+    start = "pdegen: run is not a finished run, scores.json is missing: pdegen "
     assert line.startswith(start)
     assert pdegen(*shlex.split(line.removeprefix(start))).status == 0
     assert (tmp_path / "run/report.html").exists()

@@ -38,7 +38,7 @@ REFUSED = [  # a request, and a pattern of what is said
     ("generate burgers-r10 --scheduler host:1:2", "unknown scheduler 'host:1:2'"),
     ("generate burgers-r10 --dry-run --scheduler x", "unknown scheduler 'x'"),
     ("generate burgers-r10 --resume --overwrite", "exclude each other"),
-    ("generate burgers-r10 --resolution 300", "must divide.*8192, near ones are 128, 256, got 300"),
+    ("generate burgers-r10 --resolution 300", "must divide.*8192, for example 128 or 256, got 300"),
     ("generate burgers-r10 --set viscositi=1", r"did you mean problem\.viscosity\?"),
     ("generate burgers-r10 --set viscosity", "KEY=VALUE.*'viscosity'"),
     ("generate burgers-r10 --set viscosity=-1", r"problem\.viscosity.*got -1"),
@@ -165,7 +165,7 @@ REFUSED = [  # a request, and a pattern of what is said
     ("study noise darcy-inverse-quick --cells 3", "cells must be at least 4, got 3"),
     ("study noise darcy-inverse-quick --test-kind pink", "unknown kind 'pink'"),
     ("keys burgers-quik", "did you mean burgers-quick"),
-    ("keys nonsense", "what is known: pdegen recipes, pdegen experiments, pdegen benchmarks$"),
+    ("keys nonsense", "see pdegen recipes, pdegen experiments, pdegen benchmarks$"),
     ("keys profile-quick", "is a profile, which has no keys for --set$"),
     ("keys nosuch.toml", r"cannot read nosuch\.toml"),
 ]  # fmt: skip

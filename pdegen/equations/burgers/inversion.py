@@ -162,12 +162,12 @@ def inversions(
 
     return {
         "maximum a posteriori": ClassicalMethod(
-            "the best one if level and law are known; states its uncertainty",
+            "the best one if noise level and distribution are known; states its uncertainty",
             (1.0,),
             largest_density,
         ),
         "Tikhonov": ClassicalMethod(
-            "the one to take if the law of the initial value is not known", _TIKHONOV, tikhonov
+            "for initial values of unknown distribution", _TIKHONOV, tikhonov
         ),
     }
 

@@ -44,7 +44,7 @@ def inversions(
     problem = _TwoPhases(setting, field, phases, source)
     methods = {
         "total variation": ClassicalMethod(
-            "the usual baseline, which knows the two values of the coefficient, not its law",
+            "the usual baseline, which knows the two values of the coefficient but no distribution",
             (0.03, 0.3, 3.0),
             partial(problem.penalised, TotalVariation),
             model_error=problem.model_error,
@@ -56,13 +56,13 @@ def inversions(
             model_error=problem.model_error,
         ),
         "level set": ClassicalMethod(
-            "the best one if the law of the coefficient is not known",
+            "the best one if the distribution of the coefficient is unknown",
             (0.1, 0.2),
             problem.moved,
             model_error=problem.model_error,
         ),
         "maximum a posteriori": ClassicalMethod(
-            "the best one under noise if level and law are known; states its uncertainty",
+            "the best one if noise level and distribution are known; states its uncertainty",
             (1.0, 0.3),
             problem.largest_density,
             problem.corrected,

@@ -76,7 +76,7 @@ def test_the_command_writes_a_report(study, tmp_path):
         (["--cells", "14"], "it must be 1 to 13"),
         (["--set", "noise.kind=sensors", "--set", "noise.fraction=1.5"], "noise.fraction"),
         (["--set", "data.resolution=10"], "resolution 10 is not a subsample of the 13 cell points"),
-        (["--method", "tv"], "method: unknown 'tv', known: 'total variation', 'Tikhonov',"),
+        (["--method", "tv"], "unknown method 'tv': known: 'total variation', 'Tikhonov',"),
         (["--set", "data.input=a", "--set", "data.target=u"], "must learn u -> a"),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_store_without_a_law_is_refused(pdegen, study, store, tmp_path):
     outcome = study(data=url)
     (line,) = outcome.err
     assert (outcome.status, (tmp_path / "s").exists()) == (2, False)
-    assert "again.zarr has no recipe, and classical methods need the law" in line
+    assert "again.zarr has no recipe, and classical methods need the distribution" in line
 
 
 def test_levels_as_words():

@@ -245,7 +245,7 @@ def test_a_store_of_finite_elements_is_inverted_by_finite_volumes(experiment, tm
 def test_the_report_shows_matrix_measures_and_reconstructions(finished):
     page = (finished.folder / "report.html").read_text()
     for words in ("trained at 0, corrected", "too few for a headline", "The usual baseline, which",
-                  "Coverage of sets of 90%", "pays after", "misses known data by",
+                  "Coverage of sets of 90%", "pays after", "differs from noise-free data by",
                   "--train-levels 0,0.1,all", "trained at all levels, assuming 3 times the level",
                   open_sealed(finished.store).metadata.fingerprint):  # fmt: skip
         assert words in page
