@@ -99,7 +99,7 @@ class _ByViscosity(LinearisedColeHopf):
         """∂u(T)/∂log ν: δφ = νT ∂ₓ²φ + e^(νT∂ₓ²)(φ₀ V/2ν)."""
         (start, end), nu = self._phi, self._nu
         change = nu * self.time * self._times(-(self._k**2), end)
-        change += self._warmed(start * -self._exponent)
+        change += self._diffused(start * -self._exponent)
         return self.u - 2 * nu * self._times(self._d, change / end)
 
 
