@@ -202,5 +202,5 @@ def parse_model(content: Mapping[str, Any]) -> Model:
     name = content.get("name")
     if not isinstance(name, str) or name not in MODELS:
         hint = near(str(name), list(MODELS), lists="pdegen operators")
-        raise SchemaError(f"unknown model {name!r} (import your own operator first): {hint}")
+        raise SchemaError(f"unknown model {name!r}: {hint} (import your own operator first)")
     return MODELS[name].parse(content, f"model {name}")
