@@ -258,14 +258,14 @@ def test_a_file_of_another_seed_is_refused_or_written_again(whole, other, store,
 def holding(run: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that holds a folder, as one that trains there does."""
     script = (
-        "import pathlib, sys, time; from operators.training.files import held\n"
-        "with held(pathlib.Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
+        "import pathlib, sys, time; from operators.training.files import locked\n"
+        "with locked(pathlib.Path(sys.argv[1])): print('locked', flush=True); time.sleep(600)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script, str(run)], stdout=subprocess.PIPE, text=True
     ) as holder:
         assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
+        assert holder.stdout.readline() == "locked\n"
         try:
             yield holder
         finally:
