@@ -1,4 +1,4 @@
-"""C-grids around a morphed NACA 0012: the positions of their nodes."""
+"""Nodes of C-grids around a morphed NACA 0012 airfoil."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONTROL_Y = 0.1  # the control points lie at y = -0.1 and 0.1
 
 
 def half_thickness(x: Float[np.ndarray, " *n"]) -> Float[np.ndarray, " *n"]:
-    """Half the thickness of the NACA 0012 with a closed trailing edge, at x along the chord 1."""
+    """Half the thickness of the NACA 0012 with a closed trailing edge, for a chord of length 1."""
     powers = -0.1260 * x - 0.3516 * x**2 + 0.2843 * x**3 - 0.1036 * x**4
     return 0.6 * (0.2969 * np.sqrt(x) + powers)
 
@@ -29,9 +29,9 @@ def displacement(
 ) -> Float[np.ndarray, " *n"]:
     """Vertical displacement Σ d_i B_i(x, y) of the points (x, y).
 
-    B_i is cubic in x, by Lagrange's polynomials of the four control abscissae, and linear in y
-    between -0.1 and 0.1. Control points 1 to 4 lie below the airfoil from left to right, 5 to 8
-    above it from right to left.
+    B_i is a cubic Lagrange polynomial in x, with the four control abscissae as nodes, and linear
+    in y. Control points 1 to 4 lie at y = -0.1, from left to right. Control points 5 to 8 lie at
+    y = 0.1, from right to left.
     """
     nodes = np.array(CONTROL_X)
     cubic = [np.prod([(x - b) / (a - b) for b in nodes if b != a], axis=0) for a in nodes]
@@ -42,10 +42,11 @@ def displacement(
 
 
 def _stretched_fractions(t: Float[np.ndarray, " n"], first: float) -> Float[np.ndarray, " n"]:
-    """Fractions of a line's length after t steps, 0 <= t <= 50.
+    """Arc length after t steps along a grid line of length 1, for 0 <= t <= 50.
 
-    The first step is `first`; steps grow by 1.02 for 37 steps, then by the ratio with which the
-    line ends at 1. Fractional t lies on the same exponentials.
+    The first step has length `first`. Each of the first 37 steps makes the next one 1.02 times
+    longer. For the later steps this ratio is chosen so that the line ends at 1. Non-integer t are
+    allowed.
     """
     slow = first * (_GROWTH ** np.minimum(t, _GROWING_STEPS) - 1) / (_GROWTH - 1)
     slow_length, step = (
@@ -66,16 +67,19 @@ def _stretched_fractions(t: Float[np.ndarray, " n"], first: float) -> Float[np.n
 
 
 def _surface_x(s: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """x of surface points s published steps from the nose, 0 <= s <= 60: 0, 1/236, 1/59 ..."""
+    """Abscissae of the surface nodes: s counts cells of the published grid from the nose.
+
+    s may be fractional, 0 <= s <= 60. For s = 0, 1, 2 the abscissae are 0, 1/236, 1/59.
+    """
     return np.where(s < 2, s**2 / (4 * (SIDE_CELLS - 1)), (s - 1) / (SIDE_CELLS - 1))
 
 
 def c_grid(design: Float[np.ndarray, "8"], resolution: int) -> Float[np.ndarray, "n m 2"]:
-    """Nodes of the C-grid with `resolution` cells along i; the published grid has 220.
+    """Nodes of the C-grid with `resolution` cells along i. The published grid has 220.
 
-    i runs from the outlet along the wake, the upper side, the nose, the lower side and the wake
-    back to the outlet. j runs from the airfoil and the wake outwards. The grid of twice the
-    resolution contains these nodes.
+    i starts at the outlet and runs along the wake, the upper side, the nose, the lower side, and
+    the wake again to the outlet. j runs from the airfoil and the wake outwards. The grid with
+    twice the resolution contains these nodes.
 
     >>> grid = c_grid(np.zeros(8), 220)
     >>> grid.shape, grid[110, 0].tolist(), grid[50, 0].round(12).tolist()

@@ -1,20 +1,24 @@
-"""Compiled loops of the Euler solver. The mathematics is in `solver.py`.
+"""Compiled loops of the Euler solver. `solver.py` describes the mathematics.
 
-States q have shape (cells, 3): density ρ and velocity u, v. The other arguments are tuples:
+States q have shape (cells, 3) and contain the density ρ and the velocity components u, v. The
+other arguments are tuples of arrays:
 
-faces: (cells, weights, normals, smooth) of the faces between cells.
-    `cells` (faces, 4) has the cells a, b | c, d on the grid line through each face. b lies before
-    it and c after it; a and d are their outer neighbours, or -1 where the line ends.
-    `weights` (faces, 4) has the half widths of b, b, c, c, each over the distance of the centres of
-    a and b, b and c, b and c, c and d.
-    `normals` (faces, 2) point from b to c; their length is that of the face.
-    `smooth` (faces,) is added to the squared differences in the limiter: differences that are much
-    smaller are not limited.
-far: (cells, weights, normals, states) of the far-field faces: the cell inside and the next one
-    inwards, the half width of the first over their distance, the outward normal and the state
-    outside.
-wall: (cells, weights, normals) of the wall faces: the cells above a face, their weights in the
-    extrapolated wall pressure, and the normal into the wall.
+faces: (cells, weights, normals, smooth) for the faces between cells.
+    `cells` (faces, 4) has four cells a, b | c, d for each face. The face lies between b and c. a is
+    the other neighbour of b, and d that of c. Their number is -1 where the grid line ends.
+    `weights` (faces, 4) has one fraction for each pair (a, b), (b, c), (b, c), (c, d). The
+    denominator is the distance between the two centres. The numerator is the half width of b for
+    the first two fractions, and of c for the last two.
+    `normals` (faces, 2) point from b to c. Their length is the length of the face.
+    `smooth` (faces,) is added to the squared differences in the limiter. The limiter does not
+    affect differences whose square is much smaller than `smooth`.
+far: (cells, weights, normals, states) for the far-field faces.
+    `cells` (faces, 2) has the cell at the boundary and the next cell inwards. `weights` (faces,)
+    has the half width of the first cell divided by the distance between both centres.
+    `normals` point outwards, and `states` are the states outside.
+wall: (cells, weights, normals) for the wall faces.
+    `cells` has the cells above each face, and `weights` their weights in the extrapolated wall
+    pressure. `normals` point into the wall.
 gas: (h, γ), the total enthalpy and the ratio of specific heats.
 """
 
@@ -38,7 +42,7 @@ _DIFFERENCE_STEP = 1e-7  # step of difference quotients
 
 @_jit
 def pressure(rho: float, u: float, v: float, gas: Gas) -> float:
-    """Pressure p from the total enthalpy h = γ/(γ - 1) p/ρ + (u² + v²)/2."""
+    """Pressure p that solves γ/(γ - 1) p/ρ + (u² + v²)/2 = h."""
     h, gamma = gas
     return (gamma - 1) / gamma * rho * (h - 0.5 * (u * u + v * v))
 
@@ -53,11 +57,11 @@ def _sound_speed(u: float, v: float, gas: Gas) -> float:
 def _limited_increment(
     a: float, b: float, smooth: float, limiting: float
 ) -> tuple[float, float, float, float]:
-    """Limited increment from a cell to a face, and its derivatives by a, b and `limiting`.
+    """Limited increment from a cell centre to a face, and its derivatives by a, b and `limiting`.
 
-    a and b are the differences behind the cell and across the face. With limiting = 0 the increment
-    is ((1 - κ)a + (1 + κ)b)/2; with 1, van Albada's factor s = (2ab + smooth)/(a² + b² + smooth)
-    reduces it where a and b differ.
+    b is the difference across this face, and a the difference across the opposite face. The
+    increment is s ((1 - κs)a + (1 + κs)b)/2. Without limiting, s = 1. If `limiting` = 1, s is van
+    Albada's factor (2ab + smooth)/(a² + b² + smooth). In between, s is linear in `limiting`.
     """
     squares = a * a + b * b + smooth
     contrast = (a - b) ** 2 / squares
@@ -78,9 +82,10 @@ def _limited_increment(
 
 @_jit
 def _sonic_sensors(q: np.ndarray, gas: Gas) -> tuple[np.ndarray, np.ndarray]:
-    """Sensor of each cell, (cells,), and its derivatives by u and v, (cells, 2).
+    """Sensor of each cell, shape (cells,), and its derivatives by u and v, shape (cells, 2).
 
-    It rises from 0 at M² = 0.8 to 1 at M² = 1.1: shocks lie beside supersonic cells.
+    The sensor rises from 0 at M² = 0.8 to 1 at M² = 1.1. It switches the limiter on near shocks,
+    because shocks are adjacent to supersonic cells.
     """
     sensors, derivatives = np.empty(len(q)), np.empty((len(q), 2))
     for cell in range(len(q)):
@@ -100,7 +105,7 @@ def _sonic_sensors(q: np.ndarray, gas: Gas) -> tuple[np.ndarray, np.ndarray]:
 
 @_jit
 def _limiting(sensors: np.ndarray, cells: np.ndarray) -> float:
-    """Strength of the limiter at a face with the cells a, b | c, d: 1 - Π (1 - sensor)."""
+    """Strength of the limiter at a face: 1 - Π (1 - sensor) over its four cells."""
     a, b, c, d = cells
     unlimited = (1 - sensors[b]) * (1 - sensors[c])
     if a >= 0:
@@ -115,11 +120,11 @@ def _face_states(
     q: np.ndarray, cells: np.ndarray, weights: np.ndarray, smooth: float, sensors: np.ndarray,
     states: np.ndarray, slopes: np.ndarray,
 ) -> None:  # fmt: skip
-    """MUSCL states on both sides of a face, from its four cells a, b | c, d.
+    """Writes the MUSCL states on both sides of a face, computed from its four cells a, b | c, d.
 
-    `states` (2, 3) becomes ρ, u, v on the side of b and of c. `slopes` (2, 5, 3) becomes their
-    derivatives by a, b, c, d and by `_limiting`. Where a line of cells ends, the difference beyond
-    the end is extrapolated linearly.
+    `states` (2, 3) receives ρ, u, v on the side of b and on the side of c. `slopes` (2, 5, 3)
+    receives their derivatives by the values in a, b, c, d and by the strength of the limiter. If a
+    or d is missing, the difference to the missing cell is extrapolated linearly.
     """
     a, b, c, d = cells
     limiting = _limiting(sensors, cells)
@@ -173,7 +178,7 @@ def _face_states(
 
 @_jit
 def _fixed_speed(speed: float, width: float) -> float:
-    """Entropy fix: |speed|, replaced by a parabola where it is below the width."""
+    """Entropy fix: |speed|, or a parabola without a kink if |speed| < width."""
     speed = abs(speed)
     return speed if speed >= width else 0.5 * (speed * speed / width + width)
 
@@ -182,10 +187,10 @@ def _fixed_speed(speed: float, width: float) -> float:
 def _roe_flux(
     states: np.ndarray, nx: float, ny: float, size: float, gas: Gas, flux: np.ndarray
 ) -> None:
-    """Roe's flux of mass and momentum through a face, written to `flux` (3,).
+    """Writes Roe's flux of mass and momentum through a face to `flux`, shape (3,).
 
-    `states` (2, 3) has the states before and after the face, (nx, ny) is its unit normal from the
-    first to the second, `size` its length.
+    `states` (2, 3) has the states on both sides of the face. The unit normal (nx, ny) points from
+    the first side to the second. `size` is the length of the face.
     """
     r0, u0, v0 = states[0]
     r1, u1, v1 = states[1]
@@ -222,7 +227,7 @@ def _roe_flux(
 def _roe_flux_derivatives(
     states: np.ndarray, nx: float, ny: float, size: float, gas: Gas, by: np.ndarray
 ) -> None:
-    """Difference quotients of Roe's flux: by[side, m, k] = ∂flux_m/∂states[side, k]."""
+    """Writes difference quotients of Roe's flux: by[side, m, k] = ∂flux_m/∂states[side, k]."""
     flux, changed = np.empty(3), np.empty(3)
     _roe_flux(states, nx, ny, size, gas, flux)
     for side in range(2):
@@ -245,7 +250,10 @@ def wall_pressure(q: np.ndarray, cells: np.ndarray, weights: np.ndarray, gas: Ga
 
 @_jit
 def _far_field_states(q: np.ndarray, far: Arrays, f: int, states: np.ndarray) -> None:
-    """States (2, 3) at the far-field face f: extrapolated linearly from inside, and outside."""
+    """Writes the states (2, 3) on both sides of the far-field face f.
+
+    The first one is extrapolated linearly from inside. The second one is the state outside.
+    """
     cells, weights, _, outside = far
     for k in range(3):
         states[0, k] = q[cells[f, 0], k] + weights[f] * (q[cells[f, 0], k] - q[cells[f, 1], k])
@@ -256,8 +264,10 @@ def _far_field_states(q: np.ndarray, far: Arrays, f: int, states: np.ndarray) ->
 def residual(
     q: np.ndarray, faces: Arrays, far: Arrays, wall: Arrays, gas: Gas
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Net outflow of mass and momentum from each cell, (cells, 3), and Σ (|u·n| + c) |face| over
-    its faces, (cells,), which limits the pseudo-time step."""
+    """Net outflow of mass and momentum from each cell, shape (cells, 3), and wave speeds.
+
+    The wave speed of a cell, Σ (|u·n| + c) |face| over its faces, limits the pseudo-time step.
+    """
     cells, weights, normals, smooth = faces
     outflow, wave_speed = np.zeros(q.shape), np.zeros(len(q))
     states, flux, slopes = np.empty((2, 3)), np.empty(3), np.empty((2, 5, 3))
@@ -303,7 +313,10 @@ def residual(
 def _add_inner_blocks(
     q: np.ndarray, faces: Arrays, gas: Gas, inner: np.ndarray, blocks: np.ndarray
 ) -> None:
-    """Adds the derivatives of the fluxes between cells; `inner` has the block numbers of faces."""
+    """Adds the derivatives of the fluxes through inner faces to `blocks`.
+
+    `inner` has the numbers of the blocks to which each face contributes, as in `jacobian`.
+    """
     cells, weights, normals, smooth = faces
     sensors, sensor_derivatives = _sonic_sensors(q, gas)
     states, slopes, by = np.empty((2, 3)), np.empty((2, 5, 3)), np.empty((2, 3, 3))
@@ -346,11 +359,13 @@ def _add_inner_blocks(
 def jacobian(
     q: np.ndarray, faces: Arrays, far: Arrays, wall: Arrays, gas: Gas, positions: Arrays, count: int
 ) -> np.ndarray:
-    """Derivatives of `residual` by q, as blocks (count, 3, 3) of a sparse matrix.
+    """Derivatives of `residual` by q: the blocks of a sparse matrix, shape (count, 3, 3).
 
-    positions: Numbers of the blocks to which a face adds, negative for a missing cell. Inner faces
-        have shape (faces, 2, 4): rows b and c, columns a, b, c, d. Far-field faces (faces, 2) and
-        wall faces (faces, cells above) have the row of the cell at the boundary.
+    `positions` has three arrays with the numbers of the blocks to which each face contributes.
+    The first, (faces, 2, 4), is for inner faces: the rows are those of b and c, the columns those
+    of a, b, c, d. The second, (faces, 2), is for far-field faces and the third, (faces, cells
+    above), for wall faces. Their row is that of the cell at the boundary. Numbers are negative if
+    the cell of the column is missing.
     """
     inner, outer, walls = positions
     blocks = np.zeros((count, 3, 3))

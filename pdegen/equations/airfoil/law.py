@@ -26,12 +26,14 @@ def airfoil_law(
 ) -> Law:
     """The law of flows around random airfoils.
 
-    The displacements are uniform and the nodes are those of their grid. The fields are one flow:
+    The displacements of the control points are uniform, and the nodes are those of the grid with
+    these displacements. Density, pressure and velocity describe one flow:
 
-    - The total enthalpy is everywhere that of the stream; so is the entropy ahead of the airfoil.
-    - The Mach number is that of density, pressure and velocity.
-    - No gas flows through the wall, and the pressures there give drag and lift.
-    - Far away the state is that of the stream.
+    - The total enthalpy equals that of the stream at all nodes.
+    - The entropy ahead of the airfoil equals that of the stream.
+    - The Mach number follows from density, pressure and velocity.
+    - No gas flows through the wall, and drag and lift follow from the pressure on the wall.
+    - Far from the airfoil the state is that of the stream.
     """
     flow = _Flow(stream, resolution)
     return Law(
@@ -62,7 +64,7 @@ def airfoil_law(
 
 
 class _Uniform(UniformLaw):
-    """The numbers that the displacements come from are uniform."""
+    """The numbers from which the displacements were computed are uniform in (0, 1)."""
 
     subject = "the displacements"
 
@@ -75,15 +77,17 @@ class _Uniform(UniformLaw):
 
 
 class _Flow:
-    """Quantities of each sample, with limits of several times their largest values over random
-    designs."""
+    """Quantities of each sample and their limits.
+
+    A limit is several times the largest value that occurred for random designs.
+    """
 
     def __init__(self, stream: FreeStream, resolution: int) -> None:
         self._stream, self._n = stream, resolution
         self._wake = resolution * WAKE_CELLS // PUBLISHED_CELLS
 
     def _state(self, v: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Density, pressure and velocity in float64."""
+        """Density, pressure and velocity, converted to float64."""
         rho, p, u = (v[name].astype(np.float64) for name in ("density", "pressure", "velocity"))
         return rho, p, u
 
@@ -91,7 +95,7 @@ class _Flow:
         return np.stack([v["x"], v["y"]], axis=-1).astype(np.float64)
 
     def _wall(self, values: np.ndarray) -> np.ndarray:
-        """Values (batch, n, ...) on the wall, of values (batch, n, m, ...) at the nodes."""
+        """Values at the nodes on the wall, taken from values (batch, n, m, ...) at all nodes."""
         return values[:, self._wake : self._n - self._wake + 1, 0]
 
     def nodes(self, v: Values) -> tuple[np.ndarray, np.ndarray]:
@@ -124,7 +128,7 @@ class _Flow:
         return abs(mach_number - v["u"]).max(axis=(1, 2)), _ROUNDING
 
     def _entropy(self, v: Values) -> Float[np.ndarray, "batch n m"]:
-        """log p/ρ^γ, which is 0 in the stream."""
+        """Entropy log p/ρ^γ, which is 0 in the undisturbed stream."""
         rho, p, _ = self._state(v)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.log(p) - self._stream.gamma * np.log(rho)
@@ -137,7 +141,7 @@ class _Flow:
         return -self._entropy(v).min(axis=(1, 2)), 0.05
 
     def through(self, v: Values) -> tuple[np.ndarray, float]:
-        """Σ |u·n| over Σ |u| along the wall."""
+        """Ratio of Σ |u·n| to Σ |u| along the wall."""
         along = np.diff(self._wall(self._points(v)), axis=1)
         u = self._wall(np.moveaxis(v["velocity"], 1, -1).astype(np.float64))
         u = (u[:, 1:] + u[:, :-1]) / 2

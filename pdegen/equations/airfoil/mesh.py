@@ -1,4 +1,4 @@
-"""Cells of a structured grid with a cut: their faces, and the stencils of the faces."""
+"""Cells of a structured grid with a cut, and the stencils of their faces."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Numbers = Int[np.ndarray, "n m"]
 
 @dataclass(frozen=True)
 class Topology:
-    """Neighbourhood of the cells of an n x m grid, whatever their positions.
+    """Neighbours of the cells of an n x m grid, without the positions of its nodes.
 
-    The first and the last `cut` cells of the row j = 0 touch each other across the wake. Below the
-    other cells of that row lies a wall or, with `wall` false, the far field.
+    The first and the last `cut` cells of the row j = 0 touch each other across the wake. The other
+    cells of that row lie on a wall if `wall` is true, otherwise at the far field.
     """
 
     # n, m: cells along i and j
@@ -30,7 +30,11 @@ class Topology:
 
     @cached_property
     def number(self) -> Numbers:
-        """Number of the cell (i, j): on lines that cross the wake, from the outlet to the nose."""
+        """Number of the cell (i, j).
+
+        Numbers increase along grid lines that cross the wake, line by line from the outlet to the
+        nose.
+        """
         i, j = np.meshgrid(np.arange(self.n), np.arange(self.m), indexing="ij")
         upper = i < self.n - self.n // 2
         line = np.minimum(i, self.n - 1 - i)
@@ -38,7 +42,10 @@ class Topology:
 
     @cached_property
     def across(self) -> Int[np.ndarray, " n"]:
-        """i of the neighbour across the cut, for each cell of the row j = 0; -1 off the cut."""
+        """Index i of the neighbour across the cut, for each cell of the row j = 0.
+
+        It is -1 if the cell does not touch the cut.
+        """
         neighbours = np.full(self.n, -1)
         ends = np.r_[: self.cut, self.n - self.cut : self.n]
         neighbours[ends] = self.n - 1 - ends
@@ -46,12 +53,15 @@ class Topology:
 
     @cached_property
     def above(self) -> Int[np.ndarray, " k"]:
-        """i of the cells of the row j = 0 above the wall or the far field."""
+        """Indices i of the cells of the row j = 0 that do not touch the cut."""
         return np.arange(self.cut, self.n - self.cut)
 
     @cached_property
     def faces(self) -> Int[np.ndarray, "faces 4"]:
-        """The cells a, b | c, d of each inner face: along i, then along j, then across the cut."""
+        """The four cells a, b | c, d of each inner face, as in `kernels`.
+
+        Faces between neighbours along i come first, then those along j, then those on the cut.
+        """
         number, cut = self.number, self.across[: self.cut]
         # numbers with a frame of -1, in which each face takes four cells in a row
         wide = np.full((self.n + 2, self.m), -1)
@@ -68,7 +78,7 @@ class Topology:
 
     @cached_property
     def far(self) -> Int[np.ndarray, "faces 2"]:
-        """The cell inside each far-field face, and the next one inwards."""
+        """The cell at each far-field face, and the next cell inwards."""
         number = self.number
         parts = [number[:2], number[:-3:-1], number.T[:-3:-1]]
         parts += [] if self.wall else [number.T[:2, self.above]]
@@ -76,12 +86,12 @@ class Topology:
 
     @cached_property
     def wall_cells(self) -> Int[np.ndarray, "faces above"]:
-        """The cells above each wall face from which its pressure is extrapolated."""
+        """The cells above each wall face from which the wall pressure is extrapolated."""
         return self.number[self.above[: None if self.wall else 0], :_EXTRAPOLATED]
 
     @cached_property
     def _keys(self) -> Int[np.ndarray, " entries"]:
-        """row * cells + column of each block of the Jacobian that may not be zero, ascending."""
+        """row * cells + column of each nonzero block of the Jacobian, in ascending order."""
         size, faces = self.n * self.m, self.faces
         pairs = [(faces[:, row], faces[:, k]) for row in (1, 2) for k in range(4)]
         pairs += [(part[:, 0], column) for part in (self.far, self.wall_cells) for column in part.T]
@@ -92,17 +102,17 @@ class Topology:
 
     @cached_property
     def columns(self) -> Int[np.ndarray, " entries"]:
-        """Column of each block of the Jacobian, by rows."""
+        """Column of each nonzero block of the Jacobian, sorted by row."""
         return self._keys % (self.n * self.m)
 
     @cached_property
     def starts(self) -> Int[np.ndarray, " rows"]:
-        """First block of each row, and at last the number of blocks."""
+        """Number of the first block of each row, followed by the number of all blocks."""
         size = self.n * self.m
         return np.searchsorted(self._keys, np.arange(size + 1) * size)
 
     def _position(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Number of the block (row, column) in the Jacobian; -1 for a negative column."""
+        """Number of the block (row, column) of the Jacobian, or -1 if the column is negative."""
         positions = np.searchsorted(self._keys, rows[:, None] * (self.n * self.m) + columns)
         return np.where(columns < 0, -1, positions)
 
@@ -114,8 +124,7 @@ class Topology:
 
     @cached_property
     def positions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Numbers of the blocks of inner, far-field and wall faces, as `kernels.jacobian` takes
-        them."""
+        """The argument `positions` of `kernels.jacobian`."""
         faces, far, wall_cells = self.faces, self.far, self.wall_cells
         inner = np.stack([self._position(faces[:, row], faces) for row in (1, 2)], axis=1)
         return inner, self._position(far[:, 0], far), self._position(wall_cells[:, 0], wall_cells)
@@ -123,13 +132,13 @@ class Topology:
 
 @lru_cache(maxsize=8)
 def topology(n: int, m: int, cut: int = 0, wall: bool = True) -> Topology:
-    """A cached topology: meshes with the same numbers of cells share its arrays."""
+    """The topology with these arguments, cached so that equal meshes share its arrays."""
     return Topology(n, m, cut, wall)
 
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """A topology with the positions of its nodes."""
+    """A topology and the positions of its nodes."""
 
     topology: Topology  # neighbourhood of the cells
     # nodes, shape (n + 1, m + 1, 2); all cells have the same orientation
@@ -137,7 +146,7 @@ class Mesh:
 
     @cached_property
     def areas(self) -> Float[np.ndarray, "n m"]:
-        """Areas of the cells by (i, j); some are negative where the grid folds."""
+        """Areas of the cells, indexed by (i, j). Negative areas show that the grid folds."""
         x = self.points
         p, q = x[1:, 1:] - x[:-1, :-1], x[:-1, 1:] - x[1:, :-1]  # diagonals
         signed = (p[..., 0] * q[..., 1] - p[..., 1] * q[..., 0]) / 2
@@ -145,38 +154,40 @@ class Mesh:
 
     @cached_property
     def _orientation(self) -> float:
-        """1 if the directions of i and j at the last node are a right-handed pair, else -1."""
+        """1 if the directions of i and j form a right-handed pair at the last node, else -1."""
         x = self.points
         i, j = x[-1, -1] - x[-2, -1], x[-1, -1] - x[-1, -2]
         return float(np.sign(i[0] * j[1] - i[1] * j[0]))
 
     def _ordered(self, values: np.ndarray) -> np.ndarray:
-        """Values by (i, j), in the order of the cells' numbers."""
+        """Values that are indexed by (i, j), reordered by the numbers of the cells."""
         ordered = np.empty((self.topology.number.size, *values.shape[2:]))
         ordered[self.topology.number] = values
         return ordered
 
     @cached_property
     def volumes(self) -> Float[np.ndarray, " cells"]:
-        """Areas of the cells by number."""
+        """Areas of the cells, ordered by the numbers of the cells."""
         return self._ordered(self.areas)
 
     @cached_property
     def centres(self) -> Float[np.ndarray, "cells 2"]:
-        """Means of the four nodes of each cell, by number."""
+        """Mean of the four nodes of each cell, ordered by the numbers of the cells."""
         x = self.points
         return self._ordered((x[1:, 1:] + x[:-1, 1:] + x[1:, :-1] + x[:-1, :-1]) / 4)
 
     @cached_property
     def midpoints(self) -> tuple[np.ndarray, np.ndarray]:
-        """Midpoints of the faces of constant i, and of constant j."""
+        """Midpoints of the faces i = const, and of the faces j = const."""
         x = self.points
         return (x[:, 1:] + x[:, :-1]) / 2, (x[1:] + x[:-1]) / 2
 
     @cached_property
     def normals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Normals of the faces of constant i and of constant j, towards growing i and j; as long as
-        the face."""
+        """Normals of the faces i = const and of the faces j = const.
+
+        They point towards increasing i and j. Their length is the length of the face.
+        """
         along_j, along_i = np.diff(self.points, axis=1), np.diff(self.points, axis=0)
         return (
             self._orientation * np.stack([along_j[..., 1], -along_j[..., 0]], axis=-1),
@@ -185,8 +196,11 @@ class Mesh:
 
     @cached_property
     def widths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Half widths: distances from cell centres to the midpoints of their faces, before and
-        after along i, before and after along j."""
+        """Half widths: distances from cell centres to the midpoints of the four faces.
+
+        The first two are towards decreasing and increasing i, the last two towards decreasing and
+        increasing j.
+        """
         centres = self.centres[self.topology.number]
         i, j = self.midpoints
         ends = (i[:-1], i[1:], j[:, :-1], j[:, 1:])
@@ -195,7 +209,7 @@ class Mesh:
 
     @cached_property
     def faces(self) -> tuple[np.ndarray, ...]:
-        """The tuple `faces` of `kernels`."""
+        """The argument `faces` of `kernels`."""
         top, (west, east, south, north) = self.topology, self.widths
         across, cut = top.across, slice(top.cut)
         opposite = across[cut]
@@ -225,8 +239,10 @@ class Mesh:
 
     @cached_property
     def _outer(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Weights, outward normals and midpoints of the far-field faces: first and last i, last j,
-        and first j if it is no wall."""
+        """Weights, outward normals and midpoints of the faces on each side of the far field.
+
+        The sides are first i, last i, last j, and first j unless there is a wall.
+        """
         (west, east, south, north), (i, j), (x, y) = self.widths, self.normals, self.midpoints
         above = self.topology.above
         sides = [
@@ -243,16 +259,16 @@ class Mesh:
         return np.concatenate([midpoints for _, _, midpoints in self._outer])
 
     def far(self, states: Float[np.ndarray, "faces 3"]) -> tuple[np.ndarray, ...]:
-        """The tuple `far` of `kernels`, with the given states outside."""
+        """The argument `far` of `kernels`, with these states outside."""
         weights, normals = (np.concatenate([side[k] for side in self._outer]) for k in (0, 1))
         return self.topology.far, weights, normals, states
 
     @cached_property
     def wall(self) -> tuple[np.ndarray, ...]:
-        """The tuple `wall` of `kernels`.
+        """The argument `wall` of `kernels`.
 
-        The weights extrapolate a polynomial through the cells above a face to the face: Lagrange's
-        polynomials in the distance from the wall, at 0.
+        The pressure is a polynomial in the distance from the wall that interpolates the cells
+        above a face. The weights are the values of its Lagrange polynomials at distance 0.
         """
         cells = self.topology.wall_cells
         above = self.topology.above[: len(cells)]
@@ -268,9 +284,10 @@ class Mesh:
         return cells, weights, -self.normals[1][above, 0]
 
     def at_nodes(self, q: Float[np.ndarray, "cells k"]) -> Float[np.ndarray, "nodes rows k"]:
-        """Values at the nodes, linear between the cells and beyond the outermost ones.
+        """Values at the nodes, interpolated linearly from the values in the cells.
 
-        Both sides of the wake, which are the same points, get the same values.
+        They are extrapolated linearly at the boundaries. Coincident nodes on both sides of the wake
+        get the same values.
         """
         top, (_, _, south, north) = self.topology, self.widths
         values = q[top.number]
@@ -289,15 +306,17 @@ class Mesh:
 
 
 def _framed(x: np.ndarray) -> np.ndarray:
-    """An array whose first and last columns are repeated."""
+    """The array x with its first and last columns repeated."""
     return np.concatenate([x[:, :1], x, x[:, -1:]], axis=1)
 
 
 def _weights(
     before: Float[np.ndarray, "lines cells"], after: Float[np.ndarray, "lines cells"]
 ) -> tuple[Float[np.ndarray, "lines faces 4"], Float[np.ndarray, "lines faces"]]:
-    """Weights of `kernels` for the faces on lines of cells, and the distances of the cell centres;
-    from the half widths before and after each centre."""
+    """The `weights` of `kernels` for faces on lines of cells, and distances of cell centres.
+
+    `before` and `after` are the half widths on both sides of each cell centre.
+    """
     gap = after[:, :-1] + before[:, 1:]
     b, c = after[:, 1:-2], before[:, 2:-1]
     parts = [b / gap[:, :-2], b / gap[:, 1:-1], c / gap[:, 1:-1], c / gap[:, 2:]]
@@ -309,9 +328,10 @@ def _between(
     after: Float[np.ndarray, "n lines"],
     before: Float[np.ndarray, "n lines"],
 ) -> Float[np.ndarray, "m lines k"]:
-    """Linear interpolation from n cell centres on each line to the n + 1 ends of the cells.
+    """Linear interpolation from the n cell centres of each line to the n + 1 ends of the cells.
 
-    `after` and `before` are the half widths of the cells; the outermost ends are extrapolated.
+    `after` and `before` are the half widths of the cells. Values at both ends of a line are
+    extrapolated.
     """
     gap = (after[:-1] + before[1:])[..., None]
     fraction = after[:-1, :, None] / gap

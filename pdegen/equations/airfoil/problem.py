@@ -29,8 +29,9 @@ _ORDER = 2  # order of the scheme
 def richardson_error(u: Float[np.ndarray, "n m"], coarse: Float[np.ndarray, "k l"]) -> float:
     """Richardson's estimate of the relative L2 error of u over the nodes.
 
-    With order 2, the error of u is the difference to the solution on r times larger cells, over
-    r² - 1. A cubic spline interpolates the coarse solution to the nodes.
+    The scheme has order 2. If the cells of the coarse grid are r times larger, the error of u is
+    about the difference of both solutions divided by r² - 1. A cubic spline interpolates the
+    coarse solution to the nodes.
 
     >>> u = np.multiply.outer(np.linspace(1, 2, 9), np.ones(9))
     >>> round(richardson_error(u, 1.03 * u[::2, ::2]), 12)  # r = 2: a third of the difference
@@ -63,12 +64,12 @@ class UniformDesign(Strict):
         )
 
     def build(self, seed: int, samples: range) -> Float[np.ndarray, "batch 8"]:
-        """Displacements of the eight control points, for each sample."""
+        """Vertical displacements of the eight control points of each sample."""
         z = uniforms(seed, samples, FREE)
         return np.concatenate([np.zeros((len(z), 1)), self.amplitude * (2 * z - 1)], axis=1)
 
     def uniform_numbers(self, design: Float[np.ndarray, "batch 8"]) -> Float[np.ndarray, "batch 7"]:
-        """The numbers in (0, 1) from which `build` computes displacements."""
+        """The numbers in (0, 1) from which `build` computes these displacements."""
         return (design[:, 1:] / self.amplitude + 1) / 2
 
 
@@ -110,7 +111,7 @@ class AirfoilFlow(Problem):
 
     @property
     def stream(self) -> FreeStream:
-        """The undisturbed gas."""
+        """The undisturbed stream."""
         return FreeStream(self.mach, self.angle, self.gamma)
 
     @property
@@ -179,7 +180,10 @@ class AirfoilFlow(Problem):
 
     @property
     def floats_per_sample(self) -> int:
-        """Floats in the factors of a matrix, whose fill grows with the logarithm of the cells."""
+        """Number of floats in the factors of the Newton matrix.
+
+        The fill-in per cell grows like the logarithm of the number of cells.
+        """
         n, m = self.resolution, self.resolution * NORMAL_CELLS // PUBLISHED_CELLS
         return int(300 * n * m * np.log2(n * m))
 

@@ -1,7 +1,7 @@
 """Steady flow of a gas around an airfoil: div(ρu) = 0, div(ρu⊗u) + ∇p = 0, no flow into the wall.
 
-The total enthalpy γ/(γ - 1) p/ρ + |u|²/2 is that of the stream everywhere, also behind shocks. So
-the energy equation holds exactly, and density and velocity are the unknowns.
+The total enthalpy γ/(γ - 1) p/ρ + |u|²/2 equals that of the stream everywhere, also behind shocks.
+The energy equation then holds exactly, and the unknowns are density and velocity.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ States = Float[np.ndarray, "cells 3"]
 
 @dataclass(frozen=True)
 class Solution:
-    """A steady flow, and how it was reached."""
+    """A steady flow, its residual and the number of iterations."""
 
     q: States  # ρ, u, v of the cells
     residual: float  # norm of the residual, over that of the undisturbed stream
@@ -48,13 +48,15 @@ class Solution:
 class Euler:
     """The steady Euler equations by finite volumes on a mesh.
 
-    Fluxes are Roe's, with Rieper's factor where the flow is slow. States at a face come from a
-    quadratic through three cells (MUSCL, κ = 0.9), with van Albada's limiter near sonic flow.
-    Newton's method takes pseudo-time steps, whose systems are solved by sparse elimination.
+    The scheme uses Roe's flux with Rieper's correction for low Mach numbers. The MUSCL scheme with
+    κ = 0.9 reconstructs the states at a face, and van Albada's limiter acts where the Mach number
+    is near or above 1. Newton's method with pseudo-time steps finds the steady flow. Sparse
+    elimination solves the linear systems.
 
     References: P. L. Roe, J. Comput. Phys. 43 (1981); B. van Leer, J. Comput. Phys. 32 (1979);
     F. Rieper, J. Comput. Phys. 230 (2011); W. A. Mulder and B. van Leer, J. Comput. Phys. 59
-    (1985), for the step; M. Ceze and K. J. Fidkowski, AIAA 2013-2686, for the line search.
+    (1985), for the pseudo-time step; M. Ceze and K. J. Fidkowski, AIAA 2013-2686, for the line
+    search.
     """
 
     mesh: Mesh  # mesh of the cells
@@ -66,7 +68,7 @@ class Euler:
     def _arrays(
         self, q: np.ndarray
     ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-        """The tuples `faces`, `far` and `wall` of `kernels`."""
+        """The arguments `faces`, `far` and `wall` of `kernels` for the states q."""
         outside = self.outside
         if outside is None:
             outside = self.stream.with_vortex(self.forces(q)[1], self.mesh.outside)
@@ -91,9 +93,9 @@ class Euler:
         return residual(q, *self._arrays(q), self._gas)
 
     def jacobian(self, q: States) -> Float[np.ndarray, "entries 3 3"]:
-        """Derivatives of `residual` by q, as the blocks that `Topology.columns` lists.
+        """Derivatives of `residual` by q: the blocks that `Topology.columns` lists.
 
-        Those of the vortex outside are left out: a change of the lift changes it by a thirtieth.
+        They neglect that the vortex in the states outside depends on q through the lift.
         """
         from pdegen.equations.airfoil.kernels import jacobian
 
@@ -106,7 +108,7 @@ class Euler:
         return bool((q[:, 0] > 0).all() and (rest > _LEAST_ENTHALPY * self.stream.enthalpy).all())
 
     def _step(self, q: np.ndarray, residual: np.ndarray, rate: np.ndarray) -> np.ndarray:
-        """The change dq with (V/dt ∂U/∂q + ∂R/∂q) dq = -R, for the rate V/dt of each cell."""
+        """Solution dq of (V/dt ∂U/∂q + ∂R/∂q) dq = -R; `rate` is V/dt of each cell."""
         from scipy.sparse import bsr_array
         from scipy.sparse.linalg import splu
 
@@ -141,10 +143,10 @@ class Euler:
     def solve(
         self, start: States, tolerance: float, most: int = 120, courant: float = _FIRST_CFL
     ) -> Solution:
-        """The steady flow, by pseudo-time steps that grow as the residual falls.
+        """The steady flow, computed with pseudo-time steps that grow as the residual falls.
 
-        At most `most` steps are taken, from the state `start` and the CFL number `courant`. Raises
-        SolveError if the residual does not fall to the tolerance.
+        The first step starts at the state `start` and has the CFL number `courant`. Raises
+        SolveError if the residual is above the tolerance after `most` steps.
         """
         scale = float(np.linalg.norm(self.residual(self.undisturbed)))
         q = start
@@ -173,7 +175,10 @@ class Euler:
 
     @staticmethod
     def _length(q: np.ndarray, change: np.ndarray) -> float:
-        """The fraction of a step, at most 1, that changes no density and no velocity too much."""
+        """The largest fraction of a step, at most 1, that changes the states moderately.
+
+        Densities change by at most 30 percent, and velocities by at most 0.4.
+        """
         densities = float(np.abs(change[:, 0] / q[:, 0]).max())
         velocities = float(np.hypot(change[:, 1], change[:, 2]).max())
         return 1 / max(1, densities / _DENSITY_CHANGE, velocities / _VELOCITY_CHANGE)
@@ -181,10 +186,10 @@ class Euler:
     def _line_search(
         self, q: np.ndarray, change: np.ndarray, rate: np.ndarray, limit: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float] | None:
-        """Line search: the first fraction of the step whose V/dt ΔU + R is below the limit.
+        """Line search: halves the step until the norm of V/dt ΔU + R is below the limit.
 
-        Returns the new state, its residual and wave speeds, and the fraction; None if every
-        fraction fails.
+        Returns the new state, its residual, its wave speeds, and the accepted fraction of the
+        step. Returns None if no fraction is accepted.
         """
         length, before = self._length(q, change), _conserved(q)
         for _ in range(_HALVINGS):
@@ -198,7 +203,7 @@ class Euler:
         return None
 
     def forces(self, q: States) -> tuple[float, float]:
-        """Drag and lift coefficients: forces over ρ|u|²/2 of the stream and the chord 1."""
+        """Drag and lift coefficients: forces divided by ρ|u|²/2 of the stream and the chord."""
         cells, weights, normals = self.mesh.wall
         p = np.sum(weights * self.stream.pressure(q)[cells], axis=1)
         x, y = p @ normals / (self.stream.speed**2 / 2)
@@ -207,7 +212,7 @@ class Euler:
 
 
 def _conserved(q: States) -> States:
-    """Conserved variables U = ρ, ρu, ρv of states ρ, u, v."""
+    """Conserved variables ρ, ρu, ρv, computed from states ρ, u, v."""
     return q * np.stack([np.ones(len(q)), q[:, 0], q[:, 0]], axis=-1)
 
 
@@ -228,8 +233,10 @@ class Airfoil:
         return c_grid(self.design, resolution)
 
     def euler(self, resolution: int) -> Euler:
-        """The discrete equations on `resolution` cells along i. Raises SolveError if the upper and
-        lower sides cross, or if the grid folds."""
+        """The discrete equations on the grid with `resolution` cells along i.
+
+        Raises SolveError if the upper and lower sides of the airfoil cross, or if the grid folds.
+        """
         points = self.points(resolution)
         step = resolution // (PUBLISHED_CELLS // 10)
         nose, side = resolution // 2, SIDE_CELLS // 10 * step
@@ -245,10 +252,11 @@ class Airfoil:
     def solve(
         self, resolution: int, near: tuple[Euler, Solution] | None = None
     ) -> tuple[Euler, Solution]:
-        """The flow on `resolution` cells along i, a multiple of 22.
+        """The flow on the grid with `resolution` cells along i, a multiple of 22.
 
-        It starts from `near`, the flow on another grid, or from the undisturbed stream. Raises
-        SolveError if the grid is invalid or no steady flow is found.
+        The solver starts from `near`, a flow on another grid. Without `near`, or if this fails, it
+        starts from the undisturbed stream. Raises SolveError if the grid is invalid or the solver
+        does not converge.
         """
         euler = self.euler(resolution)
         if near is not None:
@@ -261,8 +269,10 @@ class Airfoil:
     def solve_on_two_grids(
         self, resolution: int
     ) -> tuple[tuple[Euler, Solution], tuple[Euler, Solution]]:
-        """The flows on `coarser(resolution)` and on `resolution` cells. Raises SolveError like
-        `solve`."""
+        """The flows with `coarser(resolution)` and with `resolution` cells along i.
+
+        Raises SolveError under the conditions of `solve`.
+        """
         try:
             coarse = self.solve(coarser(resolution))
         except SolveError:  # the finer grid may converge, and its flow is a good start
@@ -272,17 +282,17 @@ class Airfoil:
 
 
 def coarser(resolution: int) -> int:
-    """Resolution of the grid that the error estimate compares with.
+    """Resolution of the coarse grid for the error estimate.
 
-    It is the largest multiple of 22 up to three quarters of `resolution`. With half as many cells
-    the trailing edge is far from resolved.
+    It is the largest multiple of 22 that is at most 3/4 of `resolution`. A grid with half as many
+    cells does not resolve the trailing edge.
     """
     step = PUBLISHED_CELLS // 10
     return 3 * resolution // (4 * step) * step
 
 
 def interpolated(euler: Euler, solution: Solution, mesh: Mesh) -> States:
-    """A solution in the cells of another grid of the same airfoil, interpolated in i and j."""
+    """States in the cells of `mesh`, interpolated in i and j from a solution on another grid."""
     values = solution.q[euler.mesh.topology.number]
     for axis, count in enumerate(mesh.topology.number.shape):
         n = values.shape[axis]

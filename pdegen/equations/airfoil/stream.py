@@ -1,4 +1,4 @@
-"""The free stream around an airfoil, with the vortex that its lift leaves far away."""
+"""The free stream around an airfoil, and the far-field vortex of its lift."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 @dataclass(frozen=True)
 class FreeStream:
-    """The undisturbed gas, in units in which ρ = p = 1."""
+    """The undisturbed stream, in units in which its density and pressure are 1."""
 
     mach: float  # Mach number of the stream
     angle: float = 0.0  # angle of attack in degrees: of the stream against the chord
@@ -18,23 +18,23 @@ class FreeStream:
 
     @property
     def speed(self) -> float:
-        """|u| = M γ^½, as p = ρ = 1."""
+        """Speed |u| = M γ^½."""
         return self.mach * float(np.sqrt(self.gamma))
 
     @property
     def direction(self) -> Float[np.ndarray, "2"]:
-        """Unit vector of the velocity."""
+        """Unit vector in the direction of the velocity."""
         radians = np.deg2rad(self.angle)
         return np.array([np.cos(radians), np.sin(radians)])
 
     @property
     def state(self) -> Float[np.ndarray, "3"]:
-        """The state ρ, u, v of the undisturbed gas."""
+        """The state ρ, u, v of the undisturbed stream."""
         return np.array([1.0, *(self.speed * self.direction)])
 
     @property
     def enthalpy(self) -> float:
-        """Total enthalpy h = γ/(γ - 1) p/ρ + |u|²/2, the same in the whole flow."""
+        """Total enthalpy h = γ/(γ - 1) p/ρ + |u|²/2, which is constant in the whole flow."""
         return self.gamma / (self.gamma - 1) + self.speed**2 / 2
 
     def pressure(self, q: Float[np.ndarray, " *shape 3"]) -> Float[np.ndarray, " *shape"]:
@@ -50,11 +50,11 @@ class FreeStream:
     def with_vortex(
         self, lift: float, points: Float[np.ndarray, "points 2"]
     ) -> Float[np.ndarray, "points 3"]:
-        """States ρ, u, v far from an airfoil with this lift coefficient.
+        """States ρ, u, v at points far from an airfoil with this lift coefficient.
 
-        The velocity is that of the stream and of a vortex at a quarter of the chord, which turns
-        clockwise with the circulation |u| lift/2. ρ follows from the total enthalpy and the entropy
-        of the stream.
+        The velocity is the sum of the stream and a vortex. The vortex is centred at a quarter of
+        the chord and rotates clockwise with the circulation |u| lift/2. The density follows from
+        the total enthalpy and the entropy of the stream.
 
         References: J. L. Thomas and M. D. Salas, Far-field boundary conditions for transonic
         lifting solutions to the Euler equations, AIAA J. 24 (1986).
