@@ -1,4 +1,4 @@
-"""Samples of sealed stores as batches of functions on a device, and the tasks to learn."""
+"""Read samples of sealed stores as batches of functions, and define the learning tasks."""
 
 from operators.data.batch import Batch, Channel
 from operators.data.errors import DataError

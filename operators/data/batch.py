@@ -1,4 +1,4 @@
-"""Batches of samples, with their points, weights and parameters; and the examples of a task."""
+"""Batches of samples, and the examples that a task makes of them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Batch:
         return len(self.a)
 
     def __getitem__(self, rows: slice | Tensor) -> Batch:
-        """The samples at these indices."""
+        """The samples at the indices `rows`."""
         return self.map(lambda v: v[rows])
 
     @property
@@ -96,7 +96,7 @@ class Batch:
 
     @property
     def per_sample(self) -> dict[str, Tensor]:
-        """Tensors besides inputs and targets, by field name."""
+        """The tensors other than inputs and targets, as a dict of fields."""
         return {name: getattr(self, name) for name in self.names[2:]}
 
     def tensors(self) -> list[Tensor]:
@@ -104,13 +104,13 @@ class Batch:
         return [getattr(self, name) for name in self.names]
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        """The batch with a function applied to each tensor."""
+        """A new batch after applying a function to each tensor."""
         return Batch(**{name: function(getattr(self, name)) for name in self.names})
 
     def weights(self, shared: Tensor | None, y: Tensor | None) -> Tensor | None:
         """Quadrature weights of the targets, 0 at padding; None if all points count alike.
 
-        The mask belongs to the points of the inputs, and is not used where targets have others.
+        The mask describes the points of the inputs. It is ignored if the targets have other points.
 
         Args:
             shared: Weights that all samples share, shape (*target_grid).
@@ -120,7 +120,7 @@ class Batch:
         return weights(weight, self.mask if self.y is None and y is None else None, self.u)
 
     def joined(self, other: Batch) -> Batch:
-        """The samples of this batch, then those of the other."""
+        """A batch of the samples of this batch, followed by those of `other`."""
         pairs = zip(self.tensors(), other.tensors(), strict=True)
         return Batch(**dict(zip(self.names, map(torch.cat, pairs), strict=True)))
 
@@ -128,7 +128,7 @@ class Batch:
         return self.map(lambda v: v.to(device))
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Batches of at most `size` samples, in order."""
+        """Split into consecutive batches of at most `size` samples."""
         return (self[start : start + size] for start in range(0, len(self), size))
 
 
@@ -139,9 +139,9 @@ def weights(weight: Tensor | None, mask: Tensor | None, u: Tensor) -> Tensor | N
     """Quadrature weights, 0 at padding; None if all points count alike.
 
     Args:
-        weight: Weights without regard to padding; None for equal ones.
+        weight: Weights that ignore padding; None for equal weights.
         mask: False at padding; None without padding.
-        u: Targets, whose dtype the weights get.
+        u: Targets; a mask without weights is converted to their dtype.
     """
     if mask is None:
         return weight
@@ -155,11 +155,11 @@ _POOL_BYTES = 2**28  # size of the samples whose examples are shuffled together
 class Examples:
     """The training or evaluation examples of a task.
 
-    The samples are read in pools of up to 256 MiB; the examples of one pool are shuffled together.
-    An epoch leaves out the samples that fill no pool.
+    In training, samples are read in pools of up to 256 MiB, and the examples of a pool are shuffled
+    together. An epoch consists of full pools; the remaining samples are left out.
 
     Args:
-        pairs: The samples that the examples are made of.
+        pairs: The samples from which the examples are made.
         count: Number of training examples of each sample; 0 for evaluation examples.
     """
 
@@ -175,7 +175,7 @@ class Examples:
 
     @cached_property
     def _pool_samples(self) -> int:
-        """Number of samples of a pool."""
+        """Number of samples in a pool."""
         samples = len(self.pairs)
         limit = max(1, _POOL_BYTES // max(1, self.pairs.first().nbytes))
         return max(1, samples // -(-samples // limit))
@@ -203,7 +203,11 @@ class Examples:
                     yield self._examples(samples, torch.arange(first, last))
 
     def _examples(self, samples: Batch, numbers: Tensor) -> Batch:
-        """The training examples with these numbers, counted through all samples of a batch."""
+        """Training examples of a batch of samples.
+
+        Args:
+            numbers: Indices of the examples; example k of sample i has the index i * count + k.
+        """
         rows = (numbers // self.count).to(samples.a.device)
         return self.task.example(samples[rows], numbers % self.count, self.pairs)
 

@@ -1,14 +1,14 @@
-"""Errors of data."""
+"""The error for unusable data, and the formatting of its message."""
 
 
 class DataError(ValueError):
-    """A store that is damaged or does not fit the request; one line."""
+    """A store is damaged or does not fit the request. The message is one line."""
 
     exit_status = 2
 
 
 def one_line(error: BaseException) -> str:
-    r"""The message of an error on one line.
+    r"""The message of an error, joined into one line.
 
     >>> one_line(ValueError("no such\n  codec"))
     'no such codec'

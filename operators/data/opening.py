@@ -1,4 +1,4 @@
-"""Open a sealed store as pairs of functions to train on."""
+"""Open a sealed store as pairs of input and target functions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,34 +34,35 @@ def open_pairs(
     buffer: int = BUFFER_BYTES,
     weighted: bool = True,
 ) -> Samples:
-    """Inputs and targets of a split, streamed shard by shard; no values are read yet.
+    """Open a split for streaming inputs and targets shard by shard.
 
-    Samples that the store lists as skipped are left out.
+    Values are read later, during iteration. Samples that the store lists as skipped are left out.
 
     Args:
-        url: A sealed store.
-        split: Name of a split of the store, or its first sample and one past its last.
-        resolution: Number of points along the first axis, every r-th of the store's, and every r-th
-            along the other axes; or the numbers along each axis. By default all points. Values are
-            taken at the points, not averaged. On periodic axes r = n/resolution; on others
+        url: URL or path of a sealed store.
+        split: Name of a split, or the pair (first sample, last sample + 1).
+        resolution: Number of points along the first axis, or a tuple with a number for each axis.
+            By default all n points of an axis. Values are subsampled at every r-th point, not
+            averaged. Periodic axes have r = n/resolution. Other axes have
             r = (n-1)/(resolution-1), which keeps both ends: 421 cells give 211, 141, 85, ...
-            Clouds are always whole.
-        input, target: Names of the variables; several become channels side by side. By default
-            the inputs are all functions of the role input or, if there are none, the positions
-            of the points; the target is the first function of the role target. A store without
-            roles has the input a and the target u.
+            A single number sets r for all axes. Clouds always keep all points.
+        input, target: Names of the variables. Several variables are concatenated as channels. By
+            default the inputs are all functions of the role input or, if there are none, the
+            positions of the points; the target is the first function of the role target. In a
+            store without roles, the input is a and the target is u.
         target_resolution: Number of cells along the first axis over which the target is averaged,
-            in proportion along the others; or the numbers along each axis. The points of the target
-            are then the centres of these cells. By default they are the points of the input.
-        level: Noise level, for stores with several.
-        buffer: Bytes of the shards that are shuffled together; at least one shard is.
+            or a tuple with a number for each axis. A single number coarsens all axes by the same
+            ratio. The target points are then the centres of these cells. By default they are the
+            points of the input.
+        level: Noise level; required if a variable is stored at several noise levels.
+        buffer: Size of the shuffle buffer in bytes; it has room for at least one shard.
         weighted: Whether points of meshes and clouds have quadrature weights; otherwise all points
             count alike.
 
     Raises:
-        DataError: If the store is absent, unfinished, of another kind or breaks the format, the
-            split, a variable or the level is unknown, no sample is left, a resolution does not
-            fit the store's, or axes differ from one variable to another.
+        DataError: If the store is missing, unfinished, invalid or of another kind; if the split, a
+            variable or the noise level is unknown; if no sample is left; if a resolution does
+            not fit the store; or if the variables have different axes.
     """
     store = open_store(str(url))
     samples = _sample_numbers(store, split)
@@ -104,8 +105,10 @@ def _streamed(
     weighted: bool,
     source: dict[str, Any],
 ) -> Samples:
-    """Samples of a store at the points of a subsample; other arguments are those of
-    `open_pairs`."""
+    """Streamed samples at the points of a subsample.
+
+    The arguments `buffer` and `weighted` are those of `open_pairs`.
+    """
     a, u = a.reduced(subsample.input), u.reduced(subsample.target)
     per_sample = _per_sample(store, domain, subsample)
     window = shards_within(buffer, a, u, *per_sample.values())
@@ -130,7 +133,7 @@ def _streamed(
 
 
 def _sample_numbers(store: Store, split: str | tuple[int, int]) -> np.ndarray:
-    """Numbers of the samples of a split or of a range, without skipped ones."""
+    """Numbers of the samples in a split or in a range, without the skipped samples."""
     url, metadata = store.url, store.metadata
     if isinstance(split, str) and split not in metadata.splits:
         raise DataError(f"{url} has no split {split!r}: known are {', '.join(metadata.splits)}")
@@ -155,8 +158,8 @@ def _domain(store: Store, axes: tuple[str, ...]) -> Domain:
 def _of_role(store: Store, role: str) -> list[str]:
     """Names of the functions of a role.
 
-    Positions are the inputs of a store without functions of the role input. A store without roles
-    has the input a and the target u.
+    If no function has the role input, the positions of the points are the inputs. In a store
+    without roles, the input is a and the target is u.
     """
     description = store.description
     names = [
@@ -170,7 +173,7 @@ def _of_role(store: Store, role: str) -> list[str]:
 
 
 def _axes(store: Store, names: list[str]) -> tuple[str, ...]:
-    """The axes of the domain that all these functions share."""
+    """Names of the domain axes of these functions. Raises DataError if the functions differ."""
     axes_of = {name: store.description.axes_of(array_of(store, name)) for name in names}
     first, shared = next(iter(axes_of.items()))
     for name, axes in axes_of.items():
@@ -187,12 +190,15 @@ def _axes(store: Store, names: list[str]) -> tuple[str, ...]:
 def _stacked(
     store: Store, names: list[str], axes: tuple[str, ...] = (), level: float | None = None
 ) -> Stacked:
-    """Variables of a store side by side, on all points."""
+    """Variables of a store at all points, concatenated as channels."""
     return Stacked(tuple(StoredVariable.of(store, name, level, axes) for name in names))
 
 
 def _per_sample(store: Store, domain: Domain, subsample: Subsample) -> dict[str, Stacked]:
-    """Positions, weights, masks and parameters that differ by sample, by field name of `Batch`."""
+    """The variables that differ by sample: positions, weights, masks and parameters.
+
+    The keys are field names of `Batch`.
+    """
     names_by_role = dict[str, list[str]]()
     for name, array in store.description.variables.items():
         names_by_role.setdefault(array.metadata.role, []).append(name)
@@ -215,9 +221,9 @@ def _per_sample(store: Store, domain: Domain, subsample: Subsample) -> dict[str,
 def read_pairs(
     url: str, split: str | tuple[int, int], resolution: Resolution | None = None, **options: Any
 ) -> Samples:
-    """Read a split into memory. Other arguments are those of `open_pairs`.
+    """Read a split into memory. The arguments are those of `open_pairs`.
 
     Raises:
-        DataError: As in `open_pairs`, or if the data are damaged or missing.
+        DataError: As in `open_pairs`; also if the data are damaged or missing.
     """
     return open_pairs(url, split, resolution, **options).resident()

@@ -1,4 +1,4 @@
-"""The interface of readers of samples, and the reader of samples in memory."""
+"""The interface of sample readers, and the reader of samples in memory."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class Perturbation(Protocol):
 
     @property
     def channels(self) -> int:
-        """Number of channels that it appends to the inputs, such as the noise level."""
+        """Number of channels appended to the inputs, for example 1 for the noise level."""
         ...
 
     @property
     def fresh(self) -> bool:
-        """Whether it is drawn anew in every epoch of training."""
+        """Whether the perturbation is drawn anew in every training epoch."""
         ...
 
     def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None) -> np.ndarray:
-        """The changed inputs, on the same points.
+        """The perturbed inputs, at the same points.
 
         Args:
             a: Inputs, shape (batch, *grid, c).
             samples: Numbers of the samples in their store.
-            epoch: Epoch of the training; None outside of training.
+            epoch: Training epoch; None outside of training.
         """
         ...
 
@@ -64,7 +64,7 @@ class Reader(ABC):
 
     @abstractmethod
     def __str__(self) -> str:
-        """How values are read, and what besides the seed their order depends on, for people."""
+        """Summary for users: how values are read and, if streamed, how widely they are shuffled."""
 
     @property
     @abstractmethod
@@ -78,10 +78,10 @@ class Reader(ABC):
 
     @abstractmethod
     def to(self, device: torch.device | str) -> Reader:
-        """The reader of the same samples on a device."""
+        """A reader of the same samples whose batches are on a device."""
 
     def resident(self) -> Resident:
-        """The samples in memory."""
+        """Read the samples into memory."""
         all = reduce(Batch.joined, self.in_order(64))
         return Resident(
             a=all.a, u=all.u, per_sample=all.per_sample, samples=self.samples, device=self.device
@@ -89,11 +89,11 @@ class Reader(ABC):
 
     @abstractmethod
     def rows(self, rows: Rows) -> Reader:
-        """The reader of the samples at these indices."""
+        """A reader of the samples at the indices `rows`."""
 
     @abstractmethod
     def with_noise(self, noise: Perturbation) -> Reader:
-        """The reader of the same samples with noise on the inputs."""
+        """A reader of the same samples with noise on the inputs."""
 
     @abstractmethod
     def batches(
@@ -110,7 +110,10 @@ class Reader(ABC):
         """The sample at an index, as a batch of one."""
 
     def values(self, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:
-        """All inputs (a) or targets (u), as one tensor, or in blocks that are overwritten later."""
+        """All inputs ("a") or targets ("u"), as one tensor or as an iterable of blocks.
+
+        Later blocks may overwrite the memory of earlier blocks.
+        """
         return Blocks(partial(values_in, self.in_order, which))
 
 
@@ -121,7 +124,8 @@ class Resident(Reader):
     Args:
         a, u: Inputs and targets of all samples.
         per_sample: Other tensors that differ by sample, by field name of `Batch`.
-        epoch_inputs: Inputs of each epoch, where noise is drawn anew; None for the inputs a.
+        epoch_inputs: Inputs of each epoch if noise is drawn anew in every epoch; None if all
+            epochs use `a`.
     """
 
     a: Float[Tensor, "samples *grid c_in"]
@@ -160,7 +164,7 @@ class Resident(Reader):
 
     def with_noise(self, noise: Perturbation) -> Resident:
         epoch_inputs = EpochInputs(noise, self.a.cpu(), self.samples.tolist())
-        # normalisers are fitted to, and evaluation uses, inputs with the noise of no epoch
+        # normalisers and evaluation use the noise for epoch None, not that of a training epoch
         a = epoch_inputs.of(None).to(self.device)
         return replace(self, a=a, epoch_inputs=epoch_inputs if noise.fresh else None)
 
@@ -186,9 +190,9 @@ class Resident(Reader):
 
 
 class EpochInputs:
-    """Inputs of each epoch of training, with noise drawn for that epoch.
+    """Inputs of each training epoch, with noise drawn for that epoch.
 
-    While a GPU trains, a thread prepares the inputs of the next epoch.
+    For training on a GPU, a thread prepares the inputs of the next epoch in advance.
 
     Args:
         clean: Inputs without noise, shape (samples, *grid, c).
@@ -201,7 +205,7 @@ class EpochInputs:
         self._next: tuple[int, Future[Tensor]] | None = None
 
     def of(self, epoch: int | None) -> Tensor:
-        """The inputs of an epoch; with None, those outside of training."""
+        """The inputs of a training epoch; for None, the inputs outside of training."""
         return torch.from_numpy(self.noise(self.clean.numpy(), self.samples, epoch))
 
     def __call__(self, epoch: int, device: torch.device) -> Tensor:
@@ -217,9 +221,9 @@ class EpochInputs:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Inputs or targets of all samples in blocks, read again at each iteration.
+    """Inputs or targets of all samples, as blocks that are read again at each iteration.
 
-    The memory of a block may be overwritten by the next block but one.
+    A block may overwrite the memory of the block two before it.
     """
 
     read: Callable[[], Iterator[Tensor]]
@@ -231,11 +235,11 @@ class Blocks:
 def values_in(
     parts: Callable[[int], Generator[Batch, None, None]], which: str, block: int = 64
 ) -> Iterator[Tensor]:
-    """Inputs (a) or targets (u) of all samples in order, `block` samples at a time.
+    """Inputs or targets of all samples in order, in blocks of `block` samples.
 
     Args:
-        parts: The samples in batches of a given size, as `Reader.in_order`.
-        which: "a" or "u".
+        parts: Function of a batch size that yields the samples, such as `Reader.in_order`.
+        which: "a" for inputs, "u" for targets.
     """
     with closing(parts(block)) as batches:
         for batch in batches:

@@ -20,26 +20,34 @@ Values = Any  # a NumPy array or a tensor of shape (batch, *channels, *grid)
 
 @dataclass(frozen=True)
 class Strided:
-    """Every r-th point along each axis; the first is kept and, if an axis has ends, the last."""
+    """Subsampling to every r-th point along each axis, starting at the first point.
+
+    Args:
+        strides: The stride r of each axis.
+    """
 
     strides: tuple[int, ...]
 
     @property
     def keeps_all(self) -> bool:
-        """Whether all points are kept."""
+        """Whether all strides are 1."""
         return set(self.strides) <= {1}
 
     def __call__(self, values: Values) -> Values:
         return values[(..., *[slice(None, None, r) for r in self.strides])]
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Numbers of points that are kept along each axis, of `shape` points."""
+        """Shape of a grid after subsampling, given its shape before."""
         return tuple(-(-n // r) for n, r in zip(shape, self.strides, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
 class Averaged:
-    """Averages over m cells along each axis, in float64; see `averaging_weights`."""
+    """Averages over coarse cells, computed in float64.
+
+    Args:
+        weights: Matrix of `averaging_weights` for each axis.
+    """
 
     weights: tuple[Float[np.ndarray, "_ _"], ...]
     keeps_all = False
@@ -56,7 +64,7 @@ class Averaged:
         return values
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Numbers of cells along each axis."""
+        """Number of coarse cells along each axis."""
         return tuple(map(len, self.weights))
 
 
@@ -65,12 +73,13 @@ Reduction = Strided | Averaged
 
 @dataclass(frozen=True)
 class Subsample:
-    """The points of inputs and targets, and how values of a dataset are reduced to them.
+    """The points of inputs and targets at a resolution, and the reduction of stored values to them.
 
     Args:
-        domain: Domain of the inputs at the resolution.
-        x, y: Positions of the points of inputs and targets; None as in `Samples`.
-        input, target: Reductions of inputs and targets.
+        domain: Domain of the inputs at this resolution.
+        x: Positions of the points of the inputs; None if they differ by sample.
+        y: Positions of the points of the targets; None if they are those of the inputs.
+        input, target: Reductions of the stored values of inputs and of targets.
     """
 
     domain: Domain
@@ -88,14 +97,15 @@ class Subsample:
         where: str,
         axes: Sequence[Float[np.ndarray, " _"]] | None = None,
     ) -> Subsample:
-        """The subsample of a resolution; see `open_pairs`.
+        """Choose the points of a domain for the resolutions of `open_pairs`.
 
         Args:
             where: URL of the store, for messages.
-            axes: Coordinates of the points along each axis of a box, as stored.
+            axes: Stored coordinates of the points along each axis of a box; None if they are
+                computed from the domain.
 
         Raises:
-            DataError: If there is no such subsample.
+            DataError: If a resolution does not fit the domain.
         """
         strided = Strided(strides(domain, resolution, where))
         coarse = domain.every(strided.strides)
@@ -115,7 +125,7 @@ class Subsample:
 
 
 def _cells(domain: Domain, resolution: Resolution, where: str) -> Box:
-    """The cells over which targets are averaged."""
+    """The grid of the coarse cells over which targets are averaged."""
     shape = domain.shape
     sizes = (resolution,) if isinstance(resolution, int) else resolution
     if len(sizes) == 1:  # the same ratio along each axis
@@ -135,10 +145,10 @@ def _cells(domain: Domain, resolution: Resolution, where: str) -> Box:
 
 
 def averaging_weights(n: int, m: int) -> Float[np.ndarray, "m n"]:
-    """Weights that average values on n equal cells of an interval over m equal cells.
+    """Matrix that maps values on n equal cells of an interval to averages over m equal cells.
 
-    The weight of a fine cell is its overlap with the coarse one, so averages are exact for
-    functions that are constant on the fine cells, and the integral is kept.
+    Entry (i, j) is the fraction of coarse cell i that fine cell j covers. Averages are exact for
+    functions that are constant on the fine cells. They preserve the integral.
 
     >>> averaging_weights(3, 2)
     array([[0.66666667, 0.33333333, 0.        ],
@@ -151,10 +161,10 @@ def averaging_weights(n: int, m: int) -> Float[np.ndarray, "m n"]:
 
 
 def allowed_resolutions(n: int, grid: str) -> list[int]:
-    """Numbers of points that a subsample of the n points along an axis can have.
+    """All possible numbers of points of a subsample of n points along an axis, ascending.
 
     Args:
-        grid: Kind of the points, one of `Domain.kinds`.
+        grid: Kind of the axis, as in `Domain.kinds`.
 
     >>> allowed_resolutions(13, "cell")
     [2, 3, 4, 5, 7, 13]
@@ -167,15 +177,16 @@ def allowed_resolutions(n: int, grid: str) -> list[int]:
 
 
 def strides(domain: Domain, resolution: Resolution | None, where: str) -> tuple[int, ...]:
-    """The stride r along each axis such that every r-th point gives a resolution.
+    """Strides along the axes of a domain that give a resolution.
 
     Args:
-        resolution: Number of points along the first axis, whose stride all axes get; or the numbers
-            along each axis.
+        resolution: Number of points along the first axis, or a tuple with a number for each axis.
+            A single number determines one stride for all axes. None stands for all points.
         where: URL of the store, for messages.
 
     Raises:
-        DataError: If there is no such stride; the message names near resolutions.
+        DataError: If no strides give the resolution. If possible, the message lists resolutions
+            close to it.
     """
     shape, kinds = domain.shape, domain.kinds
     if resolution is None:
@@ -221,6 +232,6 @@ def _resolution_text(resolution: Resolution) -> str:
 
 
 def _kind(domain: Domain) -> str:
-    """The kind of grid, for messages."""
+    """The kind of a grid, or "mixed", for messages."""
     kinds = sorted(set(domain.kinds))
     return kinds[0] if len(kinds) == 1 else "mixed"

@@ -1,4 +1,4 @@
-"""Samples as a dataset of PyTorch: a reader, the points, and the examples of a task."""
+"""A PyTorch dataset of samples, with their reader, their points and the examples of a task."""
 
 from __future__ import annotations
 
@@ -27,27 +27,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Samples(Dataset[dict[str, Tensor]]):
-    """Input and target functions of samples of a store, as a dataset of PyTorch.
+    """A PyTorch dataset of the input and target functions of samples of a store.
 
-    `samples[i]` holds the tensors of one sample by field name of `Batch`, so that any DataLoader of
-    PyTorch can collate them. `loader` is faster for samples in files.
+    `samples[i]` is a dict of the tensors of one sample, which any PyTorch DataLoader can collate.
+    The keys are field names of `Batch`. `loader` is faster for samples in files.
 
     Args:
-        reader: Reads the values, with noise on the inputs.
-        x: Positions of the points of the inputs, shape (*grid, dim); None if they differ by sample,
-            and are in the batches.
+        reader: Reads the values and adds noise to the inputs.
+        x: Positions of the points of the inputs, shape (*grid, dim). None if they differ by sample;
+            the batches then contain them.
         y: Positions of the points of the targets, shape (*target_grid, dim); None if they are
             those of the inputs.
-        source: Origin: url, recipe, fingerprint, content digest, resolution, names.
+        domain: Domain of the inputs.
+        source: Origin of the samples: the URL, recipe, fingerprint and content digest of the store,
+            the resolution and the names of the variables.
         weight: Quadrature weights of the targets, shape (*target_grid); None if they are equal or
             differ by sample.
         input_channels, target_channels: Descriptions of the channels; empty if unknown.
-        near: Lower and upper end along each axis of a box whose points get a separate error.
-        examples: The examples of a task; None for inputs and targets as they are.
-        operator_channels: Numbers of input and output channels of the operator, where several
-            applications of it reach the targets.
-        length: Number of samples of an epoch; None for one pass over the samples. Passes then
-            continue from epoch to epoch, so a sample may come twice in an epoch.
+        near: Lower and upper end, along each axis, of a box. The error at the points in this box is
+            also reported separately.
+        examples: The examples of a task; None if inputs and targets are used unchanged.
+        operator_channels: Numbers of input and output channels of the operator; None if they are
+            those of the inputs and targets.
+        length: Number of samples in an epoch; None for one pass over all samples. With a length,
+            each epoch continues the pass of the previous epoch, and may contain a sample twice.
     """
 
     reader: Reader
@@ -75,7 +78,7 @@ class Samples(Dataset[dict[str, Tensor]]):
         per_sample: Mapping[str, Tensor] | None = None,
         **shared: Any,
     ) -> Samples:
-        """Samples whose values are in memory."""
+        """Create samples from values in memory."""
         return cls(
             reader=Resident(a=a, u=u, samples=samples, per_sample=per_sample or {}), **shared
         )
@@ -85,7 +88,7 @@ class Samples(Dataset[dict[str, Tensor]]):
 
     @property
     def _pass_length(self) -> int:
-        """Number of samples or examples of one pass."""
+        """Number of samples, or of examples of a task, in one pass."""
         return len(self.reader if self.examples is None else self.examples)
 
     @property
@@ -105,8 +108,8 @@ class Samples(Dataset[dict[str, Tensor]]):
 
     @property
     def grid(self) -> str:
-        """Kind of grid: "periodic", "cell", "nodal" or "mixed" for a box, else "curvilinear" or
-        "cloud"."""
+        """Kind of grid: "periodic", "cell", "nodal" or "mixed" for a box, "curvilinear" for a
+        mesh, "cloud" for a cloud."""
         return self.domain.grid if isinstance(self.domain, Box) else self.domain.kind
 
     @property
@@ -114,7 +117,7 @@ class Samples(Dataset[dict[str, Tensor]]):
         """Positions of the points of the inputs.
 
         Raises:
-            DataError: If they differ by sample.
+            DataError: If the positions differ by sample.
         """
         if self.x is None:
             raise DataError(f"{self.source.get('url')}: the points differ by sample")
@@ -125,7 +128,7 @@ class Samples(Dataset[dict[str, Tensor]]):
         """Positions of the points of the targets.
 
         Raises:
-            DataError: If they differ by sample.
+            DataError: If the positions differ by sample.
         """
         return self.points if self.y is None else self.y
 
@@ -141,14 +144,17 @@ class Samples(Dataset[dict[str, Tensor]]):
 
     @property
     def reading(self) -> str:
-        """How values are read, and what besides the seed their order depends on, for people."""
+        """Summary for users: how values are read and shuffled, and the length of an epoch."""
         if self.length is None:
             return str(self.reader)
         return f"{self.reader}, {self.length:,} an epoch of {self._pass_length:,}"
 
     @property
     def single_step(self) -> Samples:
-        """Samples whose targets are one application of the operator; normalisers use them."""
+        """The samples to which normalisers are fitted.
+
+        One application of the operator gives their targets.
+        """
         if self.examples is None or not self.examples.count:
             return replace(self, length=None)
         return self.examples.task.single_step.training(self.examples.pairs)
@@ -158,7 +164,7 @@ class Samples(Dataset[dict[str, Tensor]]):
         """All samples as one batch.
 
         Raises:
-            DataError: If they are not in memory.
+            DataError: If the samples are not in memory.
         """
         if isinstance(self.reader, Resident) and self.examples is None:
             return self.reader.all
@@ -178,12 +184,12 @@ class Samples(Dataset[dict[str, Tensor]]):
 
     @property
     def inputs(self) -> Tensor | Iterable[Tensor]:
-        """All inputs, as one tensor, or in blocks that are overwritten by later ones."""
+        """All inputs, as one tensor or as blocks; later blocks overwrite earlier ones."""
         return self.reader.values("a") if self.examples is None else self._in_blocks("a")
 
     @property
     def targets(self) -> Tensor | Iterable[Tensor]:
-        """All targets, as one tensor, or in blocks that are overwritten by later ones."""
+        """All targets, as one tensor or as blocks; later blocks overwrite earlier ones."""
         return self.reader.values("u") if self.examples is None else self._in_blocks("u")
 
     def _in_blocks(self, which: str) -> Blocks:
@@ -194,7 +200,7 @@ class Samples(Dataset[dict[str, Tensor]]):
         return self._with(lambda reader: reader.to(device)).geometry_to(device)
 
     def geometry_to(self, device: torch.device | str) -> Samples:
-        """The same samples, with shared points and weights on a device."""
+        """The same samples after moving only the shared points and weights to a device."""
         shared = {"x": self.x, "y": self.y, "weight": self.weight}
         moved = {name: None if v is None else v.to(device) for name, v in shared.items()}
         if self.examples is None:
@@ -203,7 +209,7 @@ class Samples(Dataset[dict[str, Tensor]]):
         return replace(self, **moved, examples=replace(self.examples, pairs=pairs))
 
     def rows(self, rows: Rows) -> Samples:
-        """The samples at these indices."""
+        """The samples at the indices `rows`."""
         return self._with(lambda reader: reader.rows(rows))
 
     def with_noise(self, noise: Perturbation) -> Samples:
@@ -211,10 +217,10 @@ class Samples(Dataset[dict[str, Tensor]]):
         return self._with(lambda reader: reader.with_noise(noise))
 
     def resident(self) -> Samples:
-        """The same samples in memory.
+        """The same samples, read into memory.
 
         Raises:
-            DataError: If the data cannot be read, or are too large.
+            DataError: If the data cannot be read or do not fit into memory.
         """
         resident = self._with(lambda reader: reader.resident())
         examples = resident.examples
@@ -231,7 +237,7 @@ class Samples(Dataset[dict[str, Tensor]]):
         return replace(resident, reader=reader, examples=None)
 
     def with_reader(self, **changes: Any) -> Samples:
-        """The same samples with changed attributes of the reader, such as `window`."""
+        """The same samples after changing attributes of their reader, such as `window`."""
         return self._with(lambda reader: replace(reader, **changes))
 
     def _with(self, change: Callable[[Reader], Reader]) -> Samples:
@@ -244,14 +250,16 @@ class Samples(Dataset[dict[str, Tensor]]):
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
     ) -> Generator[Batch, None, None]:
-        """Batches of an epoch in random order, a function of arguments and data layout.
+        """Batches of an epoch in random order.
 
-        Every rank gets len // ranks // batch of them. No sample comes twice in one pass; samples
-        that do not fill a batch on every rank are left out of the epoch.
+        The order depends only on the arguments and on the layout of the data. Every rank gets
+        len // ranks // batch full batches; the remaining samples are left out of the epoch. A pass
+        contains no sample twice.
 
         Args:
-            first: Number of the first batch.
-            rank, ranks: Number of this process, and number of processes that share the epoch.
+            first: Index of the first batch; the batches before it are skipped.
+            rank: Index of this process.
+            ranks: Number of processes that share the epoch.
 
         Raises:
             ValueError: If rank is not in 0 to ranks - 1.
@@ -289,19 +297,19 @@ class Samples(Dataset[dict[str, Tensor]]):
         return self.sample(0)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        """The tensors of one sample, without the batch axis, by field name of `Batch`."""
+        """The tensors of one sample without the batch axis; the keys are fields of `Batch`."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"there are {len(self)} samples, got index {index}")
         batch = self.sample(index % len(self))
         return {name: v[0] for name in NAMES if (v := getattr(batch, name)) is not None}
 
     def loader(self, batch: int, *, shuffle: bool = True, seed: int = 0) -> DataLoader[Batch]:
-        """A DataLoader of PyTorch whose iterations are the epochs, one after another.
+        """A PyTorch DataLoader; each iteration over it is the next epoch.
 
         Args:
-            batch: Number of samples of a batch.
-            shuffle: Whether samples come in random order, another one in each epoch, in full
-                batches only; otherwise all samples come in the order of the store.
+            batch: Number of samples in a batch.
+            shuffle: If True, each epoch has its own random order and only full batches. If
+                False, each epoch has all samples in the order of the store.
         """
         if batch < 1:
             raise ValueError(f"batch must be at least 1, got {batch}")
@@ -309,10 +317,10 @@ class Samples(Dataset[dict[str, Tensor]]):
 
 
 def quadrature(domain: Domain) -> Float[Tensor, " *grid"] | None:
-    """Quadrature weights of losses and scores, of mean 1; None for equal ones.
+    """Quadrature weights for losses and scores, normalised to mean 1; None if all are equal.
 
-    Points of a box count alike, its ends included, as in published tables. If the points differ by
-    sample, the batches have the weights.
+    All points of a box have equal weights, including its boundary points, as in published tables.
+    The result is also None if the points differ by sample: the batches then contain the weights.
 
     >>> quadrature(Box.nodal(5)) is None
     True
@@ -326,7 +334,7 @@ def quadrature(domain: Domain) -> Float[Tensor, " *grid"] | None:
 
 
 class Epochs(IterableDataset[Batch]):
-    """Batches of one epoch at each iteration."""
+    """A dataset of batches; each iteration yields the batches of the next epoch."""
 
     def __init__(self, samples: Samples, batch: int, shuffle: bool, seed: int) -> None:
         self.samples, self.batch, self.shuffle, self.seed = samples, batch, shuffle, seed
@@ -349,5 +357,5 @@ class Epochs(IterableDataset[Batch]):
 
 
 def loader(samples: Samples, batch: int, shuffle: bool, seed: int) -> DataLoader[Batch]:
-    """A DataLoader over `Epochs`; files are read by threads of this process."""
+    """A DataLoader over `Epochs`. Threads of this process read the files."""
     return DataLoader(Epochs(samples, batch, shuffle, seed), batch_size=None)

@@ -1,7 +1,8 @@
 """Training on stores larger than memory: whole shards are read ahead and shuffled in a buffer.
 
-Shards are permuted; a window of a few of them is in memory at a time, and its samples are permuted.
-The order of an epoch is a function of (seed, epoch), of the shards and of the size of the buffer.
+Each epoch permutes the shards and divides them into windows of a few shards. A window is read into
+memory, and its samples are permuted. The order of an epoch depends only on the seed, the epoch, the
+processes, the shards and the size of the buffer.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ Piece = range  # indices of samples of one shard, among all samples
 
 @dataclass(frozen=True, kw_only=True)
 class Streamed(Reader):
-    """Samples that stay in their store and are read again in every epoch.
+    """A reader of samples that stay in their store and are read again in every epoch.
 
-    It can be pickled and sent to other processes: files are opened only when it is iterated. Its
-    threads run while an iterator is open and end with it; the iterator raises their errors.
+    The reader can be pickled, because it opens files only during iteration. Reading threads run
+    until the iterator is closed. The iterator raises the errors of its threads.
 
     Args:
-        per_sample: Other values that differ by sample, by field name of `Batch`: "x" and
-            "parameters" as in `Batch`, "weight" with one channel, "mask" as the number of points.
+        per_sample: Other variables that differ by sample; the keys are field names of `Batch`. A
+            "weight" has one channel, and a "mask" is stored as the number of points.
         a, u: Variables of inputs and targets.
         domain: Domain of the inputs at the chosen resolution.
-        window: Number of shards that are shuffled together. Memory holds two windows: one is used
-            while the next is read.
-        threads: Number of shards that are read at a time.
-        noise: Noise on the inputs; None without.
-        weighted: Whether points that differ by sample have quadrature weights; otherwise they
+        window: Number of shards that are shuffled together. Memory must hold two windows, because
+            one is read while the other is used.
+        threads: Number of threads that read the variables of shards.
+        noise: Noise on the inputs; None for no noise.
+        weighted: Whether points that differ by sample have quadrature weights; otherwise all points
             count alike.
     """
 
@@ -65,7 +66,7 @@ class Streamed(Reader):
         return self._shape(self.a)[-1], self.u.shape[-1]
 
     def _shape(self, entry: Stacked) -> tuple[int, ...]:
-        """Shape of one sample of an entry, with the channels that the noise adds to inputs."""
+        """Shape of one sample of an entry, including the channels that noise appends to inputs."""
         *grid, channels = entry.shape
         level_channels = self.noise.channels if self.noise is not None and entry is self.a else 0
         return (*grid, channels + level_channels)
@@ -75,7 +76,7 @@ class Streamed(Reader):
 
     @property
     def nbytes(self) -> int:
-        """Size of all samples in memory, in bytes of float32."""
+        """Size in bytes of all samples as float32."""
         return len(self) * _row_bytes(*self._entries.values())
 
     @property
@@ -159,7 +160,7 @@ class Streamed(Reader):
                             return
 
     def _values(self, entry: Stacked) -> Iterator[Float[Tensor, "block *grid c"]]:
-        """All values of an entry, in blocks that are overwritten by the next block but one."""
+        """All values of an entry, in blocks; each overwrites the block two before it."""
         windows = self._grouped(self._shards)
         with closing(self._windows(windows, (entry,), None)) as loaded:
             for (values,) in loaded:
@@ -167,15 +168,16 @@ class Streamed(Reader):
 
     @cached_property
     def _shards(self) -> list[Piece]:
-        """Indices of the samples of each shard, in order."""
+        """Index ranges of the samples in each shard, in order."""
         shard = self.samples // self.a.variables[0].shards.samples
         starts = [0, *(np.flatnonzero(np.diff(shard)) + 1).tolist(), len(self)]
         return [range(i, j) for i, j in itertools.pairwise(starts)]
 
     def _shuffled(self, seed: int, epoch: int, rank: int, ranks: int) -> list[Piece]:
-        """The shards of a rank in random order; the first and the last may be parts of shards.
+        """The shards of one rank in random order.
 
-        The samples of all shards in random order are cut into equal shares, one for each rank.
+        The shards are permuted, and the sequence of all their samples is cut into one equal share
+        for each rank. The cuts may divide the first and the last shard of a share.
         """
         order = torch.randperm(len(self._shards), generator=generator(seed, 0, epoch)).numpy()
         start, stop = (len(self) * k // ranks for k in (rank, rank + 1))
@@ -188,13 +190,13 @@ class Streamed(Reader):
         return pieces
 
     def _grouped(self, pieces: list[Piece]) -> list[list[Piece]]:
-        """Windows of consecutive pieces."""
+        """Group consecutive pieces into windows."""
         return [pieces[k : k + self.window] for k in range(0, len(pieces), self.window)]
 
     def _windows(
         self, windows: list[list[Piece]], entries: Collection[Stacked], epoch: int | None
     ) -> Generator[list[np.ndarray], None, None]:
-        """Values of the entries, window by window; the next window but one overwrites them."""
+        """Values of the entries, window by window; each overwrites the window two before it."""
         rows = max(sum(map(len, window)) for window in windows)
         memory = [
             [np.empty((rows, *self._shape(v)), np.float32) for v in entries]
@@ -209,10 +211,12 @@ class Streamed(Reader):
         epoch: int | None,
         memory: list[list[np.ndarray]],
     ) -> Generator[list[np.ndarray], None, None]:
-        """Values of the entries, window by window; one buffer is filled while the other is used.
+        """Values of the entries, window by window.
+
+        Of two buffers, one is filled while the other is used.
 
         Args:
-            memory: One or two buffers for each entry, of the size of a window.
+            memory: One or two buffers; a buffer has one array for each entry of the window.
         """
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="reading")
 
@@ -236,7 +240,7 @@ class Streamed(Reader):
             pool.shutdown(cancel_futures=True)
 
     def _fill(self, entry: Stacked, piece: Piece, epoch: int | None, out: np.ndarray) -> None:
-        """Read a piece of an entry into `out`, with noise on inputs."""
+        """Read a piece of an entry into `out`; inputs get noise."""
         samples, noise = self.samples[piece.start : piece.stop], self.noise
         if entry is not self.a or noise is None:
             entry.read(samples, out)
@@ -246,7 +250,7 @@ class Streamed(Reader):
         out[...] = noise(values, samples.tolist(), epoch)
 
     def _batch(self, a: Tensor, u: Tensor, *values: Tensor) -> Batch:
-        """The batch of the values of all entries, with masks and weights by sample."""
+        """Assemble a batch from the values of all entries; compute its masks and weights."""
         per_sample = dict(zip(self.per_sample, values, strict=True))
         if "mask" in per_sample:
             points = torch.arange(a.shape[1], device=a.device)
@@ -258,17 +262,18 @@ class Streamed(Reader):
         return Batch(a, u, **per_sample)
 
     def _sent(self, *parts: np.ndarray) -> Tensor:
-        """Values, one part after another, on the device."""
+        """Concatenate arrays and copy them to the device."""
         values = torch.as_tensor(parts[0] if len(parts) == 1 else np.concatenate(parts))
-        if self.device.type == "cuda":  # from pinned memory, while the device computes
+        if self.device.type == "cuda":  # pinned memory is copied while the device computes
             return values.pin_memory().to(self.device, non_blocking=True)
         return values.to(self.device)
 
 
 def sample_weights(domain: Domain, x: Float[Tensor, "batch *grid dim"]) -> dict[str, Tensor]:
-    """Quadrature weights, of mean 1, of points that differ by sample, by field name of `Batch`.
+    """Quadrature weights for points that differ by sample, normalised to mean 1.
 
-    Empty for clouds without triangles, whose points count alike.
+    Returns:
+        A dict with the key "weight"; empty for clouds without triangles, whose points count alike.
     """
     if isinstance(domain, Cloud) and domain.triangles is None:
         return {}
@@ -278,17 +283,17 @@ def sample_weights(domain: Domain, x: Float[Tensor, "batch *grid dim"]) -> dict[
 
 
 def shards_within(size: int, *entries: Stacked) -> int:
-    """Number of shards of all entries that fit into `size` bytes of float32, at least 1."""
+    """Number of shards that fit into `size` bytes as float32, with all entries; at least 1."""
     return max(1, size // (entries[0].variables[0].shards.samples * _row_bytes(*entries)))
 
 
 def _row_bytes(*entries: Stacked) -> int:
-    """Size of one sample of all entries in bytes of float32."""
+    """Size in bytes of one sample as float32, with all entries."""
     return 4 * sum(math.prod(entry.shape) for entry in entries)
 
 
 def _in_rows(pieces: list[Piece], values: list[np.ndarray]) -> Iterator[tuple[Any, ...]]:
-    """Each piece, with its rows of the values; pieces follow one another."""
+    """Each piece, together with the next rows of the arrays `values`, one row for each sample."""
     start = 0
     for piece in pieces:
         yield piece, *(v[start : start + len(piece)] for v in values)

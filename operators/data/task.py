@@ -1,4 +1,4 @@
-"""Learning tasks: a map from inputs to targets, or a task on trajectories (`trajectories`)."""
+"""Base class of learning tasks, and the map from inputs to targets; see also `trajectories`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ Apply = Callable[[Tensor], Tensor]  # the operator, input -> output
 
 
 class TaskError(DataError):
-    """The data do not fit the task; one line."""
+    """The data do not fit the task. The message is one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
     """A learning task: how samples become examples, and how the operator makes predictions.
 
-    A sample gives one example, or in training one for each window or time. `predict` may apply the
-    operator repeatedly.
+    A sample gives one evaluation example. In training it may give several examples, such as one for
+    each window of a trajectory. `predict` may apply the operator repeatedly.
 
     Args:
-        parameters: Whether the parameters of a sample are input channels, constant over the domain.
+        parameters: Whether the parameters of a sample are appended to the inputs, as channels that
+            are constant over the domain.
     """
 
     parameters: bool = False
@@ -40,7 +41,7 @@ class Task(ABC):
 
     @abstractmethod
     def count(self, pairs: Samples) -> int:
-        """Number of training examples of each sample."""
+        """Number of training examples from each sample."""
 
     @abstractmethod
     def channels(self, pairs: Samples) -> tuple[int, int]:
@@ -48,34 +49,39 @@ class Task(ABC):
 
     @abstractmethod
     def example(self, batch: Batch, number: Int[Tensor, " batch"], pairs: Samples) -> Batch:
-        """Training examples, one for each sample of a batch: the one with this number."""
+        """Training examples, one for each sample of a batch.
+
+        Args:
+            number: Index of the example among those of its sample.
+        """
 
     def evaluation_example(self, batch: Batch, pairs: Samples) -> Batch:
         """Evaluation examples, one for each sample of a batch."""
         return self.example(batch, torch.zeros(len(batch), dtype=torch.long), pairs)
 
     def outputs(self, pairs: Samples) -> slice:
-        """The target channels of evaluation examples."""
+        """The range of target channels that evaluation examples have."""
         return slice(None)
 
     def inputs(self, pairs: Samples) -> tuple[Channel, ...]:
-        """Channels of the data that come first in the inputs of evaluation examples."""
+        """Descriptions of the data channels at the beginning of the inputs, in evaluation."""
         return pairs.input_channels
 
     def predict(
         self, apply: Apply, a: Tensor, steps: int, truth: Tensor | None = None
     ) -> Float[Tensor, "batch *grid channels"]:
-        """Predictions of all steps from an input, side by side as channels.
+        """Predictions of all steps, concatenated as channels.
 
         Args:
             apply: The operator, input -> output.
+            a: Inputs of an evaluation example.
             steps: Number of applications of the operator.
             truth: Targets that replace predictions as inputs of the next step (teacher forcing).
         """
         return apply(a)
 
     def noisy_inputs(self, a: Tensor, channels: int, mask: Tensor | None = None) -> Tensor:
-        """Inputs of a training step, with the noise of the task.
+        """Inputs of a training step after adding the noise of the task.
 
         Args:
             channels: Number of channels of the operator's outputs.
@@ -90,18 +96,18 @@ class Task(ABC):
             channels: Number of channels of one state.
 
         Returns:
-            Shape (batch, *grid, steps channels); None if the inputs are not states.
+            Tensor of shape (batch, *grid, steps * channels); None if the inputs are not states.
         """
         return torch.cat([a] * steps, dim=-1) if a.shape[-1] == channels else None
 
     @property
     def single_step(self) -> Task:
-        """The task with one application of the operator in a training step."""
+        """The same task, but with one application of the operator in a training step."""
         return self
 
     @property
     def for_selection(self) -> Task:
-        """The task restricted to the times of training; its scores select the best epoch."""
+        """The same task, restricted to the times of training. Its scores select the best epoch."""
         return self
 
     def check(self, frames: int, where: str) -> None:
@@ -109,15 +115,15 @@ class Task(ABC):
         assert frames >= 0  # a map needs none
 
     def description(self) -> dict[str, Any]:
-        """Kind and settings, as stored in checkpoints."""
+        """Kind and settings of the task, as stored in checkpoints."""
         return {"kind": self.kind, **vars(self)}
 
     def training(self, pairs: Samples) -> Samples:
-        """The training examples of samples."""
+        """The training examples that the samples give."""
         return self._of(pairs, self.count(pairs))
 
     def evaluation(self, pairs: Samples) -> Samples:
-        """The evaluation examples of samples."""
+        """The evaluation examples that the samples give."""
         self.count(pairs)  # raises if the task does not fit
         examples = replace(
             self._of(pairs, 0),
@@ -127,7 +133,11 @@ class Task(ABC):
         return examples.resident() if isinstance(pairs.reader, Resident) else examples
 
     def _of(self, pairs: Samples, count: int) -> Samples:
-        """The examples of samples, `count` of each in training, or 0 for evaluation."""
+        """The examples that the samples give.
+
+        Args:
+            count: Number of training examples from each sample; 0 for evaluation examples.
+        """
         changes = {
             "examples": Examples(self, pairs, count),
             "operator_channels": self.channels(pairs),
@@ -135,7 +145,7 @@ class Task(ABC):
         return replace(pairs, input_channels=(), target_channels=(), **changes)
 
     def _with_parameters(self, batch: Batch, *functions: Tensor) -> Tensor:
-        """Functions side by side, then the parameters of the samples where they are inputs."""
+        """Concatenate functions as channels; append the parameters if the task uses them."""
         values = list(functions)
         if self.parameters:
             if batch.parameters is None:
@@ -146,7 +156,7 @@ class Task(ABC):
         return values[0] if len(values) == 1 else torch.cat(values, dim=-1)
 
     def _parameter_count(self, pairs: Samples) -> int:
-        """Number of parameters of a sample that are inputs."""
+        """Number of input channels that are parameters of a sample."""
         if not self.parameters:
             return 0
         parameters = pairs.first().parameters
@@ -157,7 +167,7 @@ class Task(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Map(Task):
-    """The map from inputs to targets, all channels at once."""
+    """The map from inputs to targets; one application predicts all channels."""
 
     kind = "map"
 
@@ -182,7 +192,7 @@ def times_of(pairs: Samples) -> tuple[float, ...]:
     """The times of the targets, ascending.
 
     Raises:
-        TaskError: If the targets have no times, or are several variables.
+        TaskError: If the targets have no times or consist of several variables.
     """
     distinct = tuple(dict.fromkeys(channel.time for channel in pairs.target_channels))
     times = tuple(t for t in distinct if t is not None)

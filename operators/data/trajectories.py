@@ -17,12 +17,12 @@ from operators.data.task import Apply, Map, Task, TaskError, times_of
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectoryTask(Task):
-    """A task on trajectories, sequences of frames whose first ones may be inputs.
+    """A task on trajectories. The targets of a sample are the frames, in order of time.
 
     Args:
-        history: Number k of frames in the input.
-        frames: Number of frames that training uses, from the first; None for all.
-        ahead: Whether evaluation goes on to the frames that training does not use.
+        history: Number k of input frames.
+        frames: Number of leading frames that training uses; None for all frames.
+        ahead: Whether evaluation includes the later frames that training does not use.
     """
 
     history: int = 0
@@ -45,7 +45,7 @@ class TrajectoryTask(Task):
     @property
     @abstractmethod
     def window(self) -> int:
-        """Number of frames of a training example."""
+        """Number of frames in a training example, inputs included."""
 
     def check(self, frames: int, where: str) -> None:
         if not frames:
@@ -67,7 +67,7 @@ class TrajectoryTask(Task):
         return (self.frames or frames) - self.window + 1
 
     def _frames(self, pairs: Samples) -> int:
-        """Number of frames up to the last evaluated one, those of the input included."""
+        """Number of frames from the start of the trajectory to the last evaluated frame."""
         frames = len(times_of(pairs))
         return frames if self.ahead else self.frames or frames
 
@@ -92,17 +92,18 @@ class TrajectoryTask(Task):
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout(TrajectoryTask):
-    """The map from the last k frames to the next one, applied to its own predictions in a rollout.
+    """The map from the last k frames to the next frame.
 
-    Training uses all windows of all trajectories; evaluation goes from the first k frames to the
-    end.
+    A rollout applies the map repeatedly to its own predictions. Training uses all windows of all
+    trajectories. Evaluation predicts the frames after the first k.
 
     Args:
-        steps: Number s of frames predicted in a training step, with gradients through all of them.
-        teacher_forcing: Whether true frames replace predictions as inputs of the next step.
+        steps: Number s of frames predicted in a training step. Gradients flow through all s steps.
+        teacher_forcing: Whether true frames replace predictions as inputs of the next training
+            step in a rollout.
         noise: Standard deviation of Gaussian noise on the input frames in training, relative to
             their root mean square.
-        static: Whether the inputs of the samples are input channels too, after the frames.
+        static: Whether the inputs of the samples are also input channels, after the frames.
     """
 
     history: int = 1
@@ -146,7 +147,12 @@ class Rollout(TrajectoryTask):
         return self._cut(batch, first, self._frames(pairs) - self.history, pairs)
 
     def _cut(self, batch: Batch, number: Tensor, steps: int, pairs: Samples) -> Batch:
-        """Windows of each trajectory that begin at the frame `number`, as inputs and targets."""
+        """Cut one window from each trajectory, and split it into inputs and targets.
+
+        Args:
+            number: Index of the first frame of each window.
+            steps: Number of target frames.
+        """
         frames = len(times_of(pairs))
         channels = batch.u.shape[-1] // frames
         u = batch.u.unflatten(-1, (frames, channels)).movedim(-2, 1)  # (batch, frames, *grid, c)
@@ -184,14 +190,14 @@ class Rollout(TrajectoryTask):
 
 @dataclass(frozen=True, kw_only=True)
 class AtTime(TrajectoryTask):
-    """The map from a state and a time t to the state at t; t is the last input channel.
+    """The map from a given state and a time t to the state at t. The last input channel is t.
 
-    The given state is the first k frames, or without a history the inputs of the samples. In
-    training each time is an example; evaluation predicts all times of the data.
+    The given state consists of the first k frames or, if k = 0, of the inputs of the samples. In
+    training, each time gives one example. An evaluation example contains all times.
 
     Args:
-        skip: Number of frames after the first k that are not predicted: for example a first frame
-            that is 0, of which no relative error exists.
+        skip: Number of frames after the first k that are not predicted. A first frame that is 0,
+            for example, has no relative error.
     """
 
     skip: int = 0
@@ -236,7 +242,7 @@ class AtTime(TrajectoryTask):
         return replace(batch, a=a, u=batch.u[..., self.outputs(pairs)])
 
     def _state(self, batch: Batch, pairs: Samples) -> Tensor:
-        """The given state, and the parameters where they are inputs."""
+        """The given state; the parameters are appended if the task uses them."""
         first = batch.u[..., : self.history * self._frame_channels(pairs)]
         return self._with_parameters(batch, first if self.history else batch.a)
 
@@ -253,10 +259,10 @@ class AtTime(TrajectoryTask):
 
 @dataclass(frozen=True, kw_only=True)
 class Block(TrajectoryTask):
-    """The map from the first k frames to all later ones at once, side by side as channels.
+    """The map from the first k frames to all later frames, concatenated as channels.
 
     Raises:
-        ValueError: If history < 1, or if `frames` is given: the operator predicts all frames.
+        ValueError: If history < 1, or if `frames` is not None: training always uses all frames.
     """
 
     history: int = 1
@@ -294,6 +300,6 @@ TASKS: dict[str, type[Task]] = {task.kind: task for task in (Map, Rollout, AtTim
 
 
 def task_from(description: dict[str, Any]) -> Task:
-    """The task of a `Task.description`."""
+    """Create the task from its `description`."""
     settings = {key: value for key, value in description.items() if key != "kind"}
     return TASKS[description["kind"]](**settings)

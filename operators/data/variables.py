@@ -16,7 +16,7 @@ from pdegen.store.reading import Array, Shards, Store, open_sealed
 
 
 def open_store(url: str) -> Store:
-    """Open the store at a URL of fsspec or at a path."""
+    """Open the sealed store at a path or fsspec URL. Raises DataError if this fails."""
     try:
         return open_sealed(url)
     except (ValueError, OSError) as error:
@@ -25,14 +25,18 @@ def open_store(url: str) -> Store:
 
 @dataclass(frozen=True)
 class StoredVariable:
-    """A variable of a store: functions on its domain, or numbers. It holds no open files.
+    """A variable of a store. A sample of it is a function on the domain or a list of numbers.
+
+    The object has no open files.
 
     Args:
         shards: The chunks of the array.
-        row: Shape of the stored values of a sample.
-        axes: Number of its last axes that belong to the domain; those before are channels.
-        level: Index of the noise level along the first axis; None without that axis.
-        reduction: The points that are kept, or the cells of averages.
+        row: Shape of the stored values of one sample.
+        axes: Number of trailing axes of `row` that belong to the domain; 0 for numbers.
+        level: Index of the noise level along the first axis of `row`; None if the variable has no
+            noise levels.
+        reduction: Subsampling or averaging of the stored values.
+        channels: Descriptions of the channels.
     """
 
     url: str
@@ -47,14 +51,15 @@ class StoredVariable:
     def of(
         cls, store: Store, name: str, level: float | None, axes: tuple[str, ...] = ()
     ) -> StoredVariable:
-        """A variable on all its points.
+        """A stored variable at all its points.
 
         Args:
-            level: Noise level; None for a variable without levels.
-            axes: Names of its last axes, which belong to the domain; none for numbers.
+            level: Noise level; ignored if the variable has no noise levels.
+            axes: Names of the trailing axes that belong to the domain; empty for numbers.
 
         Raises:
-            DataError: If the store has no such variable, or the variable no such noise level.
+            DataError: If the variable, its noise level or the expected order of its axes is
+                missing.
         """
         array = array_of(store, name)
         between = array.dims[1 : len(array.dims) - len(axes)]
@@ -82,8 +87,10 @@ class StoredVariable:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape (*grid, channels) of a function; the channels are the components at each time in
-        turn."""
+        """Shape (*grid, channels) of one sample.
+
+        The channels are all components at the first time, then all at the second time, and so on.
+        """
         sizes = self.row if self.level is None else self.row[1:]
         first = len(sizes) - self.axes
         return (*self.reduction.shape(sizes[first:]), math.prod(sizes[:first]))
@@ -105,9 +112,10 @@ class StoredVariable:
             raise DataError(f"{damaged} (values are missing); pdegen verify names the shards")
 
     def _read(self, samples: np.ndarray, out: np.ndarray) -> bool:
-        """Read samples of one shard into `out`; whether all values are finite.
+        """Read samples of one shard into `out`, up to the first chunk with a non-finite value.
 
-        Reading ends at the first chunk with a value that is not finite.
+        Returns:
+            Whether all values are finite.
         """
         channels = self.shape[-1]
         if self.level is None and self.reduction.keeps_all and channels == 1:
@@ -124,7 +132,7 @@ class StoredVariable:
 
 @dataclass(frozen=True)
 class Stacked:
-    """Variables of a store side by side along the last axis: one entry of a `Batch`."""
+    """Variables of a store, concatenated as channels to one field of a `Batch`."""
 
     variables: tuple[StoredVariable, ...]
 
@@ -139,7 +147,7 @@ class Stacked:
         return tuple(channel for variable in self.variables for channel in variable.channels)
 
     def reduced(self, reduction: Reduction) -> Stacked:
-        """The same variables at other points."""
+        """The same variables with another subsampling or averaging."""
         return Stacked(tuple(replace(v, reduction=reduction) for v in self.variables))
 
     def read(self, samples: np.ndarray, out: np.ndarray) -> None:
@@ -153,7 +161,7 @@ class Stacked:
 
 
 def names_of(variables: str | Sequence[str]) -> list[str]:
-    """A list of names, given one name or several."""
+    """Convert one name, or a sequence of names, to a list."""
     return [variables] if isinstance(variables, str) else [*variables]
 
 
@@ -165,10 +173,10 @@ def array_of(store: Store, name: str) -> Array:
 
 
 def channels_of(store: Store, name: str, axes: int) -> tuple[Channel, ...]:
-    """Descriptions of the channels of a variable: its components at each time in turn.
+    """Descriptions of the channels of a variable, ordered by time and then by component.
 
     Args:
-        axes: Number of the axes of the domain.
+        axes: Number of trailing axes that belong to the domain.
     """
     array, times, components = store.arrays[name], [None], [""]
     if "time" in array.dims:
