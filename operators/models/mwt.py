@@ -27,14 +27,15 @@ Coefficients = Float[Tensor, "batch *grid channels k"]
 
 
 def filters(polynomials: int, dim: int) -> Float[Tensor, "{2*polynomials**dim} _"]:
-    r"""The filters F from coefficients on the halves of an interval to the whole, in float64.
+    r"""Matrix F from coefficients on the halves of an interval to those on the whole, in float64.
 
-    In 1-D F = [H0 H1; G0 G1] for k polynomials φᵢ(x) = √(2i + 1) Pᵢ(2x - 1). The first k rows are
-    the functions φᵢ in the basis √2 φⱼ(2x), √2 φⱼ(2x - 1). The other rows are an orthonormal basis
-    ψᵢ of the complement, by Gram-Schmidt from √2 φᵢ(2x). F is orthogonal (eqs. 3-5, appendix B).
+    In 1-D F = [H0 H1; G0 G1] for k polynomials φᵢ(x) = √(2i + 1) Pᵢ(2x - 1). The first k rows
+    represent the functions φᵢ in the basis √2 φⱼ(2x), √2 φⱼ(2x - 1). The other rows represent an
+    orthonormal basis ψᵢ of the complement, computed by Gram-Schmidt from √2 φᵢ(2x). F is orthogonal
+    (eqs. 3-5, appendix B).
 
-    In 2-D the rows are H_a ⊗ H_b and then G_a ⊗ G_b for the quarters (a, b), as released. Products
-    of one φ and one ψ are left out: F has orthonormal rows but is not square.
+    In 2-D the rows are H_a ⊗ H_b and then G_a ⊗ G_b for the quarters (a, b), as in the released
+    code. Products of a φ and a ψ are omitted: F has orthonormal rows but is not square.
     """
     k = polynomials
     nodes, weights = leggauss(k)
@@ -102,7 +103,7 @@ class LocalPlane(nn.Module):
 
 
 class MixedKernels(nn.Module):
-    """(d, s) -> (A d + B s, C d) in 2-D: A acts on few modes, B and C on 3 x 3 points."""
+    """(d, s) -> (A d + B s, C d) in 2-D, with A a `FourierPlane`, and B and C `LocalPlane`."""
 
     def __init__(self, width: int, modes: int) -> None:
         super().__init__()
@@ -169,19 +170,19 @@ class MultiwaveletLayer(nn.Module):
 
 
 class MWT(FieldOperator):
-    """A pointwise linear map, multiwavelet layers with ReLU, and a pointwise network (MWO).
+    """Multiwavelet operator: a pointwise linear map, multiwavelet layers, and a pointwise network.
 
-    The features of a point are taken as the c kᵈ coefficients of c functions on the interval, or
-    square, around it. The defaults are those of the released example in 1-D, with the coordinate
-    appended: 500,201 parameters.
+    A ReLU follows each multiwavelet layer except the last. The c kᵈ features of a point are the
+    coefficients of c functions on the interval, or square, around the point. The defaults are those
+    of the released example in 1-D, which appends the coordinate: 500,201 parameters.
 
-    Where the length of an axis is not a power of two, functions are interpolated to the next power
-    of two before the layers, and back after them. Interpolation is linear between the end points.
-    (The released code takes powers of two only, squares in 2-D, and fails on a batch of one
-    sample.) On a mesh layers act along the indices. Each refinement of the grid adds a scale, a
-    further layer of the network: the operator does not converge to one map as grids are refined.
+    If the length of an axis is not a power of two, functions are interpolated linearly to the next
+    power of two before the layers, and back after them. The released code accepts powers of two
+    only, in 2-D squares only, and fails on a batch of one sample. On a mesh the layers act along
+    the indices. Each refinement of the grid adds a scale, which acts like a further layer: the
+    operator does not converge to one map as grids are refined.
 
-    The released code also offers Chebyshev polynomials, and a form with time as a third axis.
+    The released code also has Chebyshev polynomials, and a version with time as a third axis.
 
     Args:
         channels: Number c of functions.

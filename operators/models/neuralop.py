@@ -1,4 +1,4 @@
-"""The models of the package neuraloperator as operators of this library.
+"""Wrapper that makes the models of the package neuraloperator operators of this library.
 
 References: J. Kossaifi et al., A library for learning neural operators, arXiv:2412.10354; the
 package is github.com/neuraloperator/neuraloperator.
@@ -44,7 +44,7 @@ def library() -> ModuleType:
 
 
 def arguments(model: type[nn.Module]) -> dict[str, inspect.Parameter]:
-    """The named arguments of a constructor, or of the base class that it passes them to."""
+    """Named arguments of a constructor, or of the base-class constructor that receives them."""
     for kind in model.__mro__:
         parameters = inspect.signature(kind.__init__).parameters
         if "in_channels" in parameters:
@@ -53,7 +53,7 @@ def arguments(model: type[nn.Module]) -> dict[str, inspect.Parameter]:
 
 
 def is_grid_model(model: Any) -> bool:
-    """Whether a class is a model (batch, in_channels, *grid) -> (batch, out_channels, *grid)."""
+    """Whether a class maps (batch, in_channels, *grid) to (batch, out_channels, *grid)."""
     if not (isinstance(model, type) and issubclass(model, nn.Module)):
         return False
     inputs = list(inspect.signature(model.forward).parameters.values())[1:]
@@ -62,7 +62,7 @@ def is_grid_model(model: Any) -> bool:
 
 
 def per_axis(name: str, value: Any, dim: int) -> tuple[Any, ...]:
-    """A tuple of one number for each axis, from a number or a list of `dim` numbers."""
+    """A tuple with one number for each axis, given a number or a list of `dim` numbers."""
     values = tuple(value) if isinstance(value, list) else (value,) * dim
     if len(values) != dim:
         raise ValueError(f"{name} needs one number for each of {dim} axes, got {value}")
@@ -70,7 +70,7 @@ def per_axis(name: str, value: Any, dim: int) -> tuple[Any, ...]:
 
 
 def parsed(settings: str, model: type[nn.Module], dim: int) -> dict[str, Any]:
-    """Arguments of the constructor of a model, from a JSON object.
+    """Read the arguments of the constructor of a model from a JSON object.
 
     Args:
         settings: The JSON object, as text.
@@ -78,7 +78,7 @@ def parsed(settings: str, model: type[nn.Module], dim: int) -> dict[str, Any]:
         dim: Number of axes.
 
     Raises:
-        ValueError: On text that is not a JSON object, and on names that are not arguments.
+        ValueError: If the text is not a JSON object, or a name in it is not an argument.
     """
     try:
         content = json.loads(settings)
@@ -115,25 +115,25 @@ def parsed(settings: str, model: type[nn.Module], dim: int) -> dict[str, Any]:
 def without_metadata(
     module: nn.Module, state: dict[str, Any], prefix: str, local_metadata: dict[str, Any]
 ) -> None:
-    """Remove the entry `_metadata`, not a tensor, that the package adds to a state dict."""
+    """Remove the entry `_metadata` of a state dict: the package adds it, and it is not a tensor."""
     state.pop("_metadata", None)
 
 
 class NeuralOperatorModel(Operator):
-    """A model of the package neuraloperator, a(x) -> u(x) on a grid, by the name of its class.
+    """A model a(x) -> u(x) of the package neuraloperator, chosen by the name of its class.
 
-    Models that map functions on a grid to functions on the same grid are available: FNO, TFNO and
-    UNO, and, where torch_harmonics is installed, SFNO and LocalNO. Written for version 2.0.0 of
-    the package.
+    The models that map functions on a grid to functions on the same grid are available: FNO, TFNO
+    and UNO, and, if torch_harmonics is installed, SFNO and LocalNO. The wrapper was written for
+    version 2.0.0 of the package.
 
-    The coordinates that these models append to the input (`positional_embedding`: "grid") are
-    j/n for all points x; null leaves them out, and FNO then commutes with shifts of a periodic
-    grid. There is output at the points x only. Spectral convolutions end in single precision, also
-    with double weights: this is built into the package. Complex weights are stored as real pairs,
-    in the forms "ComplexDense", "ComplexTucker", ... of the package, so that casting the model
+    With the setting `positional_embedding` "grid" these models append the coordinates j/n to the
+    input, whatever the points x. With null they append no coordinates, and FNO commutes with shifts
+    of a periodic grid. The output is at the points x only. The package computes spectral
+    convolutions in single precision, even with double weights. Complex weights are stored as pairs
+    of real numbers ("ComplexDense", "ComplexTucker", ... in the package), so that casting the model
     loses no imaginary part. torch.compile does not compile these models.
 
-    The default is FNO_Small2d of the package, 671,113 parameters in two dimensions.
+    The default is FNO_Small2d of the package; in two dimensions it has 671,113 parameters.
 
     Args:
         model: Name of a class in neuralop.models.

@@ -1,4 +1,4 @@
-r"""OFormer: an encoder of attention without softmax, and cross-attention from the output points.
+r"""OFormer: an encoder with attention without softmax, and cross-attention from the output points.
 
 References: Z. Li, K. Meidani and A. Barati Farimani, Transformer for Partial Differential
 Equations' Operator Learning, TMLR 2023 (arXiv 2205.13671); released code BaratiLab/OFormer at
@@ -49,19 +49,18 @@ OfSources = Float[Tensor, "m dim"] | Float[Tensor, "batch m dim"]
 
 
 class RotaryAttention(nn.Module):
-    """Q(KᵀV)/m W + b in heads, with Q and K rotated by the coordinates of their points.
+    """Multi-head attention Q(KᵀV)/m W + b, with Q and K rotated by the coordinates of their points.
 
     Every head has as many features as the input. Two of Q, K, V are normalised to mean 0 and
-    variance 1 over the features of each point, before the rotation. The released code does this by
-    `InstanceNorm1d` with points in the place of channels: a layer norm without parameters, not a
-    norm over points.
+    variance 1 over the features of each point, before the rotation. The released code uses
+    `InstanceNorm1d` with points as its channels, which is a layer norm without parameters.
 
     Args:
         width: Features of the input and of each head.
         heads: Number of heads.
-        kind: "galerkin" normalises K and V, "fourier" Q and K.
-        rate: Angle of the fastest rotation on the length 1, see `rotated`.
-        near_identity: Letters "q", "k", "v" of the maps that start as (orthogonal + I)/width.
+        kind: "galerkin" normalises K and V, "fourier" normalises Q and K.
+        rate: Angle of the fastest rotation per unit length, see `rotated`.
+        near_identity: Which of the maps to "q", "k", "v" are initialised as (orthogonal + I)/width.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class RotaryAttention(nn.Module):
         x: OfSources,
         mask: Bool[Tensor, "batch m"] | None = None,
     ) -> Queries:
-        """Attention of u to z.
+        """Cross-attention from the points of u to those of z.
 
         Args:
             u, z: Features of the queries, and of the keys and values.
@@ -110,21 +109,21 @@ class RotaryAttention(nn.Module):
 
 
 def normed(u: Float[Tensor, "batch heads n d"]) -> Float[Tensor, "batch heads n d"]:
-    """u normalised to mean 0 and variance 1 over the features."""
+    """Normalise u to mean 0 and variance 1 over the features."""
     return nn.functional.layer_norm(u, u.shape[-1:])
 
 
 def start_near_identity(weight: Float[Tensor, "d d"]) -> None:
-    """Set a square matrix to (random orthogonal + I)/d."""
+    """Set a d x d matrix to (R + I)/d with a random orthogonal matrix R."""
     d = len(weight)
     nn.init.orthogonal_(weight, gain=1 / d)
     weight.add_(torch.eye(d, dtype=weight.dtype, device=weight.device), alpha=1 / d)
 
 
 class Block(nn.Module):
-    """u <- N(u), u <- u + attention(u), u <- N(u), u <- u + MLP(u), with layer norms N or none.
+    """u <- N(u), u <- u + attention(u), u <- N(u), u <- u + MLP(u), with N layer norm or identity.
 
-    The residual sums contain the normalised u, as released.
+    As in the released code, the residual sums contain the normalised u.
     """
 
     def __init__(
@@ -145,7 +144,7 @@ class Block(nn.Module):
 
 
 def queries(decoder: str, latent: int, dim: int, scale: float) -> nn.Sequential:
-    """The map from points y to the queries of a decoder, by random waves."""
+    """Network from points y to the queries of a decoder: random Fourier features and an MLP."""
     twice = 2 * latent
     if decoder == "points":
         return nn.Sequential(
@@ -158,7 +157,7 @@ def queries(decoder: str, latent: int, dim: int, scale: float) -> nn.Sequential:
 
 
 class PointDecoder(nn.Module):
-    """The output MLP(u, y) at each point y."""
+    """Decoder MLP(u, y), applied at each point y."""
 
     def __init__(self, latent: int, dim: int, outputs: int) -> None:
         super().__init__()
@@ -172,7 +171,7 @@ class PointDecoder(nn.Module):
 
 
 class ResidualDecoder(nn.Module):
-    """u <- u + MLP(u), `depth` times, then an MLP to the output."""
+    """Decoder u <- u + MLP(u), repeated `depth` times, then an MLP to the output."""
 
     def __init__(self, latent: int, depth: int, outputs: int) -> None:
         super().__init__()
@@ -194,14 +193,17 @@ class ResidualDecoder(nn.Module):
 
 
 class MarchingDecoder(nn.Module):
-    """u <- W u; for each frame u <- u + MLP(LN(u), y), `depth` times, and the frame is MLP(LN(u)).
+    """Decoder that marches from frame to frame.
+
+    It starts with u <- W u. For each frame it repeats u <- u + MLP(LN(u), y) `depth` times, and the
+    frame is another MLP of LN(u).
 
     Args:
-        latent: Features of u, doubled by W.
+        latent: Features of u before W, which doubles their number.
         dim: Number of coordinates of y.
         depth: Residual MLPs for each frame.
         outputs: Output channels of all frames.
-        frame_channels: Channels of a frame; 0, all outputs are one frame.
+        frame_channels: Channels of a frame. If 0, all outputs are one frame.
     """
 
     def __init__(
@@ -237,42 +239,44 @@ class MarchingDecoder(nn.Module):
 
 
 class OFormer(TokenOperator):
-    """z = encoder(a, x); u(y) = decoder(query(y); z): Galerkin attention to z, then an MLP.
+    """z = encoder(a, x); u(y) = decoder(query(y); z) with cross-attention to z, then an MLP.
 
-    Linear in the number of points. u can be evaluated at any points y, independently of each
-    other. The points x must be spread evenly for values to converge under refinement.
+    The cost is linear in the number of points. The value u(y) at any point y does not depend on the
+    other output points. Values converge under refinement only if the points x are spread evenly.
 
-    By the rotations attention depends on differences of coordinates; the coordinates beside a and
-    those of the queries are absolute. The rates of rotation on the length 1 are `scales` times
-    `resolution`; the released code takes the resolution of the training grid.
+    The rotations make attention depend on differences of coordinates. The coordinates appended to a
+    and those in the queries are absolute. The rates of rotation per unit length are `scales` times
+    `resolution`, which in the released code is the resolution of the training grid.
 
-    The three decoders are those of the released training scripts; the defaults are the settings of
-    Darcy flow. The released code at the named commit gives the same numbers with the same weights,
-    without dropout: its dropout of hidden features of the MLPs is left out here. It trains encoder
-    and decoder by separate optimisers, without effect on the map.
+    The three decoders are those of the released training scripts; the defaults are the settings for
+    Darcy flow. With the same weights and without dropout, the released code at the named commit
+    gives the same numbers. It also has dropout of the hidden features of the MLPs, which is omitted
+    here, and trains encoder and decoder with separate optimisers.
 
     Latent marching: with decoder "marching" and `frame_channels` the channels of u are consecutive
-    frames (the task `block`). The latent state steps from frame to frame, and each frame is decoded
-    from it. A task `rollout` instead gives one frame at a time and encodes each prediction again.
+    frames (the task `block`). The latent state advances from frame to frame, and each frame is
+    decoded from the latent state. In a task `rollout` the operator instead predicts one frame at a
+    time and encodes each prediction again.
 
     Args:
         width: Features in the encoder and in each of its heads, a multiple of 2 dim.
         latent: Features of z and of each head of the decoder, a multiple of 2 dim.
         heads: Heads in the encoder.
-        kind: The two of Q, K, V that are normalised: "galerkin", K and V; "fourier", Q and K.
-        scales: Rates of the rotations in units of the resolution; one for each layer.
-        resolution: Points on the length 1 of the grid, the unit of the scales.
-        layer_norm: Layer norms before attention and MLP; residual sums contain the normalised
-            values.
-        beside: The coordinates are appended to the embedded features too, as part of the width.
-        decoder: "points": a final MLP of features and y. "residual": residual MLPs without norm,
-            then a final MLP. "marching": residual MLPs of twice the features and of y, applied once
-            for each frame.
+        kind: "galerkin" normalises K and V, "fourier" normalises Q and K.
+        scales: Rates of the rotations in units of the resolution, one for each layer.
+        resolution: Grid points per unit length, the unit of the scales.
+        layer_norm: Whether layer norms precede attention and MLP; the residual sums contain the
+            normalised values.
+        beside: Whether the coordinates are appended to the embedded features too; `width` includes
+            them.
+        decoder: "points": an MLP of the features and y. "residual": residual MLPs without norm,
+            then an MLP. "marching": residual MLPs of y and twice as many features, applied once for
+            each frame.
         decoder_depth: Residual MLPs of the decoder; "points" has none.
         decoder_heads: Heads in the decoder, of the same kind as in the encoder.
         decoder_scale: Rate of the rotations in the decoder, in units of the resolution.
         wave_scale: Standard deviation of the frequencies of the random waves in the queries.
-        frame_channels: Channels of a frame, with decoder "marching"; 0, u is one frame.
+        frame_channels: Channels of a frame, for decoder "marching". If 0, u is one frame.
         embed_dropout, dropout: Dropout rates after the embedding, and after attentions and MLPs of
             the encoder.
     """

@@ -1,8 +1,9 @@
-r"""The Orthogonal Neural Operator: a kernel integral in learned orthonormal functions.
+r"""The Orthogonal Neural Operator: kernel integrals with learned orthonormal eigenfunctions.
 
-    f <- f + Σᵢ μᵢ ψᵢ ⟨ψᵢ, f⟩,    ⟨ψᵢ, ψⱼ⟩ = δᵢⱼ in the mean over the samples.
+    f <- f + Σᵢ μᵢ ψᵢ ⟨ψᵢ, f⟩,    ⟨ψᵢ, ψⱼ⟩ = δᵢⱼ on average over the samples.
 
-The functions ψ = ψ(a)(x) are made from features g(x) beside f(x), which attend to all points.
+The functions ψ = ψ(a)(x) are maps of features g(x), which are updated by attention over all points.
+The network carries both f and g from layer to layer.
 
 References: Z. Xiao et al., Improved Operator Learning by Orthogonal Attention, ICML 2024;
 released code zhijie-group/Orthogonal-Neural-operator.
@@ -50,9 +51,9 @@ class LinearAttention(nn.Module):
 
     Args:
         width, heads: Features, and number of heads.
-        kind: "linear", softmax(Q) (softmax(K)ᵀ V) / √d, with softmax over features and over points
-            (Shen et al. 2021); or "galerkin", Q (KᵀV) / n, where K and V have layer norms whose
-            weights the heads share.
+        kind: "linear": softmax(Q) (softmax(K)ᵀ V) / √d, with the softmax of Q over features and
+            that of K over points (Shen et al. 2021). "galerkin": Q (KᵀV) / n, where K and V have
+            layer norms whose weights the heads share.
     """
 
     def __init__(self, width: int, heads: int, kind: Literal["linear", "galerkin"]) -> None:
@@ -67,7 +68,7 @@ class LinearAttention(nn.Module):
     def forward(
         self, u: Values, source: Sources | None = None, mask: OfSources | None = None
     ) -> Values:
-        """Attention of u to the source, u itself by default; `mask` is False at its padding."""
+        """Attention from u to `source`, by default u; `mask` is False at padding of `source`."""
         s = u if source is None else source
         maps = ((self.query, u), (self.key, s), (self.value, s))
         q, k, v = (project(w).unflatten(-1, (self.heads, -1)) for project, w in maps)
@@ -77,16 +78,16 @@ class LinearAttention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Base of the layers: updates of g, functions ψ̂ of g, and the integral with eigenvalues μ.
+    """Base of the layers: update of g, functions ψ̂ of g, and the integral with eigenvalues μ.
 
-    μ is the softplus of a parameter that starts at 0. As in the released code f is not multiplied
-    by a matrix W_V (eq. 5).
+    μ is the softplus of a parameter with initial value 0. The matrix W_V that multiplies f in eq. 5
+    is omitted, as in the released code.
 
     Args:
-        width, hidden: Features of g and f, and of the hidden layer of an MLP.
+        width, hidden: Number of features of g and of f, and of the hidden layer of each MLP.
         k: Number of functions ψ̂.
-        attention: The attention map of g.
-        mean: Divide the sums over n points in ⟨ψ̂ᵢ, f⟩ by n; see `ONO`.
+        attention: The attention that updates g.
+        mean: Whether the sum over n points in ⟨ψ̂ᵢ, f⟩ is divided by n; see `ONO`.
         functions: Constructor of the map from g to ψ̂.
     """
 
@@ -134,7 +135,7 @@ class Layer(nn.Module):
 
 
 class OrthogonalLayer(Layer):
-    """f <- MLP(N(f + Σᵢ μᵢ ψ̂ᵢ ⟨ψ̂ᵢ, f⟩)), after g is updated as in `Layer` (eqs. 5 and 6)."""
+    """g is updated as in `Layer`, then f <- MLP(N(f + Σᵢ μᵢ ψ̂ᵢ ⟨ψ̂ᵢ, f⟩)) (eqs. 5 and 6)."""
 
     def forward(
         self, g: Values, f: Values, mask: Real | None = None
@@ -147,15 +148,15 @@ class OrthogonalLayer(Layer):
 class QueryLayer(Layer):
     """The first layer of an operator that predicts at points y: f(y) <- MLP(N Σᵢ μᵢ φ̂ᵢ ⟨ψ̂ᵢ, f⟩).
 
-    ψ̂ are functions of the features at x; φ̂ are functions of features at y, which start from y and
-    attend to the input once. ψ̂ are orthonormal over the points x, φ̂ over y. There is no residual
-    sum: f is given at x, the result at y.
+    ψ̂ are functions of the features at x. φ̂ are functions of features at y, computed from y and
+    from cross-attention to the features at x. ψ̂ are orthonormal over the points x, and φ̂ over the
+    points y. There is no residual sum, because f is at the points x and the result at the points y.
 
-    In 2-D only, the released code rotates the features of x by a rotary embedding before y attends
-    to them. This is left out: the features include the coordinates.
+    In 2-D the released code applies a rotary embedding to the features at x before this
+    cross-attention. It is omitted here, because the features include the coordinates.
 
     Args:
-        target, source: Number of features of a point y, and of a point x with a(x).
+        target, source: Number of input features at y, and at x including a(x).
         heads: Heads of the attention from y to x.
         sizes: The arguments of `Layer`.
     """
@@ -204,40 +205,41 @@ class ONO(TokenOperator):
     The defaults are the published settings of the Darcy example except `inner_product`:
     2,027,985 parameters. All linear maps start with weights N(0, 0.02²) cut at ±2, and biases 0.
 
-    In the paper ⟨ψ̂ᵢ, f⟩ is an integral (eq. 12), in the released code a sum over the n points. ψ̂
-    has size 1 at every point on every grid, so the sum grows with n. The layer norm after it leaves
-    the residual f a share of about 1/n: 1/1849 in training on 43 x 43 points, 1/177241 in
-    evaluation on 421 x 421. The published operator thus transfers between grids because its
-    residual is negligible on all of them. The mean, the default here, is the integral over a domain
-    of measure 1: residual and integral keep their proportion on all grids, and values converge with
+    In the paper ⟨ψ̂ᵢ, f⟩ is an integral (eq. 12); in the released code it is a sum over the n
+    points. Values of ψ̂ have size 1 on every grid, so the sum grows with n. After the next layer
+    norm the residual f has a share of about 1/n: 1/1849 in training on 43 x 43 points, 1/177241 in
+    evaluation on 421 x 421. The published operator transfers between grids because its residual is
+    negligible on all of them. The default here is the mean, the integral over a domain of measure
+    1. Residual and integral then have the same proportion on all grids, and values converge with
     the quadrature. The presets have the published sum.
 
-    With attention "linear" and "galerkin" points are coupled by sums only: the order of the points
+    With attention "linear" or "galerkin" points are coupled by sums only: the order of the points
     does not matter, and with coordinates "none" the operator commutes with shifts of the grid. With
-    "nystrom" neighbours are those in memory (the last axis first), and its convolution is 33
-    points wide on every grid: the operator does not converge to one map as grids are refined.
-    Published super-resolution uses "linear". Padding would disturb the order: with "nystrom" all
-    samples have the same number of points.
+    "nystrom" neighbouring points are those next to each other in memory (the last axis fastest),
+    and a convolution covers 33 points on every grid. The operator then does not converge to one map
+    as grids are refined. The published super-resolution uses "linear". With "nystrom" all samples
+    must have the same number of points, because padding would change which points are neighbours.
 
-    The published configuration of plasticity embeds a time, which is a channel of a here. No
-    published configuration has the time as a coordinate of the output, as `query_time` does: the
-    errors at times outside the training set (table 3) are those of a rollout.
+    The published configuration for plasticity embeds the time; here the time is a channel of a. No
+    published configuration has the time as a coordinate of the output, as with `query_time`: the
+    published errors at times outside the training set (table 3) are those of a rollout.
 
-    In training outputs depend on the batch, through the covariance of ψ. In evaluation they depend
-    on its average over earlier batches (`Orthonormal`), which belongs to the training grid. A model
-    that averages the weights of another one must copy this average from it.
+    In training, outputs depend on the batch through the covariance of ψ. In evaluation, outputs
+    depend on the moving average of this covariance over the training batches (`Orthonormal`), which
+    belongs to the training grid. A model whose weights are averages of those of another model must
+    copy the moving average from that model.
 
     Args:
-        attention: Attention of g: "nystrom" (`operators.nn.nystrom.NystromAttention`), "linear" or
-            "galerkin" (`LinearAttention`).
+        attention: Attention that updates g: "nystrom" (`operators.nn.nystrom.NystromAttention`),
+            "linear" or "galerkin" (`LinearAttention`).
         landmarks: Landmarks of the Nyström attention.
         eigenfunctions: Number k of functions ψ in each layer.
         expansion: Hidden features of the MLPs in a layer, in multiples of the width.
-        inner_product: Inner product ⟨ψ̂, f⟩ as "mean" or "sum" over the points, see above.
-        queries: Predict at any points y: the first layer is a `QueryLayer`, and all further layers
-            act at y.
-        query_time: The last channel of a is a time, the same at all points, as of the task `time`.
-            It is a coordinate of y and not among the features at x. Needs `queries`.
+        inner_product: Whether ⟨ψ̂, f⟩ is the "mean" or the "sum" over the points, see above.
+        queries: Whether the output can be at any points y. The first layer is then a `QueryLayer`,
+            and the further layers act at the points y.
+        query_time: Whether the last channel of a is a time, the same at all points, as in the task
+            `time`. The time is then a coordinate of y and not a feature at x. Needs `queries`.
         normalization: The map from ψ to ψ̂: "orthogonal", as in the paper; "batch" or "layer", a
             batch norm or layer norm instead, compared in table 4 (`Normalized`).
         momentum: Share of the old value in the moving average of the covariance, or of the batch

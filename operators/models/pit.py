@@ -1,4 +1,4 @@
-r"""The Position-induced Transformer: averages by distances, to a latent mesh, over it, and back.
+r"""The Position-induced Transformer: attention by distances, to a latent mesh, over it, and back.
 
 References: J. Chen and K. Wu, Positional Knowledge is All You Need: Position-induced Transformer
 (PiT) for Operator Learning, ICML 2024; code in
@@ -45,7 +45,7 @@ _SELF_PIT = "Chen and Wu 2024, section 4.5, and released code; the count is not 
 
 
 def dense(in_channels: int, out_channels: int) -> nn.Linear:
-    """A linear layer that starts with normal weights of variance 2/c_in and bias 0."""
+    """A linear layer with initial weights normal of variance 2/c_in, and initial bias 0."""
     linear = nn.Linear(in_channels, out_channels)
     nn.init.kaiming_normal_(linear.weight)
     nn.init.zeros_(linear.bias)
@@ -72,42 +72,44 @@ class Block(nn.Module):
 class PiT(TokenOperator):
     """Local attention to a latent mesh, global attention over it, local attention to the output.
 
-    Attention has softmax(-λD) instead of softmax(QKᵀ), with squared distances D: an average over a
-    neighbourhood of learned width, linear in the values, with one matrix for the whole batch. Only
-    the pointwise MLPs between are nonlinear. The defaults are the published settings of the
-    inviscid Burgers equation: 95,503 parameters.
+    The attention matrix is softmax(-λD) instead of softmax(QKᵀ), with squared distances D.
+    Attention is then an average over a neighbourhood of learned width, linear in the values, with
+    one matrix for the whole batch. Only the pointwise MLPs between attentions are nonlinear. The
+    defaults are the published settings for the inviscid Burgers equation: 95,503 parameters.
 
-    The same weights act on every grid and every set of output points. The input is averaged over
-    the points x, which must be spread evenly for values to converge under refinement. With
-    `sharpening` so must the output points y, whose values are averaged once more over neighbours.
+    The same weights act on every grid and every set of output points. Values converge under
+    refinement only if the points x, over which the input is averaged, are spread evenly. With
+    `sharpening` the output points y must be spread evenly too, because the output is averaged once
+    more over neighbouring points y.
 
-    Where points differ by sample or some are padding, each sample has separate matrices; with
-    `indices` all samples share them.
+    If points differ between samples or some are padding, each sample has its own matrices. With
+    `indices` all samples share the matrices.
 
-    Coordinates lie in [0, 1] along each axis. The latent mesh has the points j/latent, as
-    published, for any grid x.
+    Coordinates must lie in [0, 1] along each axis. As published, the latent mesh has the points
+    j/latent, whatever the grid x.
 
     Args:
         latent: Points of the latent mesh along each axis, one number or a list; the default is for
-            one dimension. "input", as published for elasticity: the points x are the mesh, the
-            local attentions at both ends are blocks with MLP and skip connection, and there is
-            output at x only.
-        attention: "position", or a variant that the paper compares with. "self-position", Self-PiT:
-            all attentions have softmax(QKᵀ/√d - λD). "self-a": all attentions have softmax(QKᵀ/√d).
-            Both act at the points x only (`latent` is not used), quadratic in their number.
-            "self-b": softmax(QKᵀ/√d) over the latent mesh only.
+            one dimension. "input", as published for elasticity: the points x are the latent mesh,
+            the first and last attentions are blocks with MLP and skip connection, and the output is
+            at x only.
+        attention: "position", or one of three variants that the paper compares. "self-position"
+            (Self-PiT): all attention matrices are softmax(QKᵀ/√d - λD). "self-a": all are
+            softmax(QKᵀ/√d). Both act at the points x, ignore `latent`, and have a cost quadratic in
+            the number of points. "self-b": softmax(QKᵀ/√d) over the latent mesh only.
         encoder_locality: Percentage of the points x that a point of the latent mesh attends to.
         decoder_locality: Percentage of the latent points, and with `sharpening` of the points y,
             that a point of the output attends to.
-        periodic: Measure distances on the unit torus.
-        scale: Squared length that is 1 in λD; "diameter", the largest squared distance in the
-            domain: dim or, on the torus, dim/4.
-        sharpening: Add a block of local attention among the output points, as published for shocks
-            in one dimension; quadratic in their number.
+        periodic: Whether distances are those on the unit torus.
+        scale: Squared length by which the squared distances D are divided. "diameter" is the
+            largest squared distance in the domain: dim or, on the torus, dim/4.
+        sharpening: Whether a block of local attention among the output points comes last, as
+            published for shocks in one dimension. Its cost is quadratic in the number of these
+            points.
 
-    The code of 2024 has λ = r² for the shock tube and elasticity, and tan r for airfoils; here λ is
-    the same function of r everywhere (see `operators.nn.position`). The version of 2025 in PyTorch
-    is another network, `operators.models.pit_2025.PiT2025`.
+    The code of 2024 has λ = r² for the shock tube and elasticity, and λ = tan r for airfoils. Here
+    λ is always the same function of r (see `operators.nn.position`). The PyTorch version of 2025 is
+    another network, `operators.models.pit_2025.PiT2025`.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -1,4 +1,4 @@
-r"""The Position-induced Transformer of the PyTorch release: averages by distances, and MLPs.
+r"""The PyTorch version of the Position-induced Transformer: attention by distances, and MLPs.
 
 References: J. Chen and K. Wu, Positional Knowledge is All You Need: Position-induced Transformer
 (PiT) for Operator Learning, ICML 2024; code of May 2025 in
@@ -26,7 +26,7 @@ _NACA = {"width": 128, "heads": 1, "latent": "output", "stride": 4, "coordinates
 
 
 def start_normal(layers: nn.Sequential) -> nn.Sequential:
-    """Start linear maps normal with variance 2/c_in, and biases as in `nn.Linear`."""
+    """Initialise the weights of linear maps as normal with variance 2/c_in, but not the biases."""
     for layer in layers:
         if isinstance(layer, nn.Linear):
             nn.init.kaiming_normal_(layer.weight)
@@ -38,30 +38,33 @@ class PiT2025(PointOperator):
 
         u <- σ MLP(A a),    u <- σ MLP([u, A u]) for each block,    u <- MLP(A u)
 
-    with A v = [A₁ v, ..., A_h v], A_i = softmax(-λ_i D) over the points, and σ = GELU. Features
-    are averaged without a projection, and the first A acts on a itself with the coordinates
-    appended, instead of an embedding; otherwise as `PiT`. The defaults are the released settings of
-    the inviscid Burgers equation: 95,375 parameters.
+    with A v = [A₁ v, ..., A_h v], A_i = softmax(-λ_i D) over the points, and σ = GELU. Features are
+    averaged without a projection. There is no embedding: the first A acts on a with the coordinates
+    appended. Otherwise the network is that of `PiT`. The defaults are the released settings for the
+    inviscid Burgers equation: 95,375 parameters.
 
-    The released code is the same function where no two points are at equal distances. Of points at
-    equal distances it takes those that rounding leaves within the quantile; here all or none are
-    taken. Its coordinates of shock tubes lie in [-5, 5]: `scale` 0.01 gives the same distances, but
-    the x appended to a lies in [0, 1]. It gives a of airfoils at the 120 points of the outline,
-    which `x` allows too; data here have a on the mesh. Its wake of a cylinder, with a residual sum
-    and a coarse mesh from a file, is left out.
+    The released code gives the same function if no two distances are equal. Of points at equal
+    distances it averages over those that rounding leaves within the quantile; here it is all of
+    them or none. In the released code coordinates of shock tubes lie in [-5, 5]: `scale` 0.01 gives
+    the same distances here, but the x appended to a lies in [0, 1]. The released code for airfoils
+    has a at the 120 points of the outline, which `x` allows too; data here have a on the mesh. The
+    released network for the wake of a cylinder, with a residual sum and a coarse mesh from a file,
+    is omitted.
 
     Args:
         heads: Number h of heads in every average.
-        latent: Points of a latent mesh along each axis, one number or a list; "output", as
-            published for meshes: every `stride`-th point of the output along each of its axes.
-        ends: The latent mesh has points at both ends, j/(n - 1); otherwise at j/n.
-        stride: Steps between latent points in the grid of the output, with latent "output" only.
+        latent: Points of the latent mesh along each axis, one number or a list. "output", as
+            published for meshes: the latent mesh is every `stride`-th output point along each axis.
+        ends: Whether the n latent points along an axis are j/(n - 1), with both ends; otherwise
+            j/n.
+        stride: Steps between latent points in the grid of the output, for latent "output" only.
         encoder_locality: Percentage of the points x that a latent point averages over.
         decoder_locality: Percentage of the latent points that a point of the output averages over.
-        periodic: Measure distances on the unit torus.
-        scale: Squared length that is 1 in λD.
-        normalization: "instance", as published for vorticity: mean 0 and variance 1 over latent
-            points before the first block and after the last one; or "none".
+        periodic: Whether distances are those on the unit torus.
+        scale: Squared length by which the squared distances D are divided.
+        normalization: "instance", as published for vorticity: features are normalised to mean 0 and
+            variance 1 over the latent points before the first block and after the last one. Or
+            "none".
     """
 
     other_points = True

@@ -1,4 +1,4 @@
-"""POD-DeepONet: coefficients from sensors, and POD modes of the training targets as the basis.
+"""POD-DeepONet: a network predicts coefficients of the POD modes of the training targets.
 
 References: L. Lu, X. Meng, S. Cai, Z. Mao, S. Goswami, Z. Zhang, G. E. Karniadakis, A
 comprehensive and fair comparison of two neural operators (with practical extensions) based on
@@ -43,17 +43,17 @@ _SAME_POINT = 1e-5  # larger than the rounding of a coordinate
 def pod(
     u: Float[Tensor, "samples points"], modes: int
 ) -> tuple[Float[Tensor, " points"], Float[Tensor, "modes points"]]:
-    """Mean and leading principal components of samples, in float64.
+    """Mean and leading principal components of samples, computed in float64.
 
-    The components are orthonormal under the mean over the points, (1/n) φₖ·φₗ = δₖₗ, in order of
-    decreasing variance; the entry of largest modulus of each is positive.
+    The components φₖ are in order of decreasing variance and orthonormal in the mean over the
+    points, (1/n) φₖ·φₗ = δₖₗ. The entry of largest modulus of each component is positive.
 
     Args:
         u: Samples.
         modes: Number of components.
 
     Raises:
-        ValueError: If `modes` exceeds the dimensions that centred samples can span.
+        ValueError: If `modes` exceeds the dimension of the span of centred samples.
 
     >>> mean, modes = pod(torch.tensor([[0.0, 1, 2], [2, 1, 2]]), 1)
     >>> mean.tolist(), modes.argmax().item(), f"{modes.square().mean():.3f}"
@@ -85,23 +85,22 @@ class PODDeepONet(Operator):
 
     The branch β reads a at sensors, as in `DeepONet`. The basis is fixed: `adapt` computes it
     before training by proper orthogonal decomposition of the normalised targets of the training
-    split, which are all in memory meanwhile. The basis is saved with the weights; a training that
-    starts from given weights uses their basis. It consists of functions on the training points:
-    all samples share these, and mathematics excludes other points. Before `adapt` all outputs are
-    nan.
+    split, which must all fit in memory. The basis is saved with the weights, and training that
+    starts from given weights uses their basis. The modes are known at the training points only, so
+    all samples must have these points. Before `adapt` all outputs are nan.
 
-    A mode covers all output channels, so components and frames share a coefficient: the modes of a
+    Each mode has all output channels, so components and frames share a coefficient: the modes of a
     block of frames are functions of space and time, as published for advection. Modes are
-    orthonormal under the mean over points and channels, without quadrature weights.
+    orthonormal in the mean over points and channels, without quadrature weights.
 
     Differences from the released code (lu-group/deeponet-fno, 8096dda): that code computes the
-    basis of the Burgers example from the test samples. Its trunk network beside the modes, which no
-    published result uses, is left out.
+    basis of the Burgers example from the test samples. It can also add a trunk network to the
+    modes, which no published result uses and which is omitted here.
 
     Args:
         sensors: Sensors m along each axis.
-        sensor_grid: Sensors on a finer grid of n points along an axis: "periodic", "cells", "ends"
-            or "points", see `DeepONet`.
+        sensor_grid: Which points of a finer grid are the sensors: "periodic", "cells", "ends" or
+            "points", see `DeepONet`.
         points: Number of points of the domain; by default the number of sensors.
         basis: Number p of modes, smaller than the number of training samples.
         branch: "mlp", or "convolution": two convolutions before the MLP, as in `DeepONet`.
@@ -110,7 +109,7 @@ class PODDeepONet(Operator):
         channels: Channels of the first convolution; the second has twice as many.
         activation: "tanh", "relu", "gelu" or "silu".
 
-    References: Lu et al. 2022; the factor 1/p is of its released code.
+    References: Lu et al. 2022. The factor 1/p is that of the released code.
     """
 
     domains = EVERYWHERE
@@ -183,7 +182,8 @@ class PODDeepONet(Operator):
         return u.view(*a.shape[:-1], self.out_channels)
 
     def _check_points(self, x: Points, values: bool) -> None:
-        """Raise ValueError unless x are the training points, or before `adapt` equally many."""
+        """Raise ValueError unless x are the training points, or before `adapt` have their
+        number."""
         points, training_points = x.flatten(0, -2), self.places
         count = len(training_points)
         if points.shape != training_points.shape:

@@ -1,4 +1,4 @@
-r"""scOT, the multiscale Transformer of shifted windows that is the backbone of Poseidon.
+r"""scOT, the backbone of Poseidon: a multiscale Transformer with attention in shifted windows.
 
 References: M. Herde, B. Raonić, T. Rohner, R. Käppeli, R. Molinaro, E. de Bézenac, S. Mishra,
 Poseidon: Efficient Foundation Models for PDEs, NeurIPS 2024, arXiv:2405.19101; code in
@@ -62,7 +62,7 @@ class Norm(nn.Module):
 
     Args:
         width: Number of features.
-        timed: False: γ and β are constant, a plain layer norm.
+        timed: Whether γ and β depend on t; otherwise this is a plain layer norm.
     """
 
     def __init__(self, width: int, timed: bool) -> None:
@@ -85,7 +85,7 @@ class CosineAttention(nn.Module):
     """softmax(τ cos(q, k) + 16 sigmoid(B(Δ))) V within windows, with τ <= 100 in each head.
 
     Δ is the offset of two patches in a window, scaled to sign(Δ) log₂(1 + 8 |Δ|/(w - 1)) / 3 along
-    each axis, and B a small MLP.
+    each axis. B is a small MLP.
 
     Args:
         width, heads: Features, and number of heads.
@@ -114,9 +114,9 @@ class CosineAttention(nn.Module):
         return 16 * torch.sigmoid(pairs.flatten(0, 1).flatten(1, 2).permute(2, 0, 1))
 
     def exclusions(self, counts: int, shift: int, like: Tensor) -> Float[Tensor, "windows 1 p p"]:
-        """-200 for pairs in a window that lie at opposite ends of the grid, otherwise 0.
+        """Bias -200 for pairs in a window that lie at opposite ends of the grid, otherwise 0.
 
-        There are `counts` windows along each axis, shifted by `shift` patches.
+        The grid has `counts` windows along each axis, shifted by `shift` patches.
         """
         w = self.window
         index = torch.arange(counts * w, device=like.device)
@@ -166,7 +166,7 @@ class Block(nn.Module):
 
 
 class Merge(nn.Module):
-    """N(W u) from each 2 x 2 patches to one patch with twice the features."""
+    """Map N(W u) of 2 x 2 patches to one patch with twice as many features."""
 
     def __init__(self, width: int, timed: bool) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ class Merge(nn.Module):
 
 
 class Unmerge(nn.Module):
-    """W' N(W u) from each patch to 2 x 2 patches with half the features."""
+    """Map W' N(W u) of a patch to 2 x 2 patches with half as many features."""
 
     def __init__(self, width: int, timed: bool) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class Unmerge(nn.Module):
 
 
 class Stage(nn.Module):
-    """Blocks on one grid, and the change of resolution after them, if any."""
+    """Blocks on one grid, followed by a change of resolution if there is one."""
 
     def __init__(self, blocks: list[Block], resize: nn.Module | None) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class Stage(nn.Module):
 
 
 class ConvNeXt(nn.Module):
-    """u + s ⊙ W₂ GELU(W₁ N(K u)), K a 7 x 7 convolution of each feature; s starts at 1e-6."""
+    """u + s ⊙ W₂ GELU(W₁ N(K u)), with a 7 x 7 convolution K of each feature; s starts at 1e-6."""
 
     def __init__(self, width: int, timed: bool) -> None:
         super().__init__()
@@ -235,10 +235,10 @@ def check_stages(depths: list[int], heads: list[int], skips: list[int]) -> None:
 
 
 def grids_of(size: int, patch: int, stages: int, window: int) -> tuple[list[int], list[int]]:
-    """Patches along an axis of the grid and of the windows of each stage.
+    """For each stage, the number of patches along an axis of the grid and of a window.
 
     Raises:
-        ValueError: If the stages do not divide `size`, or windows do not divide their grid.
+        ValueError: If the stages do not divide `size`, or `window` does not divide a grid.
     """
     grids = [size // patch // 2**i for i in range(stages)]
     if size != patch * grids[-1] * 2 ** (stages - 1) or not grids[-1]:
@@ -251,7 +251,7 @@ def grids_of(size: int, patch: int, stages: int, window: int) -> tuple[list[int]
 
 
 def fourier_resized(u: Function, axis: int, m: int) -> Float[Tensor, "batch *resized c"]:
-    """u at m points of a period along an axis: its trigonometric interpolant, or its low modes.
+    """Trigonometric interpolant of u at m points along an axis, cut off at the modes m can resolve.
 
     >>> wave = torch.cos(2 * torch.pi * torch.arange(4) / 4)[None, :, None]
     >>> fourier_resized(wave, 1, 8)[0, :, 0].round(decimals=4).abs()
@@ -269,31 +269,31 @@ def fourier_resized(u: Function, axis: int, m: int) -> Float[Tensor, "batch *res
 
 
 class ScOT(Operator):
-    """Patches, stages of attention in shifted windows down and up as in a U-Net, and values.
+    """A U-Net of patches whose stages, down and up, are attention in shifted windows.
 
-    Every layer norm depends on the time t, u(t) = G(a, t). The defaults are those of Poseidon-T.
-    The network acts on one grid of `size` x `size` points. Functions on other grids, square or not,
-    are resampled to it and back, as the released code does for square grids. Values thus converge
-    as the grid is refined, but features that `size` does not resolve are lost. Positions are not
-    used: on a mesh the operator acts along the indices.
+    The operator is u(t) = G(a, t), where t enters every layer norm. The defaults are those of
+    Poseidon-T. The network acts on a grid of `size` x `size` points. Functions on other grids,
+    square or not, are resampled to this grid and back, as in the released code for square grids.
+    Values thus converge as the grid is refined, but features that `size` does not resolve are lost.
+    Coordinates are not used: on a mesh the operator acts along the indices.
 
     Args:
         size: Points along each axis of the grid of the network.
         resampling: "fourier", for periodic functions, as published; "linear", between the points.
-        time: Source of t. "channel": the last channel of a, the same at all points, as in tasks
-            `time`; "one": t = 1, as published for steady problems; "none": plain layer norms.
+        time: "channel": t is the last channel of a, the same at all points, as in tasks `time`.
+            "one": t = 1, as published for steady problems. "none": plain layer norms.
         patch: Points of a patch along each axis.
-        width: Features of a patch; each stage doubles them.
+        width: Features of a patch in the first stage; each further stage has twice as many.
         depths, heads: Blocks and heads of each stage, the same down and up.
         skips: ConvNeXt blocks in the skip connection of each stage.
         window: Patches of a window along each axis, at most those of the grid.
         ratio: Hidden features of MLPs, in multiples of their input features.
 
-    Differences from the released code (commit b8fa28f). Each grid of a stage must consist of whole
-    windows: sizes that the code would pad are refused. Resampling reduces the mode that is the
-    highest along both axes to its even part. There is no stochastic depth, which the released
-    scripts set to 0, no residual u - a, and no loss by groups of channels. Norms start with γ of
-    about 0.02 t, as published: the blocks start close to the identity.
+    Differences from the released code (commit b8fa28f). The grid of each stage must consist of
+    whole windows: sizes that the released code would pad raise an error. Resampling reduces the
+    mode that is the highest along both axes to its even part. Stochastic depth (0 in the released
+    scripts), the residual u - a and the loss by groups of channels are omitted. As published, norms
+    start with γ of about 0.02 t: the blocks start close to the identity.
     """
 
     dims = (2,)

@@ -25,15 +25,15 @@ _EFFICIENT = _FIRST | _SMALL | {"attention": "galerkin", "decoder": "spectral"}
 
 
 class TransformerLayer(nn.Module):
-    """Residual layers f = attention, then f = pointwise MLP, each with a LayerNorm N.
+    """Two residual maps, f = attention and then f = pointwise MLP, each with a LayerNorm N.
 
     With "pre" u <- u + f(N u); with "post" u <- N(u + f(u)).
 
     Args:
-        attention: The attention of the points, without coordinates.
+        attention: Attention among the points, without coordinates.
         width, feedforward: Features of u and hidden features of the MLP.
         normalization, activation, dropout: Position of N, activation of the MLP, and dropout rate
-            on the residual branches; see `Transformer`.
+            of the results of f; see `Transformer`.
     """
 
     def __init__(
@@ -68,29 +68,30 @@ class Transformer(FieldOperator):
     """A linear map of (a, x), layers of attention and MLP over all points, and a decoder.
 
     The defaults are the usual sizes of pointwise benchmarks (8 layers of width 128, 8 heads). The
-    presets are the two baselines of the talk on the Galerkin Transformer (Cao 2021). The talk names
-    parameters (22 million, 523 thousand) but no sizes: the sizes are our interpretation. Its
-    "efficient" Transformer has attention without softmax, Q(KᵀV)/n, a form of Shen et al. named
-    so in Table 8 (the errors are those of the talk); attention "efficient" here has the two
-    softmaxes. The vanilla Transformer of the talk has sinusoidal encodings of the index; here
-    coordinates are appended, which have the same meaning on every resolution.
+    presets are the two baselines of the talk on the Galerkin Transformer (Cao 2021). The talk gives
+    the numbers of parameters (22 million, 523 thousand) but no sizes: the sizes are our
+    interpretation. The "efficient" Transformer of the talk has attention without softmax, Q(KᵀV)/n,
+    which Shen et al. call so in Table 8; attention "efficient" here has both softmaxes. The errors
+    in the presets are those of the talk. The vanilla Transformer of the talk has sinusoidal
+    encodings of the index. Here coordinates are appended instead, which have the same meaning at
+    every resolution.
 
-    Attention is a sum over points that treats all points alike. With coordinates "none" and the
-    linear decoder the operator commutes with permutations of the points; with the spectral decoder
-    it commutes with shifts of a periodic grid.
+    Attention treats all points alike. With coordinates "none" and the linear decoder the operator
+    commutes with permutations of the points; with the spectral decoder it commutes with shifts of a
+    periodic grid.
 
     Args:
-        attention: "softmax", quadratic in the number of points; "efficient", softmax of Q over
-            features and of K over points, and "galerkin", Q(KᵀV)/n, both linear.
-        normalization: LayerNorm "pre", before each map and before the decoder, or "post", after
-            each sum, as first published.
+        attention: "softmax", with a cost quadratic in the number of points; or, with linear cost,
+            "efficient" (softmax of Q over features and of K over points) or "galerkin" (Q(KᵀV)/n).
+        normalization: Position of the LayerNorms. "pre": before each map and before the decoder.
+            "post": after each residual sum, as first published.
         activation: Activation of the MLPs, "gelu" or, as first published, "relu".
-        decoder: "linear", for clouds too; or "spectral", two spectral convolutions and an MLP, on
-            periodic grids.
+        decoder: "linear", for point clouds too; or "spectral", which is two spectral convolutions
+            and an MLP, for periodic grids only.
         modes, decoder_width: Modes and channels of the spectral decoder.
-        dropout: Dropout rate on the residual branches.
-        attention_dropout: Dropout rate on the attention matrix; if not 0, softmax attention stores
-            n x n numbers in training.
+        dropout: Dropout rate of the results of attention and MLP before each residual sum.
+        attention_dropout: Dropout rate of the attention matrix. If not 0, softmax attention on n
+            points stores n x n numbers in training.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

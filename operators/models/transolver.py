@@ -1,4 +1,4 @@
-r"""Transolver: points are softly assigned to slices, and attention acts among the slices.
+r"""Transolver: points are assigned to slices by weights, and attention acts among the slices.
 
 References: H. Wu et al., Transolver: A Fast Transformer Solver for PDEs on General Geometries,
 ICML 2024; released code thuml/Transolver, and thuml/Neural-Solver-Library for the sizes.
@@ -23,17 +23,18 @@ Heads = Float[Tensor, "batch heads n d"]
 
 
 class PhysicsAttention(nn.Module):
-    """Attention among the slices of a field, in each head (section 3.2 of the paper).
+    """Multi-head attention among the slices of a field (section 3.2 of the paper).
 
-    Two projections x and f of u give the weights w_jg of point j in slice g and the token t_g of
-    the slice. Attention among the tokens gives s, and the weights return it to the points:
+    A projection x of u gives the weight w_jg of point j in slice g, and a projection f of u gives
+    the token t_g of the slice. Attention maps the tokens to s, and the weights map s to values v at
+    the points:
 
         w_jg = softmax_g((W x_j + b)_g / τ).
         t_g = Σ_j w_jg f_j / (Σ_j w_jg + 1e-5).
         v_j = Σ_g w_jg s_g,    s = softmax(QKᵀ/√d) V of Q = t W_q, K = t W_k, V = t W_v.
 
-    W, b, W_q, W_k, W_v are shared by the heads; each head has its τ, clamped to [0.1, 5]. Linear in
-    the number n of points: n · slices weights are stored for each head.
+    The heads share W, b, W_q, W_k, W_v; each head has its own τ, clamped to [0.1, 5]. The cost is
+    linear in the number n of points: each head stores n · slices weights.
 
     Args:
         width: Features of u.
@@ -96,21 +97,22 @@ class PhysicsAttention(nn.Module):
 class Transolver(SliceOperator):
     """An MLP of a and the positions, blocks of attention among slices, and a pointwise linear map.
 
-    The defaults are the settings of the Darcy example in the released benchmark library,
-    3,090,113 parameters. The scripts of the paper have feedforward equal to the width, 128.
+    The defaults are the settings for Darcy in the released benchmark library: 3,090,113 parameters.
+    In the scripts of the paper `feedforward` equals the width, 128.
 
-    With projection "convolution" the kernels cover 3 points along each axis, not a length: the
-    operator acts on every resolution, but does not converge to one map as grids are refined. With
-    "linear" points are coupled by sums over points only, and values converge.
+    With projection "convolution" the kernels cover 3 points along each axis, whatever the spacing:
+    the operator acts on every resolution, but does not converge to one map as grids are refined.
+    With "linear" points are coupled by sums over points only, and values converge.
 
     Args:
-        lattice: Reference points along each axis, including the ends: 64 in the square, 8 on the
-            interval, as in the released library.
+        lattice: Number of reference points along each axis, including the ends. In the released
+            library there are 64 in the square and 8 on the interval.
 
-    The released code adds the learned vector `placeholder` to the features only without an input
-    function a. Here there always is an a, and the vector is always added: a second bias. The
-    released code bounds τ for convolutions only. τ starts at 0.5; outside the bounds slices would
-    be single points, all alike, or inverted.
+    The released code adds the learned vector `placeholder` to the features only if there is no
+    input function a. Here the vector is always added, which amounts to a second bias. The released
+    code bounds τ for convolutions only. τ starts at 0.5. Below the bounds each point would belong
+    to a single slice, or for τ < 0 the order of the weights would be inverted; above the bounds all
+    weights would be nearly equal.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

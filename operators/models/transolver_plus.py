@@ -1,4 +1,4 @@
-r"""Transolver++: slices with a temperature at each point, and noise on their weights in training.
+r"""Transolver++: slices with a temperature at each point, and with random weights in training.
 
 References: H. Luo et al., Transolver++: An Accurate Neural Solver for PDEs on Million-Scale
 Geometries, ICML 2025; released code thuml/Transolver_plus at commit d5a23bc.
@@ -23,25 +23,25 @@ Shares = Float[Tensor, "batch heads n slices"]
 
 
 def gumbel(like: Tensor) -> Tensor:
-    """Independent Gumbel noise -log(-log U), U uniform in [0, 1), of the shape of a tensor.
+    """Independent Gumbel noise -log(-log U), with U uniform in [0, 1), in the shape of a tensor.
 
-    The largest of l + noise has index i with probability softmax(l)_i. As released, 1e-8 is added
-    to U and to its logarithm: no value is infinite.
+    For logits l, the largest entry of l + noise has index i with probability softmax(l)_i. As in
+    the released code, 1e-8 is added to U and to -log U, so that no value is infinite.
     """
     uniform = torch.rand_like(like, dtype=torch.promote_types(like.dtype, torch.float32))
     return -torch.log(-torch.log(uniform + 1e-8) + 1e-8)
 
 
 class EideticAttention(nn.Module):
-    """Attention among the slices of a field, in each head, with one projection x of u.
+    """Multi-head attention among the slices of a field, with one projection x of u.
 
         w_jg = softmax_g((W x_j + b + noise)_g / τ_j),   τ_j = max(0.01, MLP(x_j) + β).
         t_g = Σ_j w_jg x_j / (Σ_j w_jg + 1e-5).
         v_j = Σ_g w_jg s_g,    s = softmax(QKᵀ/√d) V of Q = t W_q, K = t W_k, V = t W_v.
 
-    The MLP ends in a GELU. The heads share all maps; each head has its β, which starts at 0.5. The
-    noise is Gumbel noise in training, and 0 in evaluation. Linear in the number n of points:
-    n · slices weights are stored for each head.
+    The MLP ends in a GELU. The heads share all maps; each head has its own β, which starts at 0.5.
+    The noise is Gumbel noise in training, and 0 in evaluation. The cost is linear in the number n
+    of points: each head stores n · slices weights.
 
     Args:
         width: Features of u.
@@ -80,18 +80,18 @@ class TransolverPlus(SliceOperator):
     """An MLP of a and the positions, blocks of attention among slices, and a pointwise linear map.
 
     It differs in three ways from `Transolver` with projection "linear". Each point has its own
-    temperature. Noise in training makes the weights those of a random choice among the slices.
-    There is one projection of the features instead of two.
+    temperature. In training, noise in the weights makes the assignment to slices random. There is
+    one projection of the features instead of two.
 
     The released code draws the noise in evaluation too, so its predictions are random; here they
-    are not. It sums over the points of all processes of a group, which must exist; here a sample is
-    one batch entry. It has no convolutions, and only the script of one set of aircraft (width 256,
-    depth 4, 32 slices, feedforward 512). The settings of the six benchmarks are not released; the
-    defaults are those of the scripts of Transolver. The authors advise to vary the number of slices
-    and to bound the temperature, because training is unstable. An independent reproduction (April
-    2026, in the released repository) found larger errors than those of Transolver on all six:
-    Plasticity 0.0019, Elasticity 0.011, Darcy 0.015, Airfoil 0.009, Pipe 0.005,
-    Navier-Stokes 0.18.
+    are not. The released code sums over the points of all processes of a group, and needs such a
+    group; here each sample is one entry of a batch. The released code has no convolutions, and a
+    script for one data set of aircraft only (width 256, depth 4, 32 slices, feedforward 512). The
+    settings for the six benchmarks of the paper are not released; the defaults are those of the
+    Transolver scripts. The authors advise varying the number of slices and bounding the
+    temperature, because training is unstable. An independent reproduction (April 2026, in the
+    released repository) found larger errors than those of Transolver on all six benchmarks:
+    Plasticity 0.0019, Elasticity 0.011, Darcy 0.015, Airfoil 0.009, Pipe 0.005, Navier-Stokes 0.18.
 
     Points are coupled by sums over points only: values converge under refinement, and in evaluation
     with coordinates "none" the operator commutes with permutations of the points.

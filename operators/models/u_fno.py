@@ -1,4 +1,4 @@
-r"""U-FNO: Fourier layers, the last of them with a U-Net beside the convolution.
+r"""U-FNO: Fourier layers, the last of which also add a U-Net to the convolution.
 
 References: G. Wen, Z. Li, K. Azizzadenesheli, A. Anandkumar, S. M. Benson, U-FNO - An enhanced
 Fourier neural operator-based deep-learning model for multiphase flow, Advances in Water Resources
@@ -55,37 +55,40 @@ class UFourierLayer(nn.Module):
 class UFNO(GridOperator):
     """A pointwise map, Fourier layers, Fourier layers with U-Nets, and a pointwise network.
 
-    The defaults are those of the released code: three layers of each kind and 36 features. Its
-    grid has two axes of space, and time as the third: preset "gas-saturation", with frames along
-    an axis. Published figures for Darcy, Navier-Stokes and the meshes are of another network, in
-    Neural-Solver-Library, with two layers of each kind and larger U-Nets; the other presets are
-    this network. Its U-Nets have further linear maps without effect, which the published parameter
-    counts include and which are left out here.
+    The defaults are those of the released code: three layers of each kind and 36 features. The
+    released code has two axes of space and a third axis of time, as in the preset "gas-saturation".
+    Published errors for Darcy, Navier-Stokes and the meshes are those of a network in
+    Neural-Solver-Library with two layers of each kind and larger U-Nets, which the other presets
+    reproduce. That network also has linear maps without effect, which the published parameter
+    counts include and which are omitted here.
 
     With U-Nets that return 0 this is `FNO` with `depth + u_depth` layers. The convolutions of the
-    U-Nets cover points, not a length: values do not converge as the grid is refined.
+    U-Nets cover a number of points, whatever the spacing: values do not converge as the grid is
+    refined.
 
-    The operator takes any grid: zeros extend each axis to a length that the U-Nets can halve, and
-    are cut off again. The released code appends 8 points to each axis before the first linear map,
-    and the axis must then be a multiple of 8. These points repeat the last values of the input on
-    the second axis and in time, and are zeros on the first axis. Here zeros follow that map, as in
-    the library, which appends up to 15 points, to multiples of 16. In the presets padding is their
-    fraction of the published grid.
+    The operator accepts any grid: each axis is padded with zeros to a length that the U-Nets can
+    halve, and cropped at the end. The released code appends 8 points to each axis before the first
+    linear map, and the padded length must be a multiple of 8. Its padding repeats the last values
+    of the input along the second axis and in time, and is zero along the first axis. Here zeros are
+    appended after the first linear map, as in the library, which pads to multiples of 16. In the
+    presets `padding` is the published number of appended points, as a share of the published grid.
 
     Args:
-        depth, u_depth: Number of Fourier layers, and of Fourier layers with a U-Net after them.
-        modes: Modes m kept along each axis; the padded grid needs n >= 2m points along it.
+        depth, u_depth: Number of Fourier layers, and of further Fourier layers with a U-Net.
+        modes: Number m of modes along each axis; the padded grid needs n >= 2m points along this
+            axis.
         u_net: "strided", as released, or "pooled", as in the library.
-        levels: Number of times a U-Net halves the grid: 3 published for "strided", 4 for "pooled".
-        normalization: Norms of the U-Nets. "batch": over batch and grid. "instance": over the grid
-            of each sample, as in the library for problems in time.
+        levels: Number of times a U-Net halves the grid; as published, 3 for "strided" and 4 for
+            "pooled".
+        normalization: Norms in the U-Nets. "batch": over batch and grid. "instance": over the grid
+            of each sample, as in the library for time-dependent problems.
         activation: "relu" (released), "gelu" (library), or "silu".
-        last_activation: An activation follows the last layer too, as released.
-        lift: "linear" (released) or "mlp" with 2 width hidden features (library).
+        last_activation: Whether an activation follows the last layer too, as in the released code.
+        lift: First map: "linear" (released), or "mlp" with 2 width hidden features (library).
         head_width: Hidden features of the network at the end: 128, or the width in the library.
 
-    On boxes u is interpolated linearly to other points y. The model of the library for point
-    clouds (elasticity) maps them to a grid first and is another network.
+    On boxes u is interpolated linearly to other points y. The library has another network for point
+    clouds (elasticity), which maps them to a grid first.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -1,4 +1,4 @@
-r"""A plain U-Net: convolutions on coarser and coarser grids and back, not a neural operator.
+r"""A plain U-Net, a baseline that is not a neural operator: convolutions on coarser grids and back.
 
 References: O. Ronneberger, P. Fischer, T. Brox, U-Net: Convolutional Networks for Biomedical Image
 Segmentation, MICCAI 2015; thuml/Neural-Solver-Library at db942b72.
@@ -18,24 +18,24 @@ _IN_TIME = {"normalization": "instance"}
 
 
 class PlainUNet(GridOperator):
-    """A pointwise MLP, a U-Net, and a pointwise MLP: the baseline of operators on grids.
+    """A pointwise MLP, a U-Net, and a pointwise MLP: a baseline for operators on grids.
 
-    This is the U-Net of Neural-Solver-Library, whose errors the published tables on Darcy,
-    Navier-Stokes and the meshes give: maxima down, bilinear interpolation up, norms and ReLU. The
-    U-Nets of PDEBench and The Well differ: tanh instead of ReLU, transposed convolutions up, twice
-    the channels on the coarsest grid, and no MLPs around.
+    This is the U-Net of Neural-Solver-Library, with max pooling, bilinear upsampling, norms and
+    ReLU. The published tables for Darcy, Navier-Stokes and the meshes list its errors. The U-Nets
+    of PDEBench and The Well differ: they have tanh instead of ReLU, transposed convolutions for
+    upsampling, twice as many channels on the coarsest grid, and no MLPs.
 
-    Convolutions cover 3 points, not a length: on a finer grid the same weights are another map.
-    Zeros are appended to each axis, up to a multiple of 2^levels, and cut off again, as published.
-    As published too, convolutions are not periodic on periodic grids.
+    Convolutions cover 3 points, whatever the spacing: on a finer grid the same weights are another
+    map. As published, each axis is padded with zeros to a multiple of 2^levels and cropped at the
+    end, and convolutions are not periodic, even on periodic grids.
 
     Args:
         levels: Number of times the grid is halved, 4 as published.
         normalization: Norms after each convolution. "batch": over batch and grid. "instance": over
-            the grid of each sample, as published for problems in time.
+            the grid of each sample, as published for time-dependent problems.
 
-    On boxes u is interpolated linearly to other points y. The model of the library for point
-    clouds (elasticity) maps them to a grid first and is another network.
+    On boxes u is interpolated linearly to other points y. The library has another network for point
+    clouds (elasticity), which maps them to a grid first.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
