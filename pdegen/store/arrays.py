@@ -1,7 +1,7 @@
-"""The arrays of a store, parsed from their Zarr metadata, and their limits.
+"""The arrays of a store, parsed from their Zarr metadata, and the limits on their sizes.
 
-A store may come from an untrusted source: sizes are checked here before anything is allocated or
-decoded. Only the part of Zarr that pdegen writes is accepted.
+A store may come from an untrusted source. Sizes are therefore checked here, before memory is
+allocated or values are decoded. Only the part of the Zarr format that pdegen writes is accepted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ KEYS = {"name": "default", "configuration": {"separator": "/"}}
 
 
 class MetadataError(ValueError):
-    """Metadata of a store that are damaged or not of this format; says where and why."""
+    """The metadata of a store are damaged or not of this format. The message says where and why."""
 
 
 def _named(name: str) -> str:
@@ -77,7 +77,7 @@ _Absent = Annotated[None, BeforeValidator(_undecoded)]
 
 @typed(frozen=True, config=ConfigDict(strict=True, extra="ignore", defer_build=True))
 class ArrayMetadata:
-    """The attributes of an array that readers use."""
+    """The attributes of an array that readers of the store use."""
 
     long_name: str = ""
     units: Annotated[str, AfterValidator(_unit)] = ""
@@ -109,7 +109,7 @@ class _Grid:
 
 @typed(frozen=True, config=_CLOSED)
 class ZarrArray:
-    """Zarr metadata of an array, with the values that all arrays of pdegen share."""
+    """The Zarr metadata of an array, restricted to what pdegen writes."""
 
     zarr_format: Literal[3]
     node_type: Literal["array"]
@@ -139,7 +139,8 @@ class Array:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The axes that are not in `LEADING`; for a function, the axes of its domain."""
+        """The dimensions that are not in `LEADING`. For a function, these are the axes of its
+        domain."""
         return tuple(dim for dim in self.dims if dim not in LEADING)
 
     @property
@@ -149,16 +150,16 @@ class Array:
 
     @property
     def limit(self) -> int:
-        """Largest size of an object of this array in bytes, compressed or not."""
+        """Largest allowed size in bytes of a stored object of this array, compressed or not."""
         return 2**20 + 2 * self.dtype.itemsize * math.prod(self.shard)
 
     @property
     def fill(self) -> float:
-        """The fill value, read where nothing was written."""
+        """The fill value, which readers return where no values were written."""
         return fill(self.dtype)
 
     def key(self, shard: int = 0) -> str:
-        """Key of the object that holds a shard, or a coordinate.
+        """Key of the object that stores a shard of a variable, or the whole of a coordinate.
 
         >>> Array("u", ("sample", "x"), (9, 5), np.dtype("f4"), (3, 5), (3, 5)).key(2)
         'u/c/2/0'
@@ -167,8 +168,8 @@ class Array:
         return "/".join([self.name, "c", *map(str, position)])
 
     def decode(self, data: bytes) -> Values:
-        """The values of a coordinate from the bytes of its object. Raises MetadataError if these
-        have another size or differ from their checksum."""
+        """Decode the values of a coordinate from the bytes of its object. Raises MetadataError if
+        the bytes have the wrong size or differ from their checksum."""
         if len(data) != self.nbytes + 4:
             raise MetadataError(f"{self.key()} has {self.nbytes + 4:,} bytes, got {len(data):,}")
         if checksum(data[:-4]) != data[-4:]:
@@ -178,16 +179,16 @@ class Array:
 
     @classmethod
     def of(cls, name: str, zarr: ZarrArray, sizes: tuple[int, int] | None) -> Array:
-        """An array from its Zarr metadata.
+        """Build an array from its Zarr metadata.
 
         Args:
             name: Name of the array.
             zarr: Zarr metadata of the array.
-            sizes: Number of samples of the store and of a shard; None for a coordinate.
+            sizes: Number of samples in the store and in a shard; None for a coordinate.
 
         Raises:
-            MetadataError: If the metadata are not those of the format.
-            KeyError, TypeError, IndexError: If a codec has no name, or one that is no text.
+            MetadataError: If pdegen does not write such metadata.
+            KeyError, TypeError, IndexError: If the name of a codec is missing or not a string.
         """
         dims, dtype = zarr.dimension_names or (), np.dtype(zarr.data_type)
         shard = zarr.chunk_grid.configuration.chunk_shape
@@ -204,14 +205,14 @@ class Array:
 
 
 def fill(dtype: np.dtype[Any]) -> float:
-    """Fill value of a type: NaN for floats, -1 for signed integers, 0 for others."""
+    """Fill value of a dtype: NaN for floats, -1 for signed integers, 0 for all others."""
     if dtype.kind == "f":
         return math.nan
     return -1 if dtype.kind == "i" else 0
 
 
 def checksum(data: Any) -> bytes:
-    """CRC-32C, as the four bytes at the end of a chunk or an index."""
+    """The CRC-32C checksum of bytes, as the four bytes that are stored after them."""
     return _crc32c.value(data).to_bytes(4, "little")
 
 
@@ -266,7 +267,7 @@ def _variable(array: Array, codecs: list[Json], samples: int, shard: int) -> Arr
 
 
 def _blosc(typesize: int, compressor: Compressor) -> Json:
-    """Zarr metadata of the codec that compresses chunks."""
+    """Zarr metadata of the Blosc codec, which compresses chunks."""
     options = {"typesize": typesize, "cname": compressor, "shuffle": "shuffle", **BLOSC}
     return {"name": "blosc", "configuration": options}
 
@@ -278,13 +279,14 @@ def _sharding(chunk: object, codecs: list[Json]) -> Json:
 
 
 def _plain(array: Array) -> list[Json]:
-    """The codecs of uncompressed values and of their checksum, which every reader checks."""
+    """Zarr metadata of the codecs of an uncompressed array: the values, then their checksum."""
     values: Json = {"name": "bytes"} if array.dtype.itemsize == 1 else _BYTES
     return [values, _CRC32C]
 
 
 def _listed(codecs: list[Json]) -> str:
-    """Names of codecs in one line, with byte order and inner codecs."""
+    """The names of codecs on one line. Byte order and inner codecs follow the name of their
+    codec."""
     words = list[str]()
     for codec in codecs:
         options = codec.get("configuration", {})
@@ -296,16 +298,16 @@ def _listed(codecs: list[Json]) -> str:
 def check_axes(
     variables: Mapping[str, Array], coordinates: Mapping[str, Array], domain: bool
 ) -> None:
-    """Check that each axis has one length in all arrays, and that space, level and time have a
-    coordinate.
+    """Check that each axis has the same length in all arrays, and that the axes of space, level and
+    time have coordinates.
 
     Args:
         variables, coordinates: The arrays, by name.
-        domain: Whether the store describes its domain. Then axes may have other names than x, y
-            and z, and x, y and z may be positions along these axes.
+        domain: Whether the store describes its domain. If so, axes may have names other than x, y
+            and z, and the coordinates x, y and z may be positions along such axes.
 
     Raises:
-        MetadataError: If arrays contradict each other.
+        MetadataError: If two arrays contradict each other, or a coordinate is missing.
     """
     total = sum(array.nbytes for array in coordinates.values())
     _check(total <= CHUNK_BYTES, "the size of all coordinates", total)
@@ -329,7 +331,7 @@ def check_axes(
 
 
 def same(value: object, expected: object) -> bool:
-    """Whether two values are the same JSON; 1, 1.0 and true are different values."""
+    """Whether two values have the same JSON text. For example, 1, 1.0 and true all differ."""
     return json.dumps(value, sort_keys=True) == json.dumps(expected, sort_keys=True)
 
 
@@ -339,5 +341,5 @@ def _check(sound: bool, claim: str, value: object) -> None:
 
 
 def refuse(message: str) -> NoReturn:
-    """Raise MetadataError."""
+    """Raise MetadataError with this message."""
     raise MetadataError(message)

@@ -1,6 +1,7 @@
 """The dataset card of a sealed store, in Markdown.
 
-It depends on the metadata of the store alone, so that a regenerated dataset has the same bytes.
+The card depends only on the metadata of the store. A regenerated dataset therefore has the same
+card, byte for byte.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ CARD, CROISSANT = "README.md", "croissant.json"
 
 
 def documents(store: Description, root_digest: str) -> dict[str, bytes]:
-    """The card and the Croissant metadata, by key.
+    """The bytes of the card and of the Croissant metadata, by key.
 
     Args:
         store: Description of the store.
@@ -29,11 +30,11 @@ def documents(store: Description, root_digest: str) -> dict[str, bytes]:
 
 
 def card(store: Description, use: Iterable[str] | None = None) -> str:
-    """The card of a generated, derived or imported store.
+    """The dataset card of a generated, derived or imported store.
 
     Args:
         store: Description of the store.
-        use: Lines on how to read the dataset, if it was exported from the Zarr group.
+        use: Lines that explain how to read an exported dataset. None for the Zarr store itself.
     """
     sections = (
         _facts(store),
@@ -50,7 +51,7 @@ def card(store: Description, use: Iterable[str] | None = None) -> str:
 
 
 def _facts(store: Description) -> Iterator[str]:
-    """Facts on the dataset, as a table."""
+    """The rows of a table of facts about the dataset."""
     metadata = store.metadata
     yield "| | |"
     yield "|---|---|"
@@ -75,7 +76,7 @@ def _facts(store: Description) -> Iterator[str]:
 
 
 def _problem_rows(problem: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Parameters, law and solver of a recipe, by key."""
+    """Key and text of the table rows for the parameters, input law and solver of a recipe."""
     plain = {k: v for k, v in problem.items() if not isinstance(v, Mapping) and k != "equation"}
     if plain:
         yield "parameters", _pairs(plain)

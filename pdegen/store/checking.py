@@ -1,4 +1,4 @@
-"""Checks of a store: faults of shards, records, the seal, and the objects that these cover."""
+"""Checks of a store: its shards, their records, the seal, and the objects that the seal covers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pdegen.store.record import Record, Seal, Summary
 
 @dataclass(frozen=True)
 class Fault:
-    """Something wrong in a store, as one line."""
+    """A fault of a store, described in one line."""
 
     where: str  # key of the object, or part of the store
     what: str  # the fault, as the end of a sentence
@@ -26,13 +26,14 @@ class Fault:
 
     @classmethod
     def of_shard(cls, shard: int, what: str, variable: str | None = None) -> Fault:
-        """A fault of a shard, or of a variable in it."""
+        """The fault of a shard. If `variable` is given, only this variable of the shard is
+        wrong."""
         where = f"shard {shard}" if variable is None else f"{variable}, shard {shard}"
         return cls(where, what, shard, variable)
 
     @classmethod
     def of_seal(cls, error: StoreError) -> Fault:
-        """The fault in an error of `seal_in` or `check_seal`."""
+        """The fault that an error of `seal_in` or `check_seal` describes."""
         return cls(Seal.KEY, str(error).removeprefix(f"{Seal.KEY}: "))
 
     def __str__(self) -> str:
@@ -40,7 +41,8 @@ class Fault:
 
 
 def inspect(store: Store, shard: int) -> tuple[Record | None, dict[str, bytes], list[Fault]]:
-    """The record of a shard, the bytes of variables that match it, and faults of the others."""
+    """Compare the data of a shard with its record. Returns the record, the bytes of each variable
+    that matches, and a fault for each variable that does not."""
     try:
         record = store.record(shard)
     except StoreError as error:
@@ -65,7 +67,7 @@ def inspect(store: Store, shard: int) -> tuple[Record | None, dict[str, bytes], 
 
 
 def missing(store: Store) -> list[int]:
-    """Numbers of the shards without a valid record, or whose data differ from the record."""
+    """Numbers of the shards that have no valid record, or whose data differ from their record."""
     return [shard for shard in range(store.shards) if inspect(store, shard)[2]]
 
 
@@ -74,7 +76,7 @@ def summary_of(store: Store, replaced: Mapping[int, Record] | None = None) -> Su
 
     Args:
         store: The store.
-        replaced: Records to use in place of the stored ones, by shard.
+        replaced: Records to use instead of the stored ones, by number of the shard.
 
     Raises:
         StoreError: If a record is missing or damaged, or all training samples were skipped.
@@ -91,8 +93,8 @@ def summary_of(store: Store, replaced: Mapping[int, Record] | None = None) -> Su
 
 
 def summary_faults(store: Store, seal: Seal | None = None) -> list[Fault]:
-    """Differences between the summary of all records and the metadata of the store, and its seal if
-    given. Raises StoreError if a record is missing or damaged."""
+    """Faults where the summary of all records differs from the metadata of the store, or from the
+    seal if one is given. Raises StoreError if a record is missing or damaged."""
     summary, metadata, faults = summary_of(store), store.metadata, list[Fault]()
     if seal is not None and summary.records != seal.records:
         faults.append(Fault("records", "differ from the seal"))
@@ -106,13 +108,14 @@ def summary_faults(store: Store, seal: Seal | None = None) -> list[Fault]:
 
 
 def check_seal(store: Store, seal: Seal) -> None:
-    """Raise StoreError if a seal covers other objects than the store has."""
+    """Raise StoreError if the seal does not cover exactly the objects that the store should
+    have."""
     if seal.objects.keys() != {ROOT, CARD, CROISSANT, *fixed_keys(store)}:
         raise StoreError(f"{Seal.KEY}: it covers other objects than the store has")
 
 
 def seal_faults(store: Store) -> list[Fault]:
-    """Faults of the seal, and of the objects that it covers besides records and shards."""
+    """Faults of the seal, and of the objects whose digests the seal lists."""
     try:
         seal = seal_in(store.objects)
         check_seal(store, seal)
@@ -131,7 +134,7 @@ def seal_faults(store: Store) -> list[Fault]:
 
 
 def altered(store: Store) -> list[int]:
-    """Numbers of the shards whose record differs from the seal; none if there is no seal."""
+    """Numbers of the shards whose record differs from the seal. Empty without a valid seal."""
     try:
         seal = seal_in(store.objects)
         check_seal(store, seal)
@@ -147,7 +150,8 @@ def altered(store: Store) -> list[int]:
 
 
 def fixed(store: Store, key: str) -> tuple[bytes | None, str]:
-    """The bytes of metadata, a coordinate or the card; or None and the reason."""
+    """The bytes of metadata, of a coordinate or of the card, and "". If the object cannot be read:
+    None and the reason."""
     labels = store.description.labels
     if labels is not None and key == Labels.KEY:
         return store.objects.try_read(key, len(labels.data))
@@ -157,7 +161,8 @@ def fixed(store: Store, key: str) -> tuple[bytes | None, str]:
 
 
 def fixed_keys(store: Store) -> list[str]:
-    """Keys of the objects that stay as laid out: metadata of arrays, and coordinates."""
+    """Keys of the objects that are written by the layout and never changed later: the metadata of
+    arrays, and the coordinates."""
     description = store.description
     chunks = [array.key() for array in description.coordinates.values()]
     labels = () if description.labels is None else (f"{CHANNEL}/{ROOT}", Labels.KEY)
@@ -165,7 +170,7 @@ def fixed_keys(store: Store) -> list[str]:
 
 
 def expects_key(store: Store, key: str) -> bool:
-    """Whether a store of this layout has an object of this key; lock and `log/` do not count."""
+    """Whether a key belongs to a store of this layout. The lock and `log/` are not included."""
     if key in (ROOT, CARD, CROISSANT, Seal.KEY):
         return True
     first, _, rest = key.partition("/")

@@ -1,7 +1,7 @@
-"""Encoding and decoding of shards and their chunks, to the same bytes as Zarr.
+"""Encoding and decoding of shards and their chunks. The bytes are the same as those of Zarr.
 
-Zarr encodes chunks as tasks of one event loop and one thread pool, which all shards of a process
-share. Here each thread encodes its own shard. A test compares the bytes with those of Zarr.
+Zarr encodes the chunks of all shards of a process in one event loop and one thread pool. Here each
+thread encodes its own shard. A test compares the bytes with those of Zarr.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _ABSENT = (
 
 
 def index_bytes(array: Array) -> int:
-    """Size in bytes of the index at the end of a shard, with its checksum."""
+    """Size in bytes of the index at the end of a shard, including its checksum."""
     return 16 * (array.shard[0] // array.chunk[0]) + 4
 
 
 def spans(array: Array, index: bytes) -> list[tuple[int, int] | None]:
-    """First byte and one past the last of each chunk in a shard; None for an absent chunk.
+    """Byte range (start, stop) of each chunk in the object of a shard; None for an absent chunk.
 
     Args:
         array: The variable.
-        index: The last `index_bytes` of the shard.
+        index: The last `index_bytes(array)` bytes of the object.
 
     Raises:
         ValueError: If the index is damaged.
@@ -51,9 +51,10 @@ def spans(array: Array, index: bytes) -> list[tuple[int, int] | None]:
 
 
 def adjacent(spans: Sequence[tuple[int, int] | None], chunks: Sequence[int]) -> Iterator[list[int]]:
-    """Chunks grouped so that those of a group are adjacent and can be read at once.
+    """Group chunks so that the chunks of a group are adjacent in the object and can be read at
+    once.
 
-    An absent chunk is a group of its own.
+    An absent chunk forms a group of its own.
 
     >>> list(adjacent([(0, 8), (8, 12), None, (12, 20)], [0, 1, 2, 3]))
     [[0, 1], [2], [3]]
@@ -74,8 +75,8 @@ def adjacent(spans: Sequence[tuple[int, int] | None], chunks: Sequence[int]) -> 
 
 
 def decode(array: Array, stored: memoryview, out: Values) -> None:
-    """Decompress a chunk into `out`, a contiguous array of its shape and type. Raises ValueError or
-    RuntimeError if the chunk is damaged."""
+    """Decompress a chunk into `out`, a contiguous array with the shape and dtype of the chunk.
+    Raises ValueError or RuntimeError if the chunk is damaged."""
     stored, end = stored[:-4], stored[-4:]
     if checksum(np.frombuffer(stored, "u1")) != bytes(end):
         raise ValueError("a chunk differs from its checksum")
@@ -93,11 +94,11 @@ def decode(array: Array, stored: memoryview, out: Values) -> None:
 
 
 def encoded_shard(array: Array, rows: Values) -> bytes:
-    """The bytes of the object of a shard.
+    """The bytes of the object that stores a shard.
 
-    Chunks follow each other along the first axis. The last one is padded with fill values; a chunk
-    of fill values alone is left out. An index with offset and size of each chunk, and its checksum,
-    end the object.
+    The shard is divided into chunks along its first axis. The last chunk is padded with fill
+    values. A chunk that contains only fill values is not stored. The object ends with an index,
+    which lists the offset and size of each chunk, and the checksum of the index.
     """
     size, fill = array.chunk[0], array.fill
     stored = np.ascontiguousarray(rows, dtype=array.dtype.newbyteorder("<"))
@@ -120,7 +121,7 @@ def encoded_shard(array: Array, rows: Values) -> bytes:
 
 
 def _chunk(values: Values, array: Array) -> list[bytes]:
-    """The parts of an encoded chunk: values and checksum."""
+    """The two parts of an encoded chunk: the encoded values, and their checksum."""
     if array.compressor == "none":
         data = values.tobytes()
     else:  # Blosc takes the item size from the array
@@ -130,7 +131,8 @@ def _chunk(values: Values, array: Array) -> list[bytes]:
 
 
 def _is_all(values: Values, fill: float) -> bool:
-    """Whether all values are the fill value; for almost all arrays the first value decides."""
+    """Whether all values equal the fill value. The first value is compared before the others,
+    because it usually decides."""
     if values.dtype.kind == "f":
         return bool(np.isnan(values.flat[0])) and bool(np.isnan(values).all())
     return bool(values.flat[0] == fill) and bool((values == fill).all())

@@ -43,9 +43,10 @@ def croissant(store: Description, root_digest: str) -> Json:
     """Metadata of a store in the Croissant format 1.1.
 
     A file set contains all objects of an array. A record set contains the rows of a variable, one
-    for each sample, or a whole coordinate. Croissant has no Zarr codec: readers decode the objects
-    with Zarr and `zarr.json`, whose digest is listed here and which holds the digest of the data.
-    No date is written, so that a regenerated dataset has the same bytes.
+    for each sample, or a whole coordinate. Croissant has no codec for Zarr. Readers decode the
+    objects with Zarr and `zarr.json`. The digest of `zarr.json` is listed here, and `zarr.json`
+    contains the digest of the data. No date is written, so that a regenerated dataset has the same
+    bytes.
 
     References: Croissant Format Specification 1.1, https://docs.mlcommons.org/croissant/.
     """
@@ -93,7 +94,7 @@ def croissant(store: Description, root_digest: str) -> Json:
 
 
 def description(metadata: StoreMetadata) -> str:
-    """Title and equation, or the title alone if it contains the equation."""
+    """Title and equation of the dataset. Only the title if it already contains the equation."""
     return (
         metadata.title
         if metadata.equation in metadata.title
@@ -102,10 +103,10 @@ def description(metadata: StoreMetadata) -> str:
 
 
 def citation(metadata: StoreMetadata) -> str:
-    """BibTeX of a dataset that pdegen made.
+    """BibTeX entry of a dataset that pdegen made.
 
-    It names what determines the numbers (recipe and fingerprint) and their digest (content). It has
-    no year, so that a regenerated dataset has the same bytes.
+    The entry lists the recipe and the fingerprint, which determine the numbers, and the digest of
+    the content. It has no year, so that a regenerated dataset has the same bytes.
     """
     name = metadata.recipe.name.replace("_", r"\_")
     origin = f"the dataset {metadata.parent.content}" if metadata.parent else "its recipe"

@@ -1,7 +1,7 @@
-"""The parsed `zarr.json` of a store: its metadata and all its arrays.
+"""The parsed `zarr.json` of a store: the metadata of the store and of all its arrays.
 
-A store may come from an untrusted source. Its metadata are checked before they are used, so that a
-store can neither refer to files elsewhere nor claim unbounded memory.
+A store may come from an untrusted source. Its metadata are checked before they are used: they can
+neither refer to files outside the store nor cause unbounded use of memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MALFORMED = (KeyError, TypeError, AttributeError, IndexError, RecursionError, A
 
 
 class UnfinishedMetadataError(MetadataError):
-    """The layout of the store was interrupted."""
+    """The store is unfinished: the process that laid it out was interrupted."""
 
 
 @typed(frozen=True, config=_CLOSED)
@@ -92,7 +92,7 @@ class Description:
         return math.ceil(self.metadata.samples / self.metadata.shard)
 
     def axes_of(self, array: Array) -> tuple[str, ...]:
-        """The last axes of a variable, where these are axes of the domain; otherwise ()."""
+        """The last axes of an array, if they are axes of the domain. Otherwise an empty tuple."""
         attributes = self.metadata.domain or {}
         axes: object = attributes.get("axes", list(SPACE))
         listed = cast("list[object]", axes) if isinstance(axes, list) else []
@@ -104,14 +104,15 @@ class Description:
         return dims if last and array.dims[:1] == ("sample",) else ()
 
     def domain(self, axes: tuple[str, ...], values: Mapping[str, Values]) -> Domain:
-        """The domain of functions along the axes of a variable.
+        """The domain on which functions with these axes are defined.
 
         Args:
-            axes: Names of these axes.
+            axes: Names of the axes of a variable that belong to the domain.
             values: Values of all coordinates, by name.
 
         Raises:
-            MetadataError: If the store describes no domain, or one with other axes or points.
+            MetadataError: If the store describes no domain, or the described domain has other axes
+                or points.
         """
         try:
             domain = self._domain(axes, values)
@@ -148,8 +149,8 @@ class Description:
 
 
 def parse(data: bytes) -> Description:
-    """The description in the bytes of a `zarr.json`. Raises MetadataError if they describe no store
-    that this version reads."""
+    """Parse the bytes of a `zarr.json`. Raises MetadataError if they do not describe a store that
+    this version can read."""
     try:
         raw: object = json.loads(data, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
@@ -207,7 +208,7 @@ def _described(raw: Json, attributes: Json, version: int) -> Description:
 
 
 def _without_labels(raw: Json) -> Json:
-    """The JSON of `zarr.json` without the coordinate `channel`, whose values are text."""
+    """The JSON of `zarr.json` without the coordinate `channel`, whose values are strings."""
     consolidated = raw["consolidated_metadata"]
     arrays = consolidated["metadata"]
     if CHANNEL not in arrays or arrays[CHANNEL]["data_type"] != "string":

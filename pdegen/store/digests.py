@@ -1,4 +1,4 @@
-"""SHA-256 of the objects of a store, and JSON that ends with its own SHA-256."""
+"""SHA-256 of stored objects, and JSON documents that end with their own SHA-256."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ def sha256(data: bytes) -> str:
 
 
 def short_digest(record: bytes) -> str:
-    """The first digits of the SHA-256 of a record, which the seal holds."""
+    """The first digits of the SHA-256 of a record. The seal stores these digits for every
+    record."""
     return sha256(record)[:SHORT_DIGITS]
 
 
 def short_digest_of(digests: str, shard: int) -> str:
-    """The short digest of a shard's record, from those of all records in order; "" if too few."""
+    """The short digest of the record of a shard, cut out of the string of all short digests. Empty
+    if the string is too short."""
     return digests[shard * SHORT_DIGITS : (shard + 1) * SHORT_DIGITS]
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An `object_pairs_hook` for JSON that refuses repeated keys.
+    """An `object_pairs_hook` for `json` that refuses repeated keys.
 
-    Of a repeated key one reader takes the first value and another the last.
+    Some JSON readers use the first value of a repeated key, others the last.
 
     Raises:
         ValueError: If a key is repeated.
@@ -45,7 +47,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def with_digest(content: dict[str, Any]) -> bytes:
-    """JSON whose last entry is the SHA-256 of the rest, so that any changed byte is detected.
+    """Encode JSON and append its SHA-256 as the last entry. Any changed byte is then detected.
 
     >>> without_digest(with_digest({"shard": 3}))
     {'shard': 3}
@@ -55,7 +57,8 @@ def with_digest(content: dict[str, Any]) -> bytes:
 
 
 def without_digest(data: bytes) -> dict[str, Any]:
-    """The content of JSON that `with_digest` wrote. Raises ValueError if any byte was changed."""
+    """Decode JSON that `with_digest` has written, without the digest. Raises ValueError if any byte
+    was changed."""
     text, end = data[:-_END], data[-_END:]
     if end != b',"sha256":"%s"}' % sha256(text + b"}").encode():
         raise ValueError("it differs from its own digest")

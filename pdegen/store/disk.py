@@ -1,4 +1,5 @@
-"""Files on this machine: written atomically, flushed, and never through a symbolic link."""
+"""Local files: written atomically, flushed to the disk, and never written through symbolic
+links."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2
 
 
 def check_folders(root: str, path: str) -> None:
-    """Raise OSError if a folder between `root` and a path below it is a symbolic link, which may
-    lead out of `root`. The root itself may be a link."""
+    """Raise OSError if a folder between `root` and `path` is a symbolic link. Such a link may lead
+    out of `root`. `root` itself may be a link."""
     folder = os.path.dirname(path)
     while len(folder) > len(root):
         if os.path.islink(folder):
@@ -30,8 +31,9 @@ def check_folders(root: str, path: str) -> None:
 
 @contextmanager
 def finished(path: str, data: bytes) -> Generator[str]:
-    """Write a flushed file beside `path`, for the caller to rename or link. At the end the file is
-    removed and the folder flushed."""
+    """Write a temporary file in the folder of `path`, flush it, and yield its path. The caller
+    renames or links it. On exit, the temporary file is removed if it still exists, and the folder
+    is flushed."""
     partial, folder = beside(path), os.path.dirname(path)
     try:
         try:
@@ -51,15 +53,15 @@ def finished(path: str, data: bytes) -> Generator[str]:
 
 
 def beside(path: str) -> str:
-    """A unique name beside a path, for a partial file."""
+    """A unique path for a temporary file, in the same folder as `path`."""
     return f"{path}.{uuid.uuid4().hex}{PARTIAL}"
 
 
 def put(partial: str, path: str, check: Callable[[], None]) -> None:
-    """Rename a finished file to `path`, if `check` passes.
+    """Rename a complete temporary file to `path`, if `check` raises no error.
 
-    `check` raises an error once another writer owns the folder. It is called before the rename and
-    again after; if the second call fails, the older file gets its name back.
+    `check` raises an error if another process has taken over the store. It is called before the
+    rename and again after it. If the second call raises an error, the older file is restored.
     """
     check()
     new = os.stat(partial)
@@ -77,7 +79,8 @@ def put(partial: str, path: str, check: Callable[[], None]) -> None:
 
 
 def _replaced(partial: str, path: str) -> bool:
-    """Rename `partial` to `path`. True if an older file was there, which then is `partial`."""
+    """Rename `partial` to `path`. Returns True if `path` existed; the older file is then at
+    `partial`."""
     while True:
         try:
             os.link(partial, path)
@@ -99,7 +102,7 @@ def _replaced(partial: str, path: str) -> bool:
 
 
 def _put_back(replaced: str | None, path: str, new: os.stat_result) -> None:
-    """Undo `_replaced`, unless yet another file has the name by now."""
+    """Undo `_replaced`, unless another process has replaced `path` since."""
     if not os.path.samestat(os.stat(path, follow_symlinks=False), new):
         return
     if replaced is None:
@@ -111,7 +114,7 @@ def _put_back(replaced: str | None, path: str, new: os.stat_result) -> None:
 
 
 def exchanged(a: str | Path, b: str | Path) -> bool:
-    """Swap two names in one step. Returns False if the system cannot."""
+    """Exchange two files atomically. Returns False if the system does not support this."""
     renameat2 = _renameat2()
     if renameat2 is None:
         return False
@@ -134,7 +137,8 @@ def _renameat2() -> Any:
 
 
 def clear(path: str) -> None:
-    """Remove an empty folder that has the name of an object. Raises OSError if it has files."""
+    """Remove an empty folder at `path`, where an object is to be written. Raises OSError if the
+    folder contains files."""
     if not os.path.isdir(path) or os.path.islink(path):
         return
     try:
@@ -148,7 +152,7 @@ def clear(path: str) -> None:
 
 
 def make_folder(folder: str) -> None:
-    """Make a folder and its parents, flushed to survive a power loss."""
+    """Make a folder and its parents, and flush them so that they survive a power loss."""
     above = os.path.dirname(folder)
     if above and not os.path.isdir(above):
         make_folder(above)
@@ -173,7 +177,8 @@ def flush_folder(folder: str | Path) -> None:
 
 
 def read(path: str, at_most: int | None) -> bytes:
-    """The bytes of a file, at most `at_most` + 1; allocates no more than its size."""
+    """The bytes of a file. At most `at_most` + 1 bytes are read. The allocated memory does not
+    exceed the size of the file by more than one byte."""
     with open(path, "rb") as file:
         if at_most is None:
             return file.read()

@@ -1,7 +1,7 @@
-"""The metadata of a store: the attributes of its group in `zarr.json`, typed and checked.
+"""The metadata of a store: the attributes of its Zarr group in `zarr.json`, typed and checked.
 
 A store may come from an untrusted source. Its attributes are checked before they are used, so that
-readers find each value in the type that they expect.
+each value has the expected type.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TYPED = ConfigDict(strict=True, extra="ignore", defer_build=True)
 
 @typed(frozen=True, config=_TYPED)
 class Provenance:
-    """The version of pdegen that made a store, and the PyTorch device if it did not use NumPy."""
+    """The version of pdegen that made a store, and the PyTorch device if one was used."""
 
     pdegen: str
     device: str = ""
@@ -50,7 +50,7 @@ class Provenance:
 
 @typed(frozen=True, config=_TYPED)
 class StoredRecipe:
-    """The recipe of a store; `problem` is empty if the samples were not solved by pdegen."""
+    """The recipe of a store. `problem` is empty if pdegen did not solve the samples."""
 
     name: str
     problem: Json = field(default_factory=Json)
@@ -58,7 +58,7 @@ class StoredRecipe:
 
 @typed(frozen=True, config=_TYPED)
 class Parent:
-    """The store from which a derived store was made."""
+    """The parent of a derived store, from which the derived store was computed."""
 
     recipe: str
     fingerprint: str
@@ -68,7 +68,7 @@ class Parent:
 
 @typed(frozen=True, config=_TYPED)
 class AddedNoise:
-    """The noise of a derived store; `deviation` is the SHA-256 of the standard deviation σ(x)."""
+    """The noise of a derived store. `deviation` is the SHA-256 of the standard deviation σ(x)."""
 
     variable: str
     kind: str
@@ -78,13 +78,13 @@ class AddedNoise:
 
 @typed(frozen=True, config=_TYPED)
 class SourceFile:
-    """A file from which a store was imported, or whose code computed it."""
+    """A file that was imported into a store, or that contains the code of its equation."""
 
     name: str
     sha256: str
 
     def __str__(self) -> str:
-        """Name of the file and first digits of its digest."""
+        """Name of the file and the first digits of its SHA-256."""
         return f"{self.name} (SHA-256 {self.sha256[:12]}...)"
 
 
@@ -97,7 +97,8 @@ class Imported:
 
 @typed(frozen=True, config=_TYPED)
 class LabelError:
-    """Relative L² differences between labels of the first samples and solutions on a finer grid."""
+    """Errors of the labels of the first samples: relative L² differences from solutions on a finer
+    grid."""
 
     relative_l2: Annotated[tuple[float, ...], Field(min_length=1)]
     reference: str
@@ -105,7 +106,7 @@ class LabelError:
 
 @typed(frozen=True, config=_TYPED)
 class SampledInputs:
-    """Inputs that their values at the stored points do not determine."""
+    """Description of inputs that are not determined by their values at the stored points."""
 
     # points along each axis, and the largest wave number of the inputs
     points: int
@@ -116,7 +117,7 @@ class SampledInputs:
 
     @property
     def sentence(self) -> str:
-        """One sentence for the dataset card."""
+        """The description as one sentence, for the dataset card."""
         modes = f"wave numbers up to {self.modes} on {self.points} points"
         meaning = f"{modes}: the label belongs to the function, not to its sampled values"
         if not self.relative_l2:
@@ -135,7 +136,8 @@ def _not_zero(value: float) -> float:
 
 @typed(frozen=True, config=_TYPED)
 class SurfaceCurve:
-    """A curve of a variable v along the bodies inside a mesh: (v - offset)/scale."""
+    """A curve along the bodies inside a mesh. For a variable v, the curve shows (v -
+    offset)/scale."""
 
     symbol: Annotated[str, Field(min_length=1)]  # symbol of the curve
     # offset and scale of the formula; the scale is not 0
@@ -145,7 +147,7 @@ class SurfaceCurve:
 
 @typed(frozen=True, config=_TYPED)
 class Drawing:
-    """How a variable is drawn in pictures."""
+    """How pictures show a variable."""
 
     symbol: str = ""  # symbol of the variable in formulas; empty: its name
     # colour map: "phases" of a coefficient, "sequential" or "diverging"
@@ -173,7 +175,7 @@ Axis = Literal["x", "y", "z"]
 
 @typed(frozen=True, config=_TYPED)
 class Physics:
-    """The attribute `physics`: facts on the fields for readers that do not know the equation.
+    """The attribute `physics`: facts about the fields, for readers that do not know the equation.
 
     >>> Physics.of({"physics": {"boundary": {"u": 0.0}}}).boundary
     {'u': 0.0}
@@ -196,10 +198,9 @@ class Physics:
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any]) -> Self:
-        """The physics in the attributes of a group; empty if they have no `physics`.
+        """Read the attribute `physics` of a group. Without this attribute, the result is empty.
 
-        Keys that this version does not know are ignored. Raises MetadataError on an impossible
-        value.
+        Unknown keys are ignored. Raises MetadataError if a value is impossible.
         """
         try:
             return TypeAdapter(cls).validate_json(json.dumps(attributes.get("physics", {})))
@@ -207,7 +208,7 @@ class Physics:
             raise MetadataError(f"physics: {explained(error)}") from None
 
     def attributes(self) -> Json:
-        """The attribute that `of` reads, without empty entries."""
+        """The value of the attribute `physics`, without empty entries."""
         content = TypeAdapter(type(self)).dump_python(self, mode="json")
         content["drawing"] = {
             name: {key: value for key, value in drawing.items() if value}
@@ -218,7 +219,7 @@ class Physics:
 
 @typed(frozen=True, config=_TYPED, kw_only=True)
 class StoreMetadata:
-    """The attributes of the group of a store."""
+    """The attributes of the Zarr group of a store."""
 
     sealed: bool  # whether the store is complete
     # title and equation, as text for people
@@ -256,7 +257,8 @@ class StoreMetadata:
 
     @property
     def job(self) -> str:
-        """Identity of the job that determines the bits of the samples."""
+        """Identity of the job that computed the samples. Jobs of the same identity give the same
+        bits."""
         return job_of(self.fingerprint, self.provenance.device)
 
     @validator(mode="after")
@@ -276,7 +278,8 @@ class StoreMetadata:
 
 
 def job_of(fingerprint: str, device: str | None) -> str:
-    """Identity of a job, by which its samples agree to the bit: fingerprint and PyTorch device."""
+    """Identity of a job: its fingerprint, and the PyTorch device if there is one. Jobs of the same
+    identity compute the same samples, bit for bit."""
     return f"{fingerprint}@{device}" if device else fingerprint
 
 

@@ -1,6 +1,7 @@
-"""The coordinate `channel`: names of the components, for selection in xarray.
+"""The coordinate `channel`: the names of the components, which xarray can use for selection.
 
-Its bytes follow from the attribute `channels` of the variables, so pdegen does not read it.
+The names are copied from the attribute `channels` of the variables. pdegen reads that attribute and
+not this coordinate.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ CHANNEL = "channel"
 
 @dataclass(frozen=True)
 class Labels:
-    """Names along the axis `channel`, which all variables with channels share."""
+    """Names along the axis `channel`. All variables with this axis share them."""
 
     names: tuple[str, ...]  # names of the components, each once
 
@@ -26,10 +27,13 @@ class Labels:
     def common(
         cls, variables: Iterable[tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]]
     ) -> Self | None:
-        """The labels of a store, from dimensions, shape and channel names of each variable.
+        """The common channel names of all variables.
 
-        None if no variable has channels, if variables name them differently, or if names are
-        missing or repeated.
+        None if no variable has channels, if the variables have different channel names, or if names
+        are missing or repeated.
+
+        Args:
+            variables: Dimensions, shape and channel names of each variable.
 
         >>> Labels.common([(("x",), (8,), ()), (("channel", "x"), (2, 8), ("u", "v"))])
         Labels(names=('u', 'v'))
@@ -74,10 +78,11 @@ class Labels:
 
     @property
     def data(self) -> bytes:
-        """The bytes of the object: number of names, length and text of each name, and CRC-32C.
+        """The bytes of the stored object: the number of names, the length and text of each name,
+        and a CRC-32C checksum.
 
         >>> Labels(("rho", "m")).data[:15]
-        b'\\x02\\x00\\x00\\x00\\x03\\x00\\x00\\x00rho\\x01\\x00\\x00\\x00'
+        b'\x02\x00\x00\x00\x03\x00\x00\x00rho\x01\x00\x00\x00'
         """
         parts = [len(self.names).to_bytes(4, "little")]
         for name in self.names:

@@ -1,4 +1,4 @@
-"""The layout of a store: variables, coordinates and attributes, and their Zarr metadata."""
+"""The layout of a new store: variables, coordinates, attributes, and their Zarr metadata."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _COMPRESSORS = {
 
 @dataclass(frozen=True)
 class Layout:
-    """Variables, coordinates and attributes of a store, and number of samples in a shard. Raises
-    SchemaError if the store is larger than readers accept, or has impossible splits."""
+    """The variables, coordinates, attributes and shard size of a new store. Raises SchemaError if
+    the store would be larger than readers accept, or if its splits are impossible."""
 
     samples: int
     shard: int
@@ -71,7 +71,8 @@ class Layout:
 
     @property
     def labels(self) -> Labels | None:
-        """The coordinate `channel`; None without common names, or if another array has its name."""
+        """The coordinate `channel`. None if the variables have no common channel names, or if
+        another array is named `channel`."""
         if CHANNEL in {array.name for array in (*self.variables, *self.coordinates)}:
             return None
         return Labels.common(
@@ -79,7 +80,8 @@ class Layout:
         )
 
     def objects(self, version: int = FORMAT_VERSION) -> dict[str, bytes]:
-        """Metadata and coordinates by key, `zarr.json` last. Format version 3 has no labels."""
+        """The bytes of all metadata and coordinates, by key. The last key is `zarr.json`. Stores of
+        format version 3 have no coordinate `channel`."""
         memory = MemoryStore()
         group = zarr.create_group(  # pyright: ignore[reportUnknownMemberType]
             store=memory,
@@ -166,7 +168,8 @@ def _put(coordinate: Coordinate, group: zarr.Group) -> None:
 
 
 def _add(labels: Labels, group: zarr.Group) -> None:
-    """Add the metadata of labels to a group; their bytes are `Labels.data`."""
+    """Add the Zarr metadata of the coordinate `channel` to a group. Its values are
+    `Labels.data`."""
     group.create_array(
         CHANNEL,
         shape=(len(labels.names),),
@@ -179,7 +182,8 @@ def _add(labels: Labels, group: zarr.Group) -> None:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    """The entries of a list of texts; () for any other value, which readers refuse."""
+    """The entries of a list of strings. An empty tuple for any other value; readers refuse that
+    value."""
     values = tuple(cast("list[object]", value)) if isinstance(value, list) else ()
     texts = tuple(text for text in values if isinstance(text, str))
     return texts if len(texts) == len(values) else ()

@@ -1,12 +1,14 @@
-"""The lock of a store that is being written: one job writes at a time.
+"""The lock of a store that is being written. It allows one job to write at a time.
 
-The lock is a lease. Its holder renews it every few seconds. Another job takes it over after it has
-seen no renewal for the length of a lease on its own clock, so clocks need not agree. On one machine
-the kernel tells whether the holder still runs, by a temporary file that the holder keeps locked.
+The lock is a lease, which its holder renews every few seconds. Another job waits for the length of
+a lease, measured on its own clock, and takes the lock over if it sees no renewal. The clocks of the
+machines need not agree. If both jobs run on one machine, the kernel tells whether the holder still
+runs: the holder keeps a temporary file locked.
 
-A holder that was suspended may wake after its lease. Its token stops it: workers read the lock
-before they write, and stop if it has another token. They read it again after each object and undo
-that write if they lost the lock: a disk gets back the older file, an object store loses the object.
+A suspended holder may wake after its lease has expired. The token in the lock stops it: workers
+read the lock before each write, and stop if they find another token. They read the lock again after
+each write, and undo the write if they lost the lock. On a disk, the older file is restored. On an
+object store, the object is removed.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ _SETTLING = 0.2  # seconds in which two jobs that take over at once see each oth
 
 
 class LockedError(ValueError):
-    """Another job writes to the store, or has taken it over; one line. `same` says whether that job
-    is known to write the same bytes."""
+    """Another job writes to the store or has taken the store over. `same` says whether that job is
+    known to write the same bytes. The message has one line."""
 
     exit_status = 2
 
@@ -53,7 +55,7 @@ class LockedError(ValueError):
 
 @dataclass(frozen=True)
 class Holder:
-    """The job and process that hold the lock of a store."""
+    """The job and the process that hold the lock of a store."""
 
     token: str  # random, unique to this attempt
     job: str  # identity of the job (`pdegen.store.format.job_of`)
@@ -65,7 +67,7 @@ class Holder:
 
     @classmethod
     def parse(cls, data: bytes) -> Holder:
-        """The holder in the bytes of a lock. Raises ValueError on other bytes."""
+        """Parse the bytes of a lock. Raises ValueError if they are not those of a lock."""
         try:
             holder = cls(**json.loads(data))
         except (TypeError, RecursionError) as error:
@@ -79,7 +81,7 @@ class Holder:
 
     @classmethod
     def here(cls, job: str) -> Holder:
-        """A holder for this process, with a new token."""
+        """Make a holder for this process, with a new token."""
         return cls(
             token=uuid.uuid4().hex,
             job=job,
@@ -94,7 +96,7 @@ class Holder:
 
 
 def holder(objects: Objects) -> Holder | None:
-    """The holder of the lock; None if there is none, or it cannot be read."""
+    """The current holder of the lock. None if nobody holds the lock or the lock cannot be read."""
     data, _ = objects.try_read(LOCK_KEY, _BYTES)
     try:
         return None if data is None else Holder.parse(data)
@@ -103,7 +105,7 @@ def holder(objects: Objects) -> Holder | None:
 
 
 def check(objects: Objects, mine: Holder) -> None:
-    """Raise LockedError unless this holder still has the lock."""
+    """Raise LockedError if this holder no longer has the lock."""
     current = holder(objects)
     if current is None or current.token != mine.token:
         same = current is not None and current.job == mine.job
@@ -112,16 +114,16 @@ def check(objects: Objects, mine: Holder) -> None:
 
 @contextmanager
 def locked(objects: Objects, job: str, take_over: bool = False) -> Generator[Holder]:
-    """Hold the lock of a store.
+    """Hold the lock of a store during the context.
 
     Args:
         objects: The objects of the store.
         job: Identity of the job.
-        take_over: Take the lock from its holder, who can then neither write nor seal.
+        take_over: Take the lock from its present holder, which can then neither write nor seal.
 
     Raises:
-        LockedError: If another process holds the lock and may still run.
-        OSError: If a folder with files has the name of the lock.
+        LockedError: If another process holds the lock and may still be running.
+        OSError: If there is a folder with files at the key of the lock.
     """
     objects.clear(LEASE_KEY)  # a folder of this name would stop renewals
     mine = Holder.here(job)
@@ -147,8 +149,8 @@ def locked(objects: Objects, job: str, take_over: bool = False) -> Generator[Hol
 
 
 def _expired(objects: Objects, current: Holder | None) -> bool:
-    """Whether the holder has ended: by the kernel, or by a lease without renewal. False if the lock
-    was released meanwhile. Raises LockedError if the holder still runs."""
+    """Whether the holder has ended: the kernel says so, or the holder did not renew its lease in
+    time. False if the lock was released meanwhile. Raises LockedError if the holder still runs."""
     before = _lock_and_lease(objects)
     refused = LockedError(
         f"{objects.url} is being written by {current or 'another job'}: wait for it, or take over "
@@ -175,7 +177,7 @@ def _expired(objects: Objects, current: Holder | None) -> bool:
 
 
 def _lock_and_lease(objects: Objects) -> tuple[bytes | None, ...]:
-    """The bytes of lock and lease, which change while a holder runs."""
+    """The bytes of the lock and of the lease. They change as long as the holder runs."""
     return tuple(_bytes(objects, key) for key in (LOCK_KEY, LEASE_KEY))
 
 
@@ -190,7 +192,8 @@ def _bytes(objects: Objects, key: str) -> bytes | None:
 
 @contextmanager
 def _alive(token: str) -> Generator[None]:
-    """Keep a temporary file locked; the kernel releases it when this process ends."""
+    """Keep a temporary file locked during the context. The kernel also releases the file if this
+    process is killed."""
     path = _life_file(token)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
     try:
@@ -203,7 +206,8 @@ def _alive(token: str) -> Generator[None]:
 
 
 def _is_running(other: Holder) -> bool | None:
-    """Whether the process of a holder on this machine runs; None if unknown."""
+    """Whether the process of a holder still runs. None if this machine cannot tell, for example
+    because the holder is on another machine."""
     if not other.kernel or other.kernel != _kernel():
         return None
     path = _life_file(other.token)
@@ -231,7 +235,7 @@ def _life_file(token: str) -> Path:
 
 @contextmanager
 def _renewed(objects: Objects, token: str) -> Generator[None]:
-    """Renew the lease while the job runs and holds the lock."""
+    """Renew the lease in a thread during the context, as long as this job holds the lock."""
     done = threading.Event()
 
     def renew() -> None:
@@ -261,7 +265,7 @@ def _release(objects: Objects, token: str) -> None:
 
 
 def _kernel() -> str:
-    """The boot ID of this machine, drawn when its kernel started; empty if unknown."""
+    """The boot ID of this machine, which changes at every boot. Empty if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:

@@ -1,4 +1,5 @@
-"""The objects of a store, in a folder or an object store: read, write atomically, list."""
+"""The objects of a store, in a folder or an object store. They are read, listed, and written
+atomically."""
 
 from __future__ import annotations
 
@@ -27,25 +28,25 @@ _WRITING = re.compile(r"[0-9a-f]{32}\.partial")  # end of the name of a file tha
 
 
 class TooLargeError(OSError):
-    """An object has more bytes than allowed."""
+    """An object has more bytes than are allowed."""
 
 
 class UrlError(ValueError):
-    """A URL that cannot be used; one line without credentials."""
+    """A URL cannot be used. The message has one line and does not show credentials."""
 
     exit_status = 2
 
 
 @dataclass(frozen=True)
 class Objects:
-    """The objects below a URL or path, by keys such as "records/000003.json".
+    """The objects below a URL or path. They are named by keys such as "records/000003.json".
 
-    A write is atomic and durable. On a disk the file is finished, flushed and renamed, and its
-    folder is flushed; object stores guarantee this themselves. All failures are OSErrors, also on
-    object stores; transient failures are retried.
+    Each write is atomic and durable. On a disk, the object is written to a temporary file, flushed
+    and renamed, and its folder is flushed. Object stores give these guarantees themselves. All
+    failures are raised as OSError. Transient failures are retried.
 
     Raises UrlError if the URL has credentials or chains file systems. The first use raises UrlError
-    if its protocol is unknown or needs a package that is not installed.
+    if the protocol is unknown or needs a package that is not installed.
     """
 
     url: str
@@ -84,7 +85,7 @@ class Objects:
 
     @property
     def root(self) -> str:
-        """The path, without the protocol of the URL."""
+        """The path of the URL, without its protocol."""
         return self._location[1]
 
     @property
@@ -99,7 +100,7 @@ class Objects:
 
     @retried
     def exists(self, key: str = "") -> bool:
-        """Whether there is an object or folder of this key."""
+        """Whether an object or a folder with this key exists."""
         filesystem, _ = self._location
         with as_os_errors(self._path(key)):
             filesystem.invalidate_cache()  # other processes write too
@@ -107,14 +108,15 @@ class Objects:
 
     @retried
     def size(self, key: str) -> int:
-        """Size of an object in bytes. Raises FileNotFoundError if there is none."""
+        """Size of an object in bytes. Raises FileNotFoundError if it does not exist."""
         with as_os_errors(self._path(key)):
             return self._location[0].size(self._path(key))
 
     @retried
     def identity(self, key: str) -> str:
-        """A text that changes with the object: its time, size and further marks of the file system.
-        Raises FileNotFoundError if there is none."""
+        """A string that changes when the object changes. It is computed from the time of
+        modification, the size and other marks of the file system. Raises FileNotFoundError if the
+        object does not exist."""
         filesystem, path = self._location[0], self._path(key)
         with as_os_errors(path):
             filesystem.invalidate_cache()  # other processes write too
@@ -122,8 +124,8 @@ class Objects:
 
     @retried
     def read(self, key: str, at_most: int | None = None) -> bytes:
-        """The bytes of an object. Raises FileNotFoundError if there is none, and TooLargeError if
-        it has more than `at_most` bytes."""
+        """The bytes of an object. Raises FileNotFoundError if it does not exist, and TooLargeError
+        if it has more than `at_most` bytes."""
         filesystem, path = self._location[0], self._path(key)
         with as_os_errors(path):
             if self.is_local and not stat.S_ISREG(
@@ -142,12 +144,14 @@ class Objects:
 
     @retried
     def part(self, key: str, start: int | None, end: int | None) -> bytes:
-        """Bytes `start` to `end` of an object. A negative start counts from the end."""
+        """The bytes of an object from `start` up to `end`, without `end`. A negative `start` counts
+        from the end of the object."""
         with as_os_errors(self._path(key)):
             return self._location[0].cat_file(self._path(key), start=start, end=end)
 
     def try_read(self, key: str, at_most: int) -> tuple[bytes | None, str]:
-        """The bytes of an object and ""; or None and the reason, such as "is missing"."""
+        """Read an object. Returns its bytes and ""; or, if it cannot be read, None and the reason,
+        such as "is missing"."""
         try:
             return self.read(key, at_most), ""
         except (FileNotFoundError, NotADirectoryError):
@@ -159,8 +163,9 @@ class Objects:
 
     @retried
     def read_all(self, keys: list[str], at_most: int) -> list[bytes]:
-        """The bytes of several objects, read concurrently on object stores. Raises
-        FileNotFoundError if one is missing, and TooLargeError if one exceeds `at_most` bytes."""
+        """The bytes of several objects. Object stores read them concurrently. Raises
+        FileNotFoundError if one is missing, and TooLargeError if one has more than `at_most`
+        bytes."""
         if self.is_local or not keys:
             return [self.read(key, at_most) for key in keys]
         filesystem, paths = self._location[0], [self._path(key) for key in keys]
@@ -173,15 +178,15 @@ class Objects:
         return contents
 
     def _writable_path(self, key: str) -> str:
-        """The path of an object to write or remove. Raises OSError if a folder above it is a
-        symbolic link, which may lead out of the store."""
+        """The path of an object that is to be written or removed. Raises OSError if a folder above
+        it is a symbolic link, because such a link may lead out of the store."""
         path = self._path(key)
         if self.is_local:
             disk.check_folders(self.root, path)
         return path
 
     def links(self) -> list[str]:
-        """Keys of the folders that are symbolic links; nothing is written below these."""
+        """Keys of the folders that are symbolic links. Nothing is written below such folders."""
         if not self.is_local:
             return []
         linked = list[str]()
@@ -192,12 +197,12 @@ class Objects:
 
     @retried
     def write(self, key: str, data: bytes, check: Callable[[], None] | None = None) -> None:
-        """Write an object, replacing an older one.
+        """Write an object. An older object with the same key is replaced.
 
-        `check` is called before the object gets its name, and again after. If it raises an error
-        the second time, the write is undone: a disk gets back the older file. An object store
-        cannot swap objects, so the new one is removed, unless the error is marked `same`: then the
-        other job writes the same bytes.
+        `check` is called before the object gets its name, and again afterwards. If the second call
+        raises an error, the write is undone. On a disk, the older file is restored. An object store
+        cannot restore it, so the new object is removed. If the error has `same` set, another job
+        writes the same bytes, and the new object stays.
         """
         filesystem, path = self._location[0], self._writable_path(key)
         if not self.is_local:
@@ -225,8 +230,8 @@ class Objects:
 
     @retried
     def create(self, key: str, data: bytes) -> None:
-        """Write an object that must not exist; of several concurrent calls one succeeds. Raises
-        FileExistsError if it exists."""
+        """Write an object that does not exist yet. If several processes call this at the same time,
+        one succeeds. Raises FileExistsError if the object exists."""
         filesystem, path = self._location[0], self._writable_path(key)
         if not self.is_local:
             with as_os_errors(path):
@@ -242,15 +247,16 @@ class Objects:
             os.link(partial, path)
 
     def clear(self, key: str) -> None:
-        """Remove an empty folder that has the name of an object. Raises OSError if it has files."""
+        """Remove an empty folder at a key where an object is to be written. Raises OSError if the
+        folder contains files."""
         if self.is_local:
             disk.clear(self._writable_path(key))
 
     def check_conditional(self) -> None:
-        """Test that the server refuses to create an object that exists.
+        """Test that the server refuses to create an object that already exists.
 
-        Locks depend on this, and some servers ignore the header If-None-Match. Disks need no test.
-        Raises UrlError if the server overwrites the object.
+        Locks depend on this refusal, and some servers ignore the header If-None-Match. Local disks
+        need no test. Raises UrlError if the server overwrites the object.
         """
         if self.is_local:
             return
@@ -270,7 +276,8 @@ class Objects:
 
     @retried
     def keys(self, prefix: str) -> list[str]:
-        """Names directly below a prefix; [] if it does not exist."""
+        """Names of the objects and folders directly below a prefix. Empty if the prefix does not
+        exist."""
         filesystem, _ = self._location
         with as_os_errors(self._path(prefix)):
             filesystem.invalidate_cache()
@@ -282,7 +289,7 @@ class Objects:
         return sorted(name for name in short if not _is_partial(name))
 
     def all_keys(self) -> Iterator[str]:
-        """Keys of all objects, without partial files of killed writers."""
+        """Keys of all objects. Temporary files that killed processes have left are not listed."""
         filesystem, root = self._location
         with as_os_errors(root):
             filesystem.invalidate_cache()
@@ -307,8 +314,9 @@ class Objects:
     def remove_all(self, key: str = "", check: Callable[[], None] | None = None) -> None:
         """Remove an object, or everything below a key.
 
-        `check` is called first. On a disk the files are then moved aside, and `check` is called
-        again before they are removed; if it raises an error, they are moved back.
+        `check` is called first. On a disk, the files are then moved to a temporary name, and
+        `check` is called again before they are removed. If the second call raises an error, they
+        are moved back.
         """
         path = self._writable_path(key)
         if check is not None:
@@ -329,7 +337,7 @@ class Objects:
             self._location[0].rm(aside, recursive=True)
 
     def remove_partial(self) -> None:
-        """Remove partial files of killed writers on a disk."""
+        """Remove the temporary files that killed processes have left on a disk."""
         if self.is_local:
             for folder, folders, names in os.walk(self.root):
                 aside = [name for name in folders if _is_partial(name)]
@@ -343,14 +351,16 @@ class Objects:
                     disk.flush_folder(folder)
 
     def flush(self, key: str = "") -> None:
-        """Flush the folders below a key, so that removals and renames survive a power loss."""
+        """Flush the folders below a key to the disk, so that removals and renames survive a power
+        loss."""
         if self.is_local:
             for folder, _, _ in os.walk(self._path(key)):
                 disk.flush_folder(folder)
 
 
 def _is_partial(name: str) -> bool:
-    """Whether a name, or a folder in it, is of an object that is being written or removed."""
+    """Whether a name or one of its folders is the temporary name of an object that is being written
+    or removed."""
     return any(_WRITING.fullmatch(part[-40:]) for part in name.split("/"))
 
 

@@ -1,7 +1,7 @@
 """The reader of stores, which pdegen and operators share.
 
-Metadata and coordinates are compared with the seal when a store is opened. Shards are compared with
-their records when they are read (`pdegen.store.shards`).
+When a store is opened, its metadata and coordinates are compared with the seal. When a shard is
+read, it is compared with its record (`pdegen.store.shards`).
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ _RECORDS_AT_ONCE = 256  # records read at a time
 
 
 class StoreError(ValueError):
-    """The store is absent, not of this format, unfinished, in the way or damaged; one line."""
+    """The store is missing, damaged, unfinished or not of this format, or the URL of a new store is
+    occupied. The message has one line."""
 
     exit_status = 2
 
 
 class UnfinishedLayoutError(StoreError):
-    """The layout of the store was interrupted."""
+    """The store is unfinished: the process that laid it out was interrupted."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """A store at a URL or path; no file or connection is held open. The first use raises StoreError
-    if there is no pdegen store."""
+    """A store at a URL or path. No file or connection stays open. The first use raises StoreError
+    if there is no pdegen store at the URL."""
 
     url: str  # URL or path of the store
     # bytes of `zarr.json` to use in place of the stored ones
@@ -48,7 +49,8 @@ class Store:
     seal: Seal | None = field(default=None, repr=False)
 
     def __getstate__(self) -> Json:
-        """The fields without cached values: another process reads coordinates itself."""
+        """The fields to pickle, without cached values. Another process reads the coordinates
+        again."""
         return {"url": self.url, "root": self.root, "seal": self.seal}
 
     @property
@@ -72,7 +74,7 @@ class Store:
 
     @property
     def raw_attributes(self) -> Json:
-        """The attributes of the store as JSON, as they stand in `zarr.json`."""
+        """The attributes of the store as JSON, unchanged from `zarr.json`."""
         return self.description.raw_attributes
 
     @property
@@ -92,7 +94,7 @@ class Store:
 
     @property
     def command(self) -> str:
-        """The command of pdegen that made the store."""
+        """The pdegen command that made the store."""
         if self.derived:
             return "noise"
         return "import" if self.metadata.imported else "generate"
@@ -114,7 +116,7 @@ class Store:
 
     @property
     def variables(self) -> list[str]:
-        """Names of the variables: arrays with values of each sample."""
+        """Names of the variables, which are the arrays that have values for each sample."""
         return [*self.metadata.variables]
 
     @property
@@ -128,14 +130,14 @@ class Store:
         return self.description.arrays
 
     def array(self, name: str) -> Array:
-        """The array of a name. Raises StoreError if the store has no such array."""
+        """The array with this name. Raises StoreError if the store has no such array."""
         try:
             return self.arrays[name]
         except KeyError:
             raise StoreError(f"{self.url} has no variable {name}") from None
 
     def raw_attributes_of(self, name: str) -> Json:
-        """The attributes of an array as JSON, as they stand in `zarr.json`."""
+        """The attributes of an array as JSON, unchanged from `zarr.json`."""
         return self.description.zarr_metadata[name]["attributes"]
 
     def shard_range(self, shard: int) -> range:
@@ -151,8 +153,8 @@ class Store:
 
     @cached_property
     def coordinates(self) -> Mapping[str, Values]:
-        """The values of all coordinates by name, without the labels of channels, which the metadata
-        hold. Raises StoreError if they are damaged or differ from the seal."""
+        """The values of all coordinates, by name. The channel names are not included; they are in
+        the metadata. Raises StoreError if a coordinate is damaged or differs from the seal."""
         arrays, labels = self.description.coordinates, self.description.labels
         limits = {array.key(): array.limit for array in arrays.values()}
         limits |= {} if labels is None else {labels.KEY: len(labels.data)}
@@ -172,15 +174,17 @@ class Store:
             raise self.damaged(str(error)) from None
 
     def domain(self, axes: tuple[str, ...]) -> Domain:
-        """The domain of functions along these axes. Raises StoreError if there is none."""
+        """The domain on which functions with these axes are defined. Raises StoreError if the store
+        describes no such domain."""
         try:
             return self.description.domain(axes, self.coordinates)
         except MetadataError as error:
             raise StoreError(f"{self.url}: {error}") from None
 
     def values(self, name: str, samples: range | None = None) -> Values:
-        """The values of a coordinate, or of a variable for these samples (by default all); NaN for
-        skipped samples. Raises StoreError if they are damaged or missing."""
+        """The values of a coordinate, or those of a variable for some samples (by default all).
+        Skipped samples have the value NaN. Raises StoreError if the values are damaged or
+        missing."""
         if name in self.description.coordinates:
             return self.coordinates[name]
         array, shards = self.array(name), self.shards_of(name)
@@ -206,12 +210,13 @@ class Store:
         return out
 
     def shards_of(self, name: str) -> Shards:
-        """The shards of a variable, to read from."""
+        """The shards of a variable, from which its values can be read."""
         content = f"{self.metadata.content}, {'sealed' if self.seal else 'as recorded'}"
         return Shards(self.url, self.array(name), self.record, content)
 
     def damaged(self, problem: str) -> StoreError:
-        """The error for damaged metadata or coordinates, which names the command for repair."""
+        """An error about damaged metadata or coordinates. Its message names the command that
+        repairs the store."""
         return StoreError(f"{self.url} is damaged: {problem}; pdegen verify --repair mends it")
 
     # records
@@ -231,8 +236,8 @@ class Store:
         return self._parsed(shard, data)
 
     def records(self) -> Iterator[Record]:
-        """The records of all shards, in order, read in groups. Raises StoreError if one is missing
-        or belongs to another store."""
+        """Yield the records of all shards in order; several are read at once. Raises StoreError if
+        a record is missing or belongs to another store."""
         objects = self.objects
         for start in range(0, self.shards, _RECORDS_AT_ONCE):
             shards = range(start, min(start + _RECORDS_AT_ONCE, self.shards))
@@ -262,7 +267,8 @@ class Store:
 def not_finite(
     values: Values, samples: range, skipped: Mapping[int, str] | list[int]
 ) -> np.ndarray:
-    """Numbers of the samples with values that are not finite, without skipped samples."""
+    """Numbers of the samples that have values which are not finite. Skipped samples are not
+    listed."""
     finite = np.isfinite(values)
     if finite.all():
         return np.array([], dtype=int)
@@ -271,7 +277,7 @@ def not_finite(
 
 
 def seal_in(objects: Objects) -> Seal:
-    """The seal among the objects of a store. Raises StoreError if it is missing or damaged."""
+    """Read the seal of a store. Raises StoreError if it is missing or damaged."""
     data, problem = objects.try_read(Seal.KEY, METADATA_BYTES)
     if data is None:
         raise StoreError(f"{Seal.KEY}: {problem}")
@@ -282,7 +288,7 @@ def seal_in(objects: Objects) -> Seal:
 
 
 def _root_bytes(objects: Objects) -> bytes:
-    """The bytes of `zarr.json`. Raises StoreError if there is none."""
+    """The bytes of `zarr.json`. Raises StoreError if this object does not exist."""
     try:
         return objects.read(ROOT, at_most=METADATA_BYTES)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -291,8 +297,9 @@ def _root_bytes(objects: Objects) -> bytes:
 
 
 def open_sealed(url: str) -> Store:
-    """A sealed store whose metadata and coordinates match the seal. Raises StoreError if it is
-    absent, not of this format, not sealed (the message says how to resume) or damaged."""
+    """Open a sealed store whose metadata and coordinates match the seal. Raises StoreError if the
+    store is missing, damaged, not of this format or not sealed. If it is not sealed, the message
+    says how to resume."""
     root = _root_bytes(Objects(url))
     finished(Store(url, root))
     try:
@@ -309,8 +316,9 @@ def open_sealed(url: str) -> Store:
 
 
 def finished(store: Store) -> Store:
-    """The store, if its metadata say that it is sealed. Raises StoreError if it is absent, not of
-    this format, or not sealed (the message says how to resume)."""
+    """The store itself, if its metadata say that it is sealed. Raises StoreError if the store is
+    missing, not of this format or not sealed. If it is not sealed, the message says how to
+    resume."""
     if not store.sealed:
         done = len(store.recorded())
         recipe = f" {store.metadata.recipe.name}" if store.command == "generate" else ""

@@ -21,13 +21,13 @@ _BLOCK = 2**15  # points whose float64 copy fits in the cache of a core
 
 @cache
 def _validator(kind: type[Any]) -> TypeAdapter[Any]:
-    """The validator of a class, cached because building one takes longer than using it."""
+    """The validator of a class. It is cached, because building it takes longer than using it."""
     return TypeAdapter(kind)
 
 
 @dataclass(frozen=True)
 class Record:
-    """Digests, moments and skipped samples of one written shard."""
+    """The record of one written shard: digests, moments and skipped samples."""
 
     shard: int  # number of the shard
     samples: tuple[int, int]  # first and one past the last sample
@@ -41,24 +41,26 @@ class Record:
 
     @staticmethod
     def key(shard: int) -> str:
-        """Key of the record of a shard."""
+        """Key of the object that stores the record of a shard."""
         return f"records/{shard:06d}.json"
 
     @staticmethod
     def number(name: str) -> int | None:
-        """Number of the shard whose record has this file name; None if it is no record."""
+        """Number of the shard whose record has this file name. None if it is not the name of a
+        record."""
         digits = name.removesuffix(".json")
         if not digits.isdecimal() or len(digits) > 18:
             return None
         return int(digits) if Record.key(int(digits)) == f"records/{name}" else None
 
     def encode(self) -> bytes:
-        """JSON that ends with its own SHA-256."""
+        """The record as JSON that ends with its own SHA-256."""
         return with_digest(vars(self))
 
     @classmethod
     def parse(cls, data: bytes) -> Record:
-        """The record in bytes. Raises ValueError if they are no record, or were changed."""
+        """Parse the bytes of a record. Raises ValueError if they are not those of a record, or were
+        changed."""
         try:
             return _validator(cls).validate_python(without_digest(data))
         except ValidationError as error:
@@ -67,7 +69,8 @@ class Record:
 
 @dataclass(frozen=True)
 class Summary:
-    """Digests and statistics of all records in order, computed without holding them in memory."""
+    """Digests and statistics of all records, computed in one pass without keeping the records in
+    memory."""
 
     content: str  # SHA-256 over the digests of all shards, which identifies the data
     records: str  # SHA-256 over the records
@@ -81,12 +84,12 @@ class Summary:
     def of(
         cls, records: Iterable[Record], variables: list[str], split: tuple[int, int], samples: int
     ) -> Summary:
-        """The summary of records.
+        """Compute the summary of records.
 
         Args:
             records: The records of all shards, in order.
             variables: Names of the variables.
-            split: First and one past the last training sample.
+            split: Range (start, stop) of the training samples.
             samples: Number of samples in the store.
 
         Raises:
@@ -140,7 +143,13 @@ class Seal:
 
     @classmethod
     def of(cls, objects: Mapping[str, bytes], records: str, shards: str) -> Seal:
-        """The seal of objects by key, with `records` and `shards` of the `Summary`."""
+        """Make a seal.
+
+        Args:
+            objects: The bytes of the objects that the seal covers, by key.
+            records: Digest of all records (`Summary.records`).
+            shards: Short digests of the records (`Summary.shards`).
+        """
         return cls(
             objects={key: sha256(objects[key]) for key in sorted(objects)},
             metadata={
@@ -151,12 +160,13 @@ class Seal:
         )
 
     def encode(self) -> bytes:
-        """JSON that ends with its own SHA-256."""
+        """The seal as JSON that ends with its own SHA-256."""
         return with_digest(vars(self))
 
     @classmethod
     def parse(cls, data: bytes) -> Seal:
-        """The seal in bytes. Raises ValueError if they are no seal, or were changed."""
+        """Parse the bytes of a seal. Raises ValueError if they are not those of a seal, or were
+        changed."""
         try:
             seal: Seal = _validator(cls).validate_python(without_digest(data))
         except ValidationError as error:
@@ -168,9 +178,11 @@ class Seal:
 
 
 def sample_moments(values: np.ndarray) -> tuple[list[float | None], list[float | None]]:
-    """Mean and mean square of each sample, in float64; None for a skipped sample (all NaN).
+    """Mean and mean square of each sample, in float64. None for a skipped sample, whose values are
+    all NaN.
 
-    NumPy sums each row pairwise, so that the bits do not depend on the block size.
+    NumPy sums each row pairwise. The result therefore does not depend on the block size, bit for
+    bit.
     """
     rows = values.reshape(len(values), -1)
     size = max(1, _BLOCK // rows.shape[1])

@@ -1,4 +1,4 @@
-"""Failures of disks and object stores, as OSErrors; transient failures are retried."""
+"""Converts failures of disks and object stores to OSErrors, and retries transient failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 @contextmanager
 def retried_errors() -> Generator[list[str]]:
-    """Collect the errors in this thread after which `retried` tried again, one line each."""
+    """Collect the errors of this thread that `retried` has caught before another attempt. Each
+    error is a line of text."""
     errors = list[str]()
     token = _errors.set(errors)
     try:
@@ -35,7 +36,8 @@ def retried_errors() -> Generator[list[str]]:
 
 
 def retried(operation: Callable[P, T]) -> Callable[P, T]:
-    """Decorate an operation to retry after transient errors (listed by `retried_errors`)."""
+    """Decorate an operation so that it is repeated after transient errors. `retried_errors`
+    collects these errors."""
 
     @wraps(operation)
     def attempt_several(*arguments: P.args, **options: P.kwargs) -> T:
@@ -56,7 +58,7 @@ def retried(operation: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def as_os_errors(path: str) -> Generator[None]:
-    """Convert any error of an object store to an OSError in one line."""
+    """Convert any error of an object store to an OSError with a one-line message."""
     try:
         yield
     except (ImportError, MemoryError):

@@ -1,8 +1,8 @@
-"""Reading of stored shards: chunks are decoded directly into the array of the caller.
+"""Reading of stored shards. Chunks are decoded directly into the array of the caller.
 
-A process compares a shard with its record at the first read, and again when the object has changed.
-Later reads check the checksum of each chunk. Zarr reads the same values more slowly, because it
-schedules, allocates and copies every chunk.
+A process compares a shard with its record when it reads the shard first, and again if the object
+has changed. Later reads verify only the checksums of the chunks that they read. Reading the same
+values by Zarr is slower, because Zarr schedules, allocates and copies every chunk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REMEMBERED = 2**14  # largest number of verified shards that a process remember
 
 @dataclass(frozen=True)
 class Shards:
-    """The shards of a variable; no file or connection is held open."""
+    """The shards of a variable. No file or connection stays open."""
 
     url: str  # URL of the store
     array: Array  # the variable
@@ -39,7 +39,7 @@ class Shards:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the stored values."""
+        """Dtype of the stored values."""
         return self.array.dtype.newbyteorder("<")
 
     def pieces(
@@ -48,17 +48,17 @@ class Shards:
         """Read samples of one shard, chunk by chunk.
 
         Args:
-            samples: Numbers of the samples, in rising order.
-            out: Array to read into, shape (samples, ...). Whole chunks are decoded directly into a
-                contiguous array of the stored type. Without it, the values of a piece are
-                overwritten by the next piece.
+            samples: Numbers of the samples, in increasing order.
+            out: Array to read into, shape (samples, ...). If it is contiguous and has the stored
+                dtype, whole chunks are decoded directly into it. Without `out`, each yielded array
+                is overwritten by the next one.
 
         Yields:
-            The slice of `samples` in a chunk, and its values.
+            The slice of `samples` that lies in one chunk, and the values of these samples.
 
         Raises:
-            OSError: If the object cannot be read.
-            ValueError, RuntimeError: If it is missing, damaged, or differs from its record.
+            OSError: If the shard cannot be read.
+            ValueError, RuntimeError: If the shard is missing, damaged, or differs from its record.
         """
         array, rows = self.array, self.array.chunk[0]
         shard = int(samples[0]) // self.samples
@@ -84,8 +84,8 @@ class Shards:
             yield piece, values
 
     def decoded(self, shard: int, data: bytes) -> Values:
-        """The values of a shard from the bytes of its object. Raises ValueError or RuntimeError if
-        these are damaged."""
+        """Decode the values of a shard from the bytes of its object. Raises ValueError or
+        RuntimeError if the bytes are damaged."""
         array = self.array
         values = np.full(array.shard, array.fill, self.dtype)
         for k, span in enumerate(spans(array, data[-index_bytes(array) :])):
@@ -95,7 +95,8 @@ class Shards:
         return values[: array.shape[0] - shard * self.samples]
 
     def _stored(self, shard: int, chunks: list[int]) -> Iterator[tuple[int, memoryview | None]]:
-        """Encoded chunks of a shard, in rising order; None for a chunk of fill values."""
+        """Yield the numbers of chunks of a shard, in increasing order, and their encoded bytes. The
+        bytes are None for a chunk of fill values."""
         array, objects = self.array, Objects(self.url)
         key, end = array.key(shard), index_bytes(array)
         whole = None
@@ -124,7 +125,8 @@ class Shards:
                 yield k, memoryview(data)[span[0] - start : span[1] - start]
 
     def _compared(self, objects: Objects, shard: int) -> bytes | None:
-        """Compare a shard with its record. Returns its bytes if they fit in one read."""
+        """Compare a shard with its record. Returns the bytes of the shard if they were read in one
+        piece, otherwise None."""
         record, name, key = self.record(shard), self.array.name, self.array.key(shard)
         digest, size, piece = hashlib.sha256(), objects.size(key), b""
         for start in range(0, size, GROUP_BYTES):
@@ -137,12 +139,12 @@ class Shards:
 
 @cache
 def verified_shards() -> set[tuple[object, ...]]:
-    """The shards that this process has compared with their records, as (URL, content, key, identity
-    of the object)."""
+    """The shards that this process has compared with their records. Each entry is (URL, content
+    digest, key, identity of the object)."""
     return set()
 
 
 def _as_slice(rows: np.ndarray) -> slice | np.ndarray:
-    """Rising rows as a slice if they are consecutive, which avoids a copy."""
+    """Convert increasing row numbers to a slice if they are consecutive. A slice avoids a copy."""
     first, last = int(rows[0]), int(rows[-1])
     return slice(first, last + 1) if last - first + 1 == len(rows) else rows

@@ -1,4 +1,4 @@
-"""The splits of a store: disjoint ranges of its samples, by name."""
+"""The splits of a store: named, disjoint ranges of its samples."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 
 def splits_fault(splits: Mapping[str, Sequence[int]], samples: int) -> str | None:
-    """Why ranges cannot be the splits of a store; None if they can.
+    """Why some ranges cannot be the splits of a store. None if they can.
 
-    There is a split train. Each split has at least one sample of the store. Splits share no sample,
-    because scores on training samples are meaningless. Samples may be in no split.
+    There must be a split named train. Each split must contain at least one sample. Splits must not
+    overlap, because scores on training samples are meaningless. Some samples may be in no split.
 
     Args:
-        splits: First and one past the last sample of each split.
+        splits: Range (start, stop) of the samples in each split, by name.
         samples: Number of samples in the store.
 
     >>> splits_fault({"train": (0, 6), "test": (7, 10)}, 10)

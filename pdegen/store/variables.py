@@ -1,4 +1,5 @@
-"""Variables and coordinates of a store, and how domains and functions are stored in them."""
+"""Variables and coordinates of a store, and the conversion of domains and functions to these
+arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from pdegen.store.arrays import Json
 
 @dataclass(frozen=True)
 class Variable:
-    """An array with a value for every sample."""
+    """An array that has values for each sample."""
 
     name: str  # name in the store
     dims: tuple[str, ...]  # names of the dimensions after `sample`
@@ -27,7 +28,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Coordinate:
-    """An array shared by all samples, such as the grid points."""
+    """An array that all samples share, such as the grid points."""
 
     name: str
     dims: tuple[str, ...]
@@ -46,16 +47,16 @@ def function(
     dtype: str = "float32",
     **attributes: Any,
 ) -> Variable:
-    """A variable whose samples are functions on a domain, shape (time, channel, *axes).
+    """Make a variable whose samples are functions on a domain, shape (time, channel, *axes).
 
     Args:
         domain: Domain of the functions.
         name: Name in the store.
         role: "input", "target" or "geometry".
         long_name: Description for people.
-        times: Times of the values; a single time has no axis.
-        channels: Names of the components; without components there is no axis.
-        dtype: Type on disk.
+        times: Times of the values. The variable has an axis `time` if there are several times.
+        channels: Names of the components. The variable has an axis `channel` if there are any.
+        dtype: Dtype of the stored values.
         attributes: Parameters of the equation, and units ("1" by default).
 
     >>> function(Box.cell(8, 4), "u", "target", "velocity", channels=("u", "v")).shape
@@ -83,14 +84,16 @@ def function(
 def scalar(
     name: str, role: str, long_name: str, *, dtype: str = "float64", **attributes: Any
 ) -> Variable:
-    """A variable with one number for each sample; its role is quality, parameter or count."""
+    """Make a variable with one number for each sample. Its role is "quality", "parameter" or
+    "count"."""
     return Variable(
         name, (), (), dtype, {"long_name": long_name, "role": role, "units": "1", **attributes}
     )
 
 
 def geometry(domain: Domain) -> tuple[Variable, ...]:
-    """The variables with the positions of the points, for a domain that differs between samples."""
+    """The variables that store the positions of the points, for a domain that differs between
+    samples."""
     if not domain.moves:
         return ()
     return tuple(
@@ -100,13 +103,15 @@ def geometry(domain: Domain) -> tuple[Variable, ...]:
 
 
 def parameters(name: str, axis: str, count: int, long_name: str) -> Variable:
-    """A variable with `count` parameters for each sample, which determine its inputs."""
+    """Make a variable with `count` parameters for each sample. The parameters determine the inputs
+    of the sample."""
     attributes = {"long_name": long_name, "role": "parameter", "units": "1"}
     return Variable(name, (axis,), (count,), "float64", attributes)
 
 
 def positions(domain: Domain) -> tuple[Coordinate, ...]:
-    """The coordinates of a domain: shared positions of the points, cells and boundary."""
+    """The coordinates of a domain that all samples share: positions of the points, cells and
+    boundary."""
     coordinates, names = list[Coordinate](), NAMES[: domain.dim]
     if isinstance(domain, Box):
         for name, grid in zip(domain.axes, domain.grids, strict=True):
@@ -140,7 +145,7 @@ def positions(domain: Domain) -> tuple[Coordinate, ...]:
 
 
 def _grid_text(grid: Grid, position: str) -> str:
-    """Description of the points of a grid, for people."""
+    """A sentence fragment that describes the points of a grid, for the attribute `long_name`."""
     start, end = f"{grid.start:g}", f"{grid.start + grid.length:g}"
     return {
         "periodic": f"{position} on the circle of length {grid.length:g}",
@@ -150,7 +155,7 @@ def _grid_text(grid: Grid, position: str) -> str:
 
 
 def times(values: Sequence[float] | np.ndarray) -> Coordinate:
-    """The coordinate time; a single time has no axis."""
+    """The coordinate `time`. It is a scalar without axes if there is a single time."""
     array = np.asarray(values)
     attributes = {"long_name": "time", "units": "1"}
     if array.size == 1:
@@ -159,7 +164,7 @@ def times(values: Sequence[float] | np.ndarray) -> Coordinate:
 
 
 def check_domain(domain: Domain, variables: Iterable[Variable]) -> None:
-    """Raise SchemaError if variables do not fit the domain on which they are functions."""
+    """Raise SchemaError if variables do not match the domain on which they are functions."""
     by_name = {variable.name: variable for variable in variables}
     between, sizes = ("level", "time", "channel"), dict(zip(domain.axes, domain.shape, strict=True))
     for name, variable in by_name.items():

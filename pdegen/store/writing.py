@@ -1,8 +1,8 @@
-"""Writing of stores: laid out first, filled shard by shard, sealed last.
+"""Writing of stores. A store is first laid out, then filled shard by shard, and finally sealed.
 
-`datasets/README.md` describes the format. The record of a shard is written after its data and holds
-their digests and the identity of the job. An interrupted store is resumed by writing the shards
-that have no valid record.
+`datasets/README.md` describes the format. The record of a shard is written after the data of the
+shard. It contains the digests of the data and the identity of the job. To resume an interrupted
+store, the shards without a valid record are written again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from pdegen.store.record import Record, Seal, sample_moments
 
 
 def lay_out(url: str, layout: Layout) -> Store:
-    """Create a store with metadata and coordinates, but no data. Raises StoreError if the layout
-    exceeds the limits of a store, and OSError if the location cannot be written."""
+    """Write the metadata and coordinates of a new store, which has no data yet. Raises StoreError
+    if the layout exceeds the limits of a store, and OSError if the location cannot be written."""
     objects, laid_out = Objects(url), layout_objects(layout, url)
     objects.write(ROOT, UNFINISHED_ROOT)
     for key, data in laid_out.items():  # the root last
@@ -36,8 +36,8 @@ def lay_out(url: str, layout: Layout) -> Store:
 
 
 def layout_objects(layout: Layout, url: str) -> dict[str, bytes]:
-    """Metadata and coordinates of a layout by key, `zarr.json` last. Raises StoreError if the
-    layout exceeds the limits of a store."""
+    """The bytes of the metadata and coordinates of a layout, by key. The last key is `zarr.json`.
+    Raises StoreError if the layout exceeds the limits of a store."""
     objects = layout.objects()
     try:
         parse(objects[ROOT])
@@ -56,14 +56,16 @@ def write_shard(
     """Write the data of one shard, then its record.
 
     Args:
-        store: A store that is laid out.
+        store: A store whose metadata and coordinates are written.
         shard: Number of the shard.
         values: Values of each variable, shape (samples of the shard, ...).
-        skipped: Reason for each skipped sample, by number; the values of these are NaN.
+        skipped: The reason why a sample was skipped, by its number. The values of skipped samples
+            are NaN.
         check: Called before and after each write (`pdegen.store.objects.Objects.write`).
 
     Raises:
-        ValueError: If a variable is missing, has another shape, or is not finite.
+        ValueError: If a variable is missing, has the wrong shape, or has a value that is not
+            finite.
     """
     objects_of_shard, record = encoded(store, shard, values, skipped or {})
     objects = store.objects
@@ -76,7 +78,8 @@ def write_shard(
 def encoded(
     store: Store, shard: int, values: Mapping[str, np.ndarray], skipped: Mapping[int, str]
 ) -> tuple[dict[str, bytes], Record]:
-    """The data objects of a shard by key, and its record. Arguments are those of `write_shard`."""
+    """The bytes of the data objects of a shard, by key, and the record of the shard. The arguments
+    are those of `write_shard`."""
     samples = store.shard_range(shard)
     stored, objects = dict[str, np.ndarray](), dict[str, bytes]()
     moments = dict[str, tuple[list[float | None], list[float | None]]]()
@@ -113,11 +116,11 @@ def seal(
     measured: Mapping[str, object] | None = None,
     check: Callable[[], None] | None = None,
 ) -> Store:
-    """Seal a store whose shards are all written. Returns the sealed store.
+    """Seal a store after all its shards have been written. Returns the sealed store.
 
     Args:
         store: The store.
-        measured: Further attributes of the store.
+        measured: Attributes that are added to those of the store.
         check: Called before and after each write, as in `write_shard`.
 
     Raises:
@@ -132,8 +135,9 @@ def seal(
 
 
 def closing_objects(store: Store, measured: Mapping[str, object]) -> dict[str, bytes]:
-    """The objects that seal a store, by key: card, Croissant description, seal, and `zarr.json`
-    with further attributes, statistics and content digest. Errors are those of `seal`."""
+    """The bytes of the objects that seal a store, by key: card, Croissant metadata, seal, and
+    `zarr.json`. The last contains the added attributes, the statistics and the digest of the
+    content. The errors are those of `seal`."""
     summary = summary_of(store)
     content = dict(store.description.raw)
     content["attributes"] = {
