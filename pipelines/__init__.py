@@ -1,4 +1,4 @@
-"""Generate, verify, train, evaluate, report: the only package that knows pdegen and operators."""
+"""Generate, verify, train, evaluate, report: the only package that imports pdegen and operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["run", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """The public functions, imported when they are first asked for."""
+    """Import a public function when it is first accessed."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pipelines import api

@@ -1,4 +1,4 @@
-"""Entry point of the console script. Ctrl-C ends in one line from the first import on."""
+"""Entry point of the console script. From the first import on, Ctrl-C prints one line and exits."""
 
 import atexit
 import os
@@ -27,7 +27,8 @@ def main() -> None:
 
 
 def _leave() -> None:
-    """End this process at once. Python would wait for threads whose results are discarded."""
+    """End this process at once. A normal exit would wait for threads whose results are not
+    needed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end = threading.Timer(_PATIENCE, os._exit, [_INTERRUPTED])
     end.daemon = True
@@ -42,8 +43,8 @@ def _leave() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Open the null device for closed standard streams (`>&-`), because a file that is opened later
-    would get their descriptors."""
+    """Open the null device for closed standard streams (`>&-`). Otherwise, files opened later would
+    get the descriptors of these streams."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)

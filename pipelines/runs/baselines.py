@@ -29,7 +29,7 @@ class Measured:
     Args:
         errors: Relative L² error of each sample.
         iou, hausdorff: Intersection over union of the phases and Hausdorff distance of the
-            interfaces, by sample; None if the target is no two-phase coefficient.
+            interfaces for each sample. None if the target is not a two-phase coefficient.
     """
 
     errors: np.ndarray
@@ -38,10 +38,11 @@ class Measured:
 
 
 def compared(run: FinishedRun) -> dict[str, Measured]:
-    """Errors of the model and the baselines on the test samples, by name.
+    """Errors of the model and of the baselines on the test samples, keyed by name.
 
-    The baselines are the mean function of the training targets, the input state if the targets are
-    later states, and the constant mean if the target is a two-phase coefficient.
+    One baseline predicts the mean function of the training targets. If the targets are later
+    states, another predicts the input state. If the target is a two-phase coefficient, a third
+    predicts the mean over training samples and points.
     """
     predictions = {f"model ({run.checkpoint})": run.prediction.double(), **trivial_predictions(run)}
     if run.target_phases is not None:
@@ -50,7 +51,7 @@ def compared(run: FinishedRun) -> dict[str, Measured]:
 
 
 def trivial_predictions(run: FinishedRun) -> dict[str, Tensor]:
-    """Predictions of the trivial predictors on the test samples, by name."""
+    """Predictions of the trivial predictors for the test samples, keyed by name."""
     predictors = trivial(run.experiment, run.store, run.pairs, run.mean)
     return {TRIVIAL[name]: predictor(run.pairs.a) for name, predictor in predictors.items()}
 
@@ -58,7 +59,11 @@ def trivial_predictions(run: FinishedRun) -> dict[str, Tensor]:
 def trivial(
     experiment: Experiment, store: Store, pairs: Samples, mean: Float[Tensor, "*grid c"]
 ) -> dict[str, Trivial]:
-    """Trivial predictors: "mean", and "identity" if the inputs are a state of the targets."""
+    """The trivial predictors that apply to the data.
+
+    "mean" predicts the mean training target. "identity" predicts the last state in the input; it is
+    left out if this state does not have the shape of the target.
+    """
     predictors = {"mean": Trivial(lambda a: mean.to(a.device).expand(len(a), *mean.shape))}
     times = len(dict.fromkeys(channel.time for channel in pairs.target_channels)) or 1
     components, task = len(pairs.target_channels) // times, experiment.learned
@@ -89,7 +94,7 @@ class Trivial(nn.Module):
 
 
 def _are_states(experiment: Experiment, store: Store) -> bool:
-    """Whether the targets of a map are the input at later times."""
+    """Whether a map takes one state to later states, that is, whether only the target has times."""
     input, target = experiment.variables
     if not isinstance(input, str) or not isinstance(target, str):
         return False
@@ -115,10 +120,11 @@ _SOLVED = "u"  # the variable whose errors `error` and `label_error` of a store 
 
 
 def label_error(source: Source) -> float | None:
-    """Mean relative L² error of the labels: over the test split if the solver states the error of
-    each sample, otherwise over the samples that were compared with a reference.
+    """Mean relative L² error of the labels.
 
-    None if the store states no errors, as for exact solutions, or the target is not the solution.
+    The mean is over the test split if the solver states the error of each sample. Otherwise it is
+    over the samples that were compared with a reference. Returns None if the store states no errors
+    (solutions may be exact), or if the target is not the solution.
     """
     names, store = source.experiment.variables[1], open_sealed(source.url)
     if _SOLVED not in ((names,) if isinstance(names, str) else names):

@@ -26,7 +26,7 @@ from pipelines.runs.data import Source, free_memory
 
 
 def check_device(name: str) -> torch.device:
-    """The device of a name. Raises SchemaError if this machine lacks it."""
+    """The PyTorch device with this name. Raises SchemaError if this machine lacks it."""
     if name not in ("cpu", "cuda"):
         raise SchemaError(f"unknown device {name!r}: known: cpu, cuda")
     if name == "cuda" and not torch.cuda.is_available():
@@ -57,7 +57,8 @@ def check_memory(
 
 
 def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
-    """The operator of an experiment with its initial weights, evaluated once.
+    """Build the operator of an experiment with its initial weights, and evaluate it once as a
+    check.
 
     Raises:
         SchemaError: If operator, batch size, symmetries or loss do not fit the data.
@@ -191,7 +192,7 @@ def check_resolutions(experiment: Experiment, source: Source, predictor: Predict
 
 
 def operator_description(experiment: Experiment, pairs: Samples) -> dict[str, Any]:
-    """Description from which `build_operator` builds the operator of an experiment for the data."""
+    """Description from which `build_operator` builds the operator of an experiment."""
     return {
         "model": experiment.model.model_dump(mode="json"),
         "in_channels": pairs.channels[0],

@@ -75,16 +75,16 @@ class Variant:
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of the errors e of a variant and the errors r of the reference, sample by sample.
+    """Difference between the errors e of a variant and the errors r of the reference.
 
-    Intervals are Student's of 95 % over the samples. They hold for the trained weights and do not
-    include the effect of another seed.
+    Errors are compared sample by sample. Intervals are Student's 95 % confidence intervals over the
+    samples. They hold for the trained weights and do not include the effect of another seed.
 
     Args:
         mean: Mean of e - r.
-        half: Half of the interval of this mean.
+        half: Half the width of the confidence interval of this mean.
         ratio: Geometric mean of e/r.
-        low, high: Ends of the interval of the ratio.
+        low, high: Ends of the confidence interval of the ratio.
         smaller: Number of samples with e < r.
         samples: Number of samples.
     """
@@ -115,17 +115,18 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """Whether the mean differs by more than the choice of samples explains."""
+        """"smaller" or "larger" if the confidence interval of the mean excludes 0, otherwise "not
+        significant"."""
         if not abs(self.mean) > self.half:
             return "not significant"
         return "smaller" if self.mean < 0 else "larger"
 
 
 def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
-    """Mean of n values, and half of its 95 % interval, t s/√n with Student's quantile t for n - 1
-    degrees of freedom.
+    """Mean of n values, and half the width of its 95 % confidence interval.
 
-    For a single value the half is infinite.
+    The half-width is t s/√n, where s is the standard deviation and t is Student's quantile for n -
+    1 degrees of freedom. For a single value it is infinite.
 
     >>> mean, half = mean_interval([1.0, 2.0, 3.0])
     >>> mean, round(half, 3)
@@ -155,15 +156,16 @@ class Comparison:
         return [variant for variant in self.variants if variant.comparable]
 
     def differences(self) -> dict[str, Difference]:
-        """Differences of the comparable variants from the reference, by name."""
+        """Differences of the comparable variants from the reference, keyed by the variant's
+        name."""
         return {
             variant.name: Difference.of(variant.errors.tolist(), self.reference.errors.tolist())
             for variant in self.comparable[1:]
         }
 
     def differing(self) -> dict[str, list[Any]]:
-        """Keys of the experiments with different values, and the value in each variant; None if the
-        key is not set or does not exist."""
+        """Keys whose values differ between the experiments, with the value in each variant. A value
+        is None if the key is not set or does not exist."""
         declared = [_declared(variant.first) for variant in self.variants]
         keys = dict.fromkeys(key for settings in declared for key in settings)
         values = {key: [settings.get(key) for settings in declared] for key in keys}
@@ -196,16 +198,18 @@ def read_comparison(
     folders: Sequence[Path], out: Path, device: torch.device, data: str | None = None,
     overwrite: bool = False,
 ) -> Comparison:  # fmt: skip
-    """Read finished runs and compare them, after a check that `out` can be written.
+    """Check that `out` can be written, then read finished runs and compare them.
 
-    Runs that differ only by `training.seed` form one variant, unless all of them do. Errors are
-    compared sample by sample between variants with the same test samples and variables, on the
-    training grid of the first run, or else on the finest grid on which all were evaluated. Variants
-    with other test data are listed with their scores only.
+    Runs that differ only by `training.seed` form one variant. If all runs differ only by the seed,
+    each run is its own variant.
+
+    Errors are compared sample by sample between variants with the same test samples and variables.
+    The grid is the training grid of the first run if all were evaluated on it, otherwise the finest
+    common grid. For variants with other test data only the scores are listed.
 
     Raises:
         ReportError: If there are fewer than two runs, a run is named twice, or is not finished.
-        RunError: If `out` lies in a run, or holds something else.
+        RunError: If `out` lies inside a run, or contains something other than a comparison.
         StoreError: If a store is absent.
     """
     _check(folders, out, overwrite)
@@ -215,7 +219,7 @@ def read_comparison(
 
 
 def compared(runs: Mapping[Path, FinishedRun]) -> Comparison:
-    """Comparison of finished runs, given by folder."""
+    """Compare finished runs. The mapping gives the run in each folder."""
     names, grouped = dict(zip(runs, labels(list(runs)), strict=True)), _grouped(runs)
     first = next(iter(runs.values()))
     alike = [run for run in runs.values() if _tested(run) == _tested(first)]
@@ -234,8 +238,8 @@ def compared(runs: Mapping[Path, FinishedRun]) -> Comparison:
 
 
 def labels(folders: Sequence[Path]) -> list[str]:
-    """Shortest ends of the paths that differ. None begins with an underscore, because matplotlib
-    leaves such labels out of legends.
+    """Shortest final parts of the paths that tell all paths apart. No label begins with an
+    underscore, because matplotlib omits such labels from legends.
 
     >>> labels([Path("runs/a/fno"), Path("runs/b/fno")]), labels([Path("runs/a"), Path("b")])
     (['a/fno', 'b/fno'], ['a', 'b'])
@@ -273,7 +277,7 @@ def _check(folders: Sequence[Path], out: Path, overwrite: bool) -> None:
 
 
 def _declared(run: FinishedRun) -> dict[str, Any]:
-    """Values of an experiment's keys such as "training.epochs", without the descriptive ones."""
+    """Values of an experiment, keyed like "training.epochs", without its name and summary."""
     return flat(run.experiment.model_dump(mode="json", exclude=set(_DESCRIPTIVE)))
 
 
@@ -297,7 +301,8 @@ def _grouped(runs: Mapping[Path, FinishedRun]) -> list[list[Path]]:
 
 
 def _tested(run: FinishedRun) -> tuple[Any, ...]:
-    """The data, samples and variables on which errors must agree to be comparable."""
+    """The data, samples and variables that two runs must share for their errors to be
+    comparable."""
     source = run.pairs.source
     return (
         source["content"], run.main.samples, source["target"], run.pairs.target_channels,
@@ -306,8 +311,11 @@ def _tested(run: FinishedRun) -> tuple[Any, ...]:
 
 
 def _grid(runs: Sequence[FinishedRun]) -> int | None:
-    """Training grid of the first run if all runs were evaluated on it, otherwise the finest grid on
-    which all were evaluated; None if there is none."""
+    """Resolution on which the errors of several runs are compared; None if the runs share none.
+
+    It is that of the first run's training grid if all runs were evaluated on it, otherwise the
+    finest common one.
+    """
     evaluated = [
         {score.resolution for score in run.scores.results if score.checkpoint == run.checkpoint}
         for run in runs

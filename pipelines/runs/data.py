@@ -1,4 +1,4 @@
-"""The samples of an experiment: read from a store, with noise on the inputs."""
+"""Samples of an experiment, from a store or a stream, with or without noise on the inputs."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ class Source:
 
     Args:
         url: URL of the store.
-        experiment: The experiment, which names variables, grid, noise and reading.
+        experiment: The experiment, which declares variables, grid, noise and reading.
         at: Noise level of the test samples; by default the level of the training.
         assumed_level: Noise level that the operator assumes, if the level is an input; by default
-            the true one.
+            the true level.
 
     Raises:
-        SchemaError: If a level is impossible, or the level is no input of the operator.
+        SchemaError: If the assumed level is negative or infinite, or the level is no input of the
+            operator.
     """
 
     url: str
@@ -68,7 +69,7 @@ class Source:
 
     @property
     def scale(self) -> Levels | None:
-        """Range of levels, if the level is an input of the operator; otherwise None."""
+        """Range of noise levels, if the level is an input of the operator; otherwise None."""
         return None if self.experiment.noise is None else self.experiment.noise.levels
 
     @property
@@ -92,20 +93,25 @@ class Source:
     ) -> Samples:
         """Samples of a split, as inputs and targets of the operator.
 
+        "test" samples always have quadrature weights. The others have them only if
+        `training.weights` is "area".
+
         Args:
-            split: Name of the split. The training split has the samples that the experiment trains
-                on.
-            purpose: "training" gives stored samples or those of the stream, with the noise of the
-                epoch. "selection" gives the samples that choose the epoch, at the times of the
-                training. "test" gives the samples to evaluate. Noise of the last two is fixed;
-                quadrature weights of the first two are those of the training.
-            noise: Noise on the inputs: "declared" by the experiment, another one, or None.
+            split: Name of the split. From the training split, only those samples are returned on
+                which the experiment trains.
+            purpose: "training" returns stored samples or those of the stream, with noise that may
+                change with the epoch. "selection" returns the samples that select the best epoch,
+                at the times used in training, with fixed noise. "test" returns the samples for
+                evaluation, with fixed noise.
+            noise: Noise on the inputs. "declared" means the noise that the experiment declares, and
+                None means no noise.
             resolution: Points along the first axis; by default as in training.
-            device: Device of the samples; None leaves them on the CPU, read on demand.
+            device: Device of the samples. With None they stay on the CPU and are read on demand.
 
         Raises:
             DataError: If the store or the recipe of the stream lacks a variable, split or grid.
-            SchemaError: If the stream is impossible, or has other functions than the store.
+            SchemaError: If the stream is impossible, or its channels or points differ from the
+                store's.
         """
         learning = purpose == "training"
         solved = learning and self.experiment.data.stream is not None
@@ -124,8 +130,8 @@ class Source:
     def stored(
         self, split: str, resolution: int | None = None, *, weighted: bool = True
     ) -> Samples:
-        """Stored samples of a split, read on demand, without noise. The training split has the
-        samples that the experiment trains on."""
+        """Stored samples of a split, read on demand, without noise. From the training split, only
+        those samples are returned on which the experiment trains."""
         pairs = self._whole(split, resolution, weighted)
         count = self.experiment.data.samples
         if split != "train" or count is None:
@@ -137,8 +143,11 @@ class Source:
         return pairs.rows(slice(count))
 
     def deviation(self, pairs: Samples) -> np.ndarray:
-        """Standard deviation σ(x) of the inputs over the whole training split, on the grid of
-        `pairs`. So noise of test samples does not depend on the number of training samples."""
+        """Standard deviation σ(x) of the inputs over the training split, on the grid of `pairs`.
+
+        The whole split is used, so that the noise of test samples does not depend on the number of
+        training samples.
+        """
         train = self._whole("train", pairs.source["resolution"])
         return pointwise_deviation(block[..., 0].numpy() for block in train.inputs)
 
@@ -166,7 +175,8 @@ class Source:
             )
 
     def _solved(self, stored: Samples, device: torch.device) -> Samples:
-        """Samples of the stream. Raises SchemaError if they differ in kind from the stored ones."""
+        """Samples of the stream. Raises SchemaError if their channels, grid or points differ from
+        those of the stored samples."""
         count = self.experiment.data.epoch_samples or len(stored)
         pairs = solved_pairs(self.experiment, count, device)
         check_alike(pairs, stored)
@@ -176,7 +186,8 @@ class Source:
         )  # fmt: skip
 
     def _with_noise(self, pairs: Samples, noise: InputNoise | None, purpose: Purpose) -> Samples:
-        """Samples with noise on the inputs; the level is a further channel if it is an input."""
+        """Samples with noise on the inputs. If the noise level is an input of the operator, it is
+        appended as a channel."""
         if noise is None:
             scale = self.scale
             return (
@@ -201,7 +212,7 @@ class Source:
         )
 
     def _epochs(self, pairs: Samples) -> Samples:
-        """Training samples in epochs of the length that the experiment sets."""
+        """Training samples with the epoch length that the experiment sets."""
         length = self.experiment.data.epoch_samples
         if length is None:
             return pairs
@@ -213,7 +224,8 @@ class Source:
         return replace(pairs, length=length)
 
     def _fits(self, reader: Reader, device: torch.device) -> bool:
-        """Whether the samples are kept in memory."""
+        """Whether to hold all samples in memory: declared by the experiment, or because they
+        fit."""
         assert isinstance(reader, Streamed)
         reading, noise = self.experiment.data.reading, self.experiment.noise
         copies = 1 if noise is None else 3  # clean, noisy, and noisy of the next epoch
@@ -237,7 +249,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def _own_cgroup() -> str:
-    """Path of the control group of this process below the root; empty if there is none."""
+    """Path of the control group (cgroup) of this process below the root; empty if there is none."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -251,14 +263,15 @@ Numbers = Callable[[Sequence[int]], Sequence[int]]
 
 @dataclass(frozen=True)
 class NoisyInputs:
-    """Adds noise to inputs, and the noise level as a channel if it is an input of the operator.
+    """Adds noise to the inputs. If the noise level is an input of the operator, it is appended as a
+    channel.
 
     Args:
         noise: Kind, level and seed of the noise.
         deviation: Standard deviation σ(x) of the inputs over the training split.
-        numbers: Numbers of samples -> their numbers in the random stream.
-        scale: Range of levels, if the level is an input of the operator; otherwise None.
-        assumed_level: The level that the operator sees; None for the true one.
+        numbers: Function that maps sample numbers to numbers in the random stream of the noise.
+        scale: Range of noise levels, if the level is an input of the operator; otherwise None.
+        assumed_level: The level that the operator is given; None for the true level.
         fresh: Whether each epoch of training draws new noise.
     """
 
@@ -271,7 +284,7 @@ class NoisyInputs:
 
     @property
     def channels(self) -> int:
-        """Number of channels that are added."""
+        """Number of appended channels."""
         return 0 if self.scale is None else 1
 
     def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None) -> np.ndarray:
@@ -288,7 +301,7 @@ class NoisyInputs:
 
 @dataclass(frozen=True)
 class ZeroNoise:
-    """Adds the channel of the noise level to inputs without noise."""
+    """Appends the channel of the noise level to inputs without noise."""
 
     scale: Levels
     assumed_level: float
@@ -301,13 +314,13 @@ class ZeroNoise:
 
 @dataclass(frozen=True)
 class InOrder:
-    """Numbers of the samples of a split in the random stream."""
+    """Maps the samples of a split to their numbers in the random stream of the noise."""
 
     by_sample: dict[int, int]
 
     @classmethod
     def of(cls, noise: InputNoise, samples: Sequence[int]) -> InOrder:
-        """The numbers that this kind of noise gives to the samples of a split."""
+        """The numbers that this kind of noise assigns to the samples of a split."""
         return cls(dict(zip(samples, noise.build().numbers(samples), strict=True)))
 
     def __call__(self, samples: Sequence[int]) -> list[int]:
@@ -316,8 +329,8 @@ class InOrder:
 
 @dataclass(frozen=True)
 class InStream:
-    """Numbers of the samples of a training stream in the random stream of the noise. The samples of
-    one training are numbered like a split.
+    """Maps the samples of a training stream to their numbers in the random stream of the noise. The
+    samples of one training are numbered like those of a split.
 
     Args:
         noise: Kind, level and seed of the noise.
@@ -334,6 +347,7 @@ class InStream:
 
 
 def _with_channel(a: np.ndarray, feature: np.ndarray) -> np.ndarray:
-    """Inputs with a further channel, constant over the points: one number, or one per sample."""
+    """Append a channel that is constant over the points. `feature` has one value for all samples,
+    or one for each sample."""
     level = np.broadcast_to(feature.reshape(-1, *[1] * (a.ndim - 1)), (*a.shape[:-1], 1))
     return np.concatenate([a, level.astype(a.dtype)], axis=-1)

@@ -116,7 +116,7 @@ def scored(
     task: Task,
     keep: Callable[[Tensor], None] = lambda p: None,
 ) -> Score:
-    """Scores of a predictor on samples; `keep` is called with the predictions of each batch."""
+    """Evaluate a predictor on samples. `keep` is called with the predictions of each batch."""
     parts, by_measure = channel_parts(pairs.target_channels), dict[str, list[Tensor]]()
 
     def measure(p: Tensor, batch: Batch) -> None:
@@ -158,7 +158,8 @@ def trivial_scores(
 
 
 def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch.device) -> dict:
-    """Score the reported checkpoints on the test split at all resolutions; writes scores.json."""
+    """Evaluate the reported checkpoints on the test split at all resolutions, and write
+    scores.json."""
     grid, (first, *_) = experiment.data.resolution, experiment.training.reported
     results = [
         evaluate(
@@ -186,7 +187,7 @@ def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
-    """Versions, machine and device of this process."""
+    """Software versions, machine and device of this process."""
     name = torch.cuda.get_device_name() if device.type == "cuda" else processor()
     return {
         "pdegen": pdegen.__version__,

@@ -1,4 +1,5 @@
-"""Read finished runs. Errors name the wrong file and the command that writes it again."""
+"""Reading of finished runs. Error messages name the faulty file and the command that rewrites
+it."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ _T = TypeVar("_T")
 
 
 class ReportError(ValueError):
-    """A folder that is no finished run, or is damaged; the message says what to do."""
+    """Error for a folder that is not a finished run, or is damaged. The message says what to do."""
 
     exit_status = 2
 
@@ -57,9 +58,9 @@ class FinishedRun:
 
     Args:
         pairs: Test samples at the resolution of the training.
-        prediction: Predictions for them.
-        mean: Mean training target.
-        predictor: Loads the checkpoint.
+        prediction: Predictions for these test samples.
+        mean: Mean function of the training targets.
+        predictor: Function that loads the predictor from the first reported checkpoint.
     """
 
     experiment: Experiment
@@ -87,8 +88,8 @@ class FinishedRun:
         return self.pairs.dim
 
     def errors(self, prediction: torch.Tensor, parts: int = 1) -> np.ndarray:
-        """Relative L² errors of the test samples, shape (samples, parts): the channels are divided
-        into `parts` equal groups."""
+        """Relative L² errors of predictions for the test samples, shape (samples, parts). The
+        channels are divided into `parts` equal groups, each with its own error."""
         return errors_of(prediction, self.pairs.all, self.pairs, parts=parts).numpy()
 
     @property
@@ -104,7 +105,7 @@ class FinishedRun:
 
     @property
     def trivial(self) -> dict[str, Score]:
-        """Scores of the trivial predictors, by name."""
+        """Scores of the trivial predictors, keyed by the predictor's name."""
         return {score.checkpoint: score for score in self.scores.trivial}
 
     @property
@@ -124,7 +125,8 @@ class _Folder:
 
     @classmethod
     def of(cls, path: Path) -> tuple[_Folder, Experiment]:
-        """The folder of a run and its experiment. Raises ReportError if it is no run."""
+        """The folder at `path` and the experiment declared there. Raises ReportError if it is no
+        run."""
         return cls(path).read("run.json", lambda content: cls._of(path, content), "--overwrite")
 
     @classmethod
@@ -137,11 +139,12 @@ class _Folder:
         return cls(path, tuple(words)), experiment
 
     def command(self, option: str) -> str:
-        """The command of this run with a further option."""
+        """The `pdegen run` command of this run, with `option` appended."""
         return shlex.join(["pdegen", "run", *self.words, "--out", str(self.path), option])
 
     def read(self, file: str, parse: Callable[[dict[str, Any]], _T], repair: str) -> _T:
-        """Parsed content of a JSON file; `repair` is the option that writes a damaged one again."""
+        """Parsed content of a JSON file. `repair` is the option of `pdegen run` that rewrites the
+        file if it is damaged."""
         with self.explained(file, repair):
             return parse(read_json(self.path / file))
 
@@ -151,7 +154,8 @@ class _Folder:
 
     @contextmanager
     def explained(self, file: str, repair: str) -> Iterator[None]:
-        """Raise ReportError for a file that cannot be read, with the command that rewrites it."""
+        """Convert errors of reading a file to a ReportError that names the command to rewrite
+        it."""
         path, advice = self.path / file, f"write it again by {self.command(repair)}"
         try:
             yield

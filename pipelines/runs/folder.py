@@ -29,13 +29,13 @@ _DECLARATIONS = {f"{word}.json" for word in ("run", "benchmark", "study", "profi
 
 
 class RunError(ValueError):
-    """A folder that cannot be used for this job."""
+    """Error for a folder that cannot be used for this job."""
 
     exit_status = 2
 
 
 class InUseError(RunError):
-    """A run folder in which another process is training."""
+    """Error for a run folder in which another process is training."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class FolderClaim:
 
     Args:
         word: The kind, such as "run".
-        file: Name of the file that declares it, such as "run.json".
-        advice: Advice in the error if the folder already contains one.
-        folder_kind: Words for such a folder in errors; by default `word`.
+        file: Name of the file that declares the results, such as "run.json".
+        advice: Advice in the error message if the folder already contains such results.
+        folder_kind: Name of such a folder in error messages; by default `word`.
     """
 
     word: str
@@ -58,9 +58,9 @@ class FolderClaim:
         """Whether the folder already contains results of this kind.
 
         Raises:
-            RunError: If the folder cannot be written to, contains something else, contains results
-                that are neither resumed nor overwritten, or contains files to be overwritten that
-                pdegen did not write.
+            RunError: If the folder cannot be written to, or contains something else. Also if it
+                contains results and neither `resume` nor `overwrite` is set, or if it is to be
+                overwritten but contains files that pdegen did not write.
         """
         check_folder(folder)
         files = {path.name for path in folder.iterdir()} if folder.exists() else set()
@@ -89,10 +89,10 @@ class FolderClaim:
 
         Args:
             declared: Content of the declaration.
-            same: Keys that must agree with the declaration in a folder that is resumed.
+            same: Keys whose values must equal those already declared in a folder that is resumed.
 
         Raises:
-            RunError: See `check`; also if a key of `same` differs.
+            RunError: If `check` raises it, or the value of a key in `same` differs.
         """
         path, exists = folder / self.file, self.check(folder, resume, overwrite)
         if exists and overwrite:
@@ -110,7 +110,8 @@ class FolderClaim:
 
 
 def claim(folder: Path) -> None:
-    """Create a folder whose written files are recorded; only recorded files are ever replaced."""
+    """Create a folder in which pdegen records the files it writes. Only recorded files are ever
+    replaced."""
     make_folder(folder)
     start_manifest(folder)
 

@@ -17,7 +17,8 @@ def phases(a: Float[np.ndarray, "..."], values: tuple[float, float]) -> Bool[np.
 
 
 def intersection_over_union(p: Bool[np.ndarray, "n n"], q: Bool[np.ndarray, "n n"]) -> float:
-    """Mean over both phases of |P ∩ Q| / |P ∪ Q|; a phase that neither has counts 1."""
+    """Mean of |P ∩ Q| / |P ∪ Q| over both phases. The ratio is 1 for a phase that occurs in
+    neither."""
 
     def ratio(v: np.ndarray, w: np.ndarray) -> float:
         union = np.count_nonzero(v | w)
@@ -29,9 +30,9 @@ def intersection_over_union(p: Bool[np.ndarray, "n n"], q: Bool[np.ndarray, "n n
 def hausdorff(p: Bool[np.ndarray, "n n"], q: Bool[np.ndarray, "n n"]) -> float:
     """Hausdorff distance of the interfaces of P and Q in the unit square.
 
-    The interface of a phase is the set of midpoints of the faces between its cells and others. If
-    only one of the two has an interface, the distance is √2, the diameter of the square; if neither
-    has one, it is 0.
+    The interface consists of the midpoints of all faces between cells of different phases. If only
+    one of P and Q has an interface, the distance is √2, the diameter of the square. If neither has
+    one, it is 0.
     """
     first, second = interface_points(p), interface_points(q)
     if not len(first) or not len(second):
@@ -46,7 +47,8 @@ def agreement(
     truth: Float[np.ndarray, "batch n n"],
     values: tuple[float, float],
 ) -> tuple[Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
-    """Intersection over union of the phases and Hausdorff distance of the interfaces, by sample."""
+    """Intersection over union of the phases and Hausdorff distance of the interfaces for each
+    sample."""
     pairs = [
         (phases(p, values), phases(q, values)) for p, q in zip(reconstructed, truth, strict=True)
     ]

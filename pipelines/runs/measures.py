@@ -1,4 +1,4 @@
-"""Further errors of predictions: other norms, and errors in parts of space, time and frequency."""
+"""Further error measures: other norms, and errors in parts of space, time and frequency."""
 
 import math
 from collections.abc import Iterator
@@ -47,9 +47,10 @@ MEASURES = NORMS | PARTS
 def measures_of(
     prediction: Tensor, batch: Batch, pairs: Samples, task: Task | None = None
 ) -> dict[str, Tensor]:
-    """Errors of the predictions of a batch in the `MEASURES` that apply to the data, each (batch,).
+    """Errors of the predictions of a batch in all `MEASURES` that apply to the data.
 
-    An error is nan if the target is 0, and infinite if the prediction is not finite.
+    Each has shape (batch,). An error is nan if the target is 0, and infinite if the prediction is
+    not finite.
     """
     finite = prediction.isfinite().flatten(1).all(dim=1)
     measured = _measures_of(prediction, batch, pairs, task)
@@ -65,7 +66,7 @@ def measures_of(
 def _measures_of(
     prediction: Tensor, batch: Batch, pairs: Samples, task: Task | None
 ) -> dict[str, Tensor]:
-    """The same for finite predictions."""
+    """Errors as in `measures_of`, but only for finite predictions."""
     measured = _norms(prediction, batch, pairs, task)
     error = _Error(prediction.double(), batch.u.double(), batch.weights(pairs.weight, pairs.y))
     measured |= {"max": error.largest, "mean": error.mean, "energy": error.energy}
@@ -88,7 +89,7 @@ def _measures_of(
 
 @dataclass(frozen=True)
 class _Error:
-    """The error e = p - u of predictions p, all channels as one block."""
+    """The error e = p - u of predictions p. Norms are over all channels together."""
 
     p: Float[Tensor, "batch *grid c"]
     u: Float[Tensor, "batch *grid c"]
@@ -99,7 +100,7 @@ class _Error:
         return self.p - self.u
 
     def average(self, v: Float[Tensor, "batch *grid c"]) -> Float[Tensor, "batch c"]:
-        """Mean over the domain, by quadrature."""
+        """Mean over the domain, computed with the quadrature weights."""
         if self.weight is None:
             return v.flatten(1, -2).mean(dim=1)
         weight = self.weight.double().expand(v.shape[:-1])
@@ -131,15 +132,15 @@ class _Error:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Further errors on a product of equally spaced grids."""
+    """Error measures that need a Cartesian grid with equal spacing along each axis."""
 
     of: _Error
     points: Float[Tensor, "*grid dim"]
     periodic: tuple[bool, ...]
 
     def _differences(self, v: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Difference quotients of neighbours along each axis with several points: pairs of axis and
-        quotients."""
+        """Difference quotients of neighbours along each axis with several points. Yields pairs of
+        an axis and its quotients."""
         for axis, periodic in enumerate(self.periodic, start=1):
             if v.shape[axis] > 1:
                 x = self.points[..., axis - 1]
@@ -160,8 +161,11 @@ class _Grid:
 
     @property
     def bands(self) -> dict[str, Float[Tensor, " batch"]]:
-        """‖e‖/‖u‖ in each band of wave numbers that the grid resolves. Their squares sum to the
-        square of the whole error. Axes that are not periodic are extended evenly (half waves)."""
+        """L² norm of the error in each band of wave numbers that the grid resolves, divided by ‖u‖.
+
+        The squares of these errors sum to the square of the relative L² error. Along non-periodic
+        axes, functions are extended evenly, so that wave numbers count half waves.
+        """
         e, axes = self.of.e, tuple(range(1, self.of.e.ndim - 1))
         for axis, periodic in enumerate(self.periodic, start=1):
             e = e if periodic else torch.cat([e, e.flip(axis)], dim=axis)
@@ -200,8 +204,8 @@ class _Grid:
 
     @property
     def steep(self) -> Bool[Tensor, " batch *grid"]:
-        """Mask of the points, at most one in `STEEPEST`, with the largest sums of squared
-        difference quotients to their neighbours."""
+        """Mask of the steepest points, at most one in `STEEPEST`. A point is steep if its squared
+        difference quotients to neighbours have a large sum."""
         slope = torch.zeros_like(self.of.u[..., 0])
         for axis, d in self._differences(self.of.u):
             square, n = d.square().sum(-1), slope.shape[axis]
@@ -215,7 +219,8 @@ class _Grid:
         return mask.reshape(slope.shape)
 
     def jumps(self, a: Float[Tensor, " batch *grid"]) -> Bool[Tensor, " batch *grid"] | None:
-        """Mask of the points with a neighbour of the other phase; None unless a has two values."""
+        """Mask of the points with a neighbour of the other phase; None unless `a` has exactly two
+        values."""
         low, high = a.amin(), a.amax()
         if low == high or not ((a == low) | (a == high)).all():
             return None
@@ -235,7 +240,7 @@ class _Grid:
 def _norms(
     prediction: Tensor, batch: Batch, pairs: Samples, task: Task | None
 ) -> dict[str, Tensor]:
-    """Relative errors `NORMS`: over all points, over some points, and over some times."""
+    """Relative errors in the `NORMS` that apply: over all points, some points, or some times."""
     channels = batch.u.shape[-1]
     norms = {"l1": errors_of(prediction, batch, pairs, 1, channels).nanmean(dim=1)}
     if not isinstance(pairs.domain, Box):  # published errors on meshes have no weights
@@ -262,8 +267,8 @@ def _norms(
 
 
 def _at_rest(pairs: Samples) -> Tensor | None:
-    """Positions of the points of a box relative to its lower corner, repeated for each time, if the
-    targets are displacements; otherwise None."""
+    """Undeformed positions of the points relative to the lower corner of the box, repeated for each
+    time. None unless the targets are displacements on a box."""
     channels = pairs.target_channels
     if not isinstance(pairs.domain, Box) or not channels or pairs.y is not None:
         return None
@@ -275,7 +280,7 @@ def _at_rest(pairs: Samples) -> Tensor | None:
 
 
 def _inside(batch: Batch, pairs: Samples) -> Tensor:
-    """Mask of the target points in the box `near`."""
+    """Mask of the target points inside the box `pairs.near`."""
     x, y, *_ = positions(batch, pairs)
     points = x if y is None else y
     assert points is not None

@@ -24,9 +24,9 @@ CARD = "README.md"
 def export_model(run: Path, out: Path, *, overwrite: bool = False) -> Path:
     """Write the model of a finished run to a folder.
 
-    The folder has model.safetensors (the bytes of the first reported checkpoint), config.json (its
-    description and the SHA-256 of the weights), and a card README.md. It appears as a whole or not
-    at all.
+    The folder contains model.safetensors, config.json and a card README.md. The weights are a copy
+    of the first reported checkpoint. config.json has the description of the checkpoint and the
+    SHA-256 of the weights. The folder is written completely or not at all.
 
     Raises:
         ReportError: If the folder is no finished run, or is damaged.

@@ -1,4 +1,4 @@
-"""Predictions of a checkpoint on a split of a store, as a Zarr group, with error bounds."""
+"""Write predictions of a checkpoint to a Zarr group, with guaranteed error bounds on request."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ZARR = re.compile(r"zarr\.json|[^/]+/(zarr\.json|c(/\d+)*)")  # files of a Zarr
 
 
 class Predictions(NamedTuple):
-    """The folder of written predictions, and lines about their error bounds."""
+    """The folder of written predictions, and lines of text about their error bounds."""
 
     out: Path
     lines: tuple[str, ...]
@@ -62,10 +62,10 @@ def predict(
     bound: bool = False,
     overwrite: bool = False,
 ) -> Predictions:
-    """Write the predictions of a checkpoint on a split of a store.
+    """Write the predictions of a checkpoint on a split of a store to a Zarr group.
 
-    The group appears as a whole; a group that it replaces stays until then
-    (`pdegen.formats.replacing`). The predictions must fit into memory.
+    The group is written completely or not at all. An existing group is replaced only after the new
+    one is complete (`pdegen.formats.replacing`). The predictions must fit into memory.
 
     Args:
         resolution: Points along each axis; by default all.
@@ -144,7 +144,7 @@ def _noise_attributes(
 
 
 def _dataset(pairs: Samples, values: np.ndarray, positions: np.ndarray) -> xr.Dataset:
-    """Predictions as a dataset, with sample numbers and the positions of the points."""
+    """Predictions as an xarray dataset, with sample numbers and the positions of the points."""
     axes, name = tuple(pairs.domain.axes), str(pairs.source["target"])
     coordinates: dict[str, Any] = {"sample": ("sample", pairs.samples)}
     if isinstance(pairs.domain, Box):
@@ -173,8 +173,10 @@ def _dataset(pairs: Samples, values: np.ndarray, positions: np.ndarray) -> xr.Da
 def _layout(
     channels: Sequence[Channel],
 ) -> tuple[tuple[tuple[str, ...], Any] | None, list[str], list[tuple[str, int]]]:
-    """Layout of the channels of one variable: the time coordinate, the names of the components, and
-    the axes between sample and space with their lengths.
+    """Layout of the channels of one variable.
+
+    Returns the time coordinate, the names of the components, and the axes (names and lengths)
+    between the sample axis and the space axes.
 
     >>> _layout([Channel("u", part, time) for time in (0.1, 0.2) for part in ("u_x", "u_y")])
     ((('time',), [0.1, 0.2]), ['u_x', 'u_y'], [('time', 2), ('channel', 2)])
@@ -251,8 +253,8 @@ class Guaranteed:
         return cls(store, recipe.problem, guarantee, inputs, targets[0])
 
     def added(self, dataset: xr.Dataset) -> tuple[xr.Dataset, str]:
-        """Predictions with their error bounds, and a line that summarises the bounds. Raises
-        SampleError if the bound of a sample cannot be computed."""
+        """Add error bounds to a dataset of predictions. Returns the dataset and a line that
+        summarises the bounds. Raises SampleError if the bound of a sample cannot be computed."""
         name, numbers = self.target, np.asarray(dataset["sample"])
         p, parts = dataset[name].to_numpy(), list[dict[str, np.ndarray]]()
         size = min(_BLOCK, samples_at_once(4 * self.problem.floats_per_sample))

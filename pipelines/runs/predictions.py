@@ -1,4 +1,4 @@
-"""Cached predictions and mean target in the folder of a run, and the keys of all cached results."""
+"""Predictions and mean target cached in the folder of a run, and keys for all cached results."""
 
 import hashlib
 import json
@@ -30,10 +30,10 @@ def kept_predictions(
 
     Args:
         folder: Folder of the cache file.
-        checkpoint: The checkpoint; other weights make the cache stale.
-        pairs: The samples, with the noise that the experiment of the checkpoint declares.
+        checkpoint: The checkpoint; if its weights have changed, the cache is stale.
+        pairs: The samples.
         predict: Computes the predictions.
-        noise: Other noise of the samples, described uniquely in words.
+        noise: Unique description of the noise, if it is not that of the experiment.
     """
     identity = {
         "checkpoint": checkpoint.stem,
@@ -64,7 +64,8 @@ def mean_target(pairs: Samples) -> Float[Tensor, "*grid c"]:
 
 
 def _kept(path: Path, identity: Mapping[str, str], make: Callable[[], Tensor]) -> Tensor:
-    """A tensor from its file; computed if the file is absent, damaged, or has another identity."""
+    """The tensor in a cache file. If the file is absent, damaged, or has another identity, the
+    tensor is computed and written."""
     values = _read(path, identity)
     if values is None:
         values = make().detach().cpu().contiguous()

@@ -12,8 +12,8 @@ from pipelines.runs.reproduction import toml
 
 
 def recipe_text(recipe: Mapping[str, Any]) -> RecipeText:
-    """Description of a recipe for dataset cards. Empty for imports, stores with noise, and
-    equations that are not registered.
+    """Text and key meanings of a recipe for dataset cards. It is empty for imports, stores with
+    noise, and equations that are not registered.
 
     >>> from pdegen.recipe import load_recipe
     >>> text = recipe_text(load_recipe("burgers-quick").model_dump(mode="json"))

@@ -1,4 +1,4 @@
-"""Reproduction of an experiment: its command, and its file in TOML."""
+"""Reproduction of an experiment by a command or by a TOML file."""
 
 import json
 import re
@@ -14,8 +14,8 @@ from pipelines.config.shipped import names
 
 
 def reproduction(experiment: Experiment, store: Store) -> str:
-    """The command that repeats an experiment: the shipped experiment with overrides if possible,
-    otherwise experiment.toml."""
+    """The command that repeats an experiment. It names the shipped experiment with overrides if
+    possible, otherwise the file experiment.toml."""
     words = ["pdegen", "run", *(overriding(experiment) or ["experiment.toml"])]
     try:
         is_default = experiment.data.load_recipe().fingerprint == store.metadata.fingerprint
@@ -45,7 +45,8 @@ def described(experiment: Experiment) -> str:
 
 
 def toml(content: Mapping[str, Any], path: str = "") -> str:
-    """A mapping as a TOML document, without keys that are None, for which TOML has no value.
+    """A mapping as a TOML document. Keys with the value None are omitted, because TOML has no such
+    value.
 
     >>> print(toml({"name": "one", "data": {"overrides": {"splits.test": 2}}}))
     name = "one"
@@ -66,7 +67,8 @@ def toml(content: Mapping[str, Any], path: str = "") -> str:
 
 
 def overriding(experiment: Experiment) -> list[str] | None:
-    """Words `NAME --set ...` that give an experiment; None if there are no such overrides."""
+    """Words `NAME --set ...` that turn a shipped experiment into this one; None if that is
+    impossible."""
     if experiment.name not in names("experiment"):
         return None
     shipped, words = load_experiment(experiment.name), [experiment.name]
@@ -89,7 +91,7 @@ def overriding(experiment: Experiment) -> list[str] | None:
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Values by keys such as "training.epochs"."""
+    """Values of nested mappings, with joined keys such as "training.epochs"."""
     flat = {}
     for key, value in content.items():
         path = prefix + key
@@ -98,7 +100,7 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _bare(value: object) -> str:
-    """A value of --set, without quotes if it is read as the same word."""
+    """A value as written after --set. A string has no quotes if it is parsed as the same string."""
     if isinstance(value, str) and parse_override(f"k={value}") == ("k", value):
         return value
     return _value(value)

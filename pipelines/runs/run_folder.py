@@ -1,4 +1,4 @@
-"""The folder of a run: checks, claim, removal."""
+"""Checks, claim and removal of the folder of a run."""
 
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def check_run_folder(folder: Path, resume: bool, overwrite: bool) -> None:
 def check_run_room(folder: Path, predictor: Predictor, settings: Settings) -> None:
     """Raise NoRoomError if the disk has no room for checkpoints, optimiser state and history.
 
-    Each existing file is replaced after its successor is written.
+    An old file is deleted only after its successor is written, so the disk must have room for both.
     """
     tensors = predictor.state_dict().values()
     weights = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -63,7 +63,8 @@ def check_run_room(folder: Path, predictor: Predictor, settings: Settings) -> No
 
 
 def declared_in(folder: Path) -> dict[str, Any]:
-    """The declaration of the run in a folder; if run.json is damaged, that of its checkpoint."""
+    """The declaration of the run in a folder. If run.json is damaged, it is read from a
+    checkpoint."""
     try:
         return read_json(folder / "run.json")
     except DamagedError as damage:
@@ -112,5 +113,5 @@ def remove_run(folder: Path) -> None:
 
 
 def in_use(error: BusyError) -> InUseError:
-    """The error of a run folder in which another process is training."""
+    """Error for a run folder in which another process is training."""
     return InUseError(f"{error}: wait for it, or choose another --out")

@@ -23,8 +23,9 @@ def tracked_run(
 ) -> TrackedRun:
     """Identity and tags of a run for trackers.
 
-    The identity is written to disk before a tracker receives it, so that a kill in between does not
-    create a second run. Raises DamagedError if its file was modified.
+    The identity is written to a file before a tracker receives it. So a process that is killed in
+    between does not leave a second run in the tracker. Raises DamagedError if this file was
+    modified.
     """
     path = folder / TRACKING
     if not path.exists():
@@ -68,8 +69,8 @@ class Saved:
 
 
 def forget(folder: Path) -> None:
-    """Remove the identity of a run that is replaced, so that trackers start a new one. Rows of the
-    old one stay in MLflow."""
+    """Remove the identity of a run that is replaced, so that trackers start a new run. In MLflow,
+    the rows of the old run remain."""
     (folder / TRACKING).unlink(missing_ok=True)
     for path in event_files(folder / FOLDER):
         path.unlink()

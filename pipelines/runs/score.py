@@ -20,10 +20,11 @@ class Score:
 
     Args:
         samples: Numbers of the samples in the store.
-        errors: ‖p − u‖/‖u‖ of each sample; nan if u is 0, which means leave out.
+        errors: ‖p − u‖/‖u‖ of each sample. It is nan if u is 0; statistics leave such samples out.
         seconds: Duration of the evaluation.
-        channels: Mean error of each channel by name, if there are several.
-        steps: Mean error over all components at each time, if there are several of both.
+        channels: Mean error of each channel, keyed by name; empty for a single channel.
+        steps: Mean error over all components at each time; empty unless there are several
+            components and several times.
         measures: Further errors of each sample (`pipelines.runs.measures.MEASURES`).
 
     Example:
@@ -47,7 +48,7 @@ class Score:
 
     @property
     def mean(self) -> float:
-        """Mean of the defined errors; the other statistics are over the defined errors too."""
+        """Mean of the defined errors. The other statistics are over the defined errors too."""
         return over_defined(_mean, self.errors)
 
     @property
@@ -68,12 +69,13 @@ class Score:
         return undefined(self.samples, self.errors)
 
     def measured(self, measure: str) -> tuple[float, ...]:
-        """Errors of the samples in one of `pipelines.runs.measures.MEASURES`, or in "l2", the
-        relative L² error of all channels. Raises KeyError if the data have no such measure."""
+        """Error of each sample in one of `pipelines.runs.measures.MEASURES`, or in "l2", the
+        relative L² error of all channels. Raises KeyError if the measure does not apply to the
+        data."""
         return self.errors if measure == "l2" else self.measures[measure]
 
     def summary(self) -> dict[str, Any]:
-        """Content of scores.json: the errors and their statistics."""
+        """Entry of scores.json, with the errors and their statistics."""
         first, last = self.samples[0], self.samples[-1]
         return {
             "checkpoint": self.checkpoint,
@@ -102,7 +104,8 @@ class Score:
 
     @classmethod
     def of(cls, summary: dict[str, Any]) -> Score:
-        """The score of a summary. Raises ValueError, TypeError or KeyError if it is no summary."""
+        """The score that a summary describes. Raises ValueError, TypeError or KeyError if it is
+        invalid."""
         skipped, errors = set(summary.get("skipped", ())), tuple(map(float, summary["errors"]))
         first, count = int(summary.get("first_sample", 0)), int(summary["samples"])
         if not 0 < count == len(errors):
@@ -141,7 +144,8 @@ def deviation(errors: list[float]) -> float:
 
 
 def times_in(channels: Sequence[Channel]) -> list[float]:
-    """Times of channels that are ordered by time and then by component; otherwise none.
+    """Times of the channels, if these are ordered by time and then by component. Otherwise the list
+    is empty.
 
     >>> times_in([Channel("u", c, t) for t in (0.0, 0.5) for c in ("u_x", "u_y")])
     [0.0, 0.5]
@@ -153,7 +157,7 @@ def times_in(channels: Sequence[Channel]) -> list[float]:
 
 
 def channel_parts(channels: Sequence[Channel]) -> dict[str, list[str]]:
-    """Names of the groups of channels with separate errors, by field of `Score`.
+    """Names of the channels or times that have separate errors, keyed by the field of `Score`.
 
     >>> channel_parts([Channel("u", c, t) for t in (0.0, 0.5) for c in ("u_x", "u_y")])["steps"]
     ['0', '0.5']

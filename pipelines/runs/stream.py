@@ -1,8 +1,8 @@
 """Streams of training samples, which are solved during training and used once.
 
-Epoch e of a training with seed s has the samples (1 + s) 2³² + e N + 0 ... N-1 of the recipe, where
-N is the number of samples per epoch. No store has such numbers, and no two trainings or epochs
-share one.
+Epoch e of a training with seed s uses the samples with numbers (1 + s) 2³² + e N + i, where i = 0
+... N - 1 and N is the number of samples per epoch. No store contains such numbers, and no two
+trainings or epochs share one.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ def first_number(seed: int) -> int:
 class SolvedAhead(Reader):
     """Input and target functions of a recipe, solved ahead by threads.
 
-    Every epoch has new samples. `samples`, `parts`, `values` and `one` refer to the first epoch,
-    which is solved anew each time.
+    Every epoch has new samples. Only `batches` returns those of any epoch. `samples`, `sample`,
+    `in_order` and `values` refer to the first epoch, which is solved anew each time.
 
-    If `on` is a CUDA device, one thread samples and solves on its own CUDA stream beside the
-    training; only noise is added on the CPU. Threads run while an iterator is open, end with it,
-    and raise their errors through it.
+    If `on` is a CUDA device, a single thread draws and solves the samples, on its own CUDA stream
+    and concurrently with the training. Only noise is added on the CPU. Threads run while an
+    iterator is open, and errors in them are raised by the iterator.
 
     Args:
         recipe: The recipe of the samples.
-        kept: Subsample of the grid on which inputs and targets are kept.
+        kept: Subsample of the recipe's grid, at whose points inputs and targets are stored.
         a, u: Names of the input and target variables.
-        on: PyTorch device of the solver, such as "cuda"; None solves by NumPy, with the bits of a
-            store of the recipe.
+        on: PyTorch device of the solver, such as "cuda". None solves with NumPy, with the same bits
+            as in a store of the recipe.
         threads: Number of solving threads.
-        block: Samples that are solved at a time; at least a batch.
+        block: Number of samples that are solved at a time; at least a batch.
         noise: Noise on the inputs; by default none.
     """
 
@@ -112,10 +112,12 @@ class SolvedAhead(Reader):
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
     ) -> Generator[Batch, None, None]:
-        """The batches of an epoch, in the order of the sample numbers; arguments as in `Samples`.
+        """The batches of an epoch, in the order of the sample numbers. Arguments are those of
+        `Samples`.
 
         Each rank has consecutive numbers, so that several batches form one block. Blocks do not
-        depend on where the epoch is resumed, because on a GPU their size affects the last digits.
+        depend on the batch at which an epoch is resumed, because on a GPU their size affects the
+        last digits.
         """
         share = len(self) // ranks
         count, batches = share // batch, max(1, self.block // batch)
@@ -133,7 +135,7 @@ class SolvedAhead(Reader):
         return _cut(range(first, first + len(self)), block)
 
     def _solved(self, blocks: Iterable[range]) -> Generator[Batch, None, None]:
-        """The solved blocks in order; later blocks are solved meanwhile."""
+        """Yield the solved blocks in order, while threads solve later blocks."""
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="solving")
         cuda = _cuda_stream(self.on) if torch.device(self.on or "cpu").type == "cuda" else None
         ahead: deque[Future[tuple[Batch, torch.Event | None]]] = deque()
@@ -167,7 +169,7 @@ class SolvedAhead(Reader):
         return batch.to(self.device)
 
     def _functions(self, numbers: range) -> Batch:
-        """Solved samples as inputs, targets and parameters."""
+        """Solve samples, and return their inputs, targets and parameters."""
         values = self.recipe.problem.solve_in_blocks(self.recipe.seed, numbers, self.on)
         a = self._function(values, self.a, self.kept.input)
         u = self._function(values, self.u, self.kept.target)
@@ -180,14 +182,14 @@ class SolvedAhead(Reader):
 
     @property
     def _parameters(self) -> list[str]:
-        """Names of the parameters of a sample."""
+        """Names of the variables that are parameters of a sample."""
         variables = self.recipe.problem.variables()
         return [v.name for v in variables if v.attributes.get("role") == "parameter"]
 
     def _function(
         self, values: Mapping[str, Values], names: Sequence[str], reduction: Reduction
     ) -> Float[Tensor, "block *grid c"]:
-        """Variables on the kept points, with their components as channels."""
+        """Variables at the points of the reduced grid, with their components as channels."""
 
         def function(name: str) -> Tensor:
             v = torch.as_tensor(reduction(values[name])).float()
@@ -201,12 +203,13 @@ class SolvedAhead(Reader):
 
 @lru_cache
 def _cuda_stream(device: str | None) -> torch.cuda.Stream:
-    """One CUDA stream for all epochs, because PyTorch keeps separate memory for each stream."""
+    """The CUDA stream of all epochs. There is only one, because PyTorch keeps separate memory for
+    each."""
     return torch.cuda.Stream(device)
 
 
 def _cut(numbers: range, size: int) -> Iterator[range]:
-    """Consecutive blocks of `size` numbers."""
+    """Split numbers into consecutive blocks of `size`."""
     return (numbers[k : k + size] for k in range(0, len(numbers), size))
 
 
@@ -295,8 +298,8 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
 
 
 def check_alike(pairs: Samples, stored: Samples) -> None:
-    """Raise SchemaError unless a stream has the channels, grid and points of the store that chooses
-    the epoch."""
+    """Raise SchemaError unless a stream has the same channels, grid and points as the store whose
+    samples select the best epoch."""
     stream, store = pairs.source["url"], stored.source["url"]
     for quantity, streamed, expected in (
         ("channels", pairs.channels, stored.channels),

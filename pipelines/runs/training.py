@@ -125,7 +125,7 @@ def _declaration(
     acceleration: Acceleration,
     ranks: Ranks,
 ) -> dict[str, object]:
-    """Content of run.json, which must agree when a training is resumed."""
+    """Content of run.json. To resume a training, it must be the same again."""
     data = _identity(pairs)
     if experiment.data.stream is not None:
         data["selection"] = _identity(selection)
@@ -145,7 +145,8 @@ def _identity(pairs: Samples) -> dict[str, object]:
 
 
 def _initial_weights(operator: Operator, start: str) -> dict[str, object]:
-    """Set the initial weights of an operator from a file; returns what the run records of it."""
+    """Load the initial weights of an operator from a file. Returns what the run records about the
+    file."""
     if "://" in start:
         raise SchemaError(f"training.start: {start} is a URL, a local file is needed")
     try:
@@ -155,7 +156,7 @@ def _initial_weights(operator: Operator, start: str) -> dict[str, object]:
 
 
 def _adapted(source: Source, pairs: Samples, operator: Operator, device: torch.device) -> Predictor:
-    """The predictor of an operator, with all that is fitted to the training samples."""
+    """Predictor of an operator, with normalisation and operator fitted to the training samples."""
     experiment = source.experiment
     input, target = experiment.normalization.of(pairs)
     boundary, extent = boundary_of(source, pairs), Extent.of(pairs.domain)
@@ -172,10 +173,11 @@ def train_part(
     experiment: Experiment, store: str, folder: Path, device: torch.device,
     on_epoch: Callable[[Epoch], None], stop: Callable[[], bool],
 ) -> list[Epoch]:  # fmt: skip
-    """Train a part of a study by `train`.
+    """Train one run of a study with `train`.
 
-    An unfinished training is resumed; a damaged one, or one of another experiment, is replaced.
-    Raises RunError if the folder cannot be written to, or another process trains in it.
+    An unfinished training is resumed. A damaged training, or one of another experiment, is
+    replaced. Raises RunError if the folder cannot be written to, or if another process trains in
+    it.
     """
     check_folder(folder)
     if folder.exists() and not (folder / "run.json").exists():  # killed while it was removed
@@ -195,7 +197,8 @@ def train_part(
 
 
 def _with_same_reading(experiment: Experiment, folder: Path) -> Experiment:
-    """The experiment with the reading of the run to resume, which free memory must not change."""
+    """The experiment with the reading recorded in the run to resume. So a change of free memory
+    does not change the reading."""
     if experiment.data.stream is not None or not (folder / "run.json").exists():
         return experiment
     reading = declared_in(folder).get("reading")
