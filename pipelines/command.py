@@ -27,8 +27,7 @@ def main() -> None:
 
 
 def _leave() -> None:
-    """End this process at once. A normal exit would wait for threads whose results are not
-    needed."""
+    """End this process at once. A normal exit would wait for threads that are not needed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end = threading.Timer(_PATIENCE, os._exit, [_INTERRUPTED])
     end.daemon = True

@@ -115,8 +115,8 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """"smaller" or "larger" if the confidence interval of the mean excludes 0, otherwise "not
-        significant"."""
+        """Verdict on the mean: "smaller" or "larger" if its confidence interval excludes 0,
+        otherwise "not significant"."""
         if not abs(self.mean) > self.half:
             return "not significant"
         return "smaller" if self.mean < 0 else "larger"
@@ -125,8 +125,8 @@ class Difference:
 def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
     """Mean of n values, and half the width of its 95 % confidence interval.
 
-    The half-width is t s/√n, where s is the standard deviation and t is Student's quantile for n -
-    1 degrees of freedom. For a single value it is infinite.
+    The half-width is t s/√n with the standard deviation s and Student's quantile t for n - 1
+    degrees of freedom. For a single value it is infinite.
 
     >>> mean, half = mean_interval([1.0, 2.0, 3.0])
     >>> mean, round(half, 3)
@@ -156,8 +156,7 @@ class Comparison:
         return [variant for variant in self.variants if variant.comparable]
 
     def differences(self) -> dict[str, Difference]:
-        """Differences of the comparable variants from the reference, keyed by the variant's
-        name."""
+        """Differences of the comparable variants from the reference, keyed by name."""
         return {
             variant.name: Difference.of(variant.errors.tolist(), self.reference.errors.tolist())
             for variant in self.comparable[1:]

@@ -224,8 +224,7 @@ class Source:
         return replace(pairs, length=length)
 
     def _fits(self, reader: Reader, device: torch.device) -> bool:
-        """Whether to hold all samples in memory: declared by the experiment, or because they
-        fit."""
+        """Whether to hold all samples in memory, as declared or because they fit."""
         assert isinstance(reader, Streamed)
         reading, noise = self.experiment.data.reading, self.experiment.noise
         copies = 1 if noise is None else 3  # clean, noisy, and noisy of the next epoch

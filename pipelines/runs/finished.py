@@ -1,5 +1,4 @@
-"""Reading of finished runs. Error messages name the faulty file and the command that rewrites
-it."""
+"""Reading of finished runs. Error messages name the faulty file and the command to rewrite it."""
 
 from __future__ import annotations
 
