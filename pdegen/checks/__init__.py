@@ -1,1 +1,1 @@
-"""Checks that stored values follow the law of their recipe."""
+"""Statistical checks that stored values follow the distribution that their recipe declares."""

@@ -1,4 +1,4 @@
-"""Check that each frame follows from the one before: the equation is solved again, roughly."""
+"""Check of the time steps of a store: each frame is compared with a new solution from the last."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SAMPLES = 2  # number of first samples whose frames are all compared
 
 @dataclass(frozen=True)
 class Evolution:
-    """The equation v' = L v + N(v), and the frames of its solutions in a store."""
+    """An evolution equation v' = L v + N(v), and the layout of its frames in a store."""
 
     terms: Terms  # L and N on a torus, for NumPy
     degree: int  # most factors of a product
@@ -44,8 +44,12 @@ class Evolution:
     folded: bool  # whether frames may alias modes beyond those of the torus
 
     def checks(self) -> Iterator[Check]:
-        """The checks that u(t₁) follows from a in all samples, and each frame from the one before
-        in the first samples; none if the frames resolve too few modes."""
+        """The checks of the frames; there are none if the frames resolve too few modes.
+
+        One check compares u(t₁) with the solution that starts at a, in all samples. The other
+        compares every frame with the solution that starts at the frame before it, in the first
+        samples.
+        """
         axes, highest = len(self.torus.grids), min(self.torus.highest)
         if highest >= _FEWEST:
             yield EvolutionCheck(self, min(highest, _ALL[axes]), None)
@@ -53,22 +57,25 @@ class Evolution:
 
 
 class EvolutionCheck(Check):
-    """v(t₁) is the solution of the equation from v(t₀), for neighbouring frames t₀ < t₁.
+    """Check that the solution that starts at a frame v(t₀) reaches the next frame v(t₁).
 
-    The modes |k_j| <= K of the frame t₀ are advanced to t₁, with as many steps as that takes. A
-    second run leaves out the modes beyond 2K/3 and changes the rounding. The difference of the runs
-    shows how much the unresolved and aliased modes matter, and how unstable the flow is.
+    The modes |k_j| <= K of v(t₀) are advanced to t₁. The number of steps is doubled until the
+    result converges. A second run omits the modes beyond 2K/3 and perturbs the values by their
+    rounding. The difference between the runs measures the effect of unresolved and aliased modes,
+    and the instability of the flow.
 
-    Stored and computed modes |k_j| <= K/3 may differ by four times that difference, plus the error
-    of the store, plus the aliases of modes beyond the grid, estimated from the highest modes. Since
-    t₀ is a frame and not the start, chaos makes only frames that are far apart uncertain. If the
-    largest number of steps does not suffice, nothing is compared.
+    The check compares the stored with the computed modes |k_j| <= K/3. They may differ by the sum
+    of four times that difference, the error of the store, and the aliases of modes beyond the grid.
+    The aliases are estimated from the highest modes. In a chaotic flow the comparison is uncertain
+    only if the frames are far apart in time. If the largest number of steps does not suffice, the
+    check skips the frames.
 
     Args:
         evolution: The equation and its frames.
-        highest: K.
-        first: Number of first samples whose frames are all compared. None compares in all samples
-            u(t₁) with a, and one later frame, which differs from sample to sample.
+        highest: The largest wave number K.
+        first: Number of first samples in which every frame is compared. If it is None, two frames
+            of every sample are compared: u(t₁) and one later frame, which differs from sample to
+            sample.
     """
 
     variable = "u"
@@ -95,7 +102,7 @@ class EvolutionCheck(Check):
                 self._wait(interval, number, np.stack(pair), error)
 
     def _compared_intervals(self, number: int) -> Sequence[int]:
-        """Indices of the intervals that are compared in the sample with this number."""
+        """Indices of the time intervals to compare in the given sample."""
         count = len(self._intervals)
         if self._first:
             return range(count)
@@ -133,8 +140,12 @@ class EvolutionCheck(Check):
     def _advanced(
         self, v: Modes, t: float
     ) -> tuple[Modes, Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
-        """The modes |k_j| <= K/3 after a time; the difference of two runs in them, infinite if the
-        largest number of steps does not suffice; and their aliases, from the highest modes."""
+        """Advance v by the time t.
+
+        Returns the modes |k_j| <= K/3, the difference between two runs in these modes, and an
+        estimate of their aliases. The difference is infinite if the largest number of steps does
+        not suffice.
+        """
         size, low = _norm(v), self._highest // 3
         rounding = EPSILON * size.reshape(-1, *[1] * (v.ndim - 1)) * self._noise
         perturbed = self._cut(v, self._highest * 2 // 3) + rounding
@@ -159,8 +170,10 @@ class EvolutionCheck(Check):
         return computed, difference, tail
 
     def _aliases(self, torus: Torus, v: Modes) -> Float[np.ndarray, " batch"]:
-        """Estimate of the modes beyond those of a torus that points show as low modes: twice the
-        energy density of the torus's highest modes."""
+        """Estimate of the modes beyond the torus that the grid points alias to low modes.
+
+        The estimate assumes twice the energy density of the highest modes of the torus.
+        """
         if not self._evolution.folded:
             return np.zeros(len(v))
         shares = [np.abs(k) / top for k, top in zip(torus.numbers, torus.highest, strict=True)]
@@ -169,7 +182,7 @@ class EvolutionCheck(Check):
         return 2 * np.sqrt(low / torus.weights[last].sum()) * _norm(v * last)
 
     def _cut(self, v: Modes, highest: int) -> Modes:
-        """The modes |k_j| <= K."""
+        """Restrict v to the modes |k_j| <= `highest`."""
         for axis in range(-len(self._evolution.torus.grids), -1):
             v = np.take(v, np.r_[0 : highest + 1, -highest:0], axis=axis)
         return v[..., : highest + 1]
@@ -190,7 +203,7 @@ class EvolutionCheck(Check):
 
 @dataclass(frozen=True)
 class _March:
-    """The equation on a torus, in steps of equal length."""
+    """Time integration of the equation on a torus, in steps of equal length."""
 
     torus: Torus
     linear: Symbol
@@ -199,7 +212,7 @@ class _March:
 
     @classmethod
     def of(cls, evolution: Evolution, highest: int) -> _March:
-        """The equation on a torus with the modes |k_j| <= K."""
+        """The integration on a torus with the modes |k_j| <= `highest`."""
         n = (evolution.degree + 1) * highest + 2
         grids = tuple(replace(grid, n=n + n % 2) for grid in evolution.torus.grids)
         torus = Torus(grids, evolution.degree)
@@ -218,7 +231,7 @@ class _March:
 
 
 def _norm(v: Modes) -> Float[np.ndarray, " batch"]:
-    """The root of the mean square, summed over the components."""
+    """Root mean square of v in space, with the squares summed over the components."""
     squares = np.real(v) ** 2 + np.imag(v) ** 2
     squares[..., 1:] *= 2  # the modes -k are not stored
     return np.sqrt(squares.sum(axis=tuple(range(1, v.ndim))))

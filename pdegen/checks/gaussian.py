@@ -1,4 +1,4 @@
-"""The law of a Gaussian field: its spectrum, its pointwise deviation, and its normality."""
+"""Check of a Gaussian field: its spectrum, its pointwise deviation and its normality."""
 
 from __future__ import annotations
 
@@ -24,29 +24,30 @@ _POINTS = 64
 
 
 class GaussianLaw(Check):
-    """A field is Gaussian with independent modes of given variances, in each of N samples.
+    """Check that N samples of a field are Gaussian with independent modes of given variances.
 
-    Let z be the coefficients over their deviations, and v(x) the variance at a point x.
+    Let z be the coefficients divided by their standard deviations, and v(x) the variance at x.
 
-    - Σ z² over the samples and a set of modes is chi-square. The sets are each of the lowest modes,
-      the modes of half an octave, and all modes up to 2, 4, 8, ... The variances include the
-      rounding to float32. Modes that are not well above it are tested together, against the
-      largest of their variances and the largest errors of rounding.
-    - Σ g(x)²/v(x) over the samples is chi-square with N degrees of freedom, and Σ g(x)/(N v(x))^½
-      is normal, at up to 64 points.
-    - The z of the eight strongest modes, and the energy Σ z² of each sample, fall into the eighths
-      of their laws with binomial counts: the modes are normal, and no sample is out of scale.
+    - Σ z² over the samples and a set of modes has a chi-square distribution. The sets are each of
+      the lowest modes alone, the modes of each half octave, and all modes up to 2, 4, 8, ... The
+      variances include the rounding to float32. Modes whose variance is not well above that of the
+      rounding are tested together, with an upper bound of their energy.
+    - At up to 64 points x, Σ g(x)²/v(x) over the samples is chi-square with N degrees of freedom,
+      and Σ g(x)/(N v(x))^½ is standard normal.
+    - The octiles of its distribution divide the range of each z of the eight strongest modes, and
+      of the energy Σ z² of a sample. The number of samples in each interval is binomial. This tests
+      that the modes are normal and that all samples have the same scale.
 
-    The law is invariant to a change of sign and to reflections, and on the square to an exchange of
-    x and y. So no statistic of the field alone can detect these.
+    The distribution of g does not change if g is negated or reflected, nor on the square if x and y
+    are exchanged. No statistic of the field alone can detect these errors.
 
     Args:
         variable: Name of the variable.
-        value: The map from stored values to the Gaussian field g.
+        value: Function that maps stored values to the Gaussian field g.
         modes: The modes of g on the grid.
-        variance: v(x) at all points.
-        relative: Whether rounding is relative to the value; if not, as for a logarithm, it is the
-            same everywhere.
+        variance: The variance v(x) at all points.
+        relative: Whether the rounding error of g is proportional to g. Otherwise it is the same at
+            all points, as it is for the logarithm of a stored value.
     """
 
     subject = "the Gaussian field"
@@ -98,7 +99,10 @@ class GaussianLaw(Check):
             yield from self._of_cells()
 
     def _beyond_rounding(self, g: np.ndarray, squares: np.ndarray) -> float:
-        """Energy of the small modes that rounding cannot explain, by the triangle inequality."""
+        """Energy of the small modes that rounding cannot explain.
+
+        It is a lower bound from the triangle inequality.
+        """
         size = np.linalg.norm(g, axis=1) if self._relative else np.sqrt(g.shape[1])
         norm = np.sqrt(squares[:, ~self._clear].sum(axis=1))
         return float(np.sum(np.maximum(norm - EPSILON * size, 0) ** 2))
@@ -148,7 +152,7 @@ class GaussianLaw(Check):
 
 
 def spread(shape: tuple[int, ...], at_most: int) -> np.ndarray:
-    """Flat indices of at most `at_most` points that are spread evenly over a grid."""
+    """Flat indices of at most `at_most` grid points, spread evenly over the grid."""
     each = int(at_most ** (1 / len(shape)) + 1e-9)
     axes = [np.unique((np.arange(min(n, each)) * n) // min(n, each)) for n in shape]
     return np.ravel_multi_index(np.meshgrid(*axes, indexing="ij"), shape).ravel()

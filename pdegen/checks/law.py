@@ -1,4 +1,4 @@
-"""Laws and their checks: one pass over the samples of a store, in little memory."""
+"""Distributions of stored values and their checks, computed in one pass over the samples."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Quantity = Callable[[Values], tuple[Float[np.ndarray, " batch"], float | np.ndar
 
 @dataclass(frozen=True)
 class Finding:
-    """A deviation of a store from the law of its recipe."""
+    """A deviation of a store from the distribution that its recipe declares."""
 
     variable: str
     message: str  # the observed and the expected value; for statistics with the p-value
@@ -44,38 +44,41 @@ class Statistic:
 
 
 class Check(ABC):
-    """A part of a law: it is fed all samples once and then asked for statistics and findings."""
+    """A check of one property: it reads all samples once, then reports statistics and findings."""
 
     variable: str  # the variable that it is about
     subject: str  # the compared quantity, in words
 
     @abstractmethod
     def add(self, numbers: Int[np.ndarray, " batch"], values: Values) -> None:
-        """Add samples: their numbers, and the values of each variable."""
+        """Add samples, given their numbers and the values of each variable."""
 
     def statistics(self) -> Iterable[Statistic]:
-        """The statistics of the samples that were added."""
+        """The statistics of all samples added so far."""
         return ()
 
     def findings(self) -> Iterable[Finding]:
-        """Deviations that no chance explains, whatever the statistics."""
+        """Deviations that are certain and need no statistical test."""
         return ()
 
 
 @dataclass(frozen=True)
 class Law:
-    """The law that the values of a store must follow; an object checks one store.
+    """The distribution that the values of a store must follow. An object checks one store only.
 
-    Every statistic has an exact distribution under the law, or a bound that holds for any number of
-    samples. The p-values are corrected for the number of statistics (Bonferroni): a finding has
-    p < 1e-9 among all statistics of the store. Skipped samples count as missing at random.
+    For every statistic the p-value is exact, or an upper bound that holds for any number of
+    samples. A statistic is a finding if its p-value times the number of all statistics of the store
+    (Bonferroni's correction) is below 1e-9. Skipped samples are assumed to be missing at random.
     """
 
     checks: tuple[Check, ...]
 
     def check(self, blocks: Iterable[tuple[Int[np.ndarray, " batch"], Values]]) -> list[Finding]:
-        """The findings in all samples of the blocks, each of which has the numbers of samples and
-        their values by name."""
+        """Check all samples and return the findings.
+
+        Args:
+            blocks: Pairs of the numbers of some samples and their values by variable.
+        """
         for numbers, values in blocks:
             largest = max((array[:1].size for array in values.values()), default=1)
             rows = max(1, _BLOCK_VALUES // max(1, largest))
@@ -94,7 +97,7 @@ class Law:
 
 
 def _improbable(check: Check, statistics: list[Statistic], total: int) -> Iterator[Finding]:
-    """The least probable statistic of a check, if it is beyond chance among `total` statistics."""
+    """A finding for the statistic with the smallest p-value, if it is significant among `total`."""
     failed = [statistic for statistic in statistics if not statistic.p * total >= SIGNIFICANCE]
     if failed:
         worst = min(failed, key=lambda statistic: statistic.p)
@@ -108,7 +111,10 @@ def _improbable(check: Check, statistics: list[Statistic], total: int) -> Iterat
 
 
 class Bound(Check):
-    """A quantity of each sample is at most its limit; `subject` is the quantity in words."""
+    """Check that a quantity of each sample does not exceed its limit.
+
+    `subject` names the quantity in messages.
+    """
 
     def __init__(self, variable: str, subject: str, quantity: Quantity) -> None:
         self.variable, self.subject = variable, subject
@@ -138,7 +144,7 @@ class Bound(Check):
 
 
 def in_blocks(quantity: Quantity, rows: int = 32) -> Quantity:
-    """The same quantity, computed in blocks of samples to save memory."""
+    """The same quantity, computed for a block of samples at a time to save memory."""
 
     def computed(values: Values) -> tuple[np.ndarray, np.ndarray]:
         count = min(map(len, values.values()))
@@ -151,7 +157,7 @@ def in_blocks(quantity: Quantity, rows: int = 32) -> Quantity:
 
 
 class Distinct(Check):
-    """No two samples have the same values, bit for bit. It stores 16 bytes for each sample."""
+    """Check that no two samples are bitwise equal. It needs 16 bytes of memory per sample."""
 
     subject = "distinct samples"
 
@@ -180,8 +186,10 @@ class Distinct(Check):
 def worst_time(
     observed: Float[np.ndarray, "batch times"], limit: Float[np.ndarray, "batch times"]
 ) -> tuple[Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
-    """The observed value and the limit of each sample at the time when it is nearest to its
-    limit."""
+    """The value and the limit of each sample at its worst time.
+
+    The worst time is the one with the largest difference between the value and the limit.
+    """
     time = np.argmax(observed - limit, axis=1)
     rows = np.arange(len(time))
     return observed[rows, time], limit[rows, time]

@@ -1,4 +1,4 @@
-"""The coefficients of a Gaussian field on its output grid that are independent and normal."""
+"""Transforms from grid values of a Gaussian field to independent normal coefficients."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _LEADING_TORUS = 3  # the same for wave vectors of the torus, in the maximum nor
 class Modes:
     """An orthonormal transform from the values at the grid points to independent coefficients.
 
-    On a grid that is too coarse for the field, several modes of the field alias to one mode of the
-    grid, whose variance is the sum of theirs. No two modes of the grid share a mode of the field.
+    If the grid is too coarse for the field, several modes of the field alias to the same mode of
+    the grid. The variance of that grid mode is the sum of their variances. Each mode of the field
+    contributes to at most one mode of the grid, so the grid modes are independent.
     """
 
     # from values (batch, *grid) to coefficients (batch, D)
@@ -36,15 +37,16 @@ class Modes:
 
 
 def periodic_modes(field: PeriodicGaussianField, grid: PeriodicGrid) -> Modes:
-    """The modes of a field without a mean, at the points of a grid."""
+    """The modes of a field of mean zero at the points of a periodic grid."""
     return circle_modes(np.concatenate([[0.0], field.mode_deviations**2]), grid.n)
 
 
 def circle_modes(variances: Float[np.ndarray, " K+1"], n: int) -> Modes:
-    """The modes of a homogeneous field at n equally spaced points of the circle, n even.
+    """The modes of a homogeneous field at n equally spaced points of the circle, for even n.
 
-    Mode k, whose cosine and sine have the variance k, appears on n points at |k| modulo n, folded
-    at n/2; at 0 and n/2 its sine is lost.
+    The cosine and the sine of mode k have the variance variances[k]. On n points, mode k aliases to
+    the mode j = k mod n, or n - j if j > n/2. The sine vanishes at all points if this mode is 0 or
+    n/2.
     """
     alias = np.arange(len(variances)) % n
     alias = np.minimum(alias, n - alias)
@@ -69,8 +71,11 @@ def circle_modes(variances: Float[np.ndarray, " K+1"], n: int) -> Modes:
 
 
 def square_modes(field: SquareGaussianField, grid: CellGrid) -> Modes:
-    """Mode p appears on n cells as one discrete cosine (Neumann) or sine (Dirichlet), or as
-    nothing: the transform of each function of the basis has one entry."""
+    """The modes of a field on the square.
+
+    On n cells, each mode of the field aliases to a single discrete cosine (Neumann) or sine
+    (Dirichlet), or vanishes.
+    """
     neumann = field.boundary == "neumann"
     discrete: Any = scipy.fft.dctn if neumann else scipy.fft.dstn
 
@@ -94,9 +99,10 @@ def square_modes(field: SquareGaussianField, grid: CellGrid) -> Modes:
 
 
 def torus_modes(field: TorusGaussianField, n: int) -> Modes:
-    """The modes of the wave vectors |k_j| < n/2 that n x n points resolve.
+    """The modes |k_j| < n/2, which n x n points resolve.
 
-    The field's modes |k_j| >= n/2 are assumed to be cut off, as by restriction in Fourier space.
+    The modes |k_j| >= n/2 of the field are assumed to be removed, as by restriction in Fourier
+    space.
     """
     top = (n - 1) // 2
     k1, k2 = (axis.ravel() for axis in np.mgrid[0 : top + 1, -top : top + 1])
@@ -131,7 +137,7 @@ def torus_modes(field: TorusGaussianField, n: int) -> Modes:
 
 
 def _kept(n: int) -> np.ndarray:
-    """Indices of the real and imaginary parts of the modes 0 ... n/2 that are not always 0."""
+    """Indices of the real and imaginary parts of the modes 0 ... n/2 that can be nonzero."""
     return np.delete(np.arange(n + 2), [1, n + 1])
 
 

@@ -1,4 +1,4 @@
-"""Statistical tests whose p-values are exact, or upper bounds, for any number of samples."""
+"""p-values of statistical tests; they are exact, or upper bounds, for any number of samples."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import scipy
 
 
 def chi_square(energy: float, degrees: int) -> float:
-    """Two-sided p-value of Σ z² over `degrees` independent z ~ N(0, 1).
+    """Two-sided p-value of a sum Σ z² of `degrees` independent variables z ~ N(0, 1).
 
     >>> round(chi_square(3.84, 1), 2), chi_square(200.0, 100) < 1e-7
     (0.1, True)
@@ -17,12 +17,12 @@ def chi_square(energy: float, degrees: int) -> float:
 
 
 def normal(z: float) -> float:
-    """Two-sided p-value of z ~ N(0, 1)."""
+    """Two-sided p-value of a value z of N(0, 1)."""
     return float(2 * scipy.special.ndtr(-abs(z)))
 
 
 def binomial(count: int, trials: int, probability: float) -> float:
-    """Two-sided p-value of a number of successes: twice the smaller tail.
+    """Two-sided p-value of a number of successes: twice the smaller tail probability.
 
     >>> binomial(0, 10, 0.5) == 2 * 0.5**10
     True
@@ -33,8 +33,10 @@ def binomial(count: int, trials: int, probability: float) -> float:
 
 
 def massart(distance: float, samples: int) -> float:
-    """Upper bound of the probability that the empirical distribution function of independent values
-    differs somewhere by at least `distance` from their law.
+    """Massart's bound for the empirical distribution function of independent values.
+
+    It bounds the probability that the empirical function differs from the true one by `distance` or
+    more at any point.
 
     >>> massart(0.0, 10), round(massart(0.1, 100), 3)
     (1.0, 0.271)
@@ -43,11 +45,12 @@ def massart(distance: float, samples: int) -> float:
 
 
 class RankSum:
-    """Test that N independent values have the law of R independent reference values.
+    """Test that N independent values have the distribution of R independent reference values.
 
-    U counts the pairs of a value and a smaller reference value; ties count one half. If all values
-    have one law, U has the mean NR/2 and at most the variance NR(N + R + 1)/12. The p-value is that
-    of the normal distribution with this variance, whose tails are heavier than those of U.
+    U is the number of pairs of a value and a smaller reference value; ties count one half. If both
+    have the same distribution, the mean of U is NR/2, and its variance is at most NR(N + R + 1)/12.
+    The p-value is computed from the normal distribution with this mean and variance, which has
+    heavier tails than U.
 
     References: Mann and Whitney, Ann. Math. Statist. 18 (1947).
     """
@@ -57,7 +60,7 @@ class RankSum:
         self._sum, self._pairs, self._count = 0.0, 0.0, 0
 
     def add(self, x: np.ndarray) -> None:
-        """Take in some values."""
+        """Add values to the test."""
         below = np.searchsorted(self._reference, x, "left")
         not_above = np.searchsorted(self._reference, x, "right")
         self._pairs += float((below + not_above).sum()) / 2
@@ -81,15 +84,18 @@ class RankSum:
 
 
 class Cells:
-    """Counts of independent values in cells of equal probability, between increasing inner edges:
-    each is binomial."""
+    """Counts of independent values in cells of equal probability; each count is binomial.
+
+    Args:
+        edges: Increasing inner edges of the cells.
+    """
 
     def __init__(self, edges: np.ndarray) -> None:
         self._edges = edges
         self.counts = np.zeros(len(edges) + 1, dtype=int)
 
     def add(self, x: np.ndarray) -> None:
-        """Take in some values."""
+        """Add values to the counts."""
         self.counts += np.bincount(np.searchsorted(self._edges, x), minlength=len(self.counts))
 
     def p(self, cell: int) -> float:

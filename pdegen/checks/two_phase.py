@@ -1,4 +1,4 @@
-"""The law of the sign of a Gaussian field."""
+"""Check of two-phase fields, given by the sign of a Gaussian field."""
 
 from __future__ import annotations
 
@@ -23,19 +23,23 @@ _REFERENCE = 512  # samples; a deviation of 1/3 of the spread over the samples c
 
 
 class TwoPhaseLaw(Check):
-    """A field takes two values, by the sign of a Gaussian field g with correlation ρ.
+    """Check of a field with two values, selected by the sign of a Gaussian field g.
+
+    N is the number of samples, and ρ the correlation of g between two points.
 
     - At each point the number of samples with g >= 0 is binomial(N, 1/2).
-    - g differs in sign at two points with probability arccos(ρ)/π (Sheppard's arcsine law). So the
-      number of samples in which it does is binomial, for pairs of cells that are 1, 2, 4, ... apart
-      along an axis.
-    - Properties of each sample are ranked among those of 512 reference samples, drawn from another
-      stream. The properties are the share of such pairs that differ, its difference between x and
-      y, and the number of jumps that follow another one, which measures the roughness of
-      interfaces. The ranks detect a wrong length, exponent or number of modes.
+    - The signs of g at two points differ with probability arccos(ρ)/π (Sheppard's arcsine law). The
+      number of samples in which they differ is therefore binomial. This is tested for pairs of
+      cells at distances of 1, 2, 4, ... cells along an axis.
+    - Properties of each sample are compared by rank with those of 512 reference samples from an
+      independent stream. The first properties are the fraction of such pairs that differ, and the
+      difference between this fraction along x and along y. The last one is the number of adjacent
+      jumps, which measures the roughness of the interfaces. The ranks detect a wrong length,
+      exponent or number of modes.
 
-    The law does not depend on the scale of g, and it is invariant to an exchange of the phases or
-    of x and y. `pdegen.equations.darcy.law` compares a with u, which detects these two exchanges.
+    The distribution does not depend on the scale of g. It also stays the same if the phases, or x
+    and y, are exchanged. `pdegen.equations.darcy.law` detects these two exchanges by comparing a
+    with u.
 
     References: W. F. Sheppard, Phil. Trans. R. Soc. A 192 (1899).
     """
@@ -62,10 +66,10 @@ class TwoPhaseLaw(Check):
     def rough(self) -> bool:
         """Whether interfaces are so rough that two equal samples cannot occur by chance.
 
-        Smooth interfaces on few cells are often equal. For tau = 3, alpha = 2, a sample on 43 x 43
-        cells has 15 jumps that follow another one. The probability that two samples agree falls by
-        a factor e with each row: to less than 1e-15 for all rows. With alpha = 5 a sample has 0.01
-        such jumps, and six of 6000 samples are equal to others.
+        Two samples with smooth interfaces on few cells are often equal. On 43 x 43 cells with tau =
+        3 and alpha = 2, a sample has 15 pairs of adjacent jumps. The probability that two samples
+        are equal decreases by a factor e with each row, to less than 1e-15 for all rows. With alpha
+        = 5, a sample has 0.01 such pairs, and six of 6000 samples are equal to others.
         """
         lines = self._grid.n / len(self._lines)
         return self._ranks[_FOLLOWING].expected * lines >= _ROUGH
@@ -98,14 +102,14 @@ class TwoPhaseLaw(Check):
 
 
 def _lags(n: int) -> Iterator[int]:
-    """1, 2, 4, ... up to half the cells."""
+    """The distances 1, 2, 4, ... up to half the number of cells."""
     return (2**k for k in range((n // 2).bit_length()))
 
 
 def _shape(
     along_x: Bool[np.ndarray, "batch line n"], along_y: Bool[np.ndarray, "batch line n"]
 ) -> dict[str, Float[np.ndarray, " batch"]]:
-    """Properties of each sample on some lines in both directions, by name."""
+    """Properties of each sample, computed on some lines along x and y, by name."""
     n = along_x.shape[2]
     properties = {}
     for r in _lags(n):
@@ -123,7 +127,10 @@ def _shape(
 def _reference(
     gaussian: SquareGaussianField, grid: CellGrid, lines: np.ndarray
 ) -> dict[str, Float[np.ndarray, " R"]]:
-    """The properties of reference samples, by name; their stream differs from that of stores."""
+    """Properties of reference samples, by name.
+
+    The reference samples come from another stream than the samples of stores.
+    """
     normals = np.random.default_rng(0)
     basis = gaussian.basis(grid)
     properties: dict[str, list[np.ndarray]] = {}
@@ -140,7 +147,7 @@ def _reference(
 def _pairs(
     gaussian: SquareGaussianField, grid: CellGrid
 ) -> tuple[np.ndarray, np.ndarray, Float[np.ndarray, " pairs"]]:
-    """Flat indices of pairs of cells, and the probability that g differs in sign between them."""
+    """Flat indices of pairs of cells, and the probability that the signs of g differ at a pair."""
     n, variances = grid.n, gaussian.mode_deviations**2
     basis = gaussian.basis(grid)
     first, second = [], []

@@ -1,4 +1,4 @@
-"""The law of independent numbers that are uniform on (0, 1)."""
+"""Check of numbers that are independent and uniform on (0, 1)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _CELLS = 8
 
 
 class UniformLaw(Check):
-    """The k numbers of each of N samples are independent and uniform on (0, 1).
+    """Check that the numbers of each of N samples are independent and uniform on (0, 1).
 
-    - The largest difference between the empirical distribution function of a number and its law, at
-      255 points, exceeds d with probability at most 2 exp(-2Nd²) (Kolmogorov's test with Massart's
-      constant).
-    - The number of samples in each eighth of (0, 1) is binomial(N, 1/8).
-    - Two independent numbers lie on the same side of 1/2 in binomial(N, 1/2) samples.
+    - The empirical distribution function of each number is compared with the exact one at 255
+      points. The largest difference exceeds d with probability at most 2 exp(-2Nd²) (Kolmogorov's
+      test with Massart's constant).
+    - For each number, the count of samples in each eighth of (0, 1) is binomial(N, 1/8).
+    - The count of samples in which two numbers lie on the same side of 1/2 is binomial(N, 1/2).
 
     References: P. Massart, Ann. Probab. 18 (1990).
     """

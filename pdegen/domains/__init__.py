@@ -1,8 +1,8 @@
-"""Domains of functions: points, quadrature weights, boundary, spacing, cells.
+"""Domains of functions: their points, quadrature weights, boundary, spacing and cells.
 
-A box is a product of one-dimensional grids. A curvilinear mesh has nodes at the positions x[i, j],
-and a cloud has points without an order. The positions of meshes and clouds may differ from sample
-to sample: then the domain holds no positions, and a store has them in variables of the role
+A box is a product of one-dimensional grids. A curvilinear mesh has nodes at positions x[i, j]. A
+cloud is an unordered set of points. The positions of a mesh or cloud may differ from sample to
+sample. In this case the domain has no positions, and a store has them in variables with the role
 `geometry`.
 """
 

@@ -1,4 +1,4 @@
-"""Domains from the attributes of stores."""
+"""Domains constructed from the attributes of stores."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ def from_attributes(
     cells: Int[np.ndarray, "cells corners"] | None = None,
     edge: Bool[np.ndarray, " *shape"] | None = None,
 ) -> Domain:
-    """The domain with the given attributes (`Domain.attributes`) and arrays of a store. Raises
-    DomainError if they do not describe a domain.
+    """Construct a domain from the attributes (`Domain.attributes`) and arrays of a store.
+
+    Raises DomainError if they do not describe a domain.
 
     Args:
         content: The attributes.
         positions: Positions of the points of a mesh or cloud.
         cells: Cells of a cloud.
-        edge: True at the points of a cloud that lie on the boundary.
+        edge: Mask that is True at the boundary points of a cloud.
     """
     try:
         kind = content["kind"]

@@ -34,7 +34,7 @@ class Box(Domain):
 
     @classmethod
     def periodic(cls, *n: int) -> Box:
-        """The torus of length 1 along each axis, with n points."""
+        """The torus with length 1 and n points along each axis."""
         return cls(tuple(map(PeriodicGrid, n)))
 
     @classmethod
@@ -44,7 +44,7 @@ class Box(Domain):
 
     @classmethod
     def nodal(cls, *n: int) -> Box:
-        """The unit box with n nodes along each axis, the boundary included."""
+        """The unit box with n nodes along each axis, including those on the boundary."""
         return cls(tuple(map(NodalGrid, n)))
 
     @property

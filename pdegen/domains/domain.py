@@ -21,7 +21,7 @@ class Domain(ABC):
     @property
     @abstractmethod
     def axes(self) -> tuple[str, ...]:
-        """Names of the axes of a function's values in a store."""
+        """Names of the array axes of a function on this domain in a store."""
 
     @property
     @abstractmethod
@@ -35,17 +35,22 @@ class Domain(ABC):
 
     @property
     def moves(self) -> bool:
-        """Whether the positions differ from sample to sample; then the domain has none."""
+        """Whether the positions differ from sample to sample. If they do, the domain has no
+        positions.
+        """
         return False
 
     @property
     @abstractmethod
     def points(self) -> Float[np.ndarray, "*shape dim"]:
-        """Positions of the points. Raises DomainError if they differ from sample to sample; `at`
-        gives the domain of one sample."""
+        """Positions of the points.
+
+        Raises DomainError if they differ from sample to sample; `at` gives the domain of one
+        sample.
+        """
 
     def at(self, positions: Float[np.ndarray, "*shape dim"]) -> Domain:
-        """The domain of one sample, with the given positions of its points."""
+        """The domain of a sample whose points have the given positions."""
         raise DomainError(f"the points of a {self.kind} domain are the same in all samples")
 
     @property
@@ -56,7 +61,7 @@ class Domain(ABC):
     @property
     @abstractmethod
     def boundary(self) -> Bool[np.ndarray, " *shape"]:
-        """True at the points on the boundary."""
+        """Mask that is True at the points on the boundary."""
 
     @property
     def spacing(self) -> tuple[float, ...] | None:
@@ -66,12 +71,12 @@ class Domain(ABC):
     @property
     @abstractmethod
     def kinds(self) -> tuple[str, ...]:
-        """Kind of each axis: "periodic", "cell" or "nodal"; "cloud" for points without an order."""
+        """Kind of each axis: "periodic", "cell" or "nodal"; "cloud" for unordered points."""
 
     @abstractmethod
     def every(self, strides: tuple[int, ...]) -> Domain:
-        """The domain of every r-th point of each axis, with the strides r."""
+        """The domain of every r-th point along each axis; `strides` has the r of each axis."""
 
     @abstractmethod
     def attributes(self) -> dict[str, Any]:
-        """The description of the domain in a store, without its coordinates."""
+        """Attributes that describe the domain in a store, without the coordinates."""

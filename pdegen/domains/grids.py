@@ -1,4 +1,4 @@
-"""Equally spaced points of an interval: periodic, of cells, or of nodes."""
+"""Grids of equally spaced points on an interval: periodic, cell-centred or nodal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from jaxtyping import Bool, Float
 
 
 class DomainError(ValueError):
-    """Attributes or positions do not describe a domain; the message is one line."""
+    """Raised if attributes or positions do not describe a domain. The message is a single line."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Equally spaced points of an interval. Raises ValueError if there are too few points, or if
-    the length is not positive and finite."""
+    """Equally spaced points of an interval.
+
+    Raises ValueError if the grid has too few points, or its length is not positive and finite.
+    """
 
     n: int  # number of points
     length: float = 1.0  # length L of the interval
@@ -40,7 +42,7 @@ class Grid:
 
     @property
     def intervals(self) -> int:
-        """Number of spacings h in the length."""
+        """Length of the interval divided by the spacing h."""
         return self.n - self.extra_points
 
     @cached_property
@@ -61,11 +63,11 @@ class Grid:
 
     @cached_property
     def boundary(self) -> Bool[np.ndarray, " n"]:
-        """True at the points at an end of the interval."""
+        """Mask that is True at points on the ends of the interval."""
         return np.zeros(self.n, bool)
 
     def every(self, stride: int) -> Grid:
-        """The grid of every r-th point.
+        """The grid of every `stride`-th point.
 
         >>> CellGrid(5).every(2).x
         array([0.1, 0.5, 0.9])
@@ -79,8 +81,10 @@ class Grid:
 
     @classmethod
     def through(cls, x: Float[np.ndarray, " n"]) -> Grid:
-        """The grid with the points x. Raises DomainError if they are not equally spaced, up to
-        rounding to float32."""
+        """The grid whose points are x.
+
+        Raises DomainError if they are not equally spaced within the rounding to float32.
+        """
         n = len(x)
         probe = cls(n)
         if n == 1:
@@ -97,7 +101,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class PeriodicGrid(Grid):
-    """Points x_j = jL/n, j = 0 ... n-1, of a circle of length L; the end point is not repeated.
+    """Points x_j = jL/n, j = 0 ... n-1, on a circle of length L. The end point is not repeated.
 
     >>> PeriodicGrid(64).x[-1] == 63 / 64
     np.True_
@@ -106,8 +110,10 @@ class PeriodicGrid(Grid):
     kind = "periodic"
 
     def stride_to(self, coarse: PeriodicGrid) -> int:
-        """The stride s with coarse.x = x[::s]. Raises ValueError if the coarse points are not
-        points of this grid."""
+        """The stride s with coarse.x = x[::s].
+
+        Raises ValueError if some points of the coarse grid are not points of this grid.
+        """
         if self.n % coarse.n:
             raise ValueError(f"a grid of {coarse.n} points is not part of a grid of {self.n}")
         return self.n // coarse.n
@@ -141,7 +147,7 @@ class NodalGrid(Grid):
 
     @cached_property
     def weights(self) -> Float[np.ndarray, " n"]:
-        """The trapezoidal rule: h inside, h/2 at the ends."""
+        """Weights of the trapezoidal rule: h inside, h/2 at the ends."""
         weights = np.full(self.n, self.spacing)
         weights[[0, -1]] /= 2
         return weights

@@ -1,4 +1,4 @@
-"""Domains with arbitrary positions of points: curvilinear meshes and clouds."""
+"""Domains whose points have arbitrary positions: curvilinear meshes and clouds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pdegen.domains.grids import DomainError
 
 @dataclass(frozen=True, eq=False)
 class _Positioned(Domain):
-    """A domain with positions that are common to all samples or differ between samples."""
+    """A domain with given positions, which are common to all samples or differ between samples."""
 
     size: tuple[int, ...]  # points along each axis
     space: int  # dimension of space
@@ -61,7 +61,7 @@ class _Positioned(Domain):
 
 @dataclass(frozen=True, eq=False)
 class Curvilinear(_Positioned):
-    """A structured mesh with the positions x[i, j] of its nodes.
+    """A structured mesh with nodes at positions x[i, j].
 
     >>> from pdegen.domains import Box
     >>> square = Curvilinear.of(Box.nodal(3, 5).points)
@@ -87,7 +87,7 @@ class Curvilinear(_Positioned):
     def of(
         cls, positions: Float[np.ndarray, "*shape dim"], closed: Sequence[bool] = ()
     ) -> Curvilinear:
-        """The mesh with these positions in all samples."""
+        """The mesh whose nodes have these positions in all samples."""
         return cls(positions.shape[:-1], positions.shape[-1], positions, tuple(closed))
 
     def at(self, positions: Float[np.ndarray, "*shape dim"]) -> Curvilinear:
@@ -112,7 +112,7 @@ class Curvilinear(_Positioned):
 
     @cached_property
     def weights(self) -> Float[np.ndarray, " *shape"]:
-        """Quadrature weights: each cell gives an equal share of its area to each of its corners."""
+        """Quadrature weights: the area of each cell is divided equally among its corners."""
         x = self.points
         for axis in range(self.space):
             if self._is_closed(axis):
@@ -149,7 +149,7 @@ class Curvilinear(_Positioned):
 
 @dataclass(frozen=True, eq=False)
 class Cloud(_Positioned):
-    """Points without an order, with or without cells.
+    """An unordered set of points, with or without cells.
 
     >>> float(Cloud.of(np.array([[0.0, 0], [1, 0], [0, 1]]), np.array([[0, 1, 2]])).weights.sum())
     0.5
@@ -179,7 +179,7 @@ class Cloud(_Positioned):
         positions: Float[np.ndarray, "n dim"],
         cells: Int[np.ndarray, "cells corners"] | None = None,
     ) -> Cloud:
-        """The cloud with these positions in all samples."""
+        """The cloud whose points have these positions in all samples."""
         return cls(positions.shape[:-1], positions.shape[-1], positions, cells)
 
     def at(self, positions: Float[np.ndarray, "n dim"]) -> Cloud:
@@ -200,7 +200,7 @@ class Cloud(_Positioned):
 
     @property
     def triangles(self) -> Int[np.ndarray, "triangles 3"] | None:
-        """The cells of a plane cloud cut into triangles, for drawing and quadrature."""
+        """The cells of a plane cloud, divided into triangles for drawing and quadrature."""
         if self.cells is None or self.space != 2:
             return None
         parts = [self.cells[:, [0, k, k + 1]] for k in range(1, self.cells.shape[1] - 1)]
@@ -209,8 +209,10 @@ class Cloud(_Positioned):
 
     @cached_property
     def weights(self) -> Float[np.ndarray, " *shape"]:
-        """Quadrature weights: each triangle gives a third of its area to each corner. Without cells
-        all weights are equal, with the sum 1."""
+        """Quadrature weights: the area of each triangle is divided equally among its corners.
+
+        Without cells all weights are equal and sum to 1.
+        """
         triangles, n = self.triangles, self.size[0]
         if triangles is None:
             return np.full(n, 1 / n)

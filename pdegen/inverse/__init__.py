@@ -1,1 +1,1 @@
-"""Inverse problems of any equation: data, priors, inversions, posteriors."""
+"""Inverse problems for any equation: data, priors, inversion methods and posteriors."""

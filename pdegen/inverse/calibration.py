@@ -1,4 +1,4 @@
-"""Calibration of the stated probabilities of a phase: Brier score and reliability."""
+"""Calibration of predicted phase probabilities: Brier score and reliability."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Truth = Float[np.ndarray, " *shape"]
 
 
 def brier(probability: Truth, phase: Truth) -> float:
-    """Mean (p - y)² of the probabilities of y = 1.
+    """Brier score: the mean of (p - y)², where p is the predicted probability that y = 1.
 
     >>> brier(np.array([0.5, 1.0]), np.array([1.0, 1.0]))
     0.125
@@ -18,7 +18,9 @@ def brier(probability: Truth, phase: Truth) -> float:
 
 
 def reliability(probability: Truth, phase: Truth, bins: int = 10) -> Float[np.ndarray, "bins 3"]:
-    """For each bin of p: the mean of p, the share of y = 1, and the count; NaN in empty bins.
+    """Reliability table: a row (mean of p, fraction with y = 1, count) for each bin of p.
+
+    The mean and the fraction are NaN in empty bins.
 
     >>> reliability(np.array([0.1, 0.2, 0.9]), np.array([0.0, 1.0, 1.0]), bins=2).round(2).tolist()
     [[0.15, 0.5, 2.0], [0.9, 1.0, 1.0]]

@@ -1,4 +1,4 @@
-"""Inverse problems for classical methods: their data, their estimates, and the methods."""
+"""Interface of classical inversion methods: the problem, the estimate and the method."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 
 @dataclass(frozen=True)
 class InverseProblem:
-    """An inverse problem: data of u at points, from which a is estimated on cells or points."""
+    """An inverse problem: estimate a coefficient a on cells or points from data of u at points."""
 
     x: Float[np.ndarray, " m"]  # points of the data along each axis
     # coefficients of training samples, shape (samples, n, n) or (samples, n), on the cells or
@@ -24,13 +24,13 @@ class InverseProblem:
 
     @property
     def cells(self) -> int:
-        """Number n of cells along an axis."""
+        """Number of cells along an axis."""
         return self.a.shape[-1]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The estimate of one sample by an inversion method."""
+    """An inversion method's estimate for one sample."""
 
     a: Float[np.ndarray, " *cells"]  # the coefficient on the cells or points
     solves: int  # number of linear systems solved
@@ -54,7 +54,7 @@ Forward = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class ClassicalMethod:
-    """A classical inversion method; its weight is chosen on validation samples."""
+    """A classical inversion method. Its regularisation weight is chosen on validation samples."""
 
     reason: str  # why somebody would choose this method, as the end of a sentence
     weights: tuple[float, ...]  # the weights to choose from

@@ -1,4 +1,4 @@
-"""The covariance of data about the prediction of a model: noise, and the model's error."""
+"""Covariance of the difference between data and a model's prediction: noise and model error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LowRankCovariance:
         return np.linalg.inv(np.eye(len(self._whitened)) + self._whitened @ self._whitened.T)
 
     def inverse(self, r: Float[np.ndarray, " *data"]) -> Float[np.ndarray, " *data"]:
-        """R⁻¹ r, by Woodbury's formula.
+        """R⁻¹ r, computed with Woodbury's formula.
 
         >>> covariance = LowRankCovariance(np.ones(3), np.array([[1.0, 1.0, 0.0]]))
         >>> covariance.inverse(np.array([3.0, 3.0, 1.0])).round(12).tolist()
@@ -41,7 +41,7 @@ class LowRankCovariance:
         return white.reshape(r.shape) / self.deviation
 
     def sampled(self, stream: NormalStream, number: int) -> Float[np.ndarray, " *data"]:
-        """The sample of N(0, R) with the given number."""
+        """Draw sample `number` of N(0, R) from a stream."""
         size, count = self.deviation.size, len(self.directions)
         xi = stream.normals_of([number], size + count)[0]
         white = xi[:size].reshape(self.deviation.shape)
@@ -50,10 +50,10 @@ class LowRankCovariance:
 
 @dataclass(frozen=True)
 class ModelError:
-    """The law of u - u_model: its mean, its principal directions, and the remainder.
+    """The distribution of the model error u - u_model: mean, principal directions and remainder.
 
-    The error of a coarse model at the unknown is treated as noise, with the law that the error has
-    over the prior (the approximation error approach).
+    The error of a coarse model depends on the unknown. The approximation error approach treats it
+    as additional noise, distributed as the errors of samples from the prior.
 
     References: J. Kaipio and E. Somersalo, Statistical inverse problems: discretization, model
     reduction and inverse crimes, J. Comput. Appl. Math. 198 (2007).
@@ -66,7 +66,7 @@ class ModelError:
 
     @classmethod
     def from_samples(cls, errors: Float[np.ndarray, " samples *data"]) -> ModelError:
-        """The law estimated from samples of the error."""
+        """Estimate the distribution from samples of the model error."""
         mean, count = errors.mean(axis=0), len(errors)
         _, sizes, rows = np.linalg.svd((errors - mean).reshape(count, -1), full_matrices=False)
         rank = min(_DIRECTIONS, count // 2)
@@ -75,7 +75,7 @@ class ModelError:
         return cls(mean, directions.reshape(rank, *mean.shape), remainder)
 
     def with_noise(self, deviation: Float[np.ndarray, " *data"], size: float) -> LowRankCovariance:
-        """The covariance of noisy data.
+        """The covariance of model error plus independent noise.
 
         Args:
             deviation: Standard deviation of the independent noise, 0 without noise.

@@ -12,7 +12,7 @@ _LEAST = 8  # iterations before the tolerance is tested
 def newton_step(
     hessian: Callable[[np.ndarray], np.ndarray], g: np.ndarray, limit: int, rtol: float
 ) -> np.ndarray:
-    """p with ‖H p - g‖ <= rtol ‖g‖ by conjugate gradients, H = λ + Jᵀ R⁻¹ J.
+    """Solve H p = g by conjugate gradients until ‖H p - g‖ <= rtol ‖g‖; H = λ + Jᵀ R⁻¹ J.
 
     The residuals are reorthogonalised, since the eigenvalues of H span many orders of magnitude.
 

@@ -1,4 +1,4 @@
-"""Unknowns with a Gaussian prior from noisy data: the maximum a posteriori and its covariance."""
+"""Inverse problems with a Gaussian prior: the maximum a posteriori estimate and its covariance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHORTEST = 1e-3  # smallest step length of the line search
 
 
 class LinearisedMap(Protocol):
-    """The map G at some ξ, with its derivative J."""
+    """The map G and its derivative J at a point ξ."""
 
     @property
     def values(self) -> Data:
@@ -29,23 +29,23 @@ class LinearisedMap(Protocol):
         ...
 
     def jvp(self, change: Float[np.ndarray, "*k p"], /) -> Float[np.ndarray, "*k m"]:
-        """J δξ."""
+        """The directional derivative J δξ."""
         ...
 
     def vjp(self, v: Data, /) -> Unknowns:
-        """Jᵀ v."""
+        """The product Jᵀ v with the transposed derivative."""
         ...
 
 
 class SmoothMap(Protocol):
-    """The map G from unknowns ξ to data. Raises SolveError if it cannot be solved at ξ."""
+    """The map G from unknowns ξ to data. It raises SolveError if it cannot be solved at ξ."""
 
     def linearise(self, xi: Unknowns, /) -> LinearisedMap: ...
 
 
 @dataclass(frozen=True)
 class GaussianEstimate:
-    """Laplace's approximation of a posterior: the Gaussian at its largest density."""
+    """Laplace's approximation of a posterior: the Gaussian centred at its maximum."""
 
     coefficients: Unknowns  # ξ
     linearised: LinearisedMap  # G at ξ
@@ -55,7 +55,7 @@ class GaussianEstimate:
 
     @property
     def misfit(self) -> float:
-        """|(d - G)/σ|²/m: near 1 if the noise has the deviation σ."""
+        """|(d - G(ξ))/σ|²/m for m data. The value is near 1 if σ is the deviation of the noise."""
         return float(np.mean(((self.data - self.linearised.values) / self.deviation) ** 2))
 
     @property
@@ -65,7 +65,9 @@ class GaussianEstimate:
 
     @cached_property
     def precision(self) -> Float[np.ndarray, "p p"]:
-        """1 + Jᵀ σ⁻² J, the inverse of the covariance of ξ; takes p tangent solves."""
+        """1 + Jᵀ σ⁻² J, the inverse of the posterior covariance. It takes one tangent solve per
+        unknown.
+        """
         columns = self.linearised.jvp(np.eye(self.coefficients.size)) / self.deviation
         return np.eye(self.coefficients.size) + columns @ columns.T
 
@@ -77,12 +79,12 @@ class GaussianEstimate:
 
 @dataclass(frozen=True)
 class GaussianInversion:
-    """argmin ½ |(d - G(ξ))/σ|² + ½ |ξ|² by Gauss-Newton steps.
+    """Minimise ½ |(d - G(ξ))/σ|² + ½ |ξ|² over ξ by Gauss-Newton steps.
 
-    The minimiser has the largest posterior density for data d = G(ξ) + e, e ~ N(0, diag σ²), and
-    the prior ξ ~ N(0, 1). A step is halved until the objective decreases. For a linear G the
-    estimate is the posterior. If G is nonlinear, small noise makes the objective a narrow valley;
-    therefore the noise is decreased step by step to σ.
+    The minimiser is the maximum a posteriori estimate for the data d = G(ξ) + e, e ~ N(0, diag σ²),
+    and the prior ξ ~ N(0, 1). Each step is halved until the objective decreases. If G is linear,
+    the estimate is the exact posterior. If G is nonlinear and the noise is small, the objective is
+    a narrow valley. The method therefore starts with a larger deviation and decreases it to σ.
 
     References: T. Bui-Thanh et al., A computational framework for infinite-dimensional Bayesian
     inverse problems I, SIAM J. Sci. Comput. 35 (2013), section 5.
@@ -97,9 +99,11 @@ class GaussianInversion:
     rtol: float = 1e-4  # relative tolerance of the linear systems
 
     def __call__(self, data: Data, deviation: Data, start: Unknowns) -> GaussianEstimate:
-        """The estimate of one sample from the data d and the deviation σ > 0, with `start` as the
-        initial ξ. Raises ValueError if a deviation is not positive, and SolveError if G cannot be
-        solved at the start."""
+        """Estimate ξ for one sample from the data d and their deviation σ, starting at `start`.
+
+        Raises ValueError if a deviation is not positive, and SolveError if G cannot be solved at
+        the start.
+        """
         if not bool(np.all(deviation > 0)):
             raise ValueError("the deviation of the noise must be positive")
         size, noise = float(np.sqrt(np.mean(data**2))), float(np.mean(deviation))
@@ -111,7 +115,9 @@ class GaussianInversion:
         return estimate
 
     def _maximised(self, estimate: GaussianEstimate) -> GaussianEstimate:
-        """The estimate of largest density for the σ of the given estimate, from which it starts."""
+        """Maximise the posterior density for the σ of the given estimate, starting at that
+        estimate.
+        """
         for _ in range(self.steps):
             xi, at, sigma = estimate.coefficients, estimate.linearised, estimate.deviation
             used = 0  # solves of this step
@@ -132,8 +138,11 @@ class GaussianInversion:
         return estimate
 
     def _line_search(self, estimate: GaussianEstimate, step: Unknowns) -> GaussianEstimate:
-        """The first of the halved steps that increases the density; without one, the estimate
-        unchanged except for its number of solves."""
+        """Halve the step until the density increases, and return the new estimate.
+
+        If no step length increases the density, the estimate is returned with only its number of
+        solves updated.
+        """
         length, solves = 1.0, estimate.solves
         while length >= _SHORTEST:
             xi, solves = estimate.coefficients + length * step, solves + 1
@@ -153,8 +162,9 @@ class GaussianInversion:
 class CircleModes:
     """u(x) = Σ_k s_k (ξ_k cos 2πkx + ζ_k sin 2πkx), k = 1 ... K, on the circle of length 1.
 
-    With ξ_k, ζ_k ~ N(0, 1), u is a Gaussian field without mean: for the same deviations the field
-    of `pdegen.sampling.gaussian.PeriodicGaussianField`. The coefficients are ξ₁, ζ₁, ξ₂, ...
+    If ξ_k, ζ_k ~ N(0, 1), u is a Gaussian field of mean zero. It has the same distribution as a
+    `pdegen.sampling.gaussian.PeriodicGaussianField` with the same deviations. The vector of
+    coefficients is (ξ₁, ζ₁, ξ₂, ζ₂, ...).
 
     >>> modes = CircleModes(np.array([1.0, 0.5]), PeriodicGrid(8))
     >>> modes.field_of(np.array([0.0, 1.0, 0.0, 0.0])).round(3).tolist()
@@ -173,16 +183,18 @@ class CircleModes:
 
     @cached_property
     def basis(self) -> Float[np.ndarray, "n p"]:
-        """The matrix from coefficients to u at the points."""
+        """The matrix Φ that maps coefficients to values of u at the grid points."""
         angles = 2 * np.pi * np.outer(self.grid.x, np.arange(1, len(self.deviations) + 1))
         both = np.stack([np.cos(angles), np.sin(angles)], axis=-1) * self.deviations[:, None]
         return both.reshape(self.grid.n, -1)
 
     def field_of(self, xi: Float[np.ndarray, "*k p"]) -> Float[np.ndarray, "*k n"]:
-        """u at the points."""
+        """Values of u at the grid points."""
         u: np.ndarray = xi @ self.basis.T
         return u
 
     def transposed(self, v: Float[np.ndarray, " n"]) -> Unknowns:
-        """Φᵀ v: the gradient v with respect to u as a gradient with respect to ξ."""
+        """Φᵀ v: converts a gradient v with respect to u to the gradient with respect to the
+        coefficients.
+        """
         return v @ self.basis

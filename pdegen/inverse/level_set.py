@@ -1,4 +1,4 @@
-"""Two phases from noisy data by a level-set function, moved by the shape derivative."""
+"""Reconstruction of two phases from noisy data with a level-set function and shape derivatives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHORTEST = 0.1  # smallest step length of the line search
 
 @dataclass(frozen=True)
 class ShapeEstimate:
-    """The result of a level-set method."""
+    """The phases that a level-set method reconstructs."""
 
     fraction: Field  # p of the upper phase, in each cell
     level_set: Field  # φ
@@ -35,7 +35,7 @@ class ShapeEstimate:
 
 @dataclass(frozen=True)
 class LevelSet:
-    """The phase {φ > 0}, moved until it fits the data; its law need not be known.
+    """Level-set method: the region {φ > 0} moves until it fits the data. It needs no prior.
 
     The misfit ½ rᵀ R⁻¹ r, r = d - m - H u(p), has the derivative ∫ g δ(φ) ψ in the direction ψ.
     Here g is the derivative of the misfit with respect to the phase (one adjoint solve), and δ(φ)
@@ -45,15 +45,16 @@ class LevelSet:
 
         ∫ φψ + ℓ² ∇φ·∇ψ,
 
-    so that the interface moves at a smooth speed. Each step runs conjugate gradients on the
-    linearised equations and stops at seven tenths of the residual. With one iteration the step is
-    steepest descent, which needs several times as many steps. The regularisation consists of the
-    few iterations and of the end of all steps at rᵀ R⁻¹ r <= 1.02 m.
+    so that the interface moves at a smooth speed. Each step solves the linearised equations by
+    conjugate gradients until the residual has fallen to 0.7 of its initial norm. A single iteration
+    would be a step of steepest descent, and several times as many steps would be needed. Two
+    choices regularise the result: each step has few iterations, and the method stops when
+    rᵀ R⁻¹ r <= 1.02 m for m data.
 
-    The initial φ is 0, on the coarsest cells: its interface is everywhere. φ is not reinitialised
-    as a distance between steps. That would fix small parts of a phase that the data have yet to
-    decide; in trials it increased the error to between 1.5 and 3 times. So |∇φ| is free, and with
-    it the width of the interface: some cells where the data do not determine it.
+    The method starts on the coarsest cells with φ = 0, so every cell is at the interface. φ is not
+    reinitialised to a distance function between steps. Reinitialisation fixes small regions too
+    early; in trials it increased the error by a factor of 1.5 to 3. Therefore |∇φ| is free, and the
+    interface can be several cells wide where the data do not determine its position.
 
     Raises:
         ValueError: If the smoothing is not positive.
@@ -76,7 +77,10 @@ class LevelSet:
     def __call__(
         self, data: Float[np.ndarray, " *data"], deviation: Float[np.ndarray, " *data"]
     ) -> ShapeEstimate:
-        """The phases of one sample; `deviation` is that of the noise, 0 without noise."""
+        """Reconstruct the phases of one sample.
+
+        `deviation` is the standard deviation of the noise, 0 if the data are exact.
+        """
         phi, solves = np.zeros((self.models[0].prior.grid.n,) * 2), 0
         for model in self.models[:-1]:
             motion = _Motion(model, self.smoothing, data, deviation)
@@ -89,7 +93,7 @@ class LevelSet:
 
 
 class _Motion:
-    """The steps of the level-set function on the cells of one model."""
+    """The level-set iteration on the cells of one model."""
 
     def __init__(
         self, model: GridModel, smoothing: float, data: np.ndarray, deviation: np.ndarray
@@ -123,7 +127,10 @@ class _Motion:
     def step(
         self, r: np.ndarray, jvp: Callable[[Field], Field], vjp: Callable[[Field], Field]
     ) -> Field:
-        """ψ = S w, S = (1 - ℓ²Δ)^-½, by conjugate gradients on |r - J S w| in the norm of R⁻¹."""
+        """The change ψ = S w of φ, where S = (1 - ℓ²Δ)^-½.
+
+        Conjugate gradients reduce |r - J S w| in the norm of R⁻¹.
+        """
         w, goal = np.zeros_like(self.damping), _RESIDUAL_LEFT**2 * self.misfit(r)
         gradient = self.gradient(r, vjp)
         direction, rho = gradient, float(np.sum(gradient**2))
@@ -140,7 +147,7 @@ class _Motion:
         return self.smoothed(w)
 
     def gradient(self, r: np.ndarray, vjp: Callable[[Field], Field]) -> Field:
-        """The direction of descent in H¹, as coefficients of cosines; one adjoint solve."""
+        """The direction of descent in H¹, as cosine coefficients. It takes one adjoint solve."""
         self.solves += 1
         down = vjp(self.model.observation.transposed(self.covariance.inverse(r)))
         return self.damping * _fft.dctn(down, norm="ortho")
@@ -149,7 +156,7 @@ class _Motion:
         return _fft.idctn(self.damping * w, norm="ortho")
 
     def fraction(self, phi: Field) -> tuple[Field, Field]:
-        """p = Φ(φ/h), and δ = dp/dφ."""
+        """The fraction p = Φ(φ/h) of the upper phase in each cell, and δ = dp/dφ."""
         z, n = len(phi) * phi, len(phi)
         return scipy.special.ndtr(z), n * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
 
@@ -163,8 +170,10 @@ class _Motion:
 
 
 def _interpolated(phi: Field, grid: CellGrid) -> Field:
-    """φ on other cells, by linear interpolation, constant between the outermost centres and the
-    walls."""
+    """Interpolate φ linearly to the centres of another grid.
+
+    φ is constant between the outermost centres and the walls.
+    """
     matrix = interpolation(CellGrid(len(phi)), grid.x)
     matrix = matrix / matrix.sum(axis=1, keepdims=True)
     return matrix @ phi @ matrix.T

@@ -1,4 +1,4 @@
-"""Observation maps: linear maps of a field with their transposes, and the misfit to noisy data."""
+"""Linear observation maps of fields with their transposes, and the misfit to noisy data."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Observation(Protocol):
     """A linear map H from fields to data."""
 
     def __call__(self, u: np.ndarray, /) -> np.ndarray:
-        """H u of fields (*batch, n1, n2)."""
+        """H u for fields u of shape (*batch, n1, n2)."""
         ...
 
     def transposed(self, d: np.ndarray, /) -> np.ndarray:
-        """The fields Hᵀ d."""
+        """Hᵀ d, as fields."""
         ...
 
 
 @dataclass(frozen=True)
 class Separable:
-    """H u = X u Yᵀ: one matrix for all lines along x, and one for all lines along y.
+    """H u = X u Yᵀ: the matrix X acts along x, the matrix Y along y.
 
     >>> halves = Separable(averages(4, 2), averages(4, 2))
     >>> halves(np.arange(16.0).reshape(4, 4)).tolist()
@@ -47,10 +47,10 @@ class Separable:
 
 @dataclass(frozen=True)
 class Sensors:
-    """H u = the values of u at the sensors, in C order.
+    """H u is the vector of the values of u at the sensors, in C order.
 
     Raises:
-        ValueError: If there is no sensor.
+        ValueError: If the mask has no sensor.
 
     >>> sensors = Sensors(np.array([[True, False], [False, True]]))
     >>> sensors(np.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
@@ -71,7 +71,7 @@ class Sensors:
     def transposed(
         self, d: Float[np.ndarray, "*batch sensors"]
     ) -> Float[np.ndarray, "*batch n1 n2"]:
-        """Hᵀ d: the data at the sensors, 0 elsewhere."""
+        """Hᵀ d: the values d at the sensors, and 0 at all other points."""
         fields = np.zeros((*d.shape[:-1], *self.mask.shape), d.dtype)
         fields[..., self.mask] = d
         return fields
@@ -79,7 +79,7 @@ class Sensors:
 
 @dataclass(frozen=True)
 class Composition:
-    """H u = second(first(u)), for example sensors among averages.
+    """H u = second(first(u)), for example sensors that select some of the cell averages.
 
     >>> means = Separable(averages(4, 2), averages(4, 2))
     >>> both = Composition(means, Sensors(np.eye(2, dtype=bool)))
@@ -94,13 +94,14 @@ class Composition:
         return self.second(self.first(u))
 
     def transposed(self, d: np.ndarray) -> np.ndarray:
-        """Hᵀ d, by the transposes in the opposite order."""
+        """Hᵀ d: the transpose of the second map, followed by that of the first."""
         return self.first.transposed(self.second.transposed(d))
 
 
 @dataclass(frozen=True)
 class Misfit:
-    """½ mean ((H u - d)/σ)², one number for each field; its expectation is ½ for the true u.
+    """Half the mean square of (H u - d)/σ for each field. Its expectation is ½ if u is the true
+    field.
 
     Raises:
         ValueError: If σ is not positive everywhere.
@@ -125,7 +126,7 @@ class Misfit:
         return math.prod(self.data.shape[-self.axes :])
 
     def residual(self, u: Float[np.ndarray, "*batch n1 n2"]) -> np.ndarray:
-        """(H u - d)/σ."""
+        """The normalised residual (H u - d)/σ."""
         return (self.observation(u) - self.data) / self.deviation
 
     def __call__(self, u: Float[np.ndarray, "*batch n1 n2"]) -> Float[np.ndarray, " *batch"]:
@@ -133,14 +134,15 @@ class Misfit:
         return 0.5 * np.mean(squares, axis=tuple(range(-self.axes, 0)))
 
     def gradient(self, u: Float[np.ndarray, "*batch n1 n2"]) -> Float[np.ndarray, "*batch n1 n2"]:
-        """The gradient with respect to u: Hᵀ ((H u - d)/σ²)/m for m data."""
+        """The gradient Hᵀ ((H u - d)/σ²)/m of the misfit with respect to u, for m data."""
         weighted = self.residual(u) / self.deviation
         return self.observation.transposed(weighted) / self._count
 
 
 def interpolation(grid: CellGrid, x: Float[np.ndarray, " m"]) -> Float[np.ndarray, "m n"]:
-    """The matrix of linear interpolation from cell centres, and zeros on the walls, to the points x
-    of [0, 1].
+    """The matrix that interpolates linearly from cell centres to the points x of [0, 1].
+
+    The function is assumed to be 0 on the walls.
 
     Raises:
         ValueError: If a point is outside [0, 1].
@@ -156,8 +158,10 @@ def interpolation(grid: CellGrid, x: Float[np.ndarray, " m"]) -> Float[np.ndarra
 
 
 def averages(n: int, m: int) -> Float[np.ndarray, "m n"]:
-    """The matrix from values on n cells of an axis to means over m cells. The weights are shares of
-    overlap, so n need not be a multiple of m, and the integral is preserved.
+    """The matrix that maps cell values on n cells to averages over m cells of the same interval.
+
+    Each weight is the fraction of the coarse cell that the fine cell covers. Hence n need not be a
+    multiple of m, and the integral is preserved.
 
     >>> (3 * averages(3, 2)).round(12).tolist()
     [[2.0, 1.0, 0.0], [0.0, 1.0, 2.0]]

@@ -1,4 +1,4 @@
-"""The maximum a posteriori of two phases from noisy data, on cells from coarse to fine."""
+"""Maximum a posteriori estimates of two phases from noisy data, computed from coarse to fine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHORTEST = 0.1  # smallest step length of the line search
 
 
 class Differentiated(Protocol):
-    """The solution u at some phases p, with its derivatives."""
+    """The solution u for phases p, with its derivatives with respect to p."""
 
     @property
     def u(self) -> Field: ...
@@ -33,14 +33,14 @@ class Differentiated(Protocol):
 
 
 class Forward(Protocol):
-    """The map from the fraction p of the upper phase in each cell to u."""
+    """The map from the fraction p of the upper phase in each cell to the solution u."""
 
     def linearise(self, p: Field, /) -> Differentiated: ...
 
 
 @dataclass(frozen=True)
 class GridModel:
-    """A model of the data on one grid of cells, and the steps that are made with it."""
+    """A model of the data on one grid of cells, with the parameters of its inversion steps."""
 
     prior: Prior  # the law of g, whose sign is the phase
     forward: Forward  # from phases to u
@@ -54,7 +54,7 @@ class GridModel:
 
 @dataclass
 class Work:
-    """The cost of an inversion, in solves."""
+    """The cost of an inversion as numbers of solves."""
 
     linearised: int = 0  # solves that prepare derivatives
     derivatives: int = 0  # tangent and adjoint solves
@@ -62,7 +62,7 @@ class Work:
 
 @dataclass(frozen=True)
 class PhaseEstimate:
-    """The estimate of the phases from data."""
+    """An estimate of the phases."""
 
     probability: Field  # of the upper phase, in each cell
     coefficients: Coefficients  # ξ
@@ -73,17 +73,18 @@ class PhaseEstimate:
 
 @dataclass(frozen=True)
 class PhaseInversion:
-    """The largest posterior density of a Gaussian field g whose sign is the phase.
+    """Maximum a posteriori estimate of a Gaussian field g whose sign determines the phase.
 
-    The data are d = H u(p) + e, where e ~ N(m, R) is the noise plus the model's error, and g has
-    its prior law. The phase jumps where g changes sign, so it has no derivative. It is replaced by
-    p = Φ(g/δ), the probability that a Gaussian variable of mean g and deviation δ is positive. Each
-    step minimises
+    The data are d = H u(p) + e. The error e ~ N(m, R) is the sum of the noise and the model error,
+    and g has a Gaussian prior. The phase jumps where g changes sign, so it has no derivative with
+    respect to g. It is replaced by p = Φ(g/δ), the probability that a Gaussian variable of mean g
+    and deviation δ is positive. Each step minimises
 
         ½ rᵀ R⁻¹ r + ½ λ |ξ|²,   r = d - m - H u(Φ(g(ξ)/δ)),
 
-    in the Gauss-Newton approximation. δ decreases step by step, first on coarse cells. The steps
-    end once the data fit: further steps would fit noise.
+    in the Gauss-Newton approximation. The width δ decreases from step to step, first on coarse
+    cells and then on finer ones. The iteration stops when the misfit is that of the noise, since
+    further steps would fit the noise.
 
     References: M. Iglesias, Y. Lu and A. Stuart, A Bayesian level set method for geometric inverse
     problems, Interfaces Free Bound. 18 (2016); T. Bui-Thanh et al., A computational framework for
@@ -99,12 +100,12 @@ class PhaseInversion:
     def __call__(
         self, data: np.ndarray, deviation: np.ndarray, start: Coefficients | None = None
     ) -> PhaseEstimate:
-        """The estimate of one sample.
+        """Estimate the phases of one sample.
 
         Args:
-            data: d.
+            data: The data d.
             deviation: Standard deviation of the noise.
-            start: Initial coefficients ξ for the finest model, which is then the only one used.
+            start: Initial coefficients ξ. If they are given, only the finest model is used.
         """
         models = self.models if start is None else self.models[-1:]
         xi, work = models[0].prior.zero if start is None else start, Work()
@@ -115,8 +116,10 @@ class PhaseInversion:
         return descent.estimate(descent.run(models[-1].prior.transferred(xi)))
 
     def start(self, p: Float[np.ndarray, "k k"]) -> Coefficients:
-        """Coefficients near fractions p of the upper phase on any cells, for example those that an
-        operator predicts."""
+        """Initial coefficients whose phases approximate the fractions p of the upper phase.
+
+        The fractions may be given on any k x k cells; an operator can predict them, for example.
+        """
         prior = self.models[-1].prior
         scale = float(np.sqrt(np.mean(prior.deviation**2)))
         clipped = np.clip(p, _CLIPPED, 1 - _CLIPPED)
@@ -124,7 +127,7 @@ class PhaseInversion:
 
 
 class _Descent:
-    """The steps with one model."""
+    """The Gauss-Newton iteration with one model."""
 
     def __init__(
         self,
@@ -180,7 +183,7 @@ class _Descent:
         return xi
 
     def phase(self, xi: Coefficients) -> tuple[Field, Field]:
-        """p = Φ(g/δ), and dp/dg."""
+        """The fraction p = Φ(g/δ) and its derivative dp/dg."""
         z = self.model.prior.field_of(xi) / self.width
         return scipy.special.ndtr(z), np.exp(-0.5 * z**2) / (np.sqrt(2 * np.pi) * self.width)
 

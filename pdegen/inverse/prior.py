@@ -1,4 +1,4 @@
-"""A Gaussian field as a prior, in independent N(0, 1) coefficients."""
+"""A Gaussian field as a prior, expressed by independent N(0, 1) coefficients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Coefficients = Float[np.ndarray, "m m"]
 
 @dataclass(frozen=True)
 class Prior:
-    """g = Φ(s ∘ ξ)Φᵀ on cells, ξ_pq ~ N(0, 1): the law of the lowest modes of `field`.
+    """g = Φ(s ∘ ξ)Φᵀ on cells with ξ_pq ~ N(0, 1): the lowest modes of `field`.
 
     >>> prior = Prior(SquareGaussianField("neumann", 3.0, 3.0, 2.0, modes=8), CellGrid(16))
     >>> prior.field_of(prior.zero).shape, prior.zero.shape
@@ -28,23 +28,23 @@ class Prior:
 
     @cached_property
     def basis(self) -> Float[np.ndarray, "n m"]:
-        """Φ, the values of the modes along an axis."""
+        """The matrix Φ of the values of the modes along an axis."""
         return np.ascontiguousarray(self.field.basis(self.grid)[:, : self.grid.n])
 
     @cached_property
     def deviations(self) -> Coefficients:
-        """s, the standard deviations of the modes."""
+        """The standard deviations s of the modes."""
         modes = self.basis.shape[1]
         return self.field.mode_deviations[:modes, :modes]
 
     @property
     def zero(self) -> Coefficients:
-        """The coefficients of g = 0, the mean."""
+        """The coefficients of the mean field g = 0."""
         return np.zeros_like(self.deviations)
 
     @cached_property
     def deviation(self) -> Float[np.ndarray, "n n"]:
-        """The standard deviation (E g²)^½ in each cell."""
+        """The standard deviation of g in each cell."""
         squares = self.basis**2
         return np.sqrt(squares @ self.deviations**2 @ squares.T)
 
@@ -53,20 +53,23 @@ class Prior:
         return self.basis @ (self.deviations * xi) @ self.basis.T
 
     def transposed(self, v: Float[np.ndarray, "n n"]) -> Coefficients:
-        """The gradient v with respect to g as a gradient with respect to ξ."""
+        """Converts a gradient v with respect to g to the gradient with respect to ξ."""
         return self.deviations * (self.basis.T @ v @ self.basis)
 
     def transferred(self, xi: Float[np.ndarray, "k k"]) -> Coefficients:
-        """The coefficients of another grid on this one: the common modes, and 0 for the others."""
+        """Transfer coefficients from another grid to this one.
+
+        Common modes keep their coefficients; all other coefficients are 0.
+        """
         coefficients, common = self.zero, min(len(xi), len(self.zero))
         coefficients[:common, :common] = xi[:common, :common]
         return coefficients
 
     def nearest(self, g: Float[np.ndarray, "k k"], deviation: float) -> Coefficients:
-        """The most likely coefficients, given g on k x k cells with independent errors.
+        """The most likely coefficients, given values of g on k x k cells with independent errors.
 
-        The modes are orthogonal on cells, so the equation of each is
-        (1 + k² s²/σ²) ξ = s Φᵀ g Φ/σ², with the standard deviation σ of the errors.
+        The modes are orthogonal on cells, so the coefficients decouple:
+        (1 + k² s²/σ²) ξ = s Φᵀ g Φ/σ², where σ is the standard deviation of the errors.
         """
         basis = self.field.basis(CellGrid(len(g)))[:, : len(g)]
         s = self.field.mode_deviations[: basis.shape[1], : basis.shape[1]]

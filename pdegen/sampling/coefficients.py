@@ -1,4 +1,4 @@
-"""Coefficients of elliptic equations as functions of a Gaussian field."""
+"""Coefficients of elliptic equations computed from a Gaussian field."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pdegen.numerics.device import Array
 class TwoPhase:
     """a = `above` where g >= 0, `below` where g < 0; the interface is the zero set of g.
 
-    If |g| is round-off, about 1e-15 of its deviation, another device or library may choose the
-    other phase; that is about one cell in 1e14.
+    If |g| is as small as its rounding error (about 1e-15 of its deviation), another device or
+    library may give the other phase. This affects about one cell in 1e14.
 
     Raises:
         ValueError: If a value is not positive.

@@ -1,8 +1,8 @@
 """Gaussian random fields whose sample i is a function of (seed, i) alone.
 
-The random coefficients come from a counter-based stream, mode by mode from the lowest up. So
-chunking, worker count, order and grid leave a sample unchanged, and a finer grid or a larger
-number of modes refines the same function.
+The random coefficients come from a counter-based generator and are drawn in the order of the modes,
+lowest first. Hence a sample does not depend on chunks, number of workers, order of computation or
+grid. A finer grid or more modes refine the same function.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from pdegen.sampling import streams
 class NormalStream:
     """Standard normal variates as functions of (seed, sample, position).
 
-    Philox4x64-10 with key (seed, sample) gives 64-bit words, two for each pair. The transform of
-    Box and Muller (1958) turns them into √(-2 log U₁) e^(-2πiU₂). Only the raw words come from
-    NumPy, since they never change; its normal variates may change between versions.
+    Philox4x64-10 with the key (seed, sample) generates 64-bit words. The transform of Box and
+    Muller (1958) maps each two words to a pair √(-2 log U₁) e^(-2πiU₂) of normal variates. Only the
+    raw words come from NumPy, because NumPy's normal variates may change between versions and the
+    words do not.
 
     References: Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011.
 
@@ -42,13 +43,15 @@ class NormalStream:
         self._start = self._philox.state  # replacing its key is cheaper than a new generator
 
     def pairs(self, sample: int, count: int) -> Complex[np.ndarray, " count"]:
-        """ξ_k - iζ_k, k = 1 ... count, for independent standard normals ξ_k, ζ_k."""
+        """The pairs ξ_k - iζ_k, k = 1 ... count, where all ξ_k and ζ_k are independent standard
+        normals.
+        """
         return self.pairs_of([sample], count)[0]
 
     def normals_of(
         self, samples: Sequence[int], count: int, device: str | None = None
     ) -> Float[Array, "batch count"]:
-        """Standard normals ξ_1, ζ_1, ξ_2, ... of several samples, one row each."""
+        """Standard normals ξ_1, ζ_1, ξ_2, ... of several samples, with one row per sample."""
         pairs = self.pairs_of(samples, (count + 1) // 2, device)
         minus_zeta = pairs.imag
         minus_zeta *= -1
@@ -57,7 +60,10 @@ class NormalStream:
     def pairs_of(
         self, samples: Sequence[int], count: int, device: str | None = None
     ) -> Complex[Array, "batch count"]:
-        """The pairs of several samples, one row each, with NumPy or on a device of PyTorch."""
+        """Pairs of normal variates of several samples, with one row per sample.
+
+        They are computed with NumPy, or with PyTorch if a device is given.
+        """
         uniform = self.uniforms_of(samples, 2 * count, device)
         xp = array_namespace(uniform)
         radius = xp.sqrt(-2 * xp.log(uniform[:, 0::2]))
@@ -72,8 +78,11 @@ class NormalStream:
     def uniforms_of(
         self, samples: Sequence[int], count: int, device: str | None = None
     ) -> Float[Array, "batch count"]:
-        """Uniform variates of several samples, one row each: 53 bits, at the midpoints of equal
-        cells of (0, 1), so the logarithm is finite."""
+        """Uniform variates of several samples, with one row per sample.
+
+        Each is the midpoint of one of 2⁵³ equal cells of (0, 1). It is never 0, so its logarithm is
+        finite.
+        """
         if device is None:
             words = np.empty((len(samples), count), dtype=np.uint64)
             for row, sample in enumerate(samples):
@@ -92,13 +101,13 @@ class NormalStream:
 
 @dataclass(frozen=True)
 class PeriodicGaussianField:
-    """The field N(0, σ²(-Δ + τ²)^(-α)) on the circle of length 1, without its mean.
+    """The Gaussian field N(0, σ²(-Δ + τ²)^(-α)) on the circle of length 1, without the mode k = 0.
 
     u(x) = Σ_{k=1}^{K} √2 σ ((2πk)² + τ²)^(-α/2) (ξ_k cos 2πkx + ζ_k sin 2πkx), ξ_k, ζ_k ~ N(0, 1).
 
     Raises:
-        ValueError: If a value is outside these ranges, or a grid has fewer than 2K + 2 points or
-            another length.
+        ValueError: If a parameter is outside its range. A call raises it if the grid has fewer than
+            2K + 2 points or a length other than 1.
 
     A finer grid samples the same function:
 
@@ -122,20 +131,20 @@ class PeriodicGaussianField:
 
     @cached_property
     def mode_deviations(self) -> Float[np.ndarray, " K"]:
-        """Standard deviation of the cosine and of the sine coefficient of mode k = 1 ... K."""
+        """Standard deviation of the cosine and sine coefficients of the modes k = 1 ... K."""
         k = np.arange(1, self.modes + 1)
         operator = (2 * np.pi * k) ** 2 + self.tau**2
         return np.sqrt(2) * self.sigma * operator ** (-self.alpha / 2)
 
     @property
     def pointwise_variance(self) -> float:
-        """E u(x)², the same at every x."""
+        """E u(x)², which is the same at every x."""
         return float(np.sum(self.mode_deviations**2))
 
     def __call__(
         self, grid: PeriodicGrid, seed: int, samples: Sequence[int], device: str | None = None
     ) -> Float[Array, "batch n"]:
-        """The samples with these numbers on this grid, shape (len(samples), n)."""
+        """Values on a grid of the samples with the given numbers, shape (len(samples), n)."""
         if grid.n < 2 * self.modes + 2:
             raise ValueError(
                 f"{self.modes} modes need a grid of at least {2 * self.modes + 2} points, "
@@ -158,16 +167,17 @@ class PeriodicGaussianField:
 
 @dataclass(frozen=True)
 class SquareGaussianField:
-    """The field N(0, σ²(-Δ + τ²)^(-α)) on (0,1)² with Neumann or Dirichlet conditions.
+    """The Gaussian field N(0, σ²(-Δ + τ²)^(-α)) on (0,1)² with Neumann or Dirichlet conditions.
 
     g(x, y) = Σ_{p,q} σ (π²(p² + q²) + τ²)^(-α/2) ξ_pq φ_p(x) φ_q(y), ξ_pq ~ N(0, 1).
 
-    Neumann: φ_0 = 1 and φ_p = √2 cos πpx for p = 0 ... M-1, without the mean (0, 0). Dirichlet:
-    φ_p = √2 sin πpx for p = 1 ... M. The ξ are drawn by growing max(p, q), so more modes refine the
-    same function. Any grid evaluates it exactly, even if it does not resolve all modes.
+    Neumann conditions: φ_0 = 1 and φ_p = √2 cos πpx, p = 0 ... M-1; the constant mode (0, 0) is
+    left out. Dirichlet conditions: φ_p = √2 sin πpx, p = 1 ... M. The ξ_pq are drawn in the order
+    of max(p, q), so more modes refine the same function. The values at grid points are exact even
+    if the grid does not resolve all modes.
 
     Raises:
-        ValueError: If a value is outside these ranges.
+        ValueError: If a parameter is outside its range.
 
     >>> field = SquareGaussianField("neumann", sigma=3.0, tau=3.0, alpha=2.0, modes=8)
     >>> g = field(CellGrid(16), seed=0, samples=[0, 1])
@@ -192,12 +202,12 @@ class SquareGaussianField:
 
     @cached_property
     def wave_numbers(self) -> Float[np.ndarray, " M"]:
-        """πp of the modes along one axis."""
+        """Wave numbers πp of the modes along one axis."""
         return np.pi * (np.arange(self.modes) + (self.boundary == "dirichlet"))
 
     @cached_property
     def mode_deviations(self) -> Float[np.ndarray, "M M"]:
-        """Standard deviation of the coefficient of φ_p φ_q."""
+        """Standard deviations of the coefficients of φ_p φ_q."""
         k = self.wave_numbers
         operator = k[:, None] ** 2 + k**2 + self.tau**2
         if self.boundary == "neumann":
@@ -206,7 +216,9 @@ class SquareGaussianField:
 
     @cached_property
     def _shells(self) -> np.ndarray:
-        """Index of the coefficient (p, q) in the stream, by shells of growing max(p, q)."""
+        """Index in the stream of the coefficient (p, q); coefficients are drawn in order of max(p,
+        q).
+        """
         p, q = np.indices((self.modes, self.modes))
         shell = np.maximum(p, q)
         return shell**2 + np.where(p < q, p, 2 * shell - q)
@@ -216,7 +228,7 @@ class SquareGaussianField:
         return {}
 
     def basis(self, grid: CellGrid | NodalGrid) -> Float[np.ndarray, "n M"]:
-        """φ_p at the points of one axis."""
+        """Values of the φ_p at the points of one axis."""
         if grid not in self._bases:
             self._bases[grid] = self._basis(grid)
         return self._bases[grid]
@@ -229,7 +241,7 @@ class SquareGaussianField:
         return basis
 
     def pointwise_variance(self, grid: CellGrid | NodalGrid) -> Float[np.ndarray, "n n"]:
-        """E g(x, y)²."""
+        """E g(x, y)² at all grid points."""
         squares = self.basis(grid) ** 2
         return squares @ self.mode_deviations**2 @ squares.T
 
@@ -240,7 +252,7 @@ class SquareGaussianField:
         samples: Sequence[int],
         device: str | None = None,
     ) -> Float[Array, "batch n n"]:
-        """The samples with these numbers on this grid, indexed [sample, x, y]."""
+        """Values on a grid of the samples with the given numbers, indexed [sample, x, y]."""
         g = empty((len(samples), grid.n, grid.n), np.float64, device)
         basis, deviations = constant(self.basis(grid), g), constant(self.mode_deviations, g)
         stream, shells = NormalStream(seed), constant(self._shells, g)
@@ -257,14 +269,21 @@ class SquareGaussianField:
         return g
 
     def _fft(self, grid: CellGrid) -> bool:
-        """Whether modes are summed by FFT. For few modes matrix products are faster, and an FFT
-        would alias modes that the grid does not resolve."""
+        """Whether to sum the modes by FFT.
+
+        Matrix products are faster if there are few modes. An FFT would alias modes that the grid
+        does not resolve.
+        """
         return 0.9 * grid.n <= self.modes <= grid.n and faster_by_fft(grid.n)
 
     def _by_fft(
         self, grid: CellGrid, coefficients: Float[np.ndarray, "batch M M"]
     ) -> Float[np.ndarray, "batch n n"]:
-        """g, which is n times the orthonormal transform: its modes along each axis are φ_p/√n."""
+        """Compute g by FFT.
+
+        g is n times the orthonormal transform of the coefficients, whose modes along an axis are
+        φ_p/√n.
+        """
         n, m = grid.n, self.modes
         padded = np.zeros((len(coefficients), n, n))
         padded[:, :m, :m] = n * coefficients

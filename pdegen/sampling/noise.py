@@ -1,8 +1,8 @@
-"""Noise on the inputs of a learning problem: u -> noisy u, a function of (seed, sample, epoch).
+"""Noise on the inputs of a learning problem, as a function of (seed, sample, epoch).
 
-The random numbers come from `pdegen.sampling.gaussian.NormalStream`, with a seed hashed from the
-given seed. So they are independent of fields drawn with the same seed. They do not depend on the
-level: the noise of another level is the same noise, scaled.
+The random numbers come from `pdegen.sampling.gaussian.NormalStream` with a hash of the given seed.
+They are therefore independent of the fields that are drawn with the same seed. They do not depend
+on the noise level, which only scales the noise.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ Field = Float[np.ndarray, " *grid"]
 
 @dataclass(frozen=True)
 class NoiseModel(ABC):
-    """A kind of noise at a level; calling it adds the noise. Raises ValueError if the level is
-    negative or infinite."""
+    """A kind of noise at a given level. Calling the object adds the noise to fields.
+
+    Raises ValueError if the level is negative or infinite.
+    """
 
     level: float  # strength ε >= 0 of the noise; 0 gives u itself, bit for bit
     uses_deviation: ClassVar[bool] = False  # whether calls need σ(x)
@@ -47,22 +49,24 @@ class NoiseModel(ABC):
         deviation: Field | None = None,
         epoch: int = 0,
     ) -> Fields:
-        """Noisy fields in the type of u, computed in float64.
+        """Add noise to fields. It is computed in float64 and returned in the dtype of u.
 
         Args:
-            u: Fields, one row for each sample.
+            u: Fields, one sample per row.
             seed: Seed of the noise.
-            samples: Numbers of the samples in the dataset; the noise of samples is independent.
+            samples: Numbers of the samples in the dataset. Different samples have independent
+                noise.
             deviation: Standard deviation σ(x) of u over the training samples.
-            epoch: Number of the epoch, whose noise is independent; frozen noise is that of epoch 0.
+            epoch: Number of the epoch. Different epochs have independent noise; frozen noise uses
+                epoch 0.
 
         Raises:
-            ValueError: If σ is missing, or shapes do not fit.
+            ValueError: If the noise needs σ and it is missing, or if shapes do not match.
         """
         return self.add(u, seed, self.numbers(samples), deviation, epoch)
 
     def numbers(self, samples: Sequence[int]) -> Sequence[int]:
-        """The numbers that select the random streams of the samples."""
+        """Numbers that select the random stream of each sample."""
         return samples
 
     def add(
@@ -74,8 +78,13 @@ class NoiseModel(ABC):
         epoch: int = 0,
         levels: Float[np.ndarray, " batch"] | None = None,
     ) -> Fields:
-        """Noisy fields, with given numbers of the random streams and a level for each row. Other
-        arguments and errors are those of a call."""
+        """Add noise from the random streams with the given numbers.
+
+        Args:
+            levels: A level for each row; by default the level of this object.
+
+        The other arguments and the errors are those of a call.
+        """
         if len(numbers) != len(u):
             raise ValueError(f"expected {len(u)} numbers of samples, one a row, got {len(numbers)}")
         if self.uses_deviation and deviation is None:
@@ -101,7 +110,7 @@ class NoiseModel(ABC):
         return self._observed(noisy, seed)
 
     def _observed(self, noisy: np.ndarray, seed: int) -> np.ndarray:
-        """The observed part of noisy fields; by default the whole fields."""
+        """The observed part of noisy fields; by default the complete fields."""
         return noisy
 
     @property
@@ -111,8 +120,10 @@ class NoiseModel(ABC):
     def equivalent(
         self, data: Field, known: Float[np.ndarray, " samples *grid"], deviation: Field
     ) -> Field:
-        """Standard deviation of the noise at each point of noisy data, for methods that assume
-        independent Gaussian noise; `lost` names the properties that this ignores.
+        """Standard deviation of the noise at each point of noisy data.
+
+        It is for methods that assume independent Gaussian noise. `lost` names the properties of the
+        noise that this assumption ignores.
 
         Args:
             data: A noisy field.
@@ -125,12 +136,12 @@ class NoiseModel(ABC):
     def _noise(
         self, level: Any, u: np.ndarray, stream: NormalStream, numbers: Sequence[int], sigma: Any
     ) -> Fields:
-        """The noise of fields u, at one level or at levels of shape (batch, 1, ...)."""
+        """The noise to add to fields u, for one level or for levels of shape (batch, 1, ...)."""
 
 
 @dataclass(frozen=True)
 class EnsembleNoise(NoiseModel):
-    """u(x) + ε σ(x) ξ(x), ξ(x) ~ N(0, 1) independent at the points, σ(x) the deviation of u.
+    """u(x) + ε σ(x) ξ(x) with independent ξ(x) ~ N(0, 1) and the standard deviation σ(x) of u.
 
     >>> u = np.zeros((1000, 2))
     >>> noisy = EnsembleNoise(0.1)(u, seed=0, samples=range(1000), deviation=np.array([1.0, 2.0]))
@@ -148,9 +159,9 @@ class EnsembleNoise(NoiseModel):
 class PublishedNoise(NoiseModel):
     """u(x) + ε (σ(x) + 10⁻⁵) ξ(x), as in the code published with the Galerkin Transformer.
 
-    That code standardises u with σ + 10⁻⁵ and adds ε ξ. It seeds its generator again for each set,
-    so the first test sample has the noise ξ of the first training sample. Therefore the index of a
-    row in the batch selects its noise, not the number of the sample as for other kinds.
+    That code divides u - mean u by σ + 10⁻⁵ and then adds ε ξ. It resets its generator for each
+    set, so the first training sample and the first test sample have the same noise ξ. Therefore the
+    row of a sample in the batch selects its noise. For other kinds, the number of the sample does.
     """
 
     uses_deviation: ClassVar[bool] = True
@@ -167,7 +178,7 @@ class PublishedNoise(NoiseModel):
 
 @dataclass(frozen=True)
 class RelativeNoise(NoiseModel):
-    """u(x) + ε rms(u) ξ(x), with the root mean square of each field.
+    """u(x) + ε rms(u) ξ(x), where rms(u) is the root mean square of the field.
 
     >>> data, known = np.array([3.0, -3.0]), np.zeros((1, 2))
     >>> RelativeNoise(0.75).equivalent(data, known, np.ones(2)).round(9).tolist()  # 0.6 rms(data)
@@ -183,10 +194,11 @@ class RelativeNoise(NoiseModel):
 
 @dataclass(frozen=True)
 class SNRNoise(NoiseModel):
-    """u(x) + s ξ(x) with 10 log₁₀(mean u² / s²) = level, the signal-to-noise ratio in dB.
+    """u(x) + s ξ(x), where 10 log₁₀(mean u² / s²) is the level, a signal-to-noise ratio in dB.
 
     Args:
-        level: Any finite number; 0 is noise as strong as the field, larger levels are less noise.
+        level: Any finite number. At 0 dB the noise is as strong as the field; a higher level means
+            less noise.
     """
 
     def __post_init__(self) -> None:
@@ -221,13 +233,13 @@ class MultiplicativeNoise(NoiseModel):
 
 @dataclass(frozen=True)
 class CorrelatedNoise(NoiseModel):
-    """u(x) + ε σ(x) η(x), η Gaussian of variance 1 with the correlation exp(-r²/2l²).
+    """u(x) + ε σ(x) η(x) with a Gaussian field η of variance 1 and correlation exp(-r²/2l²).
 
     In one dimension η(x) = Σ_p s_p φ_p(x) ξ_p / (Σ_p s_p² φ_p(x)²)^½, with φ_0 = 1,
-    φ_p = √2 cos πpx and s_p = exp(-(πpl)²/4); in two dimensions the φ are products of these. Within
-    a few lengths of the boundary, the correlation with the mirror image is added. The points are
-    assumed to be (i + ½)/n. Modes that n points do not resolve are left out, so a length well below
-    the spacing gives white noise.
+    φ_p = √2 cos πpx and s_p = exp(-(πpl)²/4). In two dimensions the φ are products of these.
+    Within a few lengths l of the boundary, the correlation also contains that with the mirror
+    image. The grid points are assumed to be (i + ½)/n. Modes that n points do not resolve are left
+    out. Hence the noise is white if l is much smaller than the spacing.
     """
 
     length: float = 0.1  # correlation length l > 0, as a fraction of the domain
@@ -240,7 +252,7 @@ class CorrelatedNoise(NoiseModel):
             raise ValueError(f"the length must be finite and > 0, got {self.length}")
 
     def basis(self, n: int) -> Float[np.ndarray, "n modes"]:
-        """Matrix from normal coefficients to η on n points; its rows have norm 1."""
+        """Matrix that maps independent N(0, 1) coefficients to η at n points; its rows have norm 1."""
         last = 12 / (np.pi * self.length)  # beyond it s_p < 1e-15
         k = np.pi * np.arange(min(n, int(min(last, n)) + 1))
         basis = np.cos(np.outer((np.arange(n) + 0.5) / n, k)) * np.exp(
@@ -263,10 +275,10 @@ class CorrelatedNoise(NoiseModel):
 
 @dataclass(frozen=True)
 class SensorNoise(EnsembleNoise):
-    """u(x) + ε σ(x) ξ(x) at the sensors, 0 elsewhere.
+    """u(x) + ε σ(x) ξ(x) at the sensors, and 0 at all other points.
 
-    The sensors are random points, the same for all samples, levels and epochs. A larger fraction
-    adds sensors to those of a smaller one.
+    The sensors are random grid points, the same for all samples, levels and epochs. The sensors of
+    a smaller fraction are among those of a larger one.
     """
 
     fraction: float = (
@@ -279,7 +291,7 @@ class SensorNoise(EnsembleNoise):
             raise ValueError(f"the fraction must be in (0, 1], got {self.fraction}")
 
     def observed(self, shape: tuple[int, ...], seed: int) -> Bool[np.ndarray, "..."]:
-        """True at the sensors."""
+        """Mask that is True at the sensors."""
         points = math.prod(shape)
         order = np.argsort(_normals(NormalStream(hashed(seed, "sensors", 0)), [0], (points,))[0])
         mask = np.zeros(points, dtype=bool)
@@ -294,11 +306,11 @@ class SensorNoise(EnsembleNoise):
 def pointwise_deviation(blocks: Iterable[Float[np.ndarray, " _ *grid"]]) -> Field:
     """σ(x) = (mean (u - mean u)²)^½ over the samples of all blocks, in float64.
 
-    Samples are added one by one (Welford). So the result does not depend on the blocks, and a small
-    deviation about a large mean keeps its digits.
+    Samples are added one at a time (Welford's method). Hence the result does not depend on the
+    blocks, and there is no cancellation if the deviation is small compared with the mean.
 
     Raises:
-        ValueError: If there is no sample.
+        ValueError: If the blocks contain no sample.
 
     References: Welford, Note on a method for calculating corrected sums of squares and products,
         Technometrics 4 (1962).
@@ -319,7 +331,7 @@ def pointwise_deviation(blocks: Iterable[Float[np.ndarray, " _ *grid"]]) -> Fiel
 
 
 def hashed(seed: int, purpose: str, epoch: int) -> int:
-    """A seed of 64 bits for a purpose, such as the noise of an epoch or its levels."""
+    """A 64-bit seed, hashed from the given seed, a purpose such as "noise", and an epoch."""
     digest = hashlib.sha256(f"{seed} {purpose} {epoch}".encode()).digest()
     return int.from_bytes(digest[:8], "little")
 
@@ -329,13 +341,16 @@ def _normals(stream: NormalStream, numbers: Sequence[int], shape: tuple[int, ...
 
 
 def _share_of(data: np.ndarray, share: float) -> np.ndarray:
-    """ε rms(u) at each point, estimated from noisy data, whose mean square is rms(u)² (1 + ε²)."""
+    """ε rms(u) at each point, estimated from noisy data, where ε is `share`.
+
+    The estimate uses that the mean square of noisy data is rms(u)² (1 + ε²).
+    """
     deviation = share * float(np.sqrt(np.mean(data**2) / (1 + share**2)))
     return np.full(data.shape, deviation)
 
 
 def _rms(u: np.ndarray) -> Float[np.ndarray, " batch ..."]:
-    """Root mean square of each field, shaped to broadcast over fields."""
+    """Root mean square of each field, in a shape that broadcasts to that of the fields."""
     # one by one: the same bits in any batch
     rms = np.array([np.sqrt(np.mean(field**2)) for field in u])
     return rms.reshape(-1, *[1] * (u.ndim - 1))

@@ -1,4 +1,4 @@
-"""Declarations of noise in recipes of derived stores and in experiments."""
+"""Declarations of noise for recipes of derived stores and for experiments."""
 
 from __future__ import annotations
 
@@ -44,12 +44,13 @@ KEYS_OF_KIND: dict[str, dict[str, float]] = {  # keys of one kind only, with the
 
 
 class NoiseKind(Strict):
-    """The declaration of a noise without its level.
+    """Declaration of a kind of noise, without its level.
 
     Args:
-        kind: Name of the model of noise (`pdegen.sampling.noise`).
+        kind: Name of the noise model (see `pdegen.sampling.noise`).
         seed: Seed of the noise.
-        length: Correlation length (0.1) over the length of the domain; for "correlated" only. [1]
+        length: Correlation length divided by the length of the domain (0.1); for "correlated" only.
+            [1]
         fraction: Share of the points that have a sensor (0.1); for "sensors" only. [1]
     """
 
@@ -84,7 +85,7 @@ class NoiseKind(Strict):
 
     @model_serializer(mode="wrap")
     def _in_order(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The declaration with kind and level first; stores keep this order."""
+        """Serialise with kind and level first. Stores keep this order of keys."""
         table = content(self)
         return {key: table[key] for key in ("kind", "level") if key in table} | table
 
@@ -94,7 +95,7 @@ class NoiseKind(Strict):
             raise ValueError(f"the level of {self.kind} noise must be >= 0, got {level}")
 
     def at(self, level: float) -> NoiseModel:
-        """The model of the noise at a level."""
+        """The noise model for a level."""
         if self.length is not None:
             return CorrelatedNoise(level, self.length)
         if self.fraction is not None:
@@ -103,10 +104,10 @@ class NoiseKind(Strict):
 
 
 class Noise(NoiseKind):
-    """The declaration of a noise.
+    """Declaration of noise: its kind and level.
 
     Args:
-        level: Strength of the noise, >= 0; for "snr" in decibels, of either sign.
+        level: Strength of the noise, >= 0. For "snr" it is in decibels and may be negative.
             [dimensionless, dB of "snr"]
     """
 

@@ -1,4 +1,4 @@
-"""Random noise levels of samples, for training on a range of levels."""
+"""Random noise levels of samples, to train operators on a range of levels."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from pdegen.sampling.noise import hashed
 
 @dataclass(frozen=True)
 class Levels:
-    """ε = ε₁ s², s = s₀ + (1 - s₀) sin⁴(πv/2), v uniform on [0, 1], s₀ = (ε₀/ε₁)^½, for a range
-    of levels [ε₀, ε₁].
+    """Random levels ε in a range [ε₀, ε₁].
 
-    With ε₀ = 0 half of the levels are below ε₁/16 and a quarter is above ε₁/2. The problem with
-    levels near 0 is the hardest to learn to the accuracy that it allows, and ε₁ has levels on one
-    side only. So levels near both ends are drawn more often, as with Chebyshev nodes. The input of
-    an operator is s, which is defined beyond the range too. Unlike a logarithm, s allows a range
-    that begins at 0.
+    A level is ε = ε₁ s² with s = s₀ + (1 - s₀) sin⁴(πv/2), where v is uniform on [0, 1] and
+    s₀ = (ε₀/ε₁)^½. If ε₀ = 0, half of the levels are below ε₁/16, and a quarter are above ε₁/2.
+
+    Levels near both ends are drawn more often, as with Chebyshev nodes, for two reasons. Data with
+    little noise allow the highest accuracy, which is the hardest to reach. Levels near ε₁ have
+    neighbours on one side only. Operators receive s as an input. Unlike the logarithm of ε, s is
+    finite at ε = 0, so the range may begin at 0. Levels outside the range also have an s.
 
     Raises:
-        ValueError: If the ends are not a range of levels.
+        ValueError: Unless 0 <= ε₀ < ε₁ and both are finite.
 
     >>> levels = Levels(0.0, 0.1)
     >>> bool((levels.drawn(0, range(1000)) < 0.1 / 16).mean().round(1) == 0.5)
@@ -44,8 +45,10 @@ class Levels:
     def drawn(
         self, seed: int, numbers: Sequence[int], epoch: int = 0
     ) -> Float[np.ndarray, " batch"]:
-        """A level for each sample, a function of (seed, number, epoch) alone. The levels of epochs
-        are independent; frozen levels are those of epoch 0."""
+        """Draw a level for each sample number, as a function of (seed, number, epoch).
+
+        Different epochs have independent levels; frozen levels use epoch 0.
+        """
         stream = NormalStream(hashed(seed, "levels", epoch))
         first = math.sqrt(self.low / self.high)
         v = stream.uniforms_of(numbers, 1)[:, 0]
@@ -53,5 +56,7 @@ class Levels:
         return self.high * s * s
 
     def feature(self, level: float | Float[np.ndarray, " batch"]) -> Float[np.ndarray, "..."]:
-        """The feature s = (ε/ε₁)^½ of a level, an input of operators; above 1 beyond the range."""
+        """The feature s = (ε/ε₁)^½ of a level, which operators receive as an input; s > 1 if ε >
+        ε₁.
+        """
         return np.sqrt(np.asarray(level) / self.high)

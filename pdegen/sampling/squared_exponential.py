@@ -1,7 +1,7 @@
-"""Gaussian fields on the circle with the squared-exponential covariance, as Fourier sums.
+"""Gaussian fields on the circle with squared-exponential covariance, as Fourier sums.
 
-A sample is a short list of coefficients, so its values, its antiderivative and its averages over
-cells are exact at every resolution.
+A sample is given by a few Fourier coefficients. Its point values, antiderivative and cell averages
+are therefore exact at every resolution.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pdegen.sampling.gaussian import NormalStream
 
 @dataclass(frozen=True)
 class SquaredExponentialField:
-    """The field with covariance σ² Σ_j exp(-(x - y + j)²/2l²) on the circle of length 1.
+    """The Gaussian field with covariance σ² Σ_j exp(-(x - y + j)²/2l²) on the circle of length 1.
 
     u(x) = s_0 ξ_0 + Σ_{k=1}^{K} s_k (ξ_k cos 2πkx + ζ_k sin 2πkx), with ξ_k, ζ_k ~ N(0, 1),
     s_0² = σ² l √(2π) and s_k² = 2 σ² l √(2π) exp(-(2πkl)²/2). The constant mode is included.
 
     Raises:
-        ValueError: If a value is outside these ranges.
+        ValueError: If a parameter is outside its range.
 
     More modes refine the same function:
 
@@ -46,20 +46,20 @@ class SquaredExponentialField:
 
     @cached_property
     def deviations(self) -> Float[np.ndarray, " K+1"]:
-        """s_k, k = 0 ... K."""
+        """Standard deviations s_k, k = 0 ... K."""
         k = np.arange(self.modes + 1)
         variance = np.exp(-((2 * np.pi * k * self.length) ** 2) / 2) * np.where(k, 2, 1)
         return self.sigma * np.sqrt(variance * self.length * np.sqrt(2 * np.pi))
 
     def normals(self, seed: int, samples: Sequence[int]) -> Float[np.ndarray, "batch 2K+1"]:
-        """ξ_0, ξ_1, ζ_1, ξ_2, ζ_2, ... of the samples with these numbers."""
+        """Normals ξ_0, ξ_1, ζ_1, ξ_2, ζ_2, ... of the samples with the given numbers."""
         drawn = NormalStream(seed).normals_of(samples, 2 * self.modes + 2)
         return np.delete(drawn, 1, axis=1)  # the constant has no sine
 
     def coefficients(
         self, normals: Float[np.ndarray, "batch 2K+1"]
     ) -> Complex[np.ndarray, "batch K+1"]:
-        """c_k = s_k (ξ_k - iζ_k), where u(x) = Re Σ_k c_k e^(2πikx)."""
+        """Coefficients c_k = s_k (ξ_k - iζ_k) of u(x) = Re Σ_k c_k e^(2πikx)."""
         c = normals[:, :1] + 0j, normals[:, 1::2] - 1j * normals[:, 2::2]
         return np.concatenate(c, axis=1) * self.deviations
 
@@ -81,7 +81,7 @@ def values(
 
 
 def averages(c: Complex[np.ndarray, "batch modes"], n: int) -> Float[np.ndarray, "batch n"]:
-    """Averages of Re Σ_k c_k e^(2πikx) over the cells (j/n, (j+1)/n), exact for any n.
+    """Exact averages of Re Σ_k c_k e^(2πikx) over the cells (j/n, (j+1)/n), for any n.
 
     >>> averages(np.array([[1.0, -1j]]), 2)  # of 1 + sin 2πx: 1 ± 2/π
     array([[1.63661977, 0.36338023]])
@@ -90,7 +90,7 @@ def averages(c: Complex[np.ndarray, "batch modes"], n: int) -> Float[np.ndarray,
 
 
 def antiderivative(c: Complex[np.ndarray, "batch modes"], n: int) -> Float[np.ndarray, "batch n+1"]:
-    """∫₀^x Re Σ_k c_k e^(2πikx) at x = j/n, j = 0 ... n."""
+    """The integral of Re Σ_k c_k e^(2πikx) from 0 to x = j/n, j = 0 ... n."""
     k = np.arange(1, c.shape[1])
     periodic = np.zeros(c.shape, complex)
     periodic[:, 1:] = c[:, 1:] / (2j * np.pi * k)

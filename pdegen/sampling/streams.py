@@ -1,7 +1,7 @@
 """The counter-based generator Philox4x64-10 on a device of PyTorch, in signed 64-bit integers.
 
-Sums and products of int64 wrap, which is arithmetic modulo 2⁶⁴; the upper half of a product is
-computed from 32-bit halves. All operations are elementwise on all samples and counters.
+Overflow of int64 wraps around, which gives arithmetic modulo 2⁶⁴. The upper 64 bits of a product
+are computed from 32-bit halves. All operations are elementwise over samples and counters.
 
 References: Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011.
 """
@@ -43,7 +43,7 @@ def words(
 
 
 def _upper(m: int, v: Array) -> Array:
-    """The upper 64 bits of the product of two unsigned numbers."""
+    """The upper 64 bits of the product of two unsigned 64-bit numbers."""
     m_high, m_low = m >> 32, m & _HALF
     high, low = _shifted(v), v & _HALF
     middle = low * m_high + _shifted(low * m_low)  # at most (2³² - 1) 2³²: carries nothing
@@ -51,10 +51,10 @@ def _upper(m: int, v: Array) -> Array:
 
 
 def _shifted(v: Array) -> Array:
-    """⌊v / 2³²⌋ of an unsigned number; the shift of a signed one would copy its sign."""
+    """⌊v / 2³²⌋ for v as an unsigned number. A shift of a signed number would copy its sign bit."""
     return (v >> 32) & _HALF
 
 
 def _signed(value: int) -> int:
-    """The number between -2⁶³ and 2⁶³ that is the same modulo 2⁶⁴."""
+    """The signed 64-bit number that is congruent to v modulo 2⁶⁴."""
     return (value + 2**63) % 2**64 - 2**63

@@ -17,15 +17,17 @@ from pdegen.sampling.gaussian import NormalStream
 
 @dataclass(frozen=True)
 class TorusGaussianField:
-    """The field N(0, σ²(-Δ + τ²)^(-α)) on the torus (0, 1)², without its mean.
+    """The Gaussian field N(0, σ²(-Δ + τ²)^(-α)) on the torus (0, 1)², without the mode k = 0.
 
     w(x) = Σ √2 σ (4π²|k|² + τ²)^(-α/2) (ξ_k cos 2πk·x + ζ_k sin 2πk·x), ξ_k, ζ_k ~ N(0, 1).
 
-    The sum is over half of the wave vectors with |k| <= M: k₁ > 0, or k₁ = 0 and k₂ > 0. They are
-    drawn in the order of |k|², k₁, k₂, so more modes refine the same function on every grid.
+    The sum is over half of the wave vectors with |k| <= M: k₁ > 0, or k₁ = 0 and k₂ > 0. Their
+    coefficients are drawn in the order of |k|², k₁, k₂. Hence more modes refine the same function
+    on every grid.
 
     Raises:
-        ValueError: If a value is outside these ranges, or a torus does not hold all modes.
+        ValueError: If a parameter is outside its range. A call raises it if the torus does not
+            resolve all modes.
 
     >>> from pdegen.domains import PeriodicGrid
     >>> field = TorusGaussianField(sigma=18.52, tau=7.0, alpha=2.5, modes=5)
@@ -50,7 +52,7 @@ class TorusGaussianField:
 
     @cached_property
     def wave_vectors(self) -> Int[np.ndarray, "K 2"]:
-        """Wave vectors k of the half disc, in the order in which they are drawn."""
+        """Wave vectors k of the half disc, in the order in which their coefficients are drawn."""
         m = self.modes
         k1, k2 = (axis.ravel() for axis in np.mgrid[0 : m + 1, -m : m + 1])
         square = k1**2 + k2**2
@@ -61,19 +63,21 @@ class TorusGaussianField:
 
     @cached_property
     def mode_deviations(self) -> Float[np.ndarray, " K"]:
-        """Standard deviation of the cosine and of the sine coefficient of each wave vector."""
+        """Standard deviation of the cosine and sine coefficients of each wave vector."""
         operator = 4 * np.pi**2 * np.sum(self.wave_vectors**2, axis=1) + self.tau**2
         return np.sqrt(2) * self.sigma * operator ** (-self.alpha / 2)
 
     @property
     def pointwise_variance(self) -> float:
-        """E w(x)², the same at every x."""
+        """E w(x)², which is the same at every x."""
         return float(np.sum(self.mode_deviations**2))
 
     def coefficients(
         self, torus: Torus, seed: int, samples: Sequence[int], device: str | None = None
     ) -> Complex[Array, " batch *modes"]:
-        """The Fourier coefficients (ξ_k - iζ_k)/2 times the deviations, as modes of a torus."""
+        """Fourier coefficients (ξ_k - iζ_k)/2, times the standard deviations, in the layout of a
+        torus.
+        """
         if len(torus.grids) != 2 or min(torus.highest) < self.modes:
             raise ValueError(
                 f"modes up to {self.modes} need a square torus with these modes, got one with "
@@ -94,7 +98,9 @@ class TorusGaussianField:
     def __call__(
         self, torus: Torus, seed: int, samples: Sequence[int], device: str | None = None
     ) -> Float[Array, "batch nx ny"]:
-        """The samples with these numbers at the points of a torus, indexed [sample, x, y]."""
+        """Values at the points of a torus of the samples with the given numbers, indexed [sample,
+        x, y].
+        """
         return torus.to_points(self.coefficients(torus, seed, samples, device))
 
 

@@ -1,4 +1,4 @@
-"""Uniform numbers in declared ranges, whose sample i is a function of (seed, i) alone."""
+"""Uniform random numbers in declared ranges; sample i is a function of (seed, i) alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PositiveRange = Annotated[tuple[Positive, Positive], Field(strict=False), AfterV
 
 
 def uniforms(seed: int, samples: Sequence[int], count: int) -> Float[np.ndarray, "batch count"]:
-    """Independent numbers, uniform in (0, 1), of the samples with these numbers.
+    """Independent uniform variates on (0, 1) of the samples with the given numbers.
 
     >>> uniforms(0, [3, 7], 4)[1:, :2] == uniforms(0, [7], 2)
     array([[ True,  True]])
@@ -37,7 +37,7 @@ def uniforms(seed: int, samples: Sequence[int], count: int) -> Float[np.ndarray,
 def placed(
     z: Float[np.ndarray, "batch count"], ranges: Iterable[tuple[float, float]]
 ) -> Float[np.ndarray, "count batch"]:
-    """The numbers low + (high - low) z of each range; one row for each range.
+    """Map uniform variates z to low + (high - low) z, with one row of the result per range.
 
     >>> placed(np.array([[0.5, 0.0]]), [(1.0, 2.0), (3.0, 4.0)]).tolist()
     [[1.5], [3.0]]
