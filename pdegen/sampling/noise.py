@@ -252,7 +252,7 @@ class CorrelatedNoise(NoiseModel):
             raise ValueError(f"the length must be finite and > 0, got {self.length}")
 
     def basis(self, n: int) -> Float[np.ndarray, "n modes"]:
-        """Matrix that maps independent N(0, 1) coefficients to η at n points; its rows have norm 1."""
+        """Matrix that maps N(0, 1) coefficients to η at n points; its rows have norm 1."""
         last = 12 / (np.pi * self.length)  # beyond it s_p < 1e-15
         k = np.pi * np.arange(min(n, int(min(last, n)) + 1))
         basis = np.cos(np.outer((np.arange(n) + 0.5) / n, k)) * np.exp(
