@@ -14,7 +14,7 @@ from pipelines.studies.row import Row, mean_and_spread
 
 
 def learning(run: BenchmarkRun, rows: Mapping[str, list[Row]], watched: str, name: str) -> Picture:
-    """Error of the watched samples after each epoch: the mean over the seeds, and their range."""
+    """Error of the watched samples after each epoch: mean and range over the seeds."""
     series, bands, seeds = {}, {}, max(map(len, rows.values()))
     for operator, of_seeds in rows.items():
         scores = np.array([[epoch.score for epoch in run.history(row)] for row in of_seeds])
@@ -30,7 +30,7 @@ def learning(run: BenchmarkRun, rows: Mapping[str, list[Row]], watched: str, nam
 
 
 def looks(run: BenchmarkRun, names: Iterable[str]) -> dict[str, Style]:
-    """Style of each name; an operator has one style in all charts of its benchmark."""
+    """Style of each name. An operator has the same style in all charts of its benchmark."""
     names, operators = list(names), list(run.benchmark.operators)
     if not {*names} <= {*operators}:
         return styles(names)
@@ -39,7 +39,10 @@ def looks(run: BenchmarkRun, names: Iterable[str]) -> dict[str, Style]:
 
 
 def times_the_smallest(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Geometric mean, over the datasets with a name, of its value / smallest positive value there.
+    """Geometric mean of value/smallest for each name.
+
+    `values` has one mapping for each dataset. "Smallest" is the smallest positive value of all
+    names in this dataset. The mean is over the datasets that have a value for the name.
 
     >>> times_the_smallest([{"a": 1.0, "b": 4.0}, {"a": 2.0, "b": 2.0}, {"b": 5.0}])
     {'a': 1.0, 'b': 1.5874010519681994}
@@ -60,10 +63,11 @@ def _smallest(values: Mapping[str, float]) -> float:
 def against_costs(
     run: BenchmarkRun, datasets: Sequence[tuple[Mapping[str, Sequence[Row]], float]]
 ) -> Picture:
-    """Errors against costs over all datasets.
+    """Errors against costs, averaged over all datasets.
 
     Args:
-        datasets: For each, the rows of its operators, and the error of the mean of the targets.
+        datasets: For each dataset, the rows of each operator, and the error of predicting the mean
+            of the targets.
     """
     means = [{n: mean_and_spread(of)[0] for n, of in rows.items()} for rows, _ in datasets]
     errors = dict(sorted(times_the_smallest(means).items(), key=lambda item: item[1]))

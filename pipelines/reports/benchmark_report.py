@@ -78,8 +78,8 @@ _UNSETTLED = 10.0  # loss of the last epoch / smallest loss
 def write_benchmark_report(
     run: BenchmarkRun, device: torch.device, command: str | None = None
 ) -> Path:
-    """Write report.html, report.md, table.csv, table.md, benchmark.toml, pictures and tables of
-    the finished rows."""
+    """Write the report and tables of a benchmark from its finished rows: report.html, report.md,
+    table.csv, table.md, benchmark.toml, and the folders of pictures and tables."""
     rows = run.rows()
     write(run.folder / "table.csv", csv_file(run, rows).encode())
     declared = toml(run.benchmark.model_dump(mode="json", exclude_none=True))
@@ -137,13 +137,14 @@ class _DatasetReport:
 
     @cached_property
     def finished(self) -> dict[str, list[Row]]:
-        """Operator -> its rows of the first protocol, by rising mean error."""
+        """Maps each operator to its rows of the first protocol, sorted by mean error."""
         rows = self._at(next(iter(self.run.benchmark.protocols), ""))
         return dict(sorted(rows.items(), key=lambda item: mean_and_spread(item[1])[0]))
 
     @cached_property
     def watched(self) -> dict[str, list[Row]]:
-        """Operator -> its rows of the published protocol, if the benchmark has another too."""
+        """Maps each operator to its rows of the published protocol. Empty unless "published" is the
+        second or a later protocol of the benchmark."""
         return self._at("published") if "published" in self.run.benchmark.protocols[1:] else {}
 
     def _at(self, protocol: str) -> dict[str, list[Row]]:
@@ -163,7 +164,7 @@ class _DatasetReport:
 
     @cached_property
     def references(self) -> dict[str, float]:
-        """Errors of trivial predictors and of the labels, by name."""
+        """Errors of the trivial predictors and of the labels, keyed by name."""
         if not self.finished:
             return {}
         label = self.run.label_error(self.dataset)
@@ -215,7 +216,7 @@ class _DatasetReport:
         ]
 
     def _solver(self) -> Facts:
-        """Costs of the solver that the break-even is compared with."""
+        """Costs of the numerical solver, from which the break-even is computed."""
         cost = self.run.solver(self.dataset)
         if cost is None:
             coarser = self.run.benchmark.datasets[self.dataset].coarser
@@ -281,7 +282,7 @@ class _DatasetReport:
         return notes
 
     def _left_out(self) -> list[int]:
-        """Numbers of the test samples without an error."""
+        """Numbers of the test samples without a relative error, because their target is 0."""
         first = next((rows[0] for rows in self.finished.values()), None)
         if first is None or len(defined(first.errors)) == len(first.errors):
             return []
@@ -289,7 +290,7 @@ class _DatasetReport:
         return undefined(numbers, first.errors)
 
     def _differences(self) -> Table:
-        """Model and own settings of each operator, and differences from publications."""
+        """Table of operators: the model, its settings, and how they differ from publications."""
         rows: Facts = []
         for name in self.finished:
             entry = self.run.benchmark.operators[name]
@@ -351,7 +352,7 @@ class _DatasetReport:
         return [self._picture(against, "costs", caption), curves]
 
     def _sample(self) -> list[Picture]:
-        """Predictions of one test sample, and on a line the derivatives by the input."""
+        """Pictures of one test sample: predictions, and in one dimension also ∂u(y)/∂a(x)."""
         every = self.run.source(self.dataset).samples("test").resident()
         order = rising(next(iter(self.finished.values()))[0].errors)
         number = order[len(order) // 2]
@@ -386,7 +387,11 @@ def _named(row: Row) -> str:
 
 
 def _jacobian(predictor: Predictor, pairs: Samples) -> np.ndarray:
-    """∂u(y)/∂a(x) of the first channels at a sample on a line, as [y, x], at most 128 points y."""
+    """Derivatives ∂u(y)/∂a(x) for a single sample in one dimension.
+
+    The result has rows y (at most 128 of them) and columns x. Only the first channels of a and u
+    are used.
+    """
     a = pairs.a.clone().requires_grad_(True)
     u = predictor(a, pairs.points, pairs.y)[0, :, 0]
     values = u[:: -(-len(u) // 128)]

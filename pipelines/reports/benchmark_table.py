@@ -1,4 +1,4 @@
-"""Tables of a benchmark: lines of table.csv, and of the tables of errors and of costs."""
+"""Tables of a benchmark: table.csv, and the tables of errors and costs in the report."""
 
 import csv
 import io
@@ -39,7 +39,7 @@ COSTS = (
 
 
 def csv_file(run: BenchmarkRun, rows: Iterable[Row]) -> str:
-    """Text of table.csv: a line for each case."""
+    """Text of table.csv, with one line for each case."""
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -48,7 +48,7 @@ def csv_file(run: BenchmarkRun, rows: Iterable[Row]) -> str:
 
 
 def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
-    """Column -> value of table.csv for a case, from its rows of all seeds."""
+    """Values of one case in table.csv, keyed by column. `rows` are those of all seeds."""
     entry, finished = run.benchmark.operators[case.operator], [r for r in rows if not r.failed]
     published = entry.published.get(case.dataset)
     line: dict[str, Any] = {
@@ -103,7 +103,8 @@ def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
 def errors_of(
     run: BenchmarkRun, case: Case, rows: list[Row], watched: list[Row]
 ) -> tuple[str, ...]:
-    """Line of the table of errors; `watched` are the rows of the published protocol, if any."""
+    """Cells of one case in the table of errors. `watched` has the rows of the published protocol,
+    and may be empty."""
     line, best, published = line_of(run, case, rows), "", ""
     other = line_of(run, replace(case, protocol="published"), watched) if watched else line
     if "best on test" in other:
@@ -123,7 +124,7 @@ def errors_of(
 
 
 def costs_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
-    """Line of the table of costs."""
+    """Cells of one case in the table of costs."""
     line = line_of(run, case, rows)
     steps = [line[f"step {what}"] for what in ("seconds", "MiB", "GFLOP")]
     tuning = line["tuning seconds"]
@@ -139,7 +140,7 @@ def costs_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
 
 
 def solves(number: float) -> str:
-    """A break-even in words: a number of solves.
+    """Number of solves at which an operator breaks even, as text.
 
     >>> solves(1234.5), solves(float("inf"))
     ('1,234', '∞')
@@ -157,8 +158,11 @@ def without_empty(rows: Facts, header: tuple[str, ...], name: str = "") -> Table
 def measure_tables(
     rows_of: Mapping[str, Sequence[Row]], operators: Mapping[str, Entry], dataset: str
 ) -> list[Table]:
-    """Mean errors of each operator, by the measures that all rows have: a table of norms and one of
-    parts of the error, with deviations over the seeds if there are several."""
+    """Mean errors of each operator in the measures that all rows have.
+
+    One table has other norms, the other has parts of the error. With several seeds, the standard
+    deviation over the seeds is added.
+    """
     tables, every = list[Table](), [row for rows in rows_of.values() for row in rows]
     for what, measures in (("norms", ("l2", *NORMS)), ("parts of the error", PARTS)):
         names = [name for name in measures if all(name in row.measures for row in every)]
@@ -171,7 +175,7 @@ def measure_tables(
 def _lines(
     label: str, rows: Sequence[Row], names: Sequence[str], operator: Entry, dataset: str
 ) -> list[tuple[str, ...]]:
-    """Lines of one operator: measured errors, and published ones if there are some."""
+    """Lines of one operator: its measured errors, and its published errors if there are any."""
     means = {name: _mean_and_spread([row.measures[name] for row in rows]) for name in names}
     figures = {str(k): v for k, v in operator.published_measures.get(dataset, {}).items()}
     published = {name: scientific(figures[name]) for name in names if name in figures}
@@ -183,6 +187,6 @@ def _lines(
 
 
 def _mean_and_spread(values: Sequence[float]) -> str:
-    """The mean over the seeds, and their deviation if there are several."""
+    """The mean over the seeds as text, with the standard deviation if there are several."""
     words = scientific(mean(values))
     return f"{words} ± {stdev(values):.1e}" if len(values) > 1 else words

@@ -20,7 +20,8 @@ _FLOOR = 1e-16  # of errors on a logarithmic axis
 
 @styled
 def learning_curve(history: Sequence[Epoch], loss: str, watched: str) -> Figure:
-    """Training loss, relative L² error of the watched samples and learning rate by epoch."""
+    """Training loss, relative L² error of the watched samples, and learning rate against the
+    epoch."""
     figure = Figure(figsize=(WIDE, _HEIGHT))
     axes = figure.subplots()
     epoch, losses, score, lr = (
@@ -57,11 +58,11 @@ def error_by_time(
     beside: Mapping[str, np.ndarray],
     seen: float | None,
 ) -> Figure:
-    """Mean relative L² error at each time, with the range of 90 % of the samples.
+    """Mean relative L² error at each time, with a band that contains 90 % of the samples.
 
     Args:
         errors: Errors of each component, shape (samples, times).
-        beside: Mean errors of trivial predictors, shape (times).
+        beside: Mean errors of trivial predictors, shape (times), drawn for comparison.
         seen: Last time used in training, marked by a line; None for no line.
     """
     figure = Figure(figsize=(HALF, _HEIGHT))
@@ -98,8 +99,8 @@ def error_by_grid(errors: Mapping[int, np.ndarray], trained: int, points: str) -
     """Relative L² errors of all samples on each grid, and their means.
 
     Args:
-        errors: Errors of the samples, by resolution.
-        trained: Resolution of training.
+        errors: Errors of the samples, keyed by resolution.
+        trained: Resolution of the training grid, marked by a line.
         points: Label of the axis of resolutions.
     """
     figure = Figure(figsize=(HALF, _HEIGHT))
@@ -129,8 +130,8 @@ def error_spectrum(target: np.ndarray, prediction: np.ndarray, modes: int | None
     Each curve ends at its last value above the rounding errors of single precision.
 
     Args:
-        modes: Number of modes 0 ... modes - 1 that the operator keeps, marked by a line; None
-            where it keeps all.
+        modes: The operator retains the modes 0 ... modes - 1; a line marks this limit. None if it
+            retains all modes.
     """
     spectra = [
         np.abs(np.fft.rfft(values, axis=1, norm="forward")).mean(axis=(0, 2))[1:]
@@ -156,7 +157,7 @@ def above_rounding(spectrum: np.ndarray, largest: float) -> np.ndarray:
     """A spectrum up to its last value above the rounding errors of single precision.
 
     Args:
-        largest: Value that the rounding errors are relative to.
+        largest: Value to which the rounding errors are relative.
 
     >>> above_rounding(np.array([1.0, 1e-3, 1e-9, 2e-9]), 1.0)
     array([1.   , 0.001])
@@ -167,8 +168,8 @@ def above_rounding(spectrum: np.ndarray, largest: float) -> np.ndarray:
 
 @styled
 def error_histogram(errors: np.ndarray) -> Figure:
-    """Histogram of relative L² errors with their mean, median and largest value; of fewer than 20
-    samples, the sorted errors."""
+    """Histogram of relative L² errors, with lines at the mean, the median and the largest error.
+    With fewer than 20 samples, the sorted errors are drawn instead."""
     errors = np.maximum(defined(errors), _FLOOR)
     low, high = errors.min() / 1.05, errors.max() * 1.05
     figure = Figure(figsize=(HALF, _HEIGHT))
@@ -197,7 +198,8 @@ def error_histogram(errors: np.ndarray) -> Figure:
 
 @styled
 def distributions(errors: Mapping[str, np.ndarray]) -> Figure:
-    """Share of samples with an error of at most e, as a function of e: a step curve per run."""
+    """Share of the samples whose error is at most e, as a function of e. Each run has a step
+    curve."""
     figure = Figure(figsize=(HALF, _HEIGHT))
     axes = figure.subplots()
     for k, (name, values) in enumerate(errors.items()):
@@ -215,7 +217,7 @@ def distributions(errors: Mapping[str, np.ndarray]) -> Figure:
 
 @styled
 def sample_by_sample(reference: tuple[str, np.ndarray], errors: Mapping[str, np.ndarray]) -> Figure:
-    """Error of each sample against its error by the reference run; a kind of marker per run."""
+    """Error of each sample against the error of the reference run. Each run has its own marker."""
     figure = Figure(figsize=(HALF, _HEIGHT))
     axes = figure.subplots()
     name, r = reference

@@ -29,7 +29,7 @@ ABSENT = "—"
 
 def write_comparison(comparison: Comparison, folder: Path, overwrite: bool = False) -> Path:
     """Write report.html, report.md, comparison.json, pictures and tables. Raises RunError if the
-    folder holds something else."""
+    folder contains something else."""
     report = _report(comparison)
     COMPARISON.claim(folder, {"runs": comparison.summary()["runs"]}, overwrite=overwrite)
     path = report.write(folder)
@@ -177,7 +177,7 @@ def _within(low: float, high: float) -> str:
 
 
 def _measures(comparison: Comparison) -> list[Table]:
-    """Table of means by the further measures that all comparable variants have."""
+    """Table of mean errors in the further measures that all comparable variants have."""
     variants = comparison.comparable
     if len(variants) < 2:
         return []
@@ -228,7 +228,8 @@ def _learning_section(comparison: Comparison) -> Section:
 
 
 def _course(variant: Variant, epochs: bool) -> tuple[list[float], np.ndarray]:
-    """Epochs, or mean seconds since the start over the seeds, and scores (seeds, epochs)."""
+    """Abscissas and scores of a learning curve. The abscissas are epochs, or seconds since the
+    start averaged over the seeds. The scores have shape (seeds, epochs)."""
     scores = np.array([[epoch.score for epoch in run.history] for run in variant.runs])
     if epochs:
         return [float(epoch.epoch) for epoch in variant.first.history], scores
@@ -256,7 +257,7 @@ def _error_section(comparison: Comparison) -> Section:
 
 
 def _prediction_sections(comparison: Comparison) -> list[Section]:
-    """Predictions of all runs for the best, median and worst sample of the reference."""
+    """Predictions of all runs for three samples: the best, median and worst of the reference."""
     variants = comparison.comparable[: samples.FEW]
     if len(variants) < 2:
         return []

@@ -1,4 +1,4 @@
-"""The content of a report, written as HTML, Markdown, and pictures and tables for papers."""
+"""The content of a report. It is written as HTML and Markdown, and as files for papers."""
 
 import csv
 import hashlib
@@ -30,10 +30,10 @@ class Table:
     """A table of text and numbers.
 
     Args:
-        rows: Cells; a `Number` is written to CSV with all digits.
-        header: Names of the columns; with a header, columns after the first are numbers.
-        words: Whether all columns are text although there is a header.
-        name: Part of the caption and of the file names.
+        rows: Cells. A `Number` is written to CSV with all digits.
+        header: Names of the columns. If there is a header, columns after the first hold numbers.
+        words: Whether all columns hold text although there is a header.
+        name: Name that is added to the caption and to the file names.
     """
 
     rows: list[tuple[str, ...]]
@@ -61,9 +61,9 @@ class Picture:
     """A figure of a report.
 
     Args:
-        name: Name of its files.
-        half: Whether it takes half the width of the page.
-        live: HTML of slides that the script of the page shows.
+        name: Name of the picture's files, without suffix.
+        half: Whether the picture takes half the width of the page.
+        live: HTML of slides, which the script of the page shows.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Formula:
-    """LaTeX of a formula and what it defines."""
+    """A formula in LaTeX, and the name of what it defines."""
 
     what: str
     latex: str
@@ -89,8 +89,8 @@ class Formula:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a report: title, paragraphs, formulas, tables, pictures, commands and named
-    listings, in this order."""
+    """A section of a report. Its parts appear in this order: title, paragraphs, formulas, tables,
+    pictures, commands and named listings."""
 
     title: str
     text: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Placed:
-    """A section with the numbers of its tables and pictures in the report."""
+    """A section whose tables and pictures are numbered throughout the report."""
 
     anchor: str
     section: Section
@@ -123,7 +123,7 @@ class Report:
 
     @cached_property
     def placed(self) -> list[Placed]:
-        """The sections with numbered tables and pictures."""
+        """The sections, with tables and pictures numbered throughout the report."""
         anchors = _unique([slug(section.title) for section in self.sections])
         named = [(s.title, table) for s in self.sections for table in s.tables]
         files = _unique([slug(f"{title} {table.name}") for title, table in named])
@@ -140,7 +140,7 @@ class Report:
 
     @property
     def live(self) -> bool:
-        """Whether a picture has slides, which need the script."""
+        """Whether any picture has slides, which need the script of the page."""
         return any(picture.live for section in self.sections for picture in section.pictures)
 
     def write(self, folder: Path) -> Path:
@@ -160,7 +160,7 @@ class Report:
         return path
 
     def _beside(self) -> dict[str, bytes]:
-        """Contents of the files of pictures and tables, by relative path."""
+        """Files of all pictures and tables: the relative path of each, and its content."""
         files = dict[str, bytes]()
         for placed in self.placed:
             for _, picture in placed.pictures:
@@ -176,7 +176,7 @@ class Report:
 
 
 def _unique(names: list[str]) -> list[str]:
-    """Names made unique by numbers appended to repeated ones.
+    """Names made unique by appending numbers to repeated names.
 
     >>> _unique(["scores", "cost", "scores"])
     ['scores', 'cost', 'scores-2']
@@ -201,7 +201,7 @@ def html(report: Report) -> str:
 
 
 def markdown(report: Report) -> str:
-    """A report as Markdown; figures are files in pictures/."""
+    """A report as Markdown. Its pictures are files in the folder pictures/."""
     parts = [f"# {escaped(report.title)}", escaped(report.summary)]
     parts += [f"> **{escaped(report.notice)}**"] if report.notice else []
     parts += ["\n".join(f"* {escaped(what)}: **{value}**" for what, value in report.headline)]
@@ -221,12 +221,12 @@ def markdown(report: Report) -> str:
 
 
 def _indented(code: str) -> str:
-    """A code block by indentation, which no text in it can end."""
+    """A Markdown code block. It is indented, because text in it could end a fenced block."""
     return "\n".join(f"    {line}" for line in _shown(code).splitlines())
 
 
 def _shown(code: str) -> str:
-    """Code with invisible characters made visible."""
+    """Code in which invisible characters are replaced by visible ones."""
     return "\n".join(map(visible, code.split("\n")))
 
 

@@ -70,12 +70,12 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
 
 
 def _part(part: Mapping[str, Any]) -> str:
-    """Text for a part of a recipe for which its equation has no sentence."""
+    """Text for a part of a recipe, if the equation provides no sentence for it."""
     return in_words(part) if any(tag in part for tag in TAGS) else settings(part)
 
 
 def _trained_on(run: FinishedRun) -> str:
-    """Training samples of a store, as text; a stream has its own row."""
+    """Text about the training samples of the store; a stream is described in its own row."""
     data, (start, stop) = run.experiment.data, run.store.metadata.splits["train"]
     return "samples " if data.stream else f"{part_of(data.samples, stop - start)}, "
 
@@ -99,7 +99,7 @@ def _stream(run: FinishedRun) -> list[tuple[str, ...]]:
 
 
 def quality(store: Store) -> list[tuple[str, ...]]:
-    """Rows about the accuracy of the data: measures of the solver and the error of the labels."""
+    """Rows about the accuracy of the data: quality measures of the solver, and label errors."""
     rows, solved = [], np.setdiff1d(np.arange(store.samples), store.skipped)
     for name in store.variables:
         metadata = store.arrays[name].metadata
@@ -128,7 +128,7 @@ def quality(store: Store) -> list[tuple[str, ...]]:
 
 
 def _learned(run: FinishedRun) -> str:
-    """The learned map, such as a on 43 x 43 points → u on the same points, or the task in time."""
+    """Description of the learned map, such as "a on 43 x 43 points → u on the same points"."""
     data, task = run.experiment.data, run.experiment.learned
     grid = points(data.resolution, run.pairs.domain)
     if isinstance(task, TrajectoryTask):
@@ -144,7 +144,7 @@ def _learned(run: FinishedRun) -> str:
 
 
 def _called(symbols: Mapping[str, str]) -> str:
-    """Text with the store's names of variables that have another symbol in the equation."""
+    """Text that tells variables' names in the store, where the equation uses other symbols."""
     return "".join(
         f"; {letter} is the variable {name} of the store"
         for name, letter in symbols.items()
@@ -153,7 +153,7 @@ def _called(symbols: Mapping[str, str]) -> str:
 
 
 def _in_time(task: TrajectoryTask, input: str, target: str) -> str:
-    """Text for a task in time (rollout, block of frames, state at a time) and its training."""
+    """Text about a task in time (rollout, block of frames or state at a time) and its training."""
     frames = f"the first {task.history} frames of {target}" if task.history else input
     seen = "" if task.frames is None else f"; trained on the first {task.frames} frames"
     if isinstance(task, Block):

@@ -1,4 +1,4 @@
-"""Pictures of functions on all domains: curves, images, meshes and point clouds."""
+"""Pictures of functions on all kinds of domains: curves, images, meshes and point clouds."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -39,13 +39,14 @@ class Look:
 
     Args:
         name: Symbol or name.
-        log: Whether positive values over more than a factor of 30 have a logarithmic scale.
+        log: Whether the scale is logarithmic when values are positive and span more than a factor
+            of 30.
         phases: The two values of a two-phase medium; None for other variables.
         moves: Whether the components are displacements, drawn at the displaced points.
         contours: Whether contour lines are drawn.
-        along: Scaling of values drawn along the boundaries of bodies; None to omit them.
-        falls: Downward speed of the body whose lower side at t = 0 this variable is; None for
-            other variables.
+        along: Scaling of the values drawn along the surfaces of bodies; None to omit these values.
+        falls: Downward speed of a rigid body. The variable is the lower side of this body at t = 0.
+            None for other variables.
     """
 
     name: str
@@ -62,7 +63,8 @@ class Look:
         return _MAPS[self.colours]
 
     def scale(self, field: np.ndarray, *others: np.ndarray) -> Normalize:
-        """The colour scale of several arrays; only `field` decides whether it is logarithmic."""
+        """The common colour scale of several arrays. Whether it is logarithmic depends only on
+        `field`."""
         low, high = float(field.min()), float(field.max())
         if self.log and 0 < 30 * low < high:
             return LogNorm(low, high)
@@ -75,8 +77,8 @@ class Look:
 
 
 def line(domain: Domain, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Points (n,) of a one-dimensional domain in ascending order, and the values (n, ...) there. On
-    a circle the first point is repeated at the end."""
+    """Points (n,) of a one-dimensional domain in ascending order, and the values (n, ...) at these
+    points. On a circle, the first point is repeated at the end."""
     x = domain.points[..., 0]
     if isinstance(domain, Box):
         if domain.grid == "periodic":
@@ -91,9 +93,9 @@ def show(
 ) -> ScalarMappable:
     """Draw values (*grid,) on a domain of two or three dimensions.
 
-    Each point of a box is a rectangle, without smoothing; beyond 160 points along an axis only
-    every r-th is drawn. Colours are interpolated between the nodes of a mesh. A box in three
-    dimensions is drawn by its middle layer, a cloud as seen along z.
+    On a box, each point is a rectangle without smoothing; with more than 160 points along an axis,
+    only every r-th point is drawn. On a mesh, colours are interpolated between the nodes. A
+    three-dimensional box is represented by its middle layer, and a point cloud is seen along z.
     """
     axes.grid(False)
     axes.spines[:].set_visible(False)
@@ -112,11 +114,11 @@ def show(
 
 
 def framed(axes: Axes, ends: Sequence[Ends], rim: float) -> Ends:
-    """Set the limits of axes to contain all domains; return these limits without the margin.
+    """Set the limits of axes so that they contain all domains. Returns the limits without margin.
 
     Args:
         ends: Lower and upper ends of each domain.
-        rim: Margin, as a fraction of the longest side.
+        rim: Width of the margin, as a fraction of the longest side.
     """
     low = np.min([low for low, _ in ends], axis=0)
     high = np.max([high for _, high in ends], axis=0)
@@ -180,7 +182,8 @@ def contours(axes: Axes, domain: Domain, values: np.ndarray, scale: Normalize) -
 
 
 def layer(domain: Domain, values: np.ndarray) -> tuple[np.ndarray, str]:
-    """The part of a function that is drawn, and its description; empty where all is drawn."""
+    """The values that are drawn for a function, and text about the view. The text is empty if all
+    values are drawn."""
     if domain.dim < 3:
         return values, ""
     if not isinstance(domain, Box):
@@ -191,7 +194,7 @@ def layer(domain: Domain, values: np.ndarray) -> tuple[np.ndarray, str]:
 
 
 def _closed(values: np.ndarray, domain: Curvilinear) -> np.ndarray:
-    """Values on a mesh, with the first ones repeated along closed axes."""
+    """Values on a mesh. Along closed axes, the first values are repeated at the end."""
     for axis, closed in enumerate(domain.closed):
         if closed:
             values = np.concatenate([values, values.take([0], axis=axis)], axis=axis)
@@ -199,7 +202,7 @@ def _closed(values: np.ndarray, domain: Curvilinear) -> np.ndarray:
 
 
 def ends_of(domain: Domain) -> Ends:
-    """Lower and upper ends of a domain along the first two axes of space."""
+    """Lower and upper ends of a domain along the first two space axes."""
     if isinstance(domain, Box):
         start = np.array([grid.start for grid in domain.grids[:2]])
         return start, start + [grid.length for grid in domain.grids[:2]]
@@ -208,14 +211,14 @@ def ends_of(domain: Domain) -> Ends:
 
 
 def sides(low: np.ndarray, high: np.ndarray) -> tuple[float, bool]:
-    """Height over width of a picture, and whether it is that of the domain."""
+    """Ratio of height to width of a picture, and whether this is the ratio of the domain."""
     width, height = (high - low).tolist()
     ratio = height / width if width > 0 else 1.0
     return (ratio, True) if 1 / _LONG <= ratio <= _LONG else (1.0, False)
 
 
 def bar(image: ScalarMappable, axes: Axes, look: Look, label: str = "") -> None:
-    """Draw the colour bar of an image at its right, as high as the image."""
+    """Draw the colour bar of an image to its right, with the same height."""
     inset = axes.inset_axes((1.04, 0.0, 0.055, 1.0))
     figure = axes.get_figure(root=True)
     assert figure is not None
@@ -242,8 +245,9 @@ Loop = Int[np.ndarray, " n"]  # numbers of points of a closed curve, in order
 def bodies(domain: Domain) -> list[Loop]:
     """Boundaries of the holes of a mesh: all its boundary loops except the outer one.
 
-    Points at the same position count as one, so that a cut, as in a C-grid behind its aerofoil, is
-    no boundary. Loops that touch cannot be ordered: then the result is empty.
+    Points at the same position count as one. So a cut, such as that of a C-grid behind its
+    aerofoil, is not a boundary. Loops that touch cannot be ordered; in this case the result is
+    empty.
 
     >>> around = 2 * np.pi * np.arange(8) / 8
     >>> circle = np.stack([np.cos(around), np.sin(around)], axis=-1)
@@ -262,7 +266,8 @@ def bodies(domain: Domain) -> list[Loop]:
 
 
 def _cells(domain: Domain) -> Int[np.ndarray, "cells corners"] | None:
-    """Numbers of the corners of each cell in the plane, in order around the cell."""
+    """Point numbers of the corners of each cell, in order around the cell. None if the domain is
+    not a plane mesh."""
     if isinstance(domain, Curvilinear) and domain.dim == 2:
         number = np.arange(np.prod(domain.shape)).reshape(domain.shape)
         for axis, closed in enumerate(domain.closed):
@@ -276,7 +281,7 @@ def _cells(domain: Domain) -> Int[np.ndarray, "cells corners"] | None:
 
 
 def _loops(cells: Int[np.ndarray, "cells corners"]) -> list[Loop]:
-    """Closed curves of the edges that belong to one cell only."""
+    """Closed curves formed by the edges that belong to only one cell."""
     edges = np.sort(np.stack([cells, np.roll(cells, -1, axis=1)], axis=-1).reshape(-1, 2), axis=1)
     unique, counts = np.unique(edges[edges[:, 0] < edges[:, 1]], axis=0, return_counts=True)
     beside = defaultdict[int, list[int]](list)

@@ -1,4 +1,5 @@
-"""Style of figures, logarithmic axes, legends and files. Matplotlib's global settings stay."""
+"""Style and files of figures, logarithmic axes, legends. Matplotlib's global settings stay as
+is."""
 
 import io
 import re
@@ -52,7 +53,7 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def panels(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure with `count` axes in rows of `height` inches."""
+    """A figure with `count` axes. Each row is `height` inches high."""
     rows = -(-count // columns)
     figure = Figure(figsize=(WIDE, height * rows + 0.3))
     axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
@@ -62,14 +63,15 @@ def panels(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]
 
 
 def time_bar(figure: Figure, axes: np.ndarray, colour: Normalize) -> None:
-    """Add the colour bar of curves that are coloured by time."""
+    """Add a colour bar for curves whose colour shows the time."""
     figure.colorbar(
         ScalarMappable(colour, TIMES), ax=axes.ravel().tolist(), label="time t", aspect=30, pad=0.02
     )
 
 
 def legend(figure: Figure, *axes: Axes, below: bool = False) -> None:
-    """Add one legend of all labelled curves above or below the axes, in as many columns as fit."""
+    """Add one legend for all labelled curves, above or below the axes, in as many columns as
+    fit."""
     curves = [pair for a in axes for pair in zip(*a.get_legend_handles_labels(), strict=True)]
     handles, labels = zip(*curves, strict=True)
     renderer = FigureCanvasAgg(figure).get_renderer()
@@ -85,7 +87,7 @@ def legend(figure: Figure, *axes: Axes, below: bool = False) -> None:
 
 
 def _power_of_ten(value: float, position: int | None = None) -> str:
-    """10⁻³ or 1.5·10⁻³."""
+    """A value as text with a power of ten, such as 10⁻³ or 1.5·10⁻³."""
     exponent = int(np.floor(np.log10(value) + 1e-9))
     power = f"10{str(exponent).translate(_SUPERSCRIPT)}"
     factor = f"{value / 10.0**exponent:.3g}"
@@ -93,14 +95,15 @@ def _power_of_ten(value: float, position: int | None = None) -> str:
 
 
 def _decimal(value: float, position: int | None = None) -> str:
-    """A label such as 0.02 or 50; powers of ten below 0.001 and from 10,000 on."""
+    """A tick label such as 0.02 or 50. Below 0.001 and from 10,000 on, it has a power of ten."""
     if value <= 0:  # a tick beyond the end of the axis, which is not drawn
         return ""
     return f"{value:.4g}" if 1e-3 <= value < 1e4 else _power_of_ten(value)
 
 
 def logarithmic(axes: Axes, direction: str, values: np.ndarray) -> None:
-    """Make an axis logarithmic, with as many labels of its positive values as it has room for."""
+    """Make an axis logarithmic, with ticks for the positive values. Their number depends on the
+    length of the axis."""
     positive = values[(values > 0) & np.isfinite(values)]
     if not positive.size:
         return
@@ -132,7 +135,7 @@ def save(figure: Figure, out: Path) -> None:
 
 @styled
 def _file(figure: Figure, suffix: str) -> bytes:
-    """Bytes of a figure in a format: svg, pdf or png."""
+    """Content of a figure's file in one of the formats svg, pdf and png."""
     content = io.BytesIO()
     dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     figure.savefig(content, format=suffix, metadata=dates.get(suffix, {}))
@@ -140,14 +143,15 @@ def _file(figure: Figure, suffix: str) -> bytes:
 
 
 def picture(figure: Figure, name: str, caption: str, half: bool = False) -> Picture:
-    """A figure of a report, as <svg> and PDF; `half` where it takes half the width of the page."""
+    """A figure of a report as SVG and PDF. `half` means that it takes half the width of the
+    page."""
     element = svg(figure, name, caption)
     figure.set_layout_engine("none")  # the layout of the SVG holds: PDF has 72 points an inch too
     return Picture(name, caption, element, half, _file(figure, "pdf"))
 
 
 def svg(figure: Figure, name: str, label: str) -> str:
-    """A figure as an <svg> element whose ids, prefixed by `name`, are unique in a page."""
+    """A figure as an <svg> element. The prefix `name` makes its ids unique in a page."""
     body = _file(figure, "svg").decode()
     body = re.sub(r"<metadata>.*?</metadata>", "", body[body.index("<svg") :], flags=re.DOTALL)
     body = re.sub(r' id="image[0-9a-f]+"', "", body)  # equal images share it

@@ -30,13 +30,14 @@ def of_run(run: FinishedRun) -> tuple[Formula, ...]:
 
 
 def symbol(store: Store, name: str) -> str:
-    """Symbol of a variable in the equation of a store; its name where none is declared."""
+    """Symbol of a variable in the equation of a store. If the equation declares none, it is the
+    name."""
     drawing = physics_of(store).drawing.get(name)
     return (drawing.symbol if drawing else "") or name
 
 
 def learned(task: Task, inputs: list[str], u: str) -> str:
-    r"""The learned map to the prediction p; frames of a trajectory are numbered from 1.
+    r"""The learned map from inputs to the prediction p. Frames of a trajectory are numbered from 1.
 
     >>> learned(Rollout(history=2), ["a"], "w")
     '(w_{k-1},\\,w_{k}) \\mapsto p \\approx w_{k+1}'
@@ -58,14 +59,16 @@ def learned(task: Task, inputs: list[str], u: str) -> str:
 
 
 def _frames(u: str, last: str, count: int) -> list[str]:
-    """Symbols of `count` frames: up to the number `last`, or the first ones if it is empty."""
+    """Symbols of `count` successive frames. They end at the frame with the index `last`; if `last`
+    is empty, they are the first frames of the trajectory."""
     numbers = range(1 - count, 1) if last else range(1, count + 1)
     frames = [f"{u}_{{{last}{number or '' if last else number}}}" for number in numbers]
     return frames if count < 4 else [frames[0], r"\dots", frames[-1]]
 
 
 def equation(store: Store) -> str:
-    """The equation of a store as LaTeX; as text where it has none, or its recipe is unknown."""
+    """The equation of a store in LaTeX. If the equation has no LaTeX or the recipe is unknown, it
+    is the text of the equation."""
     words = rf"\text{{{latex.text(store.metadata.equation)}}}"
     if not store.metadata.recipe.problem:
         return words
@@ -76,7 +79,8 @@ def equation(store: Store) -> str:
 
 
 def loss(of: LossSpec, u: str) -> str:
-    """A training loss of one sample; training minimises its mean over a batch."""
+    """LaTeX of the training loss of one sample. Training minimises the mean of this loss over a
+    batch."""
     if isinstance(of, L1Loss):
         return _quotient(u, 1)
     if not isinstance(of, H1Loss | WeightedH1Loss):
@@ -92,7 +96,8 @@ def _quotient(u: str, order: int) -> str:
 
 
 def _letters(names: str) -> str:
-    r"""Names of variables as LaTeX: letters, with or without an index, are italic, words upright.
+    r"""Names of variables in LaTeX. Single letters (with or without an index) are italic, words are
+    upright.
 
     >>> _letters("u₀, die")
     'u_{0},\\,\\mathrm{die}'

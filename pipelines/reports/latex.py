@@ -47,7 +47,7 @@ _PIECES = re.compile(
 
 
 def text(words: str) -> str:
-    r"""Words as LaTeX text; unsupported characters become their code points.
+    r"""Plain text as LaTeX. Unsupported characters are replaced by their code points.
 
     >>> text("‖u‖² < 5 % of n_x")
     '$\\|$u$\\|$$^{2}$ \\textless{} 5 \\% of n\\_x'
@@ -59,7 +59,7 @@ def text(words: str) -> str:
 
 
 def symbols(words: str) -> str:
-    """Letters and signs as LaTeX within a formula."""
+    """Letters and signs of a formula in LaTeX math mode."""
     return "".join(_symbol(letter) for letter in words)
 
 
@@ -99,11 +99,12 @@ def _piece(match: re.Match[str]) -> str:
 def tabular(
     rows: Sequence[Sequence[str]], header: Sequence[str], numbers: bool, caption: str, label: str
 ) -> str:
-    r"""A floating table, for \input into a document.
+    r"""A floating table for \input into a document.
 
     Args:
-        numbers: Whether columns after the first are numbers, flush right; otherwise all columns
-            are text with line breaks. In wide tables the first column always has line breaks.
+        numbers: Whether columns after the first hold numbers and are flush right. Otherwise all
+            columns hold text with line breaks. In wide tables the first column always has line
+            breaks.
     """
     count = max(map(len, [header, *rows]))
     ragged, kind, width, size = r">{\raggedright\arraybackslash}", "tabular", "", []

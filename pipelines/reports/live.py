@@ -1,5 +1,5 @@
-"""Slides of samples or times below a static picture, shown one at a time by `report.js`; without
-a script and on paper only the picture is shown."""
+"""Slides of samples or times below a static picture. `report.js` shows one slide at a time. Without
+a script and on paper, only the picture is shown."""
 
 import io
 from base64 import b64encode
@@ -35,10 +35,10 @@ class Slide:
 def with_slides(
     picture: Picture, slides: Sequence[Slide], word: str, start: int = 0, moving: int = 0
 ) -> Picture:
-    """A picture with slides below it: as many, evenly spaced, as `BYTES` allows.
+    """Append slides to a picture. If their files exceed `BYTES`, only every n-th slide is used.
 
     Args:
-        word: Unit that the slider counts: sample or time.
+        word: What the slider counts, "sample" or "time".
         start: Position of the slide shown first.
         moving: Milliseconds per slide of an animation; 0 for no animation.
     """
@@ -60,8 +60,8 @@ def with_slides(
 
 
 def by_error(errors: np.ndarray, most: int = MOST) -> list[int]:
-    """Positions of at most `most` samples by rising error, evenly spaced in rank. The smallest, the
-    median (the better of two) and the largest error are included.
+    """Positions of at most `most` samples, sorted by error and evenly spaced in rank. The smallest,
+    the median (the better of two) and the largest error are included.
 
     >>> by_error(np.array([0.3, 0.1, 0.2, 0.5, 0.4]), 3)
     [1, 0, 3]
@@ -77,7 +77,8 @@ def by_error(errors: np.ndarray, most: int = MOST) -> list[int]:
 
 @styled
 def rendered(figures: Iterable[Figure]) -> list[Image.Image]:
-    """Figures with the same axes as images; the layout of the first one is used for all."""
+    """Images of figures that have the same number of axes. All use the layout of the first
+    figure."""
     images, first = list[Image.Image](), list[Axes]()
     for figure in figures:
         if first:
@@ -104,7 +105,7 @@ def _webp(image: Image.Image) -> bytes:
 def sample_slides(
     errors: np.ndarray, numbers: Sequence[int], draw: Callable[[int], Figure], shown: str
 ) -> tuple[list[Slide], int]:
-    """Slides of samples by the rank of their errors, and the position of the median among them.
+    """Slides of samples sorted by error, and the position of the median sample among the slides.
 
     Args:
         numbers: Numbers of the samples in their store.

@@ -1,4 +1,4 @@
-"""Colour, dashes and marker of each method: the same in every report."""
+"""Colour, dashes and marker of each method. They are the same in every report."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -32,7 +32,7 @@ _DECIBELS = 40.0  # a signal-to-noise ratio that is drawn as no noise
 
 @dataclass(frozen=True)
 class Style:
-    """Execution the curve and the points of a method are drawn."""
+    """How the curve and the points of a method are drawn."""
 
     colour: str
     dashes: str = "-"
@@ -40,7 +40,8 @@ class Style:
 
 
 def _slot(colour: int, row: int) -> Style:
-    """The style of a colour's `row`-th use; neighbours differ in dashes and marker too."""
+    """Style of the `row`-th method that uses a colour. Dashes and markers vary with both
+    numbers."""
     number = colour + len(INKS) * row
     return Style(INKS[colour], DASHES[(colour + row) % len(DASHES)], MARKERS[number % len(MARKERS)])
 
@@ -54,7 +55,8 @@ _FIXED: Mapping[str, tuple[int, int]] = {
 
 
 def styles(names: Sequence[str]) -> dict[str, Style]:
-    """Style of each name. Known operators have fixed ones, others the first that are free.
+    """Style of each name. Known operators have fixed styles, and other names get the first free
+    ones.
 
     >>> styles(["mine", "FNO"])["FNO"] == styles(["FNO", "GT"])["FNO"]
     True
@@ -70,20 +72,21 @@ def styles(names: Sequence[str]) -> dict[str, Style]:
 def _free(
     slots: Collection[tuple[int, int]], colours: Collection[int], count: int
 ) -> list[tuple[int, int]]:
-    """Free (colour, row): first those of colours without a name."""
+    """Free pairs (colour, row). Pairs with an unused colour come first."""
     rows = range(1 + len(_OPERATORS) + count // len(INKS))
     every = [(c, row) for row, c in product(rows, range(len(INKS))) if (c, row) not in slots]
     return sorted(every, key=lambda slot: (slot[1] + (slot[0] in colours), slot))
 
 
 def style_of(method: Cell, kind: str) -> Style:
-    """Style of a method of a noise study.
+    """Style of a method in a noise study.
 
-    Models are blue, the darker the more noise they were trained with; black was trained at all
-    levels. Corrections of a model are dashed, methods that are told a wrong level dotted.
+    Models are blue, and darker the more noise they were trained with; a model trained at all levels
+    is black. Methods that correct a model's result are dashed. Methods that are given a wrong noise
+    level are dotted.
 
     Args:
-        kind: The kind of the noise; levels of "snr" are decibels.
+        kind: The kind of the noise. Levels of the kind "snr" are in decibels.
     """
     if method.method == CONSTANT:
         return Style(QUIET, "-", "_")
@@ -98,7 +101,7 @@ def style_of(method: Cell, kind: str) -> Style:
 
 
 def _shade(level: float, kind: str) -> float:
-    """Place of a level among the blues: 0 without noise, 1 at level 1 (or at 0 dB)."""
+    """Darkness of the blue for a noise level: 0 without noise, 1 at level 1 (at 0 dB for "snr")."""
     if kind == "snr":
         return min(1.0, max(0.0, 1 - level / _DECIBELS))
     return 0.0 if level <= 0 else min(1.0, max(0.15, 1 + math.log10(level) / 3))

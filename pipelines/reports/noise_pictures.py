@@ -1,4 +1,4 @@
-"""Reconstructions of a noise study, and the uncertainty that methods state."""
+"""Pictures of the reconstructions in a noise study, and of the uncertainty that methods state."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,10 +36,12 @@ _HEIGHT = 1.55  # inches of a row of curves
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer of a method for a sample: values on the target's cells, and their deviation.
+    """Reconstruction of a sample by a method.
 
     Args:
-        deviation: Stated standard deviation; None if the method states none.
+        values: Reconstructed values on the cells of the target.
+        deviation: Standard deviation that the method states for these values; None if it states
+            none.
     """
 
     method: Cell
@@ -49,7 +51,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Image:
-    """Values of one sample on the domain of functions, with a title."""
+    """An image of one sample: a title, the values, and the functions whose domain they are on."""
 
     title: str
     functions: Functions
@@ -58,14 +60,15 @@ class Image:
 
 @dataclass(frozen=True)
 class Reconstructions:
-    """Pictures of the first test sample: a picture for each test level, a panel for each method
-    that knows the level."""
+    """Pictures of the first test sample. There is a picture for each test level, with a panel for
+    each method that is given the true level."""
 
     study: NoiseStudy
     device: torch.device
 
     def pictures(self) -> tuple[Picture, ...]:
-        """The reconstructions at each level; for two phases also the stated deviations."""
+        """The reconstructions at each level. For a two-phase target, a picture of the stated
+        deviations is added."""
         levels = self.study.test_levels
         if self.study.values is None:
             return tuple(self._curves(level) for level in levels)
@@ -75,7 +78,7 @@ class Reconstructions:
         return (*images, self._uncertainty(answers)) if stated else images
 
     def _functions(self, level: float) -> tuple[int, Functions, Functions]:
-        """Number of the sample, its noisy data and its true target."""
+        """Number of the first test sample, its noisy data, and its true target."""
         pairs = self.study.test_pairs(level)
         tested = Tested(self.study.experiment, open_sealed(self.study.store), pairs)
         return int(pairs.samples[0]), *functions_of(tested)
@@ -101,7 +104,8 @@ class Reconstructions:
         return picture(figure, f"reconstructions-{slug(f'at {level:g}')}", caption)
 
     def _uncertainty(self, answers: dict[float, list[Answer]]) -> Picture:
-        """Images of the stated deviations: a row for each level, a column for each method."""
+        """Images of the stated standard deviations. Each level has a row, and each method a
+        column."""
         number, _, truth = self._functions(next(iter(answers)))
         low, high = self.study.values or (0.0, 0.0)
         scale = Normalize(0.0, (high - low) / 2)  # the largest deviation of two phases
@@ -123,7 +127,8 @@ class Reconstructions:
         return picture(sheet(rows, names), "uncertainty", caption)
 
     def _curves(self, level: float) -> Picture:
-        """The answers on a line, each beside the truth, with the stated intervals."""
+        """Reconstructions in one dimension. Each panel has the truth and a method's curve with its
+        stated intervals."""
         number, data, truth = self._functions(level)
         kind, answers = self.study.tested(level).kind, list(self._answers(level))
         figure = _curve_sheet(
@@ -140,7 +145,7 @@ class Reconstructions:
         return picture(figure, f"reconstructions-{slug(f'at {level:g}')}", caption)
 
     def _answers(self, level: float) -> Iterator[Answer]:
-        """The answers of all methods that know the level."""
+        """The reconstructions by all methods that are given the true level."""
         study, cells = self.study, len(self.study.truth[0])
         for model in (model for model in study.models if model.seed == 0):
             yield Answer(model, study.predicted(replace(model, at=level), self.device)[0])
@@ -162,7 +167,7 @@ class Reconstructions:
 
 
 def _error(values: np.ndarray, truth: np.ndarray) -> float:
-    """Relative L² error."""
+    """Relative L² error of an array of values."""
     return float(np.linalg.norm(values - truth) / np.linalg.norm(truth))
 
 
@@ -173,7 +178,8 @@ def _panel(truth: Functions, deviation: np.ndarray, scale: Normalize, title: str
 
 @styled
 def _image_sheet(images: Sequence[Image], data: Normalize, target: Normalize) -> Figure:
-    """The data, then the truth and all answers on one scale; a bar for each of the two scales."""
+    """Images of the data, the truth and all reconstructions. The data have their own colour scale,
+    and all others share one."""
     rows = -(-len(images) // _IMAGES)
     lines = max(image.title.count("\n") for image in images) + 1
     side = WIDE / _IMAGES
@@ -201,7 +207,7 @@ Line = tuple[np.ndarray, np.ndarray]
 
 
 def _on_line(truth: Functions, answer: Answer) -> tuple[str, Line, tuple[Line, Line] | None]:
-    """Name, curve, and lower and upper ends of the stated intervals of an answer."""
+    """Name and curve of a reconstruction, and the lower and upper ends of its stated intervals."""
     domain, half = truth.place(0), answer.deviation
     ends = None
     if half is not None:
@@ -217,7 +223,8 @@ def _curve_sheet(
     answers: Sequence[tuple[str, Line, tuple[Line, Line] | None]],
     colours: Sequence[str],
 ) -> Figure:
-    """Panels of curves: the data, then each answer beside the truth, on one scale."""
+    """Panels of curves. The first has the data, the others have a reconstruction and the truth on a
+    common scale."""
     rows = -(-(1 + len(answers)) // _COLUMNS)
     figure = Figure(figsize=(WIDE, _HEIGHT * rows + 0.6))
     axes = figure.subplots(rows, _COLUMNS, squeeze=False, sharex=True).ravel()

@@ -65,7 +65,7 @@ def _of_kind(noise: InputNoise) -> dict[str, Any]:
 
 
 def times(ratio: float) -> str:
-    """Ratio of two errors in words.
+    """Text that compares two errors, given their ratio.
 
     >>> times(1.004), times(2.5)
     ('nearly the same error as', '2.5 times the error of')
@@ -93,7 +93,8 @@ class _NoiseReport:
 
     @cached_property
     def rows(self) -> dict[Cell, list[list[Row]]]:
-        """Rows of each method: at each test level, one for each seed."""
+        """Rows of each method. The outer list is over the test levels, the inner list over the
+        seeds."""
         study, how = self.study, Execution(self.device)
         return {
             method: [[study.row(c, how) for c in cells] for cells in study.tests(method)]
@@ -101,25 +102,25 @@ class _NoiseReport:
         }
 
     def is_whole(self, seeds: list[Row]) -> bool:
-        """Whether rows are of all test samples; the headline compares only such rows."""
+        """Whether rows cover all test samples. The headline compares only such rows."""
         return all(len(row.errors) == len(self.study.truth) for row in seeds)
 
     @property
     def trained(self) -> list[Cell]:
-        """Trainings of seed 0, and once more those that are told a wrong level."""
+        """Models of seed 0, followed by the same models when given a wrong noise level."""
         return [
             model for model in self.study.models + self.study.with_wrong_level if model.seed == 0
         ]
 
     @cached_property
     def errors(self) -> np.ndarray:
-        """Mean error and its deviation over the seeds, shape (methods, levels, 2)."""
+        """Mean error and its standard deviation over the seeds, shape (methods, levels, 2)."""
         rows = self.rows.values()
         return np.array([[mean_and_spread(seeds) for seeds in levels] for levels in rows])
 
     @property
     def _few(self) -> int:
-        """Number of test samples of the classical methods."""
+        """Number of test samples on which classical methods are evaluated."""
         return min(self.study.inversion_samples, len(self.study.truth))
 
     def setting(self) -> Section:
@@ -148,7 +149,8 @@ class _NoiseReport:
         return Section("Setting", tables=(Table(facts),))
 
     def _unknown(self) -> Facts:
-        """Facts about noise that methods do not know, and the grids of classical methods."""
+        """Facts about noise of which methods have no knowledge, and about grids of classical
+        methods."""
         study, facts = self.study, list[tuple[str, ...]]()
         level = study.test_levels[0]
         noise = study.noise(level).build()
@@ -164,11 +166,12 @@ class _NoiseReport:
 
     @property
     def _power(self) -> str:
-        """Exponent after the number of points along an axis: ² in two dimensions."""
+        """Exponent to write after the number of points along an axis: "²" in two dimensions."""
         return "" if self.study.source.samples("test", noise=None).dim == 1 else "²"
 
     def _classical(self, part: Cell) -> str:
-        """Purpose of a method, its weights, and the error of its model on noise-free data."""
+        """Text about a classical method: its purpose, its weights, and the error of its forward
+        model on noise-free data."""
         assert isinstance(part.method, str)
         method, sentences = self.study.inversions.methods[part.method], list[str]()
         if part.assumed_level == 1:
@@ -184,7 +187,8 @@ class _NoiseReport:
         return ". ".join(f"{words[0].upper()}{words[1:]}" for words in sentences)
 
     def results(self) -> Section:
-        """One table: all measures, seconds and solves of each method at each test level."""
+        """Section with a single table: measures, seconds and solves of each method at each test
+        level."""
         study = self.study
         text = [
             "Means over the test samples and seeds; ± is half of the 95 % interval of the mean "
@@ -207,7 +211,7 @@ class _NoiseReport:
         return Section("Results", tuple(text), (results(study, self.rows, Execution(self.device)),))
 
     def matrix(self) -> Section:
-        """The errors by training and test level: a matrix and curves."""
+        """Section about the errors by training and test level, drawn as a matrix and as curves."""
         study, error = self.study, MEASURES["errors"]
         means, spreads = np.moveaxis(self.errors, -1, 0)
         words, names = [f"{v:g}" for v in study.test_levels], [c.name for c in self.rows]
@@ -237,7 +241,8 @@ class _NoiseReport:
         )
 
     def _lessons(self, means: np.ndarray) -> list[str]:
-        """Sentences that follow from the numbers."""
+        """Sentences about the errors of models trained at the lowest, at the highest and at all
+        levels."""
         tests = self.study.test_levels
         levels = [v for v in self.study.train_levels if not isinstance(v, tuple)]
         sentences = [self._of_all(means)] if len(levels) < len(self.study.train_levels) else []
@@ -258,7 +263,8 @@ class _NoiseReport:
         ]
 
     def _of_all(self, means: np.ndarray) -> str:
-        """Comparison of one training at all levels with one training for each."""
+        """Sentence that compares the model trained at all levels with models trained at one
+        level."""
         study, methods = self.study, list(self.rows)
         (every,) = (Cell(v) for v in study.train_levels if isinstance(v, tuple))
         ratios = [

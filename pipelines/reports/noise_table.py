@@ -22,7 +22,7 @@ _ROUNDING = 1e-6  # relative; an interval below it is rounding
 
 
 def results(study: NoiseStudy, rows: Rows, how: Execution) -> Table:
-    """Means over samples and seeds; columns without any value are left out."""
+    """Table of means over samples and seeds. Columns without any value are left out."""
     names = [name for name, of in MEASURES.items() if of.column and _is_measured(rows, name)]
     columns = [MEASURES[name].column for name in names]
     header = ("method", "level", *columns, "seconds", "solves", "pays after")
@@ -30,7 +30,8 @@ def results(study: NoiseStudy, rows: Rows, how: Execution) -> Table:
 
 
 def meanings(rows: Rows) -> list[str]:
-    """A paragraph for each column of a measure, and one for the measures without a column."""
+    """Paragraphs that explain the measures: one for each column, and one for all measures without a
+    column."""
     measures = [of for name, of in MEASURES.items() if _is_measured(rows, name)]
     others = " ".join(f"{of.title}: {of.meaning}" for of in measures if not of.column)
     return [
@@ -64,7 +65,8 @@ def _lines(
 
 
 def csv(study: NoiseStudy, rows: Rows) -> str:
-    """Each measure of each method at each level: mean, and deviation over the seeds."""
+    """Text of measures.csv: each measure of each method at each level, as mean and standard
+    deviation over the seeds."""
     lines = [("method", "level", "measure", "mean", "deviation over seeds")]
     for measure in MEASURES:
         for method, levels in rows.items():

@@ -38,8 +38,8 @@ AFTERTHOUGHT = re.compile(r",(?![^(]*\)).*")  # from a comma outside brackets on
 def plot_store(url: str, sample: int | None, out: Path) -> Path:
     """Draw samples of a sealed store into a file.
 
-    Functions of one variable are drawn as curves, others as panels of a few channels and times. Of
-    a store with several noise levels, one sample is drawn at every level.
+    Functions of one variable are drawn as curves. Other functions are drawn as panels of a few
+    channels and times. If the store has several noise levels, one sample is drawn at every level.
 
     Args:
         sample: Number of the sample; None for the first ones.
@@ -81,13 +81,15 @@ def plot_store(url: str, sample: int | None, out: Path) -> Path:
 
 
 def _styles(names: Sequence[str], main: str) -> list[_Style]:
-    """Colour and line style of each variable; those of the main one are a blue solid line."""
+    """Colour and line style of each variable. The main variable has a solid line in the colour
+    MODEL."""
     others = cycle(_INPUTS)
     return [(MODEL, "-") if name == main else next(others) for name in names]
 
 
 def look_of(store: Store, name: str) -> Look:
-    """How a variable of a store is drawn: as its equation declares, otherwise by its role."""
+    """How a variable of a store is drawn. The role of the variable decides if its equation declares
+    nothing."""
     physics, role = physics_of(store), store.arrays[name].metadata.role
     how, phases = physics.drawing.get(name), physics.phases.get(name)
     symbol = name if how is None else how.symbol or name
@@ -99,7 +101,7 @@ def look_of(store: Store, name: str) -> Look:
 
 
 def functions(store: Store, name: str, numbers: Sequence[int], level: int = 0) -> Functions:
-    """A variable of some samples of a store, at one of its noise levels."""
+    """Values of a variable for some samples of a store, at one of its noise levels."""
     domain, array = domain_of(store), store.arrays[name]
 
     def values(variable: str) -> np.ndarray:
@@ -143,7 +145,8 @@ class Tested:
 
 
 def functions_of(run: FinishedRun | Tested) -> tuple[Functions, Functions]:
-    """Inputs and targets of the test samples of a run, as given to the model."""
+    """Inputs and targets of the test samples of a run. Inputs have the noise that the model is
+    given."""
     pairs, data, arrays = run.pairs, run.experiment.data, run.pairs.all.per_sample
     mask = arrays.get("mask")
     counts = None if mask is None else mask.sum(dim=1).numpy()
@@ -167,7 +170,8 @@ def functions_of(run: FinishedRun | Tested) -> tuple[Functions, Functions]:
 
 
 def _with_bodies(variables: list[Functions]) -> list[Functions]:
-    """Variables with the rigid body drawn over displacements in place of its own variable."""
+    """Variables to draw. If one of them has displacements, the rigid body is drawn over these and
+    not as a variable of its own."""
     if not any(variable.look.moves for variable in variables):
         return variables
     above = next((body for variable in variables if (body := Above.of(variable))), None)
@@ -179,7 +183,7 @@ def _with_bodies(variables: list[Functions]) -> list[Functions]:
 
 
 def _title(store: Store, name: str) -> str:
-    """Title of the store and the constants of a variable."""
+    """Title of the store, and on a new line the constants of a variable."""
     constants = [
         f"{key} = {value:.4g}"
         for key, value in store.raw_attributes_of(name).items()
@@ -190,7 +194,8 @@ def _title(store: Store, name: str) -> str:
 
 
 def _named(store: Store, name: str) -> str:
-    """Role, name and meaning of a variable, with its time where all values have the same."""
+    """Role, name and meaning of a variable. The time is added if all values belong to the same
+    time."""
     metadata, time = store.arrays[name].metadata, ""
     if "time" in metadata.coordinates and "time" in store.arrays:
         times = np.atleast_1d(store.values("time"))
@@ -201,7 +206,7 @@ def _named(store: Store, name: str) -> str:
 def _at_levels(
     store: Store, names: list[str], noisy: str, number: int
 ) -> tuple[list[str], list[Functions]]:
-    """Titles of the noise levels, and one sample at each of them in place of several samples."""
+    """Titles of the noise levels, and variables of one sample with an entry for each level."""
     kind = store.metadata.noise.kind if store.metadata.noise else ""
     levels = store.values("level").tolist()
 
@@ -225,8 +230,11 @@ def _repeated(values: np.ndarray | None, times: int) -> np.ndarray | None:
 def _panels(
     variables: list[Functions], columns: list[str], title: str, noisy: int | None
 ) -> Figure:
-    """Inputs above targets with a column for each sample; rows of panels for one sample and for its
-    noise levels."""
+    """Panels of all variables: inputs above targets, with a column for each sample.
+
+    If `noisy` is given, only one sample is drawn, and this variable has a panel for each noise
+    level.
+    """
     if noisy is not None:
         others = [variable for variable in variables if variable is not variables[noisy]]
         first = [variable.panel(0, 0, title=variable.look.name) for variable in others]
@@ -258,8 +266,11 @@ def _curves(
     styles: list[_Style],
     title: str,
 ) -> Figure:
-    """Curves of all variables in one panel for each sample, with a row for each component where a
-    variable has several. The curves of a trajectory are coloured by time."""
+    """Curves of all variables, with a panel for each sample.
+
+    If a variable has several components, each component has its own row. The colour of the curves
+    of a trajectory shows the time.
+    """
     components = [(k, name) for k, variable in enumerate(variables) for name in variable.components]
     alone = len(components) > len(variables)
     across = list(range(min(3 if alone else 6, len(columns))))
@@ -314,7 +325,7 @@ def _draw(
 
 
 def _against_time(figure: Figure, axes: Axes, variable: Functions, name: str) -> None:
-    """Draw a component of the first sample as an image of x and t."""
+    """Draw a component of the first sample as an image over x and t."""
     channels = {t: c for t, c in variable.components[name].items() if t is not None}
     if len(channels) < 2:
         axes.set_axis_off()

@@ -60,11 +60,11 @@ def section(run: FinishedRun) -> Section:
 
 
 def _explained(truth: Functions, shape: bool, noisy: bool) -> str:
-    """Explanation of the picture of predictions.
+    """Text that explains the picture of predictions.
 
     Args:
-        shape: Whether the input is the shape of the domain, which has no panels.
-        noisy: Whether inputs have noise.
+        shape: Whether the input is the shape of the domain, which is not drawn in a panel.
+        noisy: Whether the inputs have noise.
     """
     u = truth.look.name
     if truth.domain.dim == 1:
@@ -93,7 +93,8 @@ def _explained(truth: Functions, shape: bool, noisy: bool) -> str:
 def _live(
     run: FinishedRun, drawn: Picture, inputs: Functions | None, predictions: samples.Predicted
 ) -> Picture:
-    """A picture of predictions with a slider over samples; in one dimension also an animation."""
+    """The picture of predictions with a slider over samples. In one dimension, an animation is
+    added."""
     noisy, numbers = run.experiment.noise is not None, run.pairs.samples
     truth, errors = predictions.truth, predictions.errors
     slides, middle = sample_slides(
@@ -112,7 +113,7 @@ def _live(
 def _bodies(
     run: FinishedRun, truth: Functions, predicted: np.ndarray, places: dict[str, int]
 ) -> list[Picture]:
-    """Deformations under a rigid body, and values along the boundaries of bodies."""
+    """Pictures of deformations under a rigid body, and of values along the surfaces of bodies."""
     pictures = list[Picture]()
     if truth.above is not None:
         pictures.append(picture(
@@ -130,7 +131,7 @@ def _bodies(
 
 
 def _in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[Picture]:
-    """Errors by time and, on a periodic box, power spectra."""
+    """Pictures of the errors at each time and, on a periodic box, of power spectra."""
     task, last = run.experiment.learned, truth.times[-1]
     beside = {
         name.partition(" (")[0]: by_column(fmean, run.errors(values, len(truth.times)))
@@ -154,7 +155,7 @@ def _in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[
 
 
 def _frames(run: FinishedRun, truth: Functions, predicted: np.ndarray, i: int) -> Picture:
-    """One sample at several times, with an animation."""
+    """Picture of one sample at several times, with an animation."""
     components = list(truth.components)
     component = f" Component {components[0]}." if len(components) > 1 else ""
     caption = (
@@ -166,7 +167,7 @@ def _frames(run: FinishedRun, truth: Functions, predicted: np.ndarray, i: int) -
 
 
 def _by_time(run: FinishedRun, truth: Functions) -> dict[str, np.ndarray]:
-    """Relative L² errors of each component, shape (samples, times)."""
+    """Relative L² errors at each time, shape (samples, times), keyed by component."""
     errors = run.errors(run.prediction, len(truth.channels))
     return {
         name: errors[:, [channels[time] for time in truth.times]]
@@ -176,7 +177,7 @@ def _by_time(run: FinishedRun, truth: Functions) -> dict[str, np.ndarray]:
 
 
 def _spectrum(run: FinishedRun) -> Picture:
-    """Spectrum of target and error on a circle; a line marks the modes that the operator keeps."""
+    """Spectra of target and error on a circle. A line marks the modes that the operator retains."""
     modes = getattr(run.experiment.model, "modes", None)
     modes_text = "" if modes is None else f" The decoder keeps the modes below {modes}."
     return picture(
@@ -198,7 +199,8 @@ def _where(run: FinishedRun, truth: Functions, error: np.ndarray) -> Picture:
 
 
 def _at_the_interface(run: FinishedRun, error: np.ndarray) -> str:
-    """Sentence with the mean error in cells next to an interface and in other cells; or empty."""
+    """Sentence with the mean error in cells next to an interface and in all other cells. It is
+    empty if there are no such cells."""
     if run.phases is None:
         return ""
     medium = run.pairs.u if run.target_phases else run.pairs.a

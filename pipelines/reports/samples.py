@@ -1,4 +1,4 @@
-"""Pictures of test samples: inputs, targets, predictions of one or several operators, errors."""
+"""Pictures of test samples: inputs, targets, predictions by one or several operators, errors."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,9 +43,9 @@ class Predicted:
 
 
 def ranked(errors: np.ndarray) -> dict[str, int]:
-    """Numbers of the best, the median and the worst of the samples that have an error.
+    """Positions of the best, the median and the worst of the samples that have an error.
 
-    The median of an even number of samples is the better one of the two in the middle.
+    For an even number of samples, the median is the better of the two in the middle.
     """
     order = rising(errors)
     return {"best": order[0], "median": order[(len(order) - 1) // 2], "worst": order[-1]}
@@ -54,10 +54,11 @@ def ranked(errors: np.ndarray) -> dict[str, int]:
 def predictions(
     inputs: Functions | None, predicted: Predicted, samples: Sequence[int], noisy: bool = False
 ) -> Figure:
-    """Input, truth u, prediction p and error p - u of the best, the median and the worst sample.
+    """Input, truth u, prediction p and error p - u of three samples: the best, the median and the
+    worst.
 
     Args:
-        samples: Numbers of the samples in their store.
+        samples: Numbers of all samples in their store.
         noisy: Whether the inputs have noise.
     """
     titles = {
@@ -68,8 +69,8 @@ def predictions(
 
 
 def channels_of(truth: Functions) -> int:
-    """Number of channels drawn of each of three samples: one of a trajectory in the plane, to have
-    at most four rows of panels."""
+    """Number of channels to draw for each of three samples. For a plane trajectory it is 1, so that
+    the picture has at most four rows."""
     return 1 if truth.domain.dim > 1 and len(truth.times) > 1 else FEW
 
 
@@ -83,10 +84,11 @@ def drawn(
     """Input, truth u, predictions p and errors p - u of several samples.
 
     Args:
-        every: Predictions of one or several operators; of several, only one channel is drawn.
-        titles: Positions of the samples by their titles.
+        every: Predictions of one or several operators. With several operators, only one channel is
+            drawn.
+        titles: Maps the title of each sample to the sample's position.
         noisy: Whether the inputs have noise.
-        most: Largest number of channels.
+        most: Largest number of channels to draw.
     """
     most = most if len(every) == 1 else 1
     if every[0].truth.domain.dim == 1:
@@ -102,8 +104,12 @@ def _on_a_line(
     titles: Mapping[str, int],
     most: int,
 ) -> Figure:
-    """A column for each sample, with the input, and u with all p and p - u for each component. A
-    row has one scale, but the error of each sample has its own."""
+    """Curves of several samples in one dimension.
+
+    Each sample has a column. Its rows are the input and, for each component, u with all predictions
+    p and then all errors p - u. The panels of a row share one scale, but errors have a scale for
+    each sample.
+    """
     truth, alone = every[0].truth, len(every) == 1
     components, times = list(truth.components.items())[:most], truth.times
     several = len(times) > 1 and alone
@@ -162,7 +168,7 @@ def _inputs_on_a_line(
     most: int,
     ink: Callable[[float | None, str], Any],
 ) -> None:
-    """Draw the inputs of samples, and their entries in the legend by empty curves."""
+    """Draw the inputs of samples. Empty curves provide the legend entries."""
     row[0].set_ylabel(f"input {inputs.look.name}")
     for cell, i in zip(row, samples, strict=True):
         for channel in inputs.chosen(most):
@@ -178,7 +184,7 @@ def _inputs_on_a_line(
 
 
 def _dashes(inputs: Functions, channel: int) -> str:
-    """Line style of the component of a channel."""
+    """Line style of the component to which a channel belongs."""
     components = [list(times.values()) for times in inputs.components.values()]
     return DASHES[components.index(inputs.like(channel)) % len(DASHES)]
 
@@ -186,7 +192,7 @@ def _dashes(inputs: Functions, channel: int) -> str:
 def _explain(
     figure: Figure, first: Axes, every: Sequence[Predicted], ink: Callable[[str], Any]
 ) -> None:
-    """Add the legend of the curves, by empty curves in the first axes."""
+    """Add the legend of the curves. Its entries are empty curves in the axes `first`."""
     name, alone = every[0].truth.look.name, len(every) == 1
     several = len(every[0].truth.times) > 1 and alone
     first.plot([], [], color=ink(TRUTH), label=f"truth {name}", alpha=0.5 if several else 1)
@@ -205,9 +211,11 @@ def _in_panels(
     titles: Mapping[str, int],
     most: int,
 ) -> Figure:
-    """Input, truth, prediction and error side by side, a row for each of a few channels. The errors
-    of several operators are beneath their predictions. Truth and predictions of a component of a
-    sample have one colour scale, and so have its errors."""
+    """Panels of input, truth, prediction and error, with a row for each of a few channels.
+
+    The errors of several operators are drawn below the predictions. For each sample and component,
+    truth and predictions share one colour scale, and the errors share another.
+    """
     rows, names, alone = list[_Row](), list[str](), len(every) == 1
     for title, i in titles.items():
         beside = [] if inputs is None else inputs.chosen(most)
@@ -236,8 +244,8 @@ def _given(inputs: Functions, noisy: bool, i: int, a: int, first: bool) -> Panel
 
 
 def _beside(every: Sequence[Predicted], i: int, u: int, first: bool) -> tuple[_Row, _Row]:
-    """Panels of truth and predictions of a channel of a sample, and panels of the errors; the last
-    panel of each has the colour bar."""
+    """Two rows of panels for a channel of a sample: truth with predictions, and errors. The last
+    panel of each row has the colour bar."""
     truth, alone = every[0].truth, len(every) == 1
     several = len(truth.names) > 1
     name, like = truth.names[u] if several else truth.look.name, truth.like(u)
@@ -257,13 +265,13 @@ def _beside(every: Sequence[Predicted], i: int, u: int, first: bool) -> tuple[_R
 
 
 def _one_bar(row: Sequence[Panel], label: str) -> Iterator[Panel]:
-    """Panels with one scale; only the last has a colour bar."""
+    """The panels of a row with a common scale; only the last has a colour bar."""
     for panel in row:
         yield replace(panel, label=label if panel is row[-1] else None)
 
 
 def mean_error(truth: Functions, error: np.ndarray) -> Figure:
-    """Mean of |p - u| at each point over the samples and times: a panel for each component."""
+    """Mean of |p - u| over the samples and times at each point, with a panel for each component."""
     mean, panels = np.abs(error).mean(axis=0), []
     for name, channels in list(truth.components.items())[:FEW]:
         values = mean[..., list(channels.values())].mean(axis=-1)
@@ -275,7 +283,8 @@ def mean_error(truth: Functions, error: np.ndarray) -> Figure:
 
 @styled
 def predictions_on_a_line(truth: Functions, predicted: Mapping[str, np.ndarray]) -> Figure:
-    """Truth and error p - u of each operator on the first sample, each with its own scale."""
+    """Truth of the first sample, and the error p - u of each operator. Each panel has its own
+    scale."""
     (channel,), domain = truth.chosen(1), truth.place(0)
     x, u = line(domain, truth.of(0, channel))
     figure, axes = panels(len(predicted) + 1, 3, 1.35)
@@ -291,7 +300,7 @@ def predictions_on_a_line(truth: Functions, predicted: Mapping[str, np.ndarray])
 
 
 def predictions_in_panels(truth: Functions, predicted: Mapping[str, np.ndarray]) -> Figure:
-    """The truth, predictions (*grid, channels) and errors of the first sample; all errors have one
+    """Truth, predictions (*grid, channels) and errors of the first sample. All errors have one
     scale."""
     (channel,), u = truth.chosen(1), truth.values[:1]
     predictions = [replace(truth, values=p[None]) for p in predicted.values()]

@@ -25,7 +25,7 @@ _TITLE = "Error against the number of samples"
 
 
 def write_samples_report(run: BenchmarkRun, device: torch.device, command: str) -> Path:
-    """Write report.html, report.md, table.md and pictures, tables of finished rows."""
+    """Write report.html, report.md, table.md, pictures and tables from the finished rows."""
     rows = [row for row in run.rows() if not row.failed]
     part = _Part(run, {dataset: group for (dataset, *_), group in by_case(rows).items()})
     missing = sum(map(len, run.stages())) - len(rows)
@@ -46,19 +46,20 @@ def write_samples_report(run: BenchmarkRun, device: torch.device, command: str) 
 
 @dataclass(frozen=True)
 class _Part:
-    """Sections about the finished rows of each dataset."""
+    """Sections of the report, computed from the finished rows of each dataset."""
 
     run: BenchmarkRun
     rows: dict[str, list[Row]]
 
     @cached_property
     def experiment(self) -> Experiment:
-        """Experiment of the first dataset; all others differ only in their samples."""
+        """Experiment of the first dataset. The experiments of the other datasets differ only in
+        their samples."""
         return next(iter(self.run.benchmark.datasets.values())).load()
 
     @cached_property
     def numbers(self) -> dict[str, int | None]:
-        """Number of distinct samples by dataset; None for a stream without limit."""
+        """Number of distinct samples, keyed by dataset; None for a stream without limit."""
         datasets = self.run.benchmark.datasets
         return {name: datasets[name].load().data.samples for name in self.rows}
 
@@ -74,17 +75,17 @@ class _Part:
 
     @property
     def seen(self) -> int:
-        """Number of samples in all steps; repeated samples count each time."""
+        """Number of samples used in all steps together. Repeated samples count each time."""
         return self.steps * self.experiment.training.batch
 
     @property
     def stored(self) -> dict[int, float]:
-        """Errors by the number of stored samples, in ascending order."""
+        """Mean errors, keyed by the number of stored samples in ascending order."""
         return dict(sorted((n, self.errors[name]) for name, n in self.numbers.items() if n))
 
     @property
     def streamed(self) -> float | None:
-        """Error of the stream without limit; None where there is no such dataset."""
+        """Mean error with the stream without limit; None if there is no such dataset."""
         return next((self.errors[name] for name, n in self.numbers.items() if n is None), None)
 
     def what(self) -> Section:

@@ -1,4 +1,4 @@
-"""The section of a run report about scores, on all grids and beside trivial predictions."""
+"""The section of a run report about scores on all grids, compared with trivial predictions."""
 
 from collections.abc import Callable
 from statistics import mean, median
@@ -56,7 +56,8 @@ def section(run: FinishedRun) -> Section:
 
 
 def _on_grids(run: FinishedRun) -> tuple[Picture, ...]:
-    """Picture of the errors of the reported checkpoint by grid; empty for a single grid."""
+    """Picture of the errors of the reported checkpoint on each grid; empty if there is only one
+    grid."""
     results = [r for r in run.scores.results if r.checkpoint == run.checkpoint]
     if len(results) < 2:
         return ()
@@ -70,14 +71,14 @@ def _on_grids(run: FinishedRun) -> tuple[Picture, ...]:
 
 
 def _axis(domain: Domain) -> str:
-    """Label of an axis of resolutions: points, by axis where the grid has several."""
+    """Label of an axis of resolutions. It tells along which axis points are counted."""
     if len(domain.shape) == 1:
         return "points"
     return f"points along {'each' if len(set(domain.shape)) == 1 else 'the first'} axis"
 
 
 def _further(run: FinishedRun) -> list[Table]:
-    """Mean and median of the other measures, for the model and trivial predictions."""
+    """Table of the mean and median of the other measures, for the model and trivial predictions."""
     every = {f"model ({run.checkpoint})": run.main, **run.trivial}
     columns = [
         (f"{measure}, {word}", name, of)
@@ -93,13 +94,14 @@ def _further(run: FinishedRun) -> list[Table]:
 
 
 def _statistic(of: Callable[[list[float]], float], score: Score, name: str) -> str:
-    """Statistic of the errors of a measure as text; empty where the score has no such measure."""
+    """A statistic of the errors in a measure, as text. It is empty if the score lacks this
+    measure."""
     errors = score.measures.get(name)
     return "" if errors is None else scientific(over_defined(of, errors))
 
 
 def _by_part(run: FinishedRun) -> list[Table]:
-    """Mean errors by channel and by time, where there are several."""
+    """Tables of mean errors of each channel and at each time, if there are several."""
     every = {f"model ({run.checkpoint})": run.main, **run.trivial}
     tables = []
     for what, key in (("channel", "channels"), ("time", "steps")):
@@ -114,7 +116,7 @@ def _by_part(run: FinishedRun) -> list[Table]:
 
 
 def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
-    """Explanation and table of the model and trivial predictions on the training grid."""
+    """Text and table that compare the model with trivial predictions on the training grid."""
     text: tuple[str, ...] = (
         f"The table “{_BESIDE}” is for the same {len(run.pairs)} samples at n = "
         f"{points(run.experiment.data.resolution, run.pairs.domain)}. Trivial predictions need no "

@@ -86,11 +86,11 @@ class Panel:
 
 @dataclass(frozen=True)
 class Curves:
-    """Curves in the place of a panel.
+    """Curves that replace a panel in a figure.
 
     Args:
         lines: Points, values, colour, line style and legend entry of each curve.
-        named: Whether there is a legend.
+        named: Whether a legend is drawn.
     """
 
     lines: Sequence[tuple[np.ndarray, np.ndarray, str, str, str]]
@@ -116,11 +116,12 @@ def sheet(
     title: str = "",
     width: float = WIDE,
 ) -> Figure:
-    """A figure of panels that all show the same part of space; its ends are the outer ticks.
+    """A figure of panels that all show the same part of space. Ticks mark only the ends of this
+    part.
 
     Args:
         rows: Panels and curves; None leaves a cell empty.
-        names: Name of each row, beside its first panel, or above it where it is longer than that.
+        names: Name of each row, written to the left of the first panel, or above it if too long.
         width: Width of the figure in inches.
     """
     columns = max(map(len, rows))
@@ -164,23 +165,23 @@ def sheet(
 
 
 def _written(low: float, high: float) -> list[str]:
-    """Labels of the ends of an interval, without rounding errors."""
+    """Labels for both ends of an interval, without rounding errors."""
     return [f"{round(end / (high - low), 6) * (high - low):.2g}" for end in (low, high)]
 
 
 def wrapped(panels: Sequence[_T]) -> list[list[_T]]:
-    """Panels arranged in rows of at most four."""
+    """Panels arranged in rows of at most four panels."""
     return [list(panels[k : k + 4]) for k in range(0, len(panels), 4)]
 
 
 @dataclass(frozen=True)
 class Above:
-    """A rigid body that moves down onto a deformable one, in several samples.
+    """A rigid body that moves down onto a deformable block, in several samples.
 
     Args:
-        x: Abscissas of its lower side, shape (n,).
-        heights: Heights of its lower side at t = 0, shape (samples, n).
-        speed: Downward speed.
+        x: Abscissas of the lower side of the rigid body, shape (n,).
+        heights: Heights of this side at t = 0, shape (samples, n).
+        speed: Downward speed of the rigid body.
     """
 
     x: np.ndarray
@@ -196,7 +197,7 @@ class Above:
         return cls(domain.points[:, -1, 0], functions.values[:, :, -1, 0], speed)
 
     def at(self, i: int, time: float) -> np.ndarray:
-        """Outline of the part next to its lower side, shape (n + 2, 2), in one sample."""
+        """Outline of the lower part of the rigid body in sample `i` at a time, shape (n + 2, 2)."""
         low = self.heights[i] - self.speed * time
         top = low.max() + 0.1 * np.ptp(self.x)
         ends = np.array([[self.x[-1], top], [self.x[0], top]])
@@ -208,12 +209,14 @@ class Functions:
     """Functions of several samples and their domains.
 
     Args:
-        values: Shape (samples, *grid, channels).
-        positions: Points of each sample, shape (samples, *grid, dim); None for those of the domain.
-        counts: Number of points of each sample without padding; None where there is no padding.
+        values: Values, shape (samples, *grid, channels).
+        positions: Points of each sample, shape (samples, *grid, dim). None if all samples have the
+            points of the domain.
+        counts: Number of points of each sample without padding; None if there is no padding.
         near: Lower and upper ends of the part of the plane that is drawn; None for all of it.
-        above: Rigid body over the domain.
-        by: Displacements of the points, shaped like `values`; None for the values themselves.
+        above: Rigid body above the domain; None if there is none.
+        by: Displacements of the points, shaped like `values`. If None, `values` are the
+            displacements.
     """
 
     look: Look
@@ -232,7 +235,8 @@ class Functions:
 
     @property
     def components(self) -> dict[str, dict[float | None, int]]:
-        """Channels by component and time; the time is None for functions without a time."""
+        """Channel numbers, keyed by component and then by time. The time is None for functions
+        without time."""
         numbers: dict[str, dict[float | None, int]] = {}
         for number, channel in enumerate(self.channels):
             name = channel.component or channel.variable
@@ -247,20 +251,22 @@ class Functions:
         return sorted({t for times in self.components.values() for t in times if t is not None})
 
     def chosen(self, most: int) -> list[int]:
-        """Numbers of at most `most` channels: evenly spaced times of the first components."""
+        """Numbers of at most `most` channels to draw: the first components at evenly spaced
+        times."""
         components = [list(times.values()) for times in self.components.values()][:most]
         each = max(1, most // len(components))
         late = int(self.look.moves)  # the first displacements are too small to be seen
         return [channel for times in components for channel in few(times, each + late)[-each:]]
 
     def like(self, channel: int) -> list[int]:
-        """All channels of the component of a channel: they share one scale."""
+        """Numbers of all channels that belong to the same component as `channel`, and so share its
+        scale."""
         return next(
             list(times.values()) for times in self.components.values() if channel in times.values()
         )
 
     def of(self, i: int, channels: int | list[int]) -> np.ndarray:
-        """Values of one sample without padding."""
+        """Values of one sample in some channels, without padding."""
         values = self.values[i][..., channels]
         return values if self.counts is None else values[: self.counts[i]]
 
@@ -286,8 +292,8 @@ class Functions:
         return Panel(place, values, self.look, scale, title, near=self.near, over=over)
 
     def moved(self, i: int, channel: int) -> Domain:
-        """Domain of one sample with displaced points, at the time of a channel; not displaced where
-        components are missing."""
+        """Domain of one sample with displaced points, at the time of a channel. Points are not
+        displaced if the channels lack a component of the displacement."""
         place, time = self.place(i), self.channels[channel].time
         channels = [times[time] for times in self.components.values() if time in times]
         if len(channels) != place.dim:
@@ -297,7 +303,7 @@ class Functions:
         return Curvilinear.of(x) if isinstance(place, Box) else place.at(x)
 
     def scale(self, channel: int) -> Normalize:
-        """The scale of a component over all samples and times."""
+        """The colour scale of a channel's component, common to all samples and times."""
         like = self.like(channel)
         return self.look.scale(np.concatenate([
             self.of(i, like).ravel() for i in range(len(self.values))
@@ -305,7 +311,7 @@ class Functions:
 
 
 def few(items: Sequence[_T], most: int) -> list[_T]:
-    """Select at most `most` evenly spaced items with both ends, or the last one if `most` is 1.
+    """At most `most` evenly spaced items including both ends. If `most` is 1, it is the last item.
 
     >>> few(range(10), 4), few(range(10), 1)
     ([0, 3, 6, 9], [9])
@@ -317,8 +323,8 @@ def few(items: Sequence[_T], most: int) -> list[_T]:
 def in_columns(functions: Sequence[Functions], most: int, titles: Sequence[str]) -> tuple[
     list[list[Panel]], list[str]
 ]:  # fmt: skip
-    """Panels and names of rows: a row for each of a few channels, a column for each sample. Each
-    row has one scale."""
+    """Panels of several variables, and the names of the rows. Each sample has a column, and each of
+    a few channels has a row with a common scale."""
     rows, names = [], []
     for variable in functions:
         for channel in variable.chosen(most):

@@ -15,7 +15,7 @@ Facts = list[tuple[str, ...]]
 
 
 def error(rows: Sequence[Row]) -> str:
-    """Mean error over the seeds in words, with its deviation if there are several.
+    """Mean error over the seeds as text. With several rows, the standard deviation is added.
 
     >>> error([Row(errors=[0.1, 0.3]), Row(errors=[0.2])])
     '2.00e-1 ± 0.00'
@@ -25,7 +25,7 @@ def error(rows: Sequence[Row]) -> str:
 
 
 def of_data(store: str, learned: str) -> Facts:
-    """Facts about the data of a study. `learned` describes the learned map."""
+    """Facts about the data of a study. `learned` is a description of the learned map."""
     metadata = open_sealed(store).metadata
     problem = metadata.recipe.problem
     numbers = {k: v for k, v in problem.items() if isinstance(v, int | float | str)}
@@ -40,7 +40,8 @@ def of_data(store: str, learned: str) -> Facts:
 
 
 def reproduction(rows: Sequence[Row], text: str, command: str, declared: str) -> Section:
-    """Section with the machines of the rows, the command and the declaration."""
+    """Section about reproduction: the machines that computed the rows, the command and the
+    declaration."""
     machines = dict.fromkeys(settings(row.provenance) for row in rows if row.provenance)
     facts = (Table([("Run", machine) for machine in machines]),)
     listings = (("Declaration", declared),)
@@ -48,7 +49,8 @@ def reproduction(rows: Sequence[Row], text: str, command: str, declared: str) ->
 
 
 def write_tables(report: Report, folder: Path, *words: str) -> None:
-    """Write table.md: text and tables of the sections with one of the words in their title."""
+    """Write table.md with text and tables of some sections, namely those with one of `words` in the
+    title."""
     chosen = [s for s in report.sections if any(word in s.title for word in words)]
     tables = [Section(s.title, s.text, s.tables) for s in chosen]
     text = markdown(Report(report.title, report.summary, report.notice, report.headline, tables))
@@ -56,7 +58,8 @@ def write_tables(report: Report, folder: Path, *words: str) -> None:
 
 
 def write_profile_report(run: ProfileRun, command: str) -> Path:
-    """Write report.html, report.md and table.csv of a finished profile. `command` repeats it."""
+    """Write report.html, report.md and table.csv of a finished profile. The report quotes
+    `command`, which repeats the profile."""
     header = ("operator", "parameters", "seconds / step", "steps / s", "peak MiB", "GFLOP")
     profile, measured = run.profile, run.rows()
     rows = [

@@ -20,17 +20,17 @@ _CLOSE = 0.06  # of the range: levels that are closer have no room for their lab
 
 
 def _columns(names: Sequence[str]) -> int:
-    """Number of columns of a legend as wide as the figure."""
+    """Number of columns in a legend that is as wide as the figure."""
     return max(1, min(len(names), int(WIDE / (0.6 + _LETTER * max(map(len, names))))))
 
 
 def _height(names: Sequence[str], axes: float = 2.9) -> float:
-    """Inches of a figure: its axes and a legend of these names above them."""
+    """Height of a figure in inches, for axes and a legend of these names above them."""
     return axes + _LINE * -(-len(names) // _columns(names))
 
 
 def _legend(axes: Axes, *others: Patch) -> None:
-    """The legend of the labelled curves, and of `others`, above the axes."""
+    """Add a legend above the axes, for the labelled curves and for `others`."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     handles, labels = axes.get_legend_handles_labels()
@@ -61,11 +61,11 @@ def curves(
 
     Args:
         looks: Style of each name; by default `styles` of the names.
-        ticks: Position -> label, in place of the ticks of matplotlib.
-        spreads: Half the length of the error bars of each curve.
-        bands: Name -> smallest and largest values, between which the curve lies.
+        ticks: Labels of the ticks, keyed by position; by default matplotlib chooses the ticks.
+        spreads: Half the lengths of the error bars of each curve.
+        bands: Lower and upper ends of a shaded band around a curve, keyed by the curve's name.
         band: Meaning of the bands, for the legend.
-        trained: A position to mark by a dotted line.
+        trained: Position to mark by a dotted line.
         whole: Whether ticks are whole numbers, such as epochs.
     """
     figure = Figure(figsize=(WIDE, _height([*series, "grid of training"])))
@@ -98,9 +98,10 @@ def curves(
 
 
 def positions_of(levels: Sequence[float]) -> tuple[list[float], str]:
-    """Positions of noise levels on an axis, and what its label says of them.
+    """Positions of noise levels on an axis, and a note for the label of the axis.
 
-    Levels are at their true distances where there is room for their labels, else evenly spaced.
+    The axis is true to scale if the labels of the levels have room. Otherwise levels are evenly
+    spaced, and the note says this.
 
     >>> positions_of([0.0, 0.01, 0.1])
     ([0.0, 0.01, 0.1], '')
@@ -115,7 +116,7 @@ def positions_of(levels: Sequence[float]) -> tuple[list[float], str]:
 
 @styled
 def dots(means: Mapping[str, float], spreads: Sequence[float]) -> Figure:
-    """A mean error for each name, the smallest one on top, with its spread."""
+    """Mean error and its spread for each name, with the smallest error at the top."""
     order = np.argsort(list(means.values()))[::-1]
     names, values = list(means), np.array(list(means.values()))
     figure = Figure(figsize=(WIDE, 0.9 + 0.3 * len(names)))
@@ -142,10 +143,11 @@ def errors_against_costs(
     y: str = MEAN_ERROR,
     looks: Mapping[str, Style] | None = None,
 ) -> Figure:
-    """A panel for each cost; operators are numbered in the order of `errors`.
+    """Errors against costs, with a panel for each cost. Operators are numbered in the order of
+    `errors`.
 
     Args:
-        baseline: The error of the mean of the training targets.
+        baseline: Error of predicting the mean of the training targets, drawn as a line.
         looks: Style of each operator; by default `styles` of their names.
     """
     looks = styles(list(errors)) if looks is None else looks
@@ -215,8 +217,8 @@ def heat_map(
 
 @styled
 def couplings(matrices: Mapping[str, np.ndarray]) -> Figure:
-    """|∂u(y)/∂a(x)| of each operator, y upwards and x to the right, by decades below its
-    largest."""
+    """Images of |∂u(y)/∂a(x)| for each operator, with y upwards and x to the right. The scale is
+    logarithmic and ends three decades below the largest value."""
     decades = 3
     figure, axes = panels(len(matrices), 6, 1.4)
     for axis, (name, matrix) in zip(axes, matrices.items(), strict=True):

@@ -23,8 +23,8 @@ _MILLISECONDS = 200  # per frame of an animation
 
 
 def frames(truth: Functions, predicted: np.ndarray, i: int) -> Figure:
-    """Truth, prediction and difference of the first component of a sample at a few times, with one
-    colour scale.
+    """Truth, prediction and difference of a sample at a few times. Only the first component is
+    drawn, with one colour scale.
 
     Args:
         truth: The target u at several times, in two or three dimensions.
@@ -46,7 +46,8 @@ def frames(truth: Functions, predicted: np.ndarray, i: int) -> Figure:
 def _together(
     truth: Functions, predicted: np.ndarray, i: int, channels: list[int]
 ) -> tuple[Normalize, tuple[Functions, Functions, Functions]]:
-    """Truth, prediction and difference, and their common scale over channels of a sample."""
+    """A common colour scale for truth, prediction and difference, and these three functions. The
+    scale is for some channels of one sample."""
     p = replace(truth, values=predicted)
     e = replace(truth, values=predicted - truth.values, by=truth.values)
     others = [one.of(i, channels) for one in (p, e)]
@@ -56,7 +57,7 @@ def _together(
 
 @styled
 def spectrum(truth: Functions, predicted: np.ndarray, time: float) -> Figure:
-    """Power spectra of truth, prediction and error at one time, see `shells`."""
+    """Power spectra of truth, prediction and error at one time, computed by `shells`."""
     channels = [times[time] for times in truth.components.values() if time in times]
     assert isinstance(truth.domain, Box)
     lengths = [grid.length for grid in truth.domain.grids]
@@ -81,10 +82,12 @@ def spectrum(truth: Functions, predicted: np.ndarray, time: float) -> Figure:
 
 
 def shells(values: np.ndarray, lengths: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Wave numbers k = 1, 2, ... and Σ |û|² over k - 1/2 <= |k| < k + 1/2, mean over the samples.
+    """Wave numbers k = 1, 2, ..., and the power in the shell of each: Σ |û|² over k - 1/2 <= |k| <
+    k + 1/2. The power is averaged over the samples.
 
     Args:
-        lengths: Lengths of the domain along each axis; wave numbers count waves along the longest.
+        lengths: Lengths of the domain along each axis. Wave numbers count waves along the longest
+            axis.
 
     >>> x = np.arange(16) / 16
     >>> wave = np.cos(2 * np.pi * 3 * x)[None, :, None, None] * np.ones((1, 1, 16, 1))
@@ -106,8 +109,8 @@ def shells(values: np.ndarray, lengths: Sequence[float]) -> tuple[np.ndarray, np
 
 
 def _panels_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> Figure:
-    """Truth, prediction and difference of a sample at one time, with the colour scale of all times:
-    a row for each component."""
+    """Truth, prediction and difference of a sample at one time, with a row for each component. The
+    colour scale covers all times."""
     rows, names, alone = [], [], len(truth.components) == 1
     for component, channels in truth.components.items():
         scale, drawn = _together(truth, predicted, i, list(channels.values()))
@@ -120,7 +123,7 @@ def _panels_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> 
 
 @styled
 def _curves_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> Figure:
-    """Curves of truth and prediction at one time, with the limits of all times."""
+    """Curves of truth and prediction at one time. The limits of the axes cover all times."""
     components = list(truth.components.items())[:FEW]
     figure = Figure(figsize=(WIDE, 0.4 + 1.8 * len(components)))
     axes = figure.subplots(len(components), 1, squeeze=False)[:, 0]
@@ -143,7 +146,8 @@ def _curves_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> 
 
 
 def playing(picture: Picture, truth: Functions, predicted: np.ndarray, i: int) -> Picture:
-    """A picture with an animation of truth, prediction and difference of one sample."""
+    """Append an animation of one sample to a picture. It shows truth and prediction; in more than
+    one dimension also the difference."""
     shown = f"truth {truth.look.name}, prediction p and difference"
     draw, times = _curves_at if truth.domain.dim == 1 else _panels_at, few(truth.times, MOST)
     images = rendered(draw(truth, predicted, i, time) for time in times)

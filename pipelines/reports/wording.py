@@ -9,7 +9,7 @@ TAGS = ("equation", "law", "method", "name")  # keys whose value names the part 
 
 
 class Number(str):
-    """A number as printed; `full` has all its digits."""
+    """A printed number. `full` is the same number with all digits."""
 
     full: str
 
@@ -44,7 +44,7 @@ def part_of(samples: int | None, split: int) -> str:
 
 
 def scientific(value: float) -> Number:
-    """Three digits, and a power of ten unless it is 1.
+    """A number with three digits and a power of ten, which is left out if it is 1.
 
     >>> scientific(0.0010314), scientific(0.0010314).full, scientific(1.0)
     ('1.03e-3', '0.0010314', '1.00')
@@ -54,7 +54,7 @@ def scientific(value: float) -> Number:
 
 
 def duration(seconds: float) -> str:
-    """A time in seconds, minutes or hours.
+    """A duration as text in seconds, minutes or hours.
 
     >>> duration(754)
     '12 min 34 s'
@@ -67,7 +67,7 @@ def duration(seconds: float) -> str:
 
 
 def points(n: int, on: int | Domain = 1) -> str:
-    """Numbers of points of a grid, by axis.
+    """Numbers of points of a grid along each axis, as text.
 
     Args:
         n: Points along each axis, or along the first axis of a domain.
@@ -92,7 +92,7 @@ def listed(names: str | Sequence[str]) -> str:
 
 
 def settings(values: Mapping[str, object]) -> str:
-    """Settings as text: names with their values.
+    """Settings as text, each as name and value.
 
     >>> settings({"epochs": 8, "loss": {"name": "h1", "gamma": 0.1}})
     'epochs 8, loss h1 (gamma 0.1)'
@@ -101,7 +101,8 @@ def settings(values: Mapping[str, object]) -> str:
 
 
 def in_words(value: object) -> str:
-    """A value of a declaration as text; a nested part as its name and settings."""
+    """A value of a declaration as text. A mapping is written as its name followed by its
+    settings."""
     if isinstance(value, dict):
         tags = [value[tag] for tag in TAGS if tag in value]
         rest = settings({k: v for k, v in value.items() if k not in TAGS})
