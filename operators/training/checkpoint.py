@@ -1,7 +1,8 @@
-"""Files of a trained predictor, and of the state of a training.
+"""Checkpoint files of trained predictors, and state files of unfinished trainings.
 
-A checkpoint holds weights and normalisers as safetensors, the rest as JSON in its header. Both
-carry the SHA-256 of their bytes; loading them executes no code.
+A checkpoint is a safetensors file of the weights and normalisers. Its header contains the other
+settings as JSON. Checkpoints and state files contain a SHA-256 of their bytes. Loading a file
+executes no code from it.
 """
 
 import hashlib
@@ -37,16 +38,17 @@ _STATE = re.compile(rb"pdegen training state 2, SHA-256 ([0-9a-f]{64})\n")
 
 
 class CheckpointError(FileError):
-    """A checkpoint is absent, damaged, or does not fit; one line."""
+    """A checkpoint is missing, damaged, or does not fit. The message is one line."""
 
 
 def saving_checkpoint(
     path: Path, predictor: Predictor, description: dict[str, Any]
 ) -> Callable[[], None]:
-    """A function that writes the predictor as it is now, and may be called later.
+    """Copy a predictor; return a function that writes the copy to a checkpoint.
 
     Args:
-        description: Further entries of the header; `load_checkpoint` builds from "operator".
+        description: Further entries of the header. From the entry "operator", `load_checkpoint`
+            builds the operator.
     """
     operator = predictor.operator
     header = {
@@ -72,10 +74,11 @@ def _write_checkpoint(path: Path, tensors: dict[str, Tensor], header: str) -> No
 
 
 def _on_host(value: Any, copies: dict[Any, Tensor] | None = None) -> Any:
-    """A copy in host memory of the tensors within dictionaries, lists and tuples.
+    """Copy nested dictionaries, lists and tuples, with all tensors in host memory.
 
     Args:
-        copies: Copies made so far, by memory: tensors that share memory share their copy.
+        copies: Copies of the tensors so far; the keys identify their memory. Tensors in the same
+            memory share one copy.
     """
     copies = {} if copies is None else copies
     if isinstance(value, Tensor):
@@ -93,14 +96,15 @@ def _on_host(value: Any, copies: dict[Any, Tensor] | None = None) -> Any:
 def load_checkpoint(
     path: Path, build: Callable[[dict[str, Any]], Operator]
 ) -> tuple[Predictor, dict[str, Any]]:
-    """Read a predictor in evaluation mode, and its description.
+    """Read a predictor and its description. The predictor is in evaluation mode.
 
     Args:
-        build: Makes the operator from the description's "operator". It is called twice, first on
-            the meta device: a description that does not fit the file takes no memory.
+        build: Function that builds the operator from the entry "operator" of the description. The
+            first of two calls is on the meta device, to compare tensor shapes with the file
+            before memory is allocated.
 
     Raises:
-        CheckpointError: If the file is absent, damaged, not a checkpoint, or does not fit its
+        CheckpointError: If the file is missing, damaged, not a checkpoint, or does not fit its
             description.
     """
     tensors, header = _read_checkpoint(path)
@@ -131,7 +135,7 @@ def load_checkpoint(
 
 
 def check_checkpoint(path: Path) -> dict[str, Any]:
-    """The description in a checkpoint. Raises CheckpointError if the file is absent or damaged."""
+    """The description in a checkpoint. Raises CheckpointError if the file is missing or damaged."""
     return _read_checkpoint(path)[1]
 
 
@@ -159,7 +163,7 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _check_tensors(path: Path, tensors: Mapping[str, Tensor], predictor: Predictor) -> None:
-    """Raise CheckpointError unless a predictor has tensors of the same names, dtypes and shapes."""
+    """Raise CheckpointError unless a predictor has the names, dtypes and shapes of `tensors`."""
     expected = predictor.state_dict()
     if tensors.keys() != expected.keys():
         name = min(tensors.keys() ^ expected.keys())
@@ -175,10 +179,10 @@ def _check_tensors(path: Path, tensors: Mapping[str, Tensor], predictor: Predict
 
 
 def model_file(folder: Path) -> Path:
-    """The checkpoint in a model folder, checked against its config.json.
+    """Path of the checkpoint in a model folder, after comparing its SHA-256 with config.json.
 
     Raises:
-        CheckpointError: If the folder is not a model folder, or is damaged.
+        CheckpointError: If the folder is not a model folder, or if a file is damaged.
     """
     weights, config = folder / WEIGHTS, folder / CONFIG
     if not config.is_file():
@@ -202,7 +206,7 @@ def model_file(folder: Path) -> Path:
 
 
 def check_fit(predictor: Predictor, pairs: Samples) -> None:
-    """Raise CheckpointError if the data have other channels or dimension than the operator."""
+    """Raise CheckpointError if data and operator differ in their channels or dimension."""
     operator = predictor.operator
     expected = (operator.in_channels, operator.out_channels, operator.dim)
     got = (*pairs.channels, pairs.dim)
@@ -214,9 +218,9 @@ def check_fit(predictor: Predictor, pairs: Samples) -> None:
 
 
 def saving_state(path: Path, state: Mapping[str, object]) -> Callable[[], None]:
-    """A function that writes a training state as it is now, and may be called later.
+    """Copy a training state; return a function that writes the copy to a file.
 
-    The file is a line with the digest, then the bytes of torch.save.
+    The file starts with a line that contains the SHA-256. The bytes of torch.save come after it.
     """
     return partial(_write_state, path, _on_host(state))
 
@@ -230,11 +234,11 @@ def _write_state(path: Path, state: Mapping[str, object]) -> None:
 
 
 def load_state(path: Path, device: torch.device) -> dict[str, Any]:
-    """Read a training state; only tensors and plain values are unpickled.
+    """Read a training state. Only tensors and plain values are unpickled.
 
     Raises:
         CheckpointError: If the file is damaged, or not a training state.
-        OSError: If the file is absent or cannot be read.
+        OSError: If the file is missing or cannot be read.
     """
     data = _read(path)
     header = _STATE.match(data)
@@ -271,38 +275,39 @@ def _check_digest(path: Path, digest: bytes, *parts: bytes) -> None:
 
 
 class StartError(FileError):
-    """A file of weights is absent, damaged, or belongs to another operator; one line."""
+    """A weights file is missing, damaged, or for another operator. The message is one line."""
 
 
 def renamed(operator: Operator, name: str) -> str:
-    """The name in this package of a tensor of published weights."""
+    """Translate the name of a tensor in published weights to its name in this package."""
     for released, local in operator.released_names:
         name = name.replace(released, local)
     return name
 
 
 def _kind(tensor: Tensor) -> str:
-    """The kind of numbers of a tensor, in words."""
+    """Number type of a tensor, for messages."""
     if tensor.is_floating_point():
         return "real numbers"
     return "complex numbers" if tensor.is_complex() else "integers"
 
 
 def start_from(operator: Operator, path: Path) -> dict[str, Any]:
-    """Load initial weights from a file, with published names or those of `state_dict`.
+    """Load initial weights from a file. Tensor names are the published ones or those here.
 
-    Tensors whose shapes depend on the channels keep their initial values if the file has other
-    channels. All others must be in the file with their shapes, and no further ones. Real tensors
-    may have any precision; their values must be finite.
+    The names in the file must be those of the operator. Shapes must agree too, except for tensors
+    whose shapes depend on the channels. Such tensors keep their initial values if the file has
+    other channels. Real tensors may have any precision. All values must be finite.
 
     Args:
         path: A safetensors file, such as that of Poseidon-T for `scot`.
 
     Returns:
-        The record of a run: "sha256" of the file, and names of the tensors that start "anew".
+        Entries for the record of a run: "sha256" is the SHA-256 of the file, and "anew" lists the
+        tensors that keep their initial values.
 
     Raises:
-        StartError: If there is no such file, or it does not fit; the operator is then unchanged.
+        StartError: If the file is missing or does not fit. The operator is then unchanged.
 
     >>> from safetensors.torch import save_file
     >>> from operators.models.fno import FNO

@@ -1,4 +1,4 @@
-"""Predictions of samples, and one error for each sample."""
+"""Predictions for samples, and the error of each sample."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -19,7 +19,11 @@ _POINTS = 2**18  # points evaluated at a time, which bounds the memory on fine g
 def predictions(
     predictor: nn.Module, pairs: Samples, batch: int | None = None
 ) -> Float[Tensor, "samples *grid c"]:
-    """Predictions for all samples, in evaluation mode and float32, `batch` samples at a time."""
+    """Predictions for all samples in evaluation mode, computed in float32.
+
+    Args:
+        batch: Number of samples evaluated at a time.
+    """
     return torch.cat([p for p, _ in _predicted(predictor, pairs, batch)])
 
 
@@ -33,7 +37,7 @@ def scores(
 
     Args:
         batch: Number of samples evaluated at a time.
-        keep: Called with the predictions of each batch, and the batch.
+        keep: Called with the predictions for each batch, and with the batch.
     """
     return errors(predictor, pairs, batch, keep=keep)[:, 0]
 
@@ -47,9 +51,10 @@ def errors(
     parts: int = 1,
     keep: Callable[[Tensor, Batch], object] = lambda p, batch: None,
 ) -> Float[Tensor, "samples parts"]:
-    """Relative errors of every sample in float64, in `parts` equal runs of channels.
+    """Relative errors of every sample, in float64, for each of `parts` groups of channels.
 
-    Arguments `order` and `parts` are those of `relative_error`, the others those of `scores`.
+    The arguments `order` and `parts` are those of `relative_error`. All others are those of
+    `scores`.
     """
     batches = []
     for p, part in _predicted(predictor, pairs, batch):
@@ -61,9 +66,9 @@ def errors(
 def errors_of(
     prediction: Tensor, batch: Batch, pairs: Samples, order: int = 2, parts: int = 1
 ) -> Float[Tensor, "batch parts"]:
-    """Relative errors of predictions p of a batch.
+    """Relative errors of predictions for a batch.
 
-    They are NaN where the target is 0, and infinite where p is not finite.
+    An error is NaN if the target is 0, and infinite if the prediction is not finite.
     """
     weight = batch.weights(pairs.weight, pairs.y)
     weight = None if weight is None else weight.double()
@@ -76,7 +81,7 @@ def errors_of(
 
 
 def check_defined(pairs: Samples) -> None:
-    """Raise ValueError if all targets are 0, so that no sample has a relative error."""
+    """Raise ValueError if the targets of all samples are 0: no relative error is defined then."""
     with closing(pairs.in_order(_batch(pairs))) as parts:
         for part in parts:
             if errors_of(torch.zeros_like(part.u), part, pairs).isfinite().any():
@@ -85,14 +90,14 @@ def check_defined(pairs: Samples) -> None:
 
 
 def _batch(pairs: Samples) -> int:
-    """Number of samples evaluated at a time by default."""
+    """Default number of samples evaluated at a time."""
     return min(50, max(1, _POINTS // math.prod(pairs.domain.shape)))
 
 
 def _predicted(
     predictor: nn.Module, pairs: Samples, batch: int | None
 ) -> Iterator[tuple[Tensor, Batch]]:
-    """Predictions of all samples in order, each with its batch."""
+    """Pairs of the predictions for a batch and this batch, for all samples in order."""
     batch = batch or _batch(pairs)
     training = predictor.training
     predictor.eval()
@@ -109,19 +114,23 @@ def _predicted(
 
 
 def positions(batch: Batch, pairs: Samples) -> tuple[Tensor | None, ...]:
-    """The arguments x, y and, if there is one, mask of an operator: of the batch, or shared."""
+    """The arguments x, y and, for batches with padding, mask of an operator.
+
+    Points that the batch does not contain are those that all samples share.
+    """
     pairs_of_points = zip((batch.x, batch.y), (pairs.x, pairs.y), strict=True)
     points = [common if local is None else local for local, common in pairs_of_points]
     return (*points, *(() if batch.mask is None else (batch.mask,)))
 
 
 def quadrature_of(model: nn.Module, batch: Batch, pairs: Samples) -> dict[str, Tensor]:
-    """The argument `weight` of an operator or predictor: of the batch, or shared.
+    """The argument `weight` of an operator or predictor, as a dict of keyword arguments.
 
-    Empty for operators without this argument, and for boxes whose points count alike.
+    Weights that the batch does not contain are those that all samples share. The dict is empty if
+    the operator does not take weights, or if the points of a box count alike.
 
     Raises:
-        ValueError: If the points of a mesh or cloud have no weights.
+        ValueError: If the operator takes weights, but the points of a mesh or cloud have none.
     """
     weight = pairs.weight if batch.weight is None else batch.weight
     takes_weights = getattr(getattr(model, "operator", model), "weights", False)

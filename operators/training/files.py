@@ -1,5 +1,7 @@
-"""Files of a run, written atomically. JSON objects carry the SHA-256 of their other keys, in order,
-as `sha256`."""
+"""Atomic writing of the files of a run.
+
+The key `sha256` of a JSON object is the SHA-256 of its other entries in their order.
+"""
 
 from __future__ import annotations
 
@@ -23,28 +25,29 @@ _log = logging.getLogger(__name__)
 
 
 class FileError(ValueError):
-    """A path that must be a regular file is not; one line."""
+    """A path is not a regular file although it must be one. The message is one line."""
 
     exit_status = 2
 
 
 class BusyError(FileError):
-    """Another process holds the folder; one line."""
+    """Another process has locked the folder. The message is one line."""
 
 
 class DamagedError(FileError):
-    """A file differs from what was written; one line."""
+    """The content of a file has changed since it was written. The message is one line."""
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file atomically; when this returns, it survives a power failure.
+    """Write a file atomically. After the return, the file survives a power failure.
 
-    The bytes go to PATH.partial, which is then renamed. One writer at a time.
+    The bytes are written to PATH.partial, which is then renamed to PATH. Two processes must not
+    write the same file at the same time.
 
     Raises:
-        FileError: If the path is not a regular file or, in a claimed folder (`pdegen.ownership`),
-            is a file that was not written here.
-        OSError: If the file cannot be written; an earlier file stays as it was.
+        FileError: If the path exists and is not a regular file. Also if it is a file of other
+            origin in a claimed folder (`pdegen.ownership`).
+        OSError: If the file cannot be written. An earlier file is then unchanged.
     """
     check_file(path)
     try:
@@ -84,28 +87,28 @@ def check_file(path: Path) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:
-    """Write a JSON object with its SHA-256."""
+    """Write a JSON object, extended by its SHA-256."""
     write(path, json.dumps(_sealed(content), indent=1).encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object that `write_json` wrote. Raises DamagedError if it was changed."""
+    """Read a JSON object that `write_json` wrote. Raises DamagedError if the file was changed."""
     return _verified(read(path), path)
 
 
 def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
-    """Write JSON objects line by line, each with its SHA-256."""
+    """Write JSON objects, one on each line, extended by their SHA-256."""
     write(path, "".join(json.dumps(_sealed(line)) + "\n" for line in lines).encode())
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """JSON objects that `write_lines` wrote. Raises DamagedError if a line was changed."""
+    """Read JSON objects that `write_lines` wrote. Raises DamagedError if a line was changed."""
     return [_verified(line, path) for line in read(path).splitlines()]
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder for this process; the kernel releases the lock however the process ends.
+    """Lock a folder for this process. If the process is killed, the kernel releases the lock.
 
     Raises:
         BusyError: If another process holds the lock.
@@ -118,7 +121,7 @@ def locked(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             ours = os.path.samestat(os.fstat(file.fileno()), path.stat())
         except (BlockingIOError, FileNotFoundError):
-            ours = False  # held by another process, or just removed by it
+            ours = False  # another process has locked the file or just removed it
         if not ours:
             raise BusyError(f"{folder} is held by another process that trains there")
         try:
@@ -152,7 +155,7 @@ def _digest(content: Mapping[str, object]) -> str:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents, which survive a power failure."""
+    """Make a folder and its parents. After the return, they survive a power failure."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -169,9 +172,10 @@ def _flush(folder: Path) -> None:
 
 
 class Writer:
-    """Runs jobs one after another in a thread; a job that fails cancels the rest of its call.
+    """A thread that runs jobs one after another.
 
-    As a context manager it waits for its jobs at the end, also after an error.
+    If a job fails, the later jobs of the same call are cancelled. The end of the `with` block waits
+    for all jobs, even after an error.
 
     >>> with Writer() as writer:
     ...     writer(lambda: print("first"), lambda: print("second"))
@@ -184,12 +188,12 @@ class Writer:
         self._running: Future[None] | None = None
 
     def __call__(self, *jobs: Callable[[], None]) -> None:
-        """Wait for the jobs of the last call, then start these."""
+        """Wait for the jobs of the previous call, then start the given jobs."""
         self.join()
         self._running = self._thread.submit(_run, jobs)
 
     def join(self) -> None:
-        """Wait for all jobs. Raises the error of a job that failed."""
+        """Wait for all jobs. If a job failed, raise its error."""
         running, self._running = self._running, None
         if running is not None:
             running.result()

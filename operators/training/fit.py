@@ -1,4 +1,4 @@
-"""The training loop. It can stop after any step; a resumed training gives the same bits."""
+"""The training loop. It can stop after any step, and a resumed training gives the same bits."""
 
 import json
 import math
@@ -35,13 +35,13 @@ from operators.transforms import Predictor
 
 
 class TrainingError(ArithmeticError):
-    """Training cannot continue; one line."""
+    """Training cannot continue. The message is one line."""
 
     exit_status = 1
 
 
 class Stopped(Exception):
-    """Training has stopped on request; its state is saved."""
+    """Training has stopped on request, and its state is saved."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,10 @@ class Epoch:
     Args:
         epoch: Number of the epoch, from 1.
         loss: Mean training loss of the epoch.
-        score: Mean error of the selection samples after it, without those whose target is 0.
-        lr: Learning rate at its end.
-        seconds: Duration, without the time between a stop and its resumption.
+        score: Mean error of the selection samples after the epoch. Samples whose target is 0 are
+            left out.
+        lr: Learning rate at the end of the epoch.
+        seconds: Duration of the epoch, without the time during which training was stopped.
     """
 
     epoch: int
@@ -81,29 +82,32 @@ def fit(
 ) -> list[Epoch]:
     """Train a predictor; write best.safetensors, last.safetensors and state.pt into a folder.
 
-    Every random number of a step is a function of (seed, step). So a run that was stopped or killed
-    and is resumed ends with the same bits as an uninterrupted one, on one device with deterministic
-    kernels, such as the CPU.
+    The random numbers of a step depend only on the seed and the step. An interrupted and resumed
+    run therefore ends with the same bits as an uninterrupted run. This requires the same device and
+    deterministic kernels, such as those of the CPU.
 
     Args:
         train: Samples to train on.
-        selection: Samples whose mean score selects the best epoch.
+        selection: Samples whose mean error selects the best epoch.
         description: Entries of the headers of checkpoints.
         resume: Whether to continue from state.pt.
-        ranks: The processes that share each batch. Losses equal those of one process if samples are
-            in memory and the operator has no dropout, augmentation or batch statistics, which
-            differ by process. Streamed or solved samples come in another order.
-        on_start: Called after the first step with a line on how steps are run.
-        on_epoch: Called after each epoch; its files are written while the next one begins.
-        on_saved: Called with the epochs so far once a checkpoint is on the disk: by the writer
-            thread after each epoch, and when a training is resumed.
-        stop: Called after each step; if it returns True, the state is saved and `Stopped` raised.
+        ranks: The processes that share each batch. If the samples are in memory, several processes
+            give the losses of a single process. Exceptions are dropout, augmentation and batch
+            statistics, which differ by process. The order of streamed or solved samples depends
+            on the number of processes.
+        on_start: Called after the first step, with a line on how steps are run.
+        on_epoch: Called after each epoch, while its files are being written.
+        on_saved: Called with all completed epochs when their checkpoint is on the disk: in the
+            writer thread after each epoch, and at the start of a resumed training.
+        stop: Called after each step. If it returns True, the state is saved and `Stopped` is
+            raised.
 
     Raises:
-        Stopped: See `stop`.
-        TrainingError: If the loss or the mean error of the selection samples is not finite, or
-            the memory is too small.
-        ValueError: If a batch is larger than the data, or does not divide among the processes.
+        Stopped: If `stop` returned True.
+        TrainingError: If the loss or the mean error of the selection samples is not finite, or if
+            memory runs out.
+        ValueError: If a batch is larger than the data, or is not divisible by the number of
+            processes.
         DataError: If the data cannot be read.
     """
     settings.steps(len(train))  # raises for impossible settings
@@ -171,7 +175,7 @@ class _State:
         self.identity = json.dumps(identity, sort_keys=True)
 
     def load(self, folder: Path, description: dict[str, Any]) -> None:
-        """Load the saved state. Raises CheckpointError if it belongs to another training."""
+        """Load the saved state. Raises CheckpointError if the state is that of another training."""
         path = folder / "state.pt"
         saved = load_state(path, self.total.device)
         if saved.get("of") != self.identity:
@@ -193,7 +197,7 @@ class _State:
                 raise CheckpointError(f"{path} belongs to another training")
 
     def saving(self, folder: Path, ranks: Ranks) -> Callable[[], None]:
-        """A function that writes the present state, and may be called later."""
+        """Copy the present state; return a function that writes the copy to state.pt."""
         state = {
             "predictor": self.predictor.state_dict(), "averaged": self.averaged.state_dict(),
             "optimizer": self.optimizer.state_dict(), "schedule": self.schedule.state_dict(),
@@ -213,10 +217,14 @@ class _State:
         self.total += loss
 
     def end_epoch(self, loss: float, errors: Tensor) -> bool:
-        """Record an epoch by its mean loss and selection errors.
+        """Append an epoch to the history.
+
+        Args:
+            loss: Mean training loss.
+            errors: Errors of the selection samples.
 
         Returns:
-            Whether it is the best epoch so far.
+            Whether the epoch is the best so far.
         """
         epoch, score = len(self.history) + 1, mean_defined(errors)
         if not math.isfinite(score):
@@ -238,7 +246,7 @@ def _checkpoints(
 ) -> list[Callable[[], None]]:  # fmt: skip
     """Functions that write the checkpoints of an epoch.
 
-    Selection samples without an error, whose target is 0, are listed in the header.
+    Selection samples whose target is 0 have no error. They are listed in the header.
     """
     last, excluded = state.history[-1], undefined(selection.samples.tolist(), errors.tolist())
     header = {**description, "epoch": last.epoch, "selection_score": last.score}
@@ -253,7 +261,7 @@ def _checkpoints(
 def _steps(
     state: _State, gradient: Step, train: Samples, settings: Settings, ranks: Ranks, epoch: int
 ) -> Generator[None, None, None]:
-    """Make the remaining steps of an epoch, one at each iteration."""
+    """Run the remaining steps of an epoch, one in each iteration."""
     batch, first = settings.batch, state.step - epoch * (len(train) // settings.batch)
     share = batch // ranks.count, first, ranks.rank, ranks.count
     with closing(train.batches(settings.seed, epoch, *share)) as batches:
@@ -265,7 +273,7 @@ def _steps(
 
 
 def _stepped(state: _State, gradient: Step, batch: Batch, seed: int, train: Samples) -> Tensor:
-    """The loss of a batch, after an optimizer step along its gradient."""
+    """Make an optimizer step with the gradient of a batch; return the loss before the step."""
     try:
         loss = gradient(batch, seed)
         state.optimizer.step()
@@ -287,7 +295,7 @@ def _is_finite(predictor: nn.Module) -> bool:
 
 
 def _not_finite(quantity: str, epoch: int, train: Samples) -> TrainingError:
-    """The error of a loss or gradient that is not finite, with its likely cause."""
+    """The error to raise for a non-finite loss or gradient; the message names a likely cause."""
     zero = list[int]()
     if isinstance(train.reader, Resident) and train.examples is None:
         errors = errors_of(torch.zeros_like(train.u), train.all, train)[:, 0]
@@ -301,7 +309,7 @@ def _not_finite(quantity: str, epoch: int, train: Samples) -> TrainingError:
 
 @torch.no_grad()
 def _average(averaged: nn.Module, current: nn.Module, decay: float) -> None:
-    """averaged <- decay averaged + (1 - decay) current; buffers, averages already, are copied."""
+    """Update parameters: averaged <- decay averaged + (1 - decay) current. Copy the buffers."""
     # all parameters in one kernel, as in PyTorch's optimizers
     torch._foreach_lerp_(  # pyright: ignore[reportPrivateImportUsage]
         list(averaged.parameters()), list(current.parameters()), 1 - decay
@@ -311,7 +319,7 @@ def _average(averaged: nn.Module, current: nn.Module, decay: float) -> None:
 
 
 def _too_large(gradient: Step, batch: Batch) -> TrainingError:
-    """The error of a batch that needs too much memory, with the batch size that fits."""
+    """The error to raise if a batch exceeds the memory; the message names a size that fits."""
     fits = gradient.largest(batch)
     grid = " x ".join(map(str, batch.a.shape[1:-1]))
     return TrainingError(
@@ -325,7 +333,7 @@ def _write_history(folder: Path, history: list[Epoch]) -> None:
 
 
 def read_history(folder: Path) -> list[Epoch]:
-    """The epochs in history.jsonl. Raises DamagedError if the file was changed."""
+    """Read the epochs from history.jsonl. Raises DamagedError if the file was changed."""
     path = folder / "history.jsonl"
     try:
         history = [Epoch(**line) for line in read_lines(path)]

@@ -1,4 +1,4 @@
-"""Memory of the host: blocks kept between steps, and errors of missing memory."""
+"""Host memory: reuse of freed memory, and detection of out-of-memory errors."""
 
 import ctypes
 import sys
@@ -11,10 +11,10 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 @cache
 def keep_memory() -> None:
-    """Let the process keep the memory that it frees, as PyTorch does on GPUs.
+    """Let the process reuse the memory that it frees, as PyTorch does on GPUs.
 
-    glibc returns large blocks to the system and gets them back page by page, filled with zeros,
-    which takes some percent of a step. Without glibc this does nothing.
+    By default glibc returns large blocks to the system. The system fills new pages with zeros,
+    which costs some percent of the time of a step. Without glibc, this function does nothing.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -25,7 +25,7 @@ def keep_memory() -> None:
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error of PyTorch means that memory ran out."""
+    """Whether PyTorch raised an error because memory ran out."""
     message = str(error)
     return isinstance(error, torch.OutOfMemoryError) or (
         "DefaultCPUAllocator" in message and "allocate memory" in message

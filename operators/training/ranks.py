@@ -1,4 +1,4 @@
-"""The processes that share a training, started by torchrun; or a single one."""
+"""Training by several processes that torchrun started, or by a single process."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -13,19 +13,21 @@ from torch import Tensor, nn
 
 
 class RankError(RuntimeError):
-    """The processes of a training cannot work together; one line."""
+    """The processes of a training cannot work together. The message is one line."""
 
     exit_status = 1
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those that share a training; all hold the same weights.
+    """The rank of this process in a training, and communication with the other processes.
+
+    All processes have the same weights.
 
     Args:
-        rank: Number of this process.
+        rank: Index of this process.
         count: Number of processes.
-        local: Number of this process on its machine, which is the number of its GPU.
+        local: Index of this process on its machine. This is also the index of its GPU.
     """
 
     rank: int = 0
@@ -34,11 +36,11 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes and prints."""
+        """Whether this process has rank 0. Only this process writes files and prints."""
         return self.rank == 0
 
     def mean_gradient(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replace the gradients by their means over all processes, in one message."""
+        """Replace the gradients by their means over all processes, with a single all-reduce."""
         if self.count == 1:
             return
         gradients = [p.grad for p in parameters if p.grad is not None]
@@ -58,7 +60,7 @@ class Ranks:
         return value
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set in some process."""
+        """Whether the flag is True in at least one process."""
         if self.count == 1:
             return flag
         flags = torch.tensor(int(flag))  # on the host, so as not to wait for the device
@@ -66,18 +68,18 @@ class Ranks:
         return bool(flags)
 
     def same(self, module: nn.Module) -> None:
-        """Copy weights and buffers of the first process to all."""
+        """Copy the weights and buffers of process 0 to all processes."""
         if self.count > 1:
             for value in module.state_dict().values():
                 dist.broadcast(value, 0)
 
     def wait(self) -> None:
-        """Wait until all processes have come here."""
+        """Wait until all processes have made this call."""
         self.any(False)
 
 
 def _all_reduce(value: Tensor, operation: Any = dist.ReduceOp.SUM) -> None:
-    """Replace a value by its sum, or another reduction, over all processes."""
+    """Replace a value by its reduction over all processes, by default the sum."""
     try:
         dist.all_reduce(value, op=operation)
     except RuntimeError as error:
@@ -89,10 +91,10 @@ ALONE = Ranks()
 
 @contextmanager
 def torchrun(device: torch.device) -> Iterator[Ranks]:
-    """Connect the processes that torchrun has started; `ALONE` without torchrun.
+    """Connect the processes that torchrun has started. Without torchrun, yield `ALONE`.
 
-    Messages go by gloo between processors and by NCCL between GPUs, one for each process. A process
-    that fails exits at once; torchrun ends the others, which may wait for it.
+    CPUs communicate by gloo and GPUs by NCCL. Each process has its own GPU. A process that fails
+    exits at once, and torchrun then ends the other processes.
 
     Raises:
         RankError: If there are fewer GPUs than processes.

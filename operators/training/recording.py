@@ -1,4 +1,7 @@
-"""Recording a step as a CUDA graph: which operations allow it, and undoing failed captures."""
+"""Recording of a training step as a CUDA graph.
+
+The module also detects operations that prevent a recording, and cleans up after a failed capture.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,16 @@ from operators.training.memory import is_out_of_memory
 Result = TypeVar("Result")
 _WARM_UP = 3  # steps before a graph is captured, as PyTorch advises
 
-# Operations that make the host wait for values of the device, which no graph can hold: the sizes of
-# results depend on values, or a library reports to the host.
+# Operations that make the host wait for values of the device, because the size of the result
+# depends on them or a library reports to the host. CUDA graphs cannot contain such operations.
 _WAITING = {
     "_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "bincount",
     "_unique", "_unique2", "unique_dim", "unique_consecutive",
     "_linalg_check_errors", "_linalg_eigh", "_linalg_eigvals", "linalg_eig", "_linalg_svd",
     "linalg_lstsq", "linalg_matrix_exp", "histc", "multinomial",
 }  # fmt: skip
-# Operations of cuSOLVER, cuBLAS or MAGMA whose results stay on the device. Whether a graph can hold
-# them depends on the library that PyTorch chooses for a size, so a capture is tried.
+# Operations of cuSOLVER, cuBLAS or MAGMA whose results stay on the device. PyTorch chooses the
+# library by the size of the matrices, and not every library allows a capture: it is simply tried.
 _SOLVERS = {
     "linalg_cholesky_ex", "linalg_solve_triangular", "triangular_solve", "cholesky_solve",
     "cholesky_inverse", "_cholesky_solve_helper", "linalg_qr", "geqrf", "ormqr",
@@ -42,14 +45,15 @@ _FROM_HOST = {torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor}
 
 
 class Recorded:
-    """The kernels that a function of a batch launches, recorded once and replayed at each call.
+    """A function of a batch whose kernels are recorded once, and replayed at each call.
 
-    On a CUDA device this is a CUDA graph. On the processor the function is called again on the same
-    memory, so that tests run the same lines. Random numbers still follow torch.manual_seed.
+    On a CUDA device, the recording is a CUDA graph. On the CPU, each call copies the batch to the
+    same memory and runs the function, so that tests cover this class without a GPU. Random numbers
+    depend on torch.manual_seed as usual.
 
     Raises:
         RuntimeError: If the capture fails. The current stream, the memory and the random number
-            generator are then as before.
+            generator are then restored.
     """
 
     def __init__(self, function: Callable[[Batch], Tensor], batch: Batch) -> None:
@@ -73,10 +77,11 @@ class Recorded:
 
 
 class Repeated:
-    """A function that changes tensors in place, recorded at its fourth call and then replayed.
+    """A function that changes tensors in place, recorded in its fourth call and then replayed.
 
-    The first three calls run the function: unlike a function of a batch, it cannot be tried without
-    effect. On the processor, or if the capture fails, all calls run it; `note` says why it failed.
+    The first three calls run the function without recording. Extra trial runs are not possible,
+    because every run changes the tensors. On the CPU, or if the capture fails, all calls run the
+    function. The attribute `note` contains the reason of a failure.
     """
 
     def __init__(self, function: Callable[[], None], device: torch.device) -> None:
@@ -116,7 +121,7 @@ def _captured(
     """Capture a function as a CUDA graph, without launching its kernels.
 
     Returns:
-        Its result, and a function that launches the kernels on the same memory.
+        The result of the function, and a function that launches the kernels on the same memory.
     """
     graph, pool = torch.cuda.CUDAGraph(), _new_pool()
     try:
@@ -134,12 +139,12 @@ def _captured(
 
 
 def _new_pool() -> Any:
-    """The handle of a memory pool for a capture; None if PyTorch is built without CUDA."""
+    """Handle of a new memory pool for a capture; None if PyTorch was built without CUDA."""
     return torch.cuda.graph_pool_handle() if torch.backends.cuda.is_built() else None
 
 
 def _undo(graph: Any, pool: Any, device: torch.device) -> None:
-    """Undo a failed capture: its memory pool, its graph, and the random number generator."""
+    """Release the memory pool and the graph of a failed capture; reset the random generator."""
     index = torch.cuda.current_device() if device.index is None else device.index
     version = tuple(map(int, str(torch.__version__).split(".")[:2]))
     with ExitStack() as stack:  # in reverse order; each runs even if another one fails
@@ -152,27 +157,30 @@ def _undo(graph: Any, pool: Any, device: torch.device) -> None:
 
 
 def _end_allocation() -> Callable[[int, Any], None]:
-    """PyTorch's function that ends allocation from the pool of a capture.
+    """PyTorch's function that ends allocation from the memory pool of a capture.
 
-    Its name differs up to version 2.6 and after.
+    The function was renamed after version 2.6.
     """
     names = "_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"
     return next(getattr(torch._C, name) for name in names if hasattr(torch._C, name))
 
 
 def _reset_generator(device: torch.device, index: int) -> None:
-    """Give the generator of a device a new state: a failed capture leaves it in the capture."""
+    """Give the random generator of a device a new state.
+
+    After a failed capture, the old state still belongs to the capture.
+    """
     fresh = torch.Generator(device)
     torch.cuda.default_generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
 
 
 class Watch(TorchDispatchMode):
-    """Collects the names of operations that a CUDA graph cannot hold, or may not hold.
+    """Collects the names of operations that prevent, or may prevent, the capture of a CUDA graph.
 
     Attributes:
         waits: Operations that make the host wait for values of the device, such as copies between
-            host and device.
-        solvers: Factorisations and solves by a library, whose capture can fail.
+            host and device. They prevent a capture.
+        solvers: Factorisations and linear solves by a library. They may prevent a capture.
     """
 
     def __init__(self) -> None:
@@ -220,7 +228,7 @@ class Watch(TorchDispatchMode):
 def _waits_of_indexing(
     u: Tensor, indices: Iterable[Tensor | None], values: Tensor | None = None, *more: Any
 ) -> set[str]:
-    """The reasons why u[indices], or u[indices] = values, makes the host wait."""
+    """Reasons why u[indices], or u[indices] = values, makes the host wait; empty if none."""
     given = [i for i in indices if i is not None]
     waits: set[str] = set()
     # assigning one host number at a mask is a masked fill, which only launches a kernel
@@ -233,7 +241,7 @@ def _waits_of_indexing(
 
 
 class _HostCopies(TorchFunctionMode):
-    """Notes tensors on a device that are made of host values."""
+    """Detects functions that create tensors on a device from host values."""
 
     def __init__(self, waits: set[str]) -> None:
         super().__init__()

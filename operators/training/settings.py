@@ -12,7 +12,7 @@ MakeOptimizer = Callable[[Iterable[nn.Parameter], float], torch.optim.Optimizer]
 
 
 def adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-    """Adam with its default constants, fused over all parameters."""
+    """Adam with its default constants and one fused kernel for all parameters."""
     return torch.optim.Adam(parameters, lr=lr, fused=True)
 
 
@@ -21,19 +21,20 @@ class Settings:
     """Settings of a training.
 
     Args:
-        loss: (prediction, target, input) -> scalar, in physical units.
+        loss: Function (prediction, target, input) -> scalar of values in physical units.
         epochs: Number of epochs.
-        batch: Number of samples of a batch, over all processes.
-        optimizer: (parameters, lr) -> optimizer.
-        lr: Peak learning rate of the 1cycle schedule (Smith and Topin 2019): from lr/div by a
-            cosine up to lr and down to lr/(div final_div).
-        cycle_momentum: Whether β₁ goes 0.95 -> 0.85 -> 0.95 in the cycle, as published.
-        warmup: Share of the steps before the peak.
-        clip: Largest norm of the gradient.
-        seed: Seed of order, augmentation and dropout, all functions of (seed, step).
-        augment: Augmentation (inputs, targets) -> the same of each batch; None without.
-        average: Decay of an exponential moving average of the weights, which is then evaluated and
-            saved; 0 without.
+        batch: Number of samples in a batch, summed over all processes.
+        optimizer: Function (parameters, lr) -> optimizer.
+        lr: Peak learning rate of the 1cycle schedule (Smith and Topin 2019). The rate rises from
+            lr/div to lr and falls to lr/(div final_div), both along a cosine.
+        cycle_momentum: Whether β₁ falls from 0.95 to 0.85 and rises back to 0.95, as published.
+        warmup: Fraction of the steps before the peak.
+        clip: Norm to which larger gradients are scaled down.
+        seed: Seed of the sample order, augmentation and dropout.
+        augment: Function (inputs, targets) -> (inputs, targets) applied to each batch; None for no
+            augmentation.
+        average: Decay of an exponential moving average of the weights. The averaged weights are
+            then evaluated and saved. 0 turns averaging off.
     """
 
     loss: Loss
@@ -60,7 +61,11 @@ class Settings:
             )
 
     def steps(self, samples: int) -> int:
-        """Number of steps of a training on `samples` samples."""
+        """Total number of training steps with `samples` training samples.
+
+        Raises:
+            ValueError: If a batch is larger than the data, or if the warmup is a single step.
+        """
         if self.batch > samples:
             raise ValueError(f"batch {self.batch} is larger than the {samples} training samples")
         steps = samples // self.batch * self.epochs

@@ -2,8 +2,9 @@
 # torch._foreach_* act on lists of tensors; PyTorch's optimizers use them too
 """SOAP: Adam in the eigenbasis of Shampoo's preconditioners.
 
-All matrices of one shape are stacked in memory, so a step is a few batched products and passes over
-lists of tensors. Learning rates are numbers on the device, so that a CUDA graph can hold a step.
+All matrices of one shape are stacked in memory. A step then consists of a few batched products and
+operations on lists of tensors. Learning rates are tensors on the device, which a recorded CUDA
+graph reads in every step.
 
 References: N. Vyas et al., SOAP: Improving and stabilizing Shampoo using Adam, ICLR 2025,
 algorithm 3; V. Gupta, T. Koren, Y. Singer, Shampoo, ICML 2018.
@@ -25,10 +26,11 @@ Matrices = Float[Tensor, "count m n"]
 
 
 def _as_matrices(t: Tensor) -> Matrices:
-    """A weight as a stack of matrices.
+    """Reshape a weight to a stack of matrices.
 
-    (m, n) -> (1, m, n), and (count, m, n) stays. Complex weights (*modes, in, out, 2) ->
-    (modes, in, 2 out). Convolutions (out, in, k, k) -> (1, out, in k²).
+    A matrix (m, n) becomes (1, m, n). A stack (count, m, n) is unchanged. A complex weight
+    (*modes, in, out, 2) becomes (modes, in, 2 out). A convolution (out, in, k, k) becomes
+    (1, out, in k²).
     """
     if t.ndim == 2:
         return t[None]
@@ -40,15 +42,16 @@ def _as_matrices(t: Tensor) -> Matrices:
 
 
 class SOAP(torch.optim.Optimizer):
-    """W <- W - lr Q_L Adam(Q_Lᵀ G Q_R) Q_Rᵀ, Q_L and Q_R eigenvectors of mean G Gᵀ and Gᵀ G.
+    """The SOAP optimizer, W <- W - lr Q_L Adam(Q_Lᵀ G Q_R) Q_Rᵀ for a matrix W with gradient G.
 
-    Running means of G Gᵀ and Gᵀ G are kept for every matrix G of a gradient. Adam's second moment
-    is kept in their eigenbases, which are updated by one orthogonal iteration every few steps.
-    Weights of one dimension, and matrices with a single row or column, get plain Adam. The first
-    step only sets up the bases. A parameter without a gradient has the gradient 0.
+    Q_L and Q_R are the eigenvectors of running means of G Gᵀ and Gᵀ G. Adam's second moment refers
+    to these eigenbases. Every few steps, one orthogonal iteration updates the bases. Weights of one
+    dimension, and matrices with a single row or column, are updated by plain Adam. In the first
+    step, matrices only get their bases. A missing gradient counts as 0.
 
     Args:
-        params: Parameters of one or more dimensions; see `_as_matrices` for their matrices.
+        params: Parameters with one or more axes. Weights that are not matrices are reshaped as in
+            `_as_matrices`.
         lr: Learning rate.
         betas: Decays of Adam's moments.
         basis_decay: Decay of the means of G Gᵀ and Gᵀ G.
@@ -56,8 +59,8 @@ class SOAP(torch.optim.Optimizer):
         eps: Added to the square root of the second moment.
 
     Attributes:
-        graphed: Whether steps are recorded as a CUDA graph, which needs gradients at fixed
-            addresses in memory. Updates of the bases are not part of the graph.
+        graphed: Whether steps are recorded as a CUDA graph. This needs gradients at fixed memory
+            addresses. Updates of the bases are not part of the graph.
     """
 
     def __init__(
@@ -77,14 +80,14 @@ class SOAP(torch.optim.Optimizer):
         self._groups: dict[int, _Group] = {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take a state, copied or loaded, whose tensors are not stacked."""
+        """Restore a copied or loaded state. Its tensors are stacked again in the next step."""
         super().__setstate__(state)
         self.graphed = getattr(self, "graphed", False)
         self._groups = {}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One step with the present gradients; `closure` is not used."""
+        """Make one step with the present gradients. `closure` is ignored."""
         for number, group in enumerate(self.param_groups):
             stacked = self._groups.get(number)
             if stacked is None:
@@ -94,7 +97,12 @@ class SOAP(torch.optim.Optimizer):
 
 @dataclass(eq=False)
 class _Bases:
-    """Means of G Gᵀ or Gᵀ G of all matrices with k rows or columns, and their eigenvectors q."""
+    """All bases of one size k, for matrices with k rows or k columns.
+
+    Args:
+        gram: Running means of G Gᵀ or Gᵀ G.
+        q: Eigenvectors of `gram`, as columns.
+    """
 
     gram: Basis
     q: Basis
@@ -102,10 +110,10 @@ class _Bases:
     def iterate(self) -> Tensor:
         """Make one orthogonal iteration towards the eigenvectors.
 
-        Columns are sorted by Rayleigh quotient first, so that the iteration keeps their order.
+        Columns are sorted by descending Rayleigh quotient before the iteration.
 
         Returns:
-            The order of the old columns, shape (count, k).
+            Old indices of the sorted columns, shape (count, k).
         """
         product = self.gram @ self.q
         order = (self.q * product).sum(-2).argsort(-1, descending=True)
@@ -119,9 +127,11 @@ class _Stack:
     """All matrices of one shape (m, n), with their state.
 
     Args:
-        gradient, mean, square: Gradient and moments of Adam; `square` is in the eigenbases.
-        left, right: Rows of these matrices in the bases of size m and of size n.
-        bases: All bases by their size.
+        gradient, mean, square: Gradient, first moment and second moment of Adam. The second moment
+            refers to the eigenbases.
+        left: Range of the left bases of these matrices among all bases of size m.
+        right: Range of their right bases among all bases of size n.
+        bases: All bases; the keys are their sizes.
     """
 
     parameters: list[Tensor]
@@ -138,11 +148,11 @@ class _Stack:
         return (self.bases[m], self.left), (self.bases[n], self.right)
 
     def parts(self, values: Tensor) -> list[Tensor]:
-        """Values of all matrices, split by parameter."""
+        """Split values of all matrices into those of each parameter."""
         return list(values.split([len(_as_matrices(p)) for p in self.parameters]))
 
     def of_parameters(self, values: Matrices) -> list[Tensor]:
-        """Values of all matrices in the shapes of the parameters."""
+        """Split values of all matrices by parameter, and reshape them like the parameters."""
         pairs = zip(self.parts(values), self.parameters, strict=True)
         return [part.view(p.shape) for part, p in pairs]
 
@@ -177,7 +187,7 @@ class _Stack:
 
 @dataclass(eq=False)
 class _Group:
-    """The parameters of one group, stacked by shape, and their step."""
+    """One parameter group: its matrices, stacked by shape, and its vectors."""
 
     parameters: list[Tensor]
     state: dict[Any, dict[str, Any]]
@@ -214,7 +224,7 @@ class _Group:
         self.recorded, self.repeated = None, None
 
     def _start(self, parameters: Sequence[Tensor], vector_ids: set[int]) -> None:
-        """Initialise the state of parameters; vectors get plain Adam."""
+        """Initialise the state of parameters. Vectors have only the state of Adam."""
         for p in parameters:
             v = p if id(p) in vector_ids else _as_matrices(p)
             self.state[p] |= {"step": 0, "mean": torch.zeros_like(v), "square": torch.zeros_like(v)}
@@ -224,7 +234,7 @@ class _Group:
                     self.state[p][f"q_{side}"] = torch.eye(k).to(v).repeat(len(v), 1, 1)
 
     def _stack(self, shaped: dict[tuple[int, int], list[Tensor]]) -> None:
-        """Stack the state of all matrices by shape; the state of parameters becomes views of it."""
+        """Stack the state of all matrices by shape. The state of a parameter becomes a view."""
         sides: dict[int, list[tuple[Tensor, Tensor]]] = {}
         rows_of_shapes: list[tuple[slice, slice]] = []
         for shape, parameters in shaped.items():
@@ -252,7 +262,7 @@ class _Group:
             self.stacks.append(stack)
 
     def step(self, group: dict[str, Any], graphed: bool) -> None:
-        """One step of Adam in the bases, and every few steps an update of the bases."""
+        """Make one step of Adam in the bases. Every few steps, also update the bases."""
         gradients = [self._gradient(p) for p in (*self.matrices, *self.vectors)]
         settings = {name: group[name] for name in ("betas", "basis_decay", "eps")}
         if self.fresh:
@@ -298,7 +308,7 @@ class _Group:
             torch._foreach_copy_(views, gradients[: len(views)])
 
     def _set_up(self) -> None:
-        """Set the bases to those of the first gradients."""
+        """Set the bases to the eigenvectors of G Gᵀ and Gᵀ G for the first gradients G."""
         for stack in self.stacks:
             stack.add_products(0.0)
         for bases in self.bases.values():
@@ -308,7 +318,7 @@ class _Group:
     def _advance(
         self, gradients: list[Tensor], betas: tuple[float, float], basis_decay: float, eps: float
     ) -> None:
-        """A step between two updates of the bases, always the same kernels on the same memory."""
+        """The part of a step that a CUDA graph can record: everything but the update of bases."""
         self._gather(gradients)
         self._adam(self.stacks, gradients[len(self.matrices) :], betas, eps)
         for stack in self.stacks:
@@ -317,7 +327,7 @@ class _Group:
     def _adam(
         self, stacks: list[_Stack], gradients: list[Tensor], betas: tuple[float, float], eps: float
     ) -> None:
-        """W <- W - lr m̂/(√v̂ + ε) for vectors, and for matrices in their bases."""
+        """Update W <- W - lr m̂/(√v̂ + ε): matrices in their bases, vectors directly."""
         beta1, beta2 = betas
         means = [s.mean for s in stacks] + [self.state[p]["mean"] for p in self.vectors]
         squares = [s.square for s in stacks] + [self.state[p]["square"] for p in self.vectors]
@@ -344,7 +354,7 @@ class _Group:
         torch._foreach_sub_(parameters, moves)
 
     def _update_bases(self) -> None:
-        """Update the eigenvectors; second moments are reordered with them."""
+        """Update the eigenvectors, and permute the second moments in the same way."""
         orders = {k: bases.iterate() for k, bases in self.bases.items()}
         for stack in self.stacks:
             m, n = stack.square.shape[1:]

@@ -1,7 +1,7 @@
-"""One training step, batch -> loss, run the fastest way on its device.
+"""Loss and gradient of a training step, accelerated by compilation and CUDA graphs.
 
-The mathematics is the same everywhere: prediction, loss, gradient, clipping. `Acceleration` says
-how it is run. Without acceleration it is PyTorch as written, to which tests compare the other ways.
+A step computes the prediction, the loss and the clipped gradient. `Acceleration` selects how the
+device runs it. Tests compare accelerated steps with a step in plain PyTorch.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ Precision = Literal["float32", "tf32", "bf16"]
 
 
 class AccelerationError(ValueError):
-    """The device cannot run steps as requested; one line."""
+    """The device cannot run steps as requested. The message is one line."""
 
     exit_status = 2
 
 
 @dataclass(frozen=True)
 class Acceleration:
-    """How a step is run.
+    """Precision, compilation and recording of a training step.
 
     Args:
-        precision: Precision of matrix products. "float32"; "tf32", factors of 10 bits and sums in
-            float32; "bf16", PyTorch's autocast. Fourier transforms, norms and the loss stay in
-            float32.
+        precision: Precision of matrix products: "float32", "tf32" or "bf16". "tf32" rounds factors
+            to 10 bits and sums in float32. "bf16" is PyTorch's autocast; Fourier transforms,
+            norms and the loss stay in float32.
         compiled: Whether torch.compile fuses kernels.
         graphed: Whether the kernels of a step are recorded once as a CUDA graph, and replayed.
-        tuned: Whether compilation chooses kernels of matrix products by timing them; bias,
-            activation and residual may then become part of these kernels.
+        tuned: Whether compilation selects matrix product kernels by timing them. These kernels may
+            include bias, activation and residual.
     """
 
     precision: Precision = "float32"
@@ -57,18 +57,18 @@ class Acceleration:
     def chosen(
         cls, device: torch.device, precision: str = "auto", compiled: str = "auto"
     ) -> Acceleration:
-        """The acceleration for settings of a user; "auto" is the fastest.
+        """The acceleration that a user's settings select on a device.
 
-        On the processor "auto" is float32 as written: torch.compile takes minutes there and makes
-        these steps slower. On a GPU it is TF32, compiled, as one CUDA graph. "tuned" compiles for
-        minutes longer.
+        On a GPU, "auto" is TF32, compiled, as one CUDA graph. On the CPU, "auto" is float32 without
+        compilation: torch.compile takes minutes there and makes steps slower. "tuned" takes
+        minutes longer to compile.
 
         Args:
             precision: "auto" or a `Precision`.
             compiled: "auto", "on", "off" or "tuned".
 
         Raises:
-            AccelerationError: On an unknown setting, or a precision that the device lacks.
+            AccelerationError: If a setting is unknown, or if the device does not support it.
         """
         cuda = device.type == "cuda"
         precisions = ("auto", *get_args(Precision))
@@ -107,7 +107,7 @@ class Acceleration:
 
     @contextmanager
     def products(self) -> Iterator[None]:
-        """Run matrix products and convolutions in this precision."""
+        """Context in which matrix products and convolutions have this precision."""
         before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
         torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
         torch.backends.cudnn.allow_tf32 = self.precision == "tf32"  # convolutions
@@ -122,15 +122,16 @@ AS_WRITTEN = Acceleration()
 
 
 class Step:
-    """The map from a batch to its loss; leaves the clipped gradient in the parameters.
+    """A function that returns the loss of a batch, and stores the clipped gradient in `grad`.
 
     Args:
-        x, y: Points of inputs and targets that all samples share; None as in `Samples`.
-        loss: (prediction, target, input) -> scalar, with weights as a fourth argument if points
-            have any.
-        clip: Largest norm of the gradient.
-        augment: Augmentation of each batch; None without.
-        weight: Quadrature weights of the targets that all samples share; None for equal ones.
+        x: Points of the inputs that all samples share; None if they differ by sample.
+        y: Points of the targets that all samples share; None if they are those of the inputs.
+        loss: Function (prediction, target, input) -> scalar. If the points have weights, they are
+            its fourth argument.
+        clip: Norm to which larger gradients are scaled down.
+        augment: Augmentation of each batch; None for no augmentation.
+        weight: Quadrature weights of the targets that all samples share; None for equal weights.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class Step:
         weight: Tensor | None = None,
     ) -> None:
         self.acceleration, self.ranks, self.clip, self.augment = acceleration, ranks, clip, augment
-        self.note = ""  # why it is not run as requested
+        self.note = ""  # why a step is not run as requested
         self.parameters = [p for p in predictor.parameters() if p.requires_grad]
         self.buffers = list(predictor.buffers())
         predict, shared_y, shared_weight = predictor.on(x, y), y, weight
@@ -182,7 +183,7 @@ class Step:
         self._recorded: Recorded | None = None
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        """The loss of a batch; its random numbers are functions of the seed."""
+        """The loss of a batch. The random numbers of the step depend only on `seed`."""
         with self.acceleration.products():
             self._prepare(batch)
             torch.manual_seed(seed)
@@ -209,7 +210,7 @@ class Step:
         return loss.detach()
 
     def largest(self, batch: Batch) -> int:
-        """Number of samples of a batch that fit into the memory, by halving; 0 if none fits."""
+        """Number of samples of a batch that fit into memory, found by halving; 0 if none fits."""
         size = len(batch)
         while size := size // 2:
             try:
@@ -225,9 +226,9 @@ class Step:
         nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True)
 
     def _prepare(self, batch: Batch) -> None:
-        """Compile and record the step, once; weights and buffers keep their values.
+        """Compile and record the step in the first call. Weights and buffers do not change.
 
-        An acceleration that fails is switched off, and `note` says why.
+        An acceleration that fails is switched off, and `note` contains the reason.
         """
         if self.acceleration.compiled and self._loss is self._plain_loss:
             self._keeping_buffers(self._compile, batch)
@@ -270,12 +271,13 @@ class Step:
             )
 
     def _switch_off(self, name: str, effect: str, why: Exception | str, more: str = "") -> None:
-        """Switch an acceleration off, and note why.
+        """Switch an acceleration off, and append the reason to `note`.
 
         Args:
             name: Field of `Acceleration`.
-            effect: What is missing now, in words.
-            more: Appended to the reason.
+            effect: Words for the missing acceleration, such as "not compiled".
+            why: The reason, or the error that was raised.
+            more: Text that is appended to the reason.
         """
         self.acceleration = replace(self.acceleration, **{name: False})
         # the end of a failed capture raises an error of its own, on top of the cause
@@ -286,10 +288,13 @@ class Step:
 
 
 def compiled(function: Callable[..., Any], tuned: bool = False) -> Callable[..., Any]:
-    """A function compiled for each shape of its arguments; `tuned` as in `Acceleration`.
+    """Compile a function, separately for each shape of its arguments.
 
-    PyTorch compiles the code of a function only a few times, and all closures of a function share
-    their code. So each call here compiles a copy of the code; earlier compilations are kept.
+    PyTorch limits the number of compilations of one code object, and all closures of a function
+    share one code object. A copy of the code object is compiled instead, which has its own limit.
+
+    Args:
+        tuned: As in `Acceleration`.
     """
     assert isinstance(function, FunctionType)
     copy = FunctionType(
