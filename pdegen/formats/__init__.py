@@ -1,1 +1,1 @@
-"""Imports files of other projects into stores, and exports stores to their formats."""
+"""Imports files of other projects into stores, and exports stores to other file formats."""

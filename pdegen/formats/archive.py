@@ -1,7 +1,7 @@
-"""Entries of ZIP archives, the container of .pt and .npz files. Runs in the child process of
-`pdegen.formats.sandbox`.
+"""The entries of ZIP archives, which contain .pt and .npz files. This module runs in the child
+process of `pdegen.formats.sandbox`.
 
-Other readers ignore checksums, or check only the entries that they read. Here each entry is read
+Other readers ignore checksums, or verify only the entries that they read. Here every entry is read
 once and compared with its checksum.
 """
 
@@ -23,7 +23,7 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 @dataclass(frozen=True)
 class ArchiveEntry:
-    """An entry of an archive whose checksum is correct."""
+    """An entry of an archive, with a verified checksum."""
 
     name: str  # name in the archive
     # first byte of the entry in the file, and info past the last
@@ -34,7 +34,7 @@ class ArchiveEntry:
 
 
 def entries(path: Path) -> list[ArchiveEntry]:
-    """The entries of an archive.
+    """The entries of an archive, after their checksums are verified.
 
     Raises:
         FormatError: If a name is repeated, or an entry is encrypted, uses another compression than
@@ -67,7 +67,7 @@ def entries(path: Path) -> list[ArchiveEntry]:
 
 
 def _damaged(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bool:
-    """Whether the content of an entry differs from its checksum or size."""
+    """Whether the content of an entry differs from the recorded checksum or size."""
     remaining = entry.file_size
     try:
         with archive.open(entry) as content:  # compares the checksum at the end

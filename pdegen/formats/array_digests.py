@@ -1,4 +1,4 @@
-"""SHA-256 of the values of an array, the same for all file formats."""
+"""SHA-256 of the values of an array. It is the same for all file formats."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ BLOCK = 2**24  # bytes to read at a time
 
 @dataclass(frozen=True)
 class Digest:
-    """SHA-256 of an array in the type of the store: little-endian, the last axis fastest; a bool is
-    one byte, 0 or 1.
+    """SHA-256 of the values of an array. The values are little-endian and in C order. A bool is one
+    byte with the value 0 or 1.
 
     >>> u, whole, parts = np.arange(6.0).reshape(3, 2), Digest(), Digest()
     >>> whole.add(np.asfortranarray(u))
@@ -27,11 +27,11 @@ class Digest:
     _sha256: Any = field(default_factory=hashlib.sha256)
 
     def add(self, values: np.ndarray) -> None:
-        """Add the next values along the first axis; an array without axes is added as a whole."""
+        """Add the next values along the first axis. An array without axes is added at once."""
         stored = values.astype(values.dtype.newbyteorder("<"), order="C", copy=False)
         self._sha256.update(stored.tobytes())
 
     @property
     def hex(self) -> str:
-        """The digest of the added values, as hexadecimal digits."""
+        """The digest of the values that were added, as 64 hexadecimal digits."""
         return self._sha256.hexdigest()

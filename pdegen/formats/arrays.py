@@ -1,4 +1,5 @@
-"""Arrays of imported files, memory-mapped and read in slices, and limits for all formats."""
+"""Arrays of imported files, which are memory-mapped and read in slices, and the limits that hold
+for all formats."""
 
 from __future__ import annotations
 
@@ -26,14 +27,14 @@ _NAME = re.compile(rf"{_PART}(/{_PART}){{0,7}}")
 
 
 class FormatError(ValueError):
-    """A file that cannot be imported, or a store that cannot be exported; one line."""
+    """A file cannot be imported, or a store cannot be exported. The message has one line."""
 
     exit_status = 2
 
 
 @dataclass(frozen=True)
 class Location:
-    """The location of contiguous numbers in a file."""
+    """The location of the numbers of an array that are contiguous in a file."""
 
     file: Path  # the imported file, or the file to which the array was unpacked
     offset: int  # first byte
@@ -43,8 +44,9 @@ class Location:
 
 @dataclass(frozen=True)
 class Array:
-    """An array of a file; values are read on demand. Raises FormatError if the name could be taken
-    for a path, the type is not bool, integer or float, or the file is shorter than the array."""
+    """An array in a file, whose values are read on demand. Raises FormatError if the name could be
+    mistaken for a path, if the type is not bool, integer or float, or if the file is shorter than
+    the array."""
 
     path: Path  # the imported file
     name: str  # name in the file
@@ -76,7 +78,7 @@ class Array:
 
     @property
     def where(self) -> str:
-        """File and name of the array, for errors."""
+        """The names of the file and of the array, for error messages."""
         return f"{self.path.name}: {self.name}"
 
     @property
@@ -85,7 +87,7 @@ class Array:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def read(self, index: Index) -> np.ndarray:
-        """The values at a slice of each axis."""
+        """Read the values in a slice of each axis."""
         if 0 in self.shape:
             return np.empty(self.shape, self.dtype)[index]
         assert self.location is not None, f"{self.where} is not unpacked"
@@ -95,8 +97,8 @@ class Array:
         return values[index].astype(self.dtype)
 
     def values(self) -> np.ndarray:
-        """All values of a small array, such as a coordinate. Raises FormatError for a large
-        array."""
+        """Read all values of a small array, such as a coordinate. Raises FormatError if the array
+        is large."""
         if self.bytes > SMALL_BYTES or self.location is None:
             raise FormatError(
                 f"{self.where} has {self.bytes:,} bytes: a coordinate has at most {SMALL_BYTES:,}"
@@ -120,7 +122,8 @@ class Contents:
     attributes: Mapping[str, str | float] = field(default_factory=dict)
 
     def array(self, name: str) -> Array:
-        """An array by name. Raises FormatError if there is none; the error lists the contents."""
+        """The array with this name. Raises FormatError if there is none; its message lists the
+        contents."""
         if name in self.unreadable:
             raise FormatError(f"{self.path.name}: {name} {self.unreadable[name]}")
         if name not in self.arrays:
@@ -129,7 +132,7 @@ class Contents:
 
     @property
     def summary(self) -> str:
-        """The contents in one line."""
+        """A description of the contents in one line."""
         arrays = [str(array) for array in self.arrays.values()]
         unreadable = [f"{name} (which {why})" for name, why in self.unreadable.items()]
         shown = [*arrays, *unreadable][:20]
@@ -139,7 +142,8 @@ class Contents:
 
 
 def check_expansion(array: Array, stored: int) -> None:
-    """Raise FormatError if an array is larger than `stored` bytes of a file can unpack to."""
+    """Raise FormatError if an array is so large that it cannot be the unpacked content of `stored`
+    bytes."""
     if array.bytes > LARGEST_EXPANSION * max(stored, 1):
         raise FormatError(
             f"{array.where} claims {array.bytes:,} bytes from {stored:,} in the file: at most "
@@ -148,7 +152,7 @@ def check_expansion(array: Array, stored: int) -> None:
 
 
 def printable(text: object) -> str:
-    """A text from a file as one printable line.
+    """Convert a string from a file to one line of printable characters.
 
     >>> printable("two\\nlines")
     'two lines'

@@ -1,8 +1,8 @@
-"""Metadata of the store in an exported file, written by an export and read by an import.
+"""The metadata of a store in an exported file. An export writes them, and an import reads them.
 
-It has the SHA-256 of each array (`pdegen.formats.array_digests`) and ends with its own: whatever
-changes in a file, the import refuses it or makes the identical store. Digests protect against
-accidents, not against forgery.
+The metadata contain the SHA-256 of each array (`pdegen.formats.array_digests`) and end with their
+own SHA-256. If any part of the file changes, the import either refuses the file or restores the
+identical store. The digests protect against accidents, not against forgery.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TYPES = {"bool", "float32", "float64", *(f"{s}int{n}" for s in ("", "u") for n 
 
 
 class ExportedArray(Strict):
-    """An array of the store: dimensions, shape, type, attributes, and digest of the values."""
+    """An exported array: dimensions, shape, dtype, attributes, and SHA-256 of the values."""
 
     dims: list[str]
     shape: list[int]
@@ -48,7 +48,7 @@ class ExportedArray(Strict):
 
 
 class _StoreAttributes(Strict):
-    """Attributes of the store that the import plan needs."""
+    """The attributes of the store that an import needs."""
 
     variables: list[str]
     splits: dict[str, Annotated[list[int], pydantic.Field(min_length=2, max_length=2)]]
@@ -56,11 +56,11 @@ class _StoreAttributes(Strict):
 
 
 class ExportMetadata(Strict):
-    """Metadata of a store that was exported.
+    """The metadata of an exported store.
 
     Args:
-        format: Name and version of this format.
-        arrays: The arrays by name; the file has them under the same names.
+        format: Name and version of the format of these metadata.
+        arrays: The arrays, by name. They have the same names in the file.
         attributes: Attributes of the store.
     """
 
@@ -70,7 +70,7 @@ class ExportMetadata(Strict):
 
 
 def description(store: Store, digests: Mapping[str, str]) -> ExportMetadata:
-    """The metadata to write with the arrays of a store.
+    """The metadata to export with the arrays of a store.
 
     Args:
         store: The store.
@@ -94,14 +94,14 @@ def description(store: Store, digests: Mapping[str, str]) -> ExportMetadata:
 
 
 def encoded(metadata: ExportMetadata) -> np.ndarray:
-    """The metadata as JSON with its own digest, in an array of bytes, which every format can
-    hold."""
+    """The metadata as JSON with its own SHA-256. The result is an array of bytes, because every
+    format can store such an array."""
     return np.frombuffer(with_digest(metadata.model_dump()), np.uint8)
 
 
 def folder_contents(folder: Path) -> tuple[Contents, list[Path]]:
-    """The contents of an exported folder of .npy files, and the paths of its files. Raises
-    FormatError if the folder was not exported, or is damaged."""
+    """The contents of an exported folder of .npy files, and the paths of all its files. Raises
+    FormatError if the folder was not exported or is damaged."""
     try:
         text = _bounded(folder / FILE)
     except FileNotFoundError:
@@ -127,8 +127,8 @@ def _bounded(path: Path) -> bytes:
 
 
 def exported_plan(files: Sequence[Contents]) -> Plan | None:
-    """The plan of an exported file; None for other files. Raises FormatError if an exported file is
-    damaged, or is given with further files."""
+    """The import plan of an exported file. None for other files. Raises FormatError if an exported
+    file is damaged, or if there are further files."""
     exports = [contents for contents in files if is_export(contents)]
     if not exports:
         return None
@@ -150,14 +150,14 @@ def exported_plan(files: Sequence[Contents]) -> Plan | None:
 
 
 def is_export(contents: Contents) -> bool:
-    """Whether a file was exported. MATLAB and HDF5 files have a second mark, in case a damaged name
-    hides the first."""
+    """Whether a file was exported by pdegen. MATLAB and HDF5 files have a second mark, which is
+    still found if the name of the metadata is damaged."""
     names = {*contents.attributes, *contents.arrays, *contents.unreadable}
     return KEY in names or contents.attributes.get(f"@{KEY}") == MARK
 
 
 def _check_names(where: str, names: set[str], exported: Iterable[str]) -> None:
-    """Raise FormatError if the names of arrays differ from the exported ones."""
+    """Raise FormatError if the names of the arrays differ from those that were exported."""
     if missing := set(exported) - names:
         raise FormatError(f"{where}: the array {min(missing)} is missing")
     if added := names - set(exported):
@@ -226,13 +226,13 @@ def _plan(metadata: ExportMetadata, contents: Contents) -> Plan:
 
 
 def _origin(attributes: Mapping[str, Any]) -> Json:
-    """Identity and provenance of the exported store."""
+    """Fingerprint, content digest and provenance of the exported store."""
     return {key: attributes[key] for key in ("fingerprint", "content", "provenance")}
 
 
 def _view(contents: Contents, name: str, array: ExportedArray) -> View:
-    """The view of a variable. MATLAB adds axes with a single point to arrays with fewer than
-    two."""
+    """The view of a variable. If the variable has fewer than two axes, MATLAB has added axes with a
+    single point."""
     stored = contents.array(name)
     _check(stored, array)
     added = len(stored.shape) - len(array.shape)
@@ -252,7 +252,8 @@ def _coordinate(contents: Contents, name: str, array: ExportedArray) -> Coordina
 
 
 def _check(stored: Array, array: ExportedArray) -> None:
-    """Raise FormatError if an array has another shape or type than in the metadata."""
+    """Raise FormatError if an array does not have the shape and dtype that the metadata
+    describe."""
     shape = tuple(array.shape)
     padded = (*shape, *[1] * (len(stored.shape) - len(shape)))
     if stored.shape != padded or stored.dtype != np.dtype(array.dtype):

@@ -1,4 +1,4 @@
-"""Lossless export of a sealed store to a file or folder of another format."""
+"""Lossless export of a sealed store to a file or folder in another format."""
 
 from __future__ import annotations
 
@@ -43,29 +43,31 @@ def export(
     recipe_text: RecipeText | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Path:
-    """Write a sealed store to a file or folder of another format.
+    """Write a sealed store to a file or folder in another format.
 
-    Each array keeps its name. The metadata of the store are written as JSON bytes to the array
-    "pdegen", or to pdegen.json beside .npy files, with the SHA-256 of each array and of themselves.
-    `import_files` restores the same variables, coordinates and splits, bit for bit, or refuses a
-    modified file. "huggingface" is read by `datasets.load_dataset` instead. The write is atomic: an
-    older file stays until the new one is complete (`pdegen.formats.replacing`).
+    Each array keeps its name. The metadata of the store are written as JSON, to an array of bytes
+    with the name "pdegen"; the format "npy" writes them to the file pdegen.json instead. They
+    contain the SHA-256 of each array and of themselves. `import_files` restores the same variables,
+    coordinates and splits, bit for bit. It refuses a modified file. Only "huggingface" cannot be
+    imported again; `datasets.load_dataset` reads it. The write is atomic: an older file stays until
+    the new one is complete (`pdegen.formats.replacing`).
 
     Args:
         url: Path or URL of a sealed store.
-        format: "mat" is MATLAB 5, or 7.3 if a variable has 2 GiB or more, with the axes of the
-            store. "hdf5" is HDF5. "pt" is a dictionary of tensors. "npy" is a folder with a file
-            for each array. "huggingface" is a folder with Parquet tables and a card.
+        format: "mat" is MATLAB 5, or MATLAB 7.3 if a variable has 2 GiB or more; the axes have the
+            order of the store. "hdf5" is HDF5. "pt" is a dictionary of tensors. "npy" is a folder
+            with a file for each array. "huggingface" is a folder with Parquet tables and a card.
         path: Path of the file or folder to write.
-        overwrite: Replace an earlier export.
-        recipe_text: Text on the recipe for the card of "huggingface".
+        overwrite: Whether an earlier export is replaced.
+        recipe_text: Text about the recipe, which the card of "huggingface" shows.
         progress: Called after each shard.
 
     Returns:
-        The path.
+        The path of the written file or folder.
 
     Raises:
-        FormatError: If something is in the way, or the format is unknown or does not allow a name.
+        FormatError: If `path` is occupied, or if the format is unknown or does not allow the name
+            of an array.
         StoreError: If the store cannot be read or is damaged.
         OSError: If the path cannot be written or has no room.
     """
@@ -124,7 +126,8 @@ def _specs(store: Store) -> dict[str, ArraySpec]:
 
 
 def _metadata_spec(store: Store) -> dict[str, ArraySpec]:
-    """The array of the metadata, whose length does not depend on the digests."""
+    """Shape and dtype of the array that stores the metadata. Its length is the same for all
+    digests."""
     text = encoded(description(store, dict.fromkeys(store.arrays, "0" * 64)))
     return {KEY: ArraySpec(text.shape, text.dtype)}
 
@@ -150,7 +153,7 @@ def _check_free(path: Path, format: str, overwrite: bool) -> None:
 
 
 def _is_export(file: Path) -> bool:
-    """Whether a file is an unchanged export."""
+    """Whether a file is an export that was not modified."""
     with tempfile.TemporaryDirectory(prefix="pdegen-") as folder:
         try:
             plan = exported_plan([open_file(file, Path(folder))])
@@ -176,7 +179,7 @@ def _writer(store: Store, format: str, arrays: Mapping[str, ArraySpec]) -> _Writ
 def _fill(
     store: Store, sinks: Mapping[str, Sink], progress: Callable[[Progress], None]
 ) -> dict[str, str]:
-    """Write all values. Returns the SHA-256 of each array, by name."""
+    """Write the values of all arrays. Returns the SHA-256 of each array, by name."""
     start = time.monotonic()
     digests = {name: Digest() for name in store.arrays}
     for name in store.arrays:

@@ -1,12 +1,13 @@
-"""HDF5 files, MATLAB's version 7.3 among them. Runs in the child process of
+"""HDF5 files, including files of MATLAB 7.3. This module runs in the child process of
 `pdegen.formats.sandbox`.
 
-References to other files are refused: links, external storage and virtual datasets, and also
-filters that would load a plugin. HDF5 does not check the unpacked size of a compressed chunk, and
-returns uninitialised memory if a chunk is too short. So each chunk is first unpacked here with a
-limit.
+References to other files are refused: links, external storage and virtual datasets. Filters that
+would load a plugin are refused too. The HDF5 library does not check the unpacked size of a
+compressed chunk. If a chunk is too short, the library returns uninitialised memory. Each chunk is
+therefore first unpacked here, with a limit on its size.
 
-MATLAB reverses the order of the axes when it writes HDF5; they are read in the order of MATLAB.
+MATLAB reverses the order of the axes when it writes HDF5. Arrays of MATLAB are read in MATLAB's
+order.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ _Node = h5py.Group | h5py.Dataset
 
 
 def read(request: Request) -> Contents:
-    """The datasets of a file, by their path in it. Raises Exception if the file is damaged, refers
-    to other files, or claims an impossible size."""
+    """Read the datasets of a file, by their paths in the file. Raises Exception if the file is
+    damaged, refers to other files, or claims an impossible size."""
     path = request.file
     with path.open("rb") as head:
         matlab = head.read(10) == b"MATLAB 7.3"
@@ -75,7 +76,8 @@ def read(request: Request) -> Contents:
 
 
 def _nodes(file: h5py.File, path: Path) -> Iterator[tuple[str, _Node]]:
-    """All groups and datasets, by name. Raises FormatError on links out of the file."""
+    """Yield all groups and datasets, with their names. Raises FormatError if there is a symbolic or
+    external link."""
     links: list[tuple[str, Any]] = []
     file.visititems_links(lambda *link: len(links) > MOST_ARRAYS or links.append(link))
     for name, link in links:
@@ -94,7 +96,7 @@ def _nodes(file: h5py.File, path: Path) -> Iterator[tuple[str, _Node]]:
 
 
 def _attributes(name: str, node: _Node) -> dict[str, str | float]:
-    """The attributes of a group or dataset that are texts or numbers."""
+    """The attributes of a group or dataset that are strings or single numbers."""
     result: dict[str, str | float] = {}
     for key in node.attrs:
         try:
@@ -111,7 +113,7 @@ def _attributes(name: str, node: _Node) -> dict[str, str | float]:
 
 
 def _unreadable(dataset: h5py.Dataset) -> str | None:
-    """Why a dataset is not an array of numbers; None if it is one."""
+    """The reason why a dataset is not an array of numbers. None if it is one."""
     kind = dataset.attrs.get("MATLAB_class")
     kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else None
     if kind is not None and kind not in _NUMBERS_OF_MATLAB:
@@ -127,7 +129,7 @@ def _unreadable(dataset: h5py.Dataset) -> str | None:
 
 
 def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
-    """The array of a dataset, with its location if the numbers are contiguous in the file."""
+    """The array of a dataset. It has a location if its numbers are contiguous in the file."""
     reverse = _is_reversed(dataset, matlab)
     logical = dataset.attrs.get("MATLAB_class") == b"logical"
     array = Array(
@@ -160,7 +162,8 @@ def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
 
 
 def _check_written(array: Array, dataset: h5py.Dataset) -> None:
-    """Raise FormatError if parts were never written, for which HDF5 returns a constant."""
+    """Raise FormatError if some values were never written. HDF5 would return a constant for
+    them."""
     if not array.bytes:
         return
     if dataset.chunks is not None:
@@ -185,7 +188,8 @@ def _filters(dataset: h5py.Dataset) -> list[int]:
 
 
 def _unpacked(request: Request, array: Array, dataset: h5py.Dataset, matlab: bool) -> Array:
-    """The array, unpacked block by block to a separate file."""
+    """Unpack an array block by block to a separate file. Returns the array with the new
+    location."""
     filters, target = _filters(dataset), request.target()
     if h5z.FILTER_DEFLATE in filters:
         _check_chunks(array, dataset, filters)
@@ -203,7 +207,8 @@ def _unpacked(request: Request, array: Array, dataset: h5py.Dataset, matlab: boo
 
 
 def _blocks(dataset: h5py.Dataset) -> Iterator[Index]:
-    """Slices along the boundaries of chunks, of at most _BLOCK bytes or one chunk."""
+    """Blocks of a dataset, as a slice of each axis. A block consists of whole chunks and has at
+    most _BLOCK bytes, or is a single chunk."""
     if not dataset.shape:
         yield (slice(None),)
         return
@@ -217,7 +222,7 @@ def _blocks(dataset: h5py.Dataset) -> Iterator[Index]:
 
 
 def _check_chunks(array: Array, dataset: h5py.Dataset, filters: list[int]) -> None:
-    """Raise FormatError if a compressed chunk unpacks to another size than that of a chunk."""
+    """Raise FormatError if a compressed chunk does not unpack to the size of a chunk."""
     assert dataset.chunks is not None  # filters work on chunks
     position = filters.index(h5z.FILTER_DEFLATE)
     if set(filters[position + 1 :]) - {h5z.FILTER_FLETCHER32}:

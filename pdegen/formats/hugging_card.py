@@ -1,5 +1,5 @@
-"""The card of an exported folder for the Hugging Face Hub, with the header that `datasets` and the
-Hub read."""
+"""The card of an exported folder for the Hugging Face Hub. It begins with the header that the Hub
+and `datasets` read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SIZES = {10**k: text for k, text in zip(range(3, 8), (
 
 @dataclass(frozen=True)
 class RecipeText:
-    """Text on a recipe for the card, in addition to the metadata of the store."""
+    """Text about a recipe, which the card shows in addition to the metadata of the store."""
 
     recipe: str = ""  # the recipe as TOML; empty if there is none
     # meaning of each key of its problem
@@ -37,13 +37,14 @@ class RecipeText:
 def card(
     store: Description, shared: bool, counts: Mapping[str, int], recipe_text: RecipeText
 ) -> str:
-    """The text of README.md: header, card of the store, and how to load the folder.
+    """The text of README.md: the header, the card of the store, and instructions for loading the
+    folder.
 
     Args:
         store: Description of the store.
         shared: Whether there is a table of coordinates.
         counts: Number of samples of each split.
-        recipe_text: Text on the recipe.
+        recipe_text: Text about the recipe.
     """
     header = yaml(_header(store.metadata, shared, counts))
     body = cards.card(store, [*_use(store), *_recipe_section(recipe_text)])
@@ -51,8 +52,8 @@ def card(
 
 
 def yaml(header: Mapping[str, Any]) -> list[str]:
-    """The lines of the header of a card. JSON on one line is YAML if characters that YAML forbids
-    or that break lines are escaped.
+    """The lines of the header of a card, in YAML. Each value is JSON on one line. This is valid
+    YAML if characters that YAML forbids, and those that break lines, are escaped.
 
     >>> yaml({"name": "a: b\\x7f"})
     ['---', 'name: "a: b\\\\u007f"', '---']

@@ -1,5 +1,5 @@
-"""Export of a sealed store to a folder for the Hugging Face Hub: a Parquet table for each split,
-and a card. `datasets.load_dataset(FOLDER)` reads it, without a script."""
+"""Export of a sealed store to a folder for the Hugging Face Hub. The folder has Parquet tables for
+each split, and a card. `datasets.load_dataset(FOLDER)` reads the folder without a script."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_DIMS = 5  # axes of an array in a row: `datasets` has Array2D to Array5D
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table, with an array in each row."""
+    """A column of a table. It has one array in each row."""
 
     name: str  # name of the array in the store
     shape: tuple[int, ...]  # shape in a row; () for a number
@@ -56,7 +56,7 @@ class Column:
         return {"shape": list(self.shape), "dtype": self.dtype.name, "_type": kind}
 
     def arrow(self, pa: Any, values: np.ndarray) -> Any:
-        """Values, shape (rows, *shape), as an Arrow array of nested lists."""
+        """Convert values, shape (rows, *shape), to an Arrow array of nested lists."""
         nested = pa.array(np.ascontiguousarray(values).reshape(-1))
         for size in reversed(self.shape[1:]):
             offsets = np.arange(0, len(nested) + 1, size, dtype=np.int32)
@@ -70,7 +70,8 @@ class Column:
 
 
 def check_huggingface(store: Store) -> None:
-    """Raise FormatError if pyarrow is not installed, or an array has too many axes."""
+    """Raise FormatError if pyarrow is not installed, or if an array has too many axes for
+    `datasets`."""
     _pyarrow()
     for array in store.arrays.values():
         shape = array.shape[1:] if array.name in store.variables else array.shape
@@ -84,11 +85,12 @@ def check_huggingface(store: Store) -> None:
 def huggingface_folder(
     store: Store, folder: Path, recipe_text: RecipeText, progress: Callable[[Progress], None]
 ) -> None:
-    """Write a store to a new folder: data/SPLIT-*.parquet with a row for each sample,
-    data/coordinates.parquet with one row, and README.md.
+    """Write a store to a new folder. The files data/SPLIT-*.parquet have one row for each sample,
+    and data/coordinates.parquet has a single row. README.md is the card.
 
-    Skipped samples and samples in no split are left out. A split without other samples is left out
-    too, because `datasets` refuses a split without a file. Memory holds one row group at a time.
+    Samples that were skipped or are in no split are left out. A split whose samples were all
+    skipped is left out too, because `datasets` refuses a split without a file. Only one row group
+    is in memory at a time.
     """
     (folder / "data").mkdir(parents=True)
     variables = [store.arrays[name] for name in store.variables]
@@ -122,7 +124,8 @@ def huggingface_folder(
 
 
 def _values(store: Store, samples: np.ndarray) -> list[np.ndarray]:
-    """The columns of samples, whose numbers are rising."""
+    """The values of the columns for these samples. The numbers of the samples must be
+    increasing."""
     span = range(int(samples[0]), int(samples[-1]) + 1)
     rows = samples - span.start
     return [samples, *(store.values(name, span)[rows] for name in store.variables)]
@@ -131,7 +134,7 @@ def _values(store: Store, samples: np.ndarray) -> list[np.ndarray]:
 def _written(
     path: Path, columns: Sequence[Column], groups: Iterator[list[np.ndarray]]
 ) -> Iterator[int]:
-    """Write a Parquet file. Yields the number of rows of each group after it is written."""
+    """Write a Parquet file. After each row group, yields the number of rows that were written."""
     pa, parquet = _pyarrow()
     features = {column.name: column.feature for column in columns}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}

@@ -1,4 +1,4 @@
-"""Import of files of other projects to a sealed store, shard by shard."""
+"""Import of files of other projects. They are written to a sealed store, shard by shard."""
 
 from __future__ import annotations
 
@@ -40,17 +40,18 @@ def import_files(
     import_options: ImportOptions = ImportOptions(),  # noqa: B008, it is frozen
     **options: Any,
 ) -> Store:
-    """Write the arrays of files to a sealed store: input `a`, target `u`, in the type of the file.
+    """Write the arrays of files to a sealed store. The input is named `a` and the target `u`.
+    Values keep the dtype that they have in the file.
 
     Recognised files (`pdegen.formats.recognised`) and exports of `pdegen.formats.exporting` need no
-    options. Several files of one kind are joined along the samples, in the given order. Types that
-    operators do not read are converted exactly to floats, such as bool to float32.
+    options. Several files of the same kind are joined along the samples, in the given order. Dtypes
+    that operators cannot read are converted to floats without rounding, such as bool to float32.
 
     Args:
         files: MATLAB 5 and 7.3, HDF5, .npy, .npz and .pt files, or an exported folder.
         url: Path or URL of the store.
-        import_options: Description of the arrays in unrecognised files; its `grid` and `splits`
-            replace those of recognised files.
+        import_options: Description of the arrays in files that are not recognised. For recognised
+            files, `grid` and `splits` replace the known ones.
         options: The fields of `pdegen.generation.generate.Options`.
 
     Raises:
@@ -97,8 +98,8 @@ def _plan(contents: list[Contents], import_options: ImportOptions) -> Plan:
 
 
 def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) -> Json:
-    """The attribute `imported`: files, the arrays of each variable, and arrays that are left
-    out."""
+    """The attribute `imported`: the files, the arrays that each variable was read from, and the
+    arrays that were left out."""
     taken = {view.array.name for field in plan.fields for view in field.views}
     names = {name for file in contents for name in [*file.arrays, *file.unreadable]}
     return {
@@ -123,7 +124,7 @@ def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) 
 
 @dataclass(frozen=True)
 class ImportJob(Job):
-    """The job of an imported store."""
+    """The job that writes an imported store."""
 
     plan: Plan  # the arrays of each variable
     sources: tuple[ImportedFile, ...]  # the imported files

@@ -1,9 +1,10 @@
-"""MATLAB's version 5 files, by SciPy. Runs in the child process of `pdegen.formats.sandbox`.
+"""Files of MATLAB 5, read by SciPy. This module runs in the child process of
+`pdegen.formats.sandbox`.
 
-SciPy reads a variable into memory as a whole; the format limits a variable to 2 GiB. Numbers are
-unpacked with the first axis fastest, as MATLAB stores them. SciPy takes the end of the file as the
-end of its variables; here it is checked that the last variable ends there. SciPy compares the
-checksums of compressed variables.
+SciPy reads a whole variable into memory; the format limits a variable to 2 GiB. Numbers are
+unpacked in Fortran order, in which MATLAB stores them. SciPy verifies the checksums of compressed
+variables, but does not report every file that is cut off. Therefore this module checks that the
+last variable ends at the end of the file.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _CLASSES = {
 
 
 def read(request: Request) -> Contents:
-    """The variables of a file, with axes in the order of MATLAB. Raises Exception if the file is
-    damaged or cut off, or claims an impossible size."""
+    """Read the variables of a file, with their axes in MATLAB's order. Raises Exception if the file
+    is damaged or cut off, or if it claims an impossible size."""
     path = request.file
     with path.open("rb") as file:
         exported = WRITTEN.encode() in file.read(_HEADER)

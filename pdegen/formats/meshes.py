@@ -1,5 +1,5 @@
-"""Published files in which each sample has its own geometry: the .npy and MATLAB files of the paper
-on geometry-aware Fourier neural operators."""
+"""Published datasets in which each sample has its own geometry: the .npy and MATLAB files of the
+paper on geometry-aware Fourier neural operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _POINTS, _MIXED = ("point", "part", "sample"), ("sample", "part", "i", "j")
 
 
 def flow_spread(u: Float[np.ndarray, "samples i j"]) -> Float[np.ndarray, " samples"]:
-    """Largest less smallest flow through sections i of height 1, over 1/6 (Simpson's rule in j)."""
+    """Difference between the largest and the smallest flow through the sections i of a pipe,
+    multiplied by 6. Each section has height 1. The flow is integrated over j by Simpson's rule."""
     weights = np.full(u.shape[2], 2.0)
     weights[1::2], weights[[0, -1]] = 4, 1
     return 6 * np.ptp(u @ (weights / weights.sum()), axis=1)
@@ -35,7 +36,8 @@ def _mesh(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
 
 
 def _odd_mesh(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """The facts of a mesh with an odd number of nodes across the pipe, for Simpson's rule."""
+    """The facts about a mesh of a pipe. None if the number of nodes across the pipe is even,
+    because Simpson's rule needs an odd number."""
     return _mesh(contents, sizes) if sizes["j"] % 2 else None
 
 

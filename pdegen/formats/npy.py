@@ -1,4 +1,4 @@
-"""NumPy's .npy files: mapped, never unpickled."""
+"""NumPy's .npy files. They are memory-mapped and never unpickled."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _DAMAGED = (
 
 
 def npy(path: Path) -> Contents:
-    """The array of a file, named as the file without suffix. Raises FormatError if the file is
-    damaged, holds Python objects, or is shorter than it claims."""
+    """The contents of a .npy file: one array, named after the file. Raises FormatError if the file
+    is damaged, contains Python objects, or is shorter than its header says."""
     with path.open("rb") as file:
         head = file.read(12)
     try:

@@ -1,4 +1,4 @@
-"""NumPy's .npz files, which are archives of .npy files. Runs in the child process of
+"""NumPy's .npz files, which are archives of .npy files. This module runs in the child process of
 `pdegen.formats.sandbox`. Nothing is unpickled."""
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _HEADER_BYTES = 10_000
 
 
 def read(request: Request) -> Contents:
-    """The arrays of a file, by name of the entry; uncompressed arrays have a location. Raises
-    Exception if the file is damaged, or an entry is not a .npy file."""
+    """Read the arrays of a file, by the names of its entries. Arrays that are not compressed have a
+    location. Raises Exception if the file is damaged, or if an entry is not a .npy file."""
     path = request.file
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
@@ -52,7 +52,7 @@ def read(request: Request) -> Contents:
 
 
 def _header(content: Any) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype]:
-    """Shape, order and type of the numbers, from the header of a .npy file."""
+    """Shape, memory order and dtype of an array, from the header of a .npy file."""
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     version = npy.read_magic(content)
     if version not in readers:
@@ -62,7 +62,7 @@ def _header(content: Any) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype]
 
 
 def _unpacked(request: Request, archive: zipfile.ZipFile, array: Array) -> Array:
-    """The array, unpacked to a separate file."""
+    """Unpack an array to a separate file. Returns the array with the new location."""
     target = request.target()
     with archive.open(f"{array.name}{ENDING}") as content, target.open("wb") as out:
         _, order, stored = _header(content)

@@ -1,4 +1,5 @@
-"""Opening of files to import; the format is detected from the content, not from the name."""
+"""Opening of files to import. The format is detected from the content of a file, not from its
+name."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _LOCAL_HEADER = 30  # bytes of an entry of a ZIP archive before its name
 
 @dataclass(frozen=True)
 class ImportedFile:
-    """A file to import, with its digest."""
+    """A file to import, and its SHA-256."""
 
     path: Path  # path of the file
     # size in bytes, and digest
@@ -27,8 +28,8 @@ class ImportedFile:
 
     @classmethod
     def of(cls, path: Path) -> ImportedFile:
-        """Read the file once. Raises FormatError if it is not a file, and OSError if it cannot be
-        read."""
+        """Read a file once and compute its SHA-256. Raises FormatError if it is not a regular file,
+        and OSError if it cannot be read."""
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise FormatError(f"{path} is not a file")
@@ -37,7 +38,7 @@ class ImportedFile:
         return cls(path, status.st_size, digest.hexdigest(), status.st_mtime_ns)
 
     def check(self) -> None:
-        """Raise FormatError if the file has changed."""
+        """Raise FormatError if the file has changed since it was read."""
         status = self.path.stat()
         if (status.st_size, status.st_mtime_ns) != (self.bytes, self.modified):
             raise FormatError(f"{self.path.name} changed during the import")
@@ -48,7 +49,7 @@ def open_file(path: Path, folder: Path) -> Contents:
 
     Args:
         path: Path of the file.
-        folder: Folder to which small packed arrays are unpacked.
+        folder: Folder to which small compressed arrays are unpacked.
 
     Raises:
         FormatError: If the format is unknown or the file is damaged.
@@ -61,9 +62,9 @@ def open_file(path: Path, folder: Path) -> Contents:
 
 
 def unpacked(arrays: Iterable[Array], folder: Path) -> dict[Array, Array]:
-    """The arrays, each mapped to one with a location, unpacked to a folder if necessary. Raises
-    FormatError if a file is damaged or unpacks to more than it claims, and OSError if the folder
-    has no room."""
+    """Unpack arrays that have no location to files in a folder. Returns a dictionary that maps each
+    given array to the same array with a location. Raises FormatError if a file is damaged or
+    unpacks to more bytes than it claims, and OSError if the folder has no room."""
     ready: dict[Array, Array] = {}
     arrays = list(dict.fromkeys(arrays))
     for path in dict.fromkeys(array.path for array in arrays):
@@ -73,7 +74,7 @@ def unpacked(arrays: Iterable[Array], folder: Path) -> dict[Array, Array]:
 
 
 def _reader(path: Path) -> str:
-    """Name of the module that reads a file, from its content."""
+    """Name of the module that reads a file. It is determined by the content of the file."""
     with path.open("rb") as file:
         head = file.read(128)
         if head.startswith(MAGIC):
@@ -100,8 +101,8 @@ def _reader(path: Path) -> str:
 
 
 def merged(contents: list[Contents]) -> list[Contents]:
-    """The contents of files, with those of .npy files merged, as each holds one array of a dataset.
-    Raises FormatError if two arrays have the same name."""
+    """Merge the contents of .npy files, each of which stores one array of a dataset. Other contents
+    are returned unchanged. Raises FormatError if two arrays have the same name."""
     single = [file for file in contents if file.format == "NumPy"]
     if not single:
         return contents

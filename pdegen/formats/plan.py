@@ -1,4 +1,4 @@
-"""Import plans: the arrays and axes of files for each variable of a store."""
+"""Import plans. A plan describes which arrays and axes of files become the variables of a store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _STORED_TYPES = {
 
 @dataclass(frozen=True)
 class View:
-    """A part of an array with named axes. Raises FormatError if the array has other axes."""
+    """A selected part of an array with named axes. Raises FormatError if the array has other
+    axes."""
 
     array: Array  # the array of the file
     # names of its axes: "sample", "time", "channel", "x", "y", "z" or others; "" for an axis with a
@@ -58,12 +59,13 @@ class View:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """The axes after the samples, in the order of a store: time, channel, space."""
+        """The axes of the variable after the samples, in the order of a store: time, channel,
+        space."""
         return () if self.number else self._read
 
     @property
     def _read(self) -> tuple[str, ...]:
-        """The axes after the samples of the values that are read from the array."""
+        """The axes of the values after the samples, before `number` is applied."""
         one_frame = self.frames is not None and self.frames[1] - self.frames[0] == 1
         dropped = {"", "sample", "part", *(("time",) if one_frame else ())}
         axes = (*self.axes, *dict(self.along))
@@ -71,7 +73,7 @@ class View:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Points along each axis."""
+        """Number of points along each axis."""
         sizes = dict(zip(self.axes, self.array.shape, strict=True)) | dict(self.along)
         for axis, span in (("time", self.frames), ("channel", self.channels)):
             if span is not None:
@@ -80,7 +82,8 @@ class View:
 
     @property
     def selection(self) -> Json:
-        """The selected part of the array as JSON; {} for the whole array as it is."""
+        """The selection of values from the array, as JSON. Empty if the whole array is read
+        unchanged."""
         selection: Json = {
             "part": self.part,
             "channels": self.channels and list(self.channels),
@@ -91,7 +94,8 @@ class View:
         return {name: value for name, value in selection.items() if value is not None}
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """The values of samples `start` to `stop`, shape (samples, *dims)."""
+        """Read the values of the samples from `start` up to `stop`, without `stop`. Shape (samples,
+        *dims)."""
         slices = {"sample": slice(start, stop)}
         if self.frames is not None:
             slices["time"] = slice(*self.frames)
@@ -115,15 +119,15 @@ class View:
 
 
 def _position(axis: str) -> int:
-    """Position of an axis among others; axes of meshes keep their order."""
+    """Key to sort the axes of a variable. The axes of meshes keep their order."""
     order = (*LEADING, "", *SPACE)
     return order.index(axis if axis in order else "")
 
 
 @dataclass(frozen=True)
 class Field:
-    """A variable of a store: the same array of several files, joined along the samples. Raises
-    FormatError if the arrays do not fit together."""
+    """A variable of a store. It is read from the same array of several files, whose samples are
+    joined. Raises FormatError if the arrays do not fit together."""
 
     name: str  # name in the store
     views: tuple[View, ...]  # one view for each file
@@ -145,27 +149,27 @@ class Field:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """The axes after the samples."""
+        """The axes of the variable after the samples."""
         return self.views[0].dims
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Points along each of `dims`."""
+        """Number of points along each of `dims`."""
         return _shape(self.views[0])
 
     @property
     def space(self) -> dict[str, int]:
-        """Points along the axes of space."""
+        """Number of points along each axis of space."""
         return {dim: n for dim, n in zip(self.dims, self.shape, strict=True) if dim in SPACE}
 
     @property
     def samples(self) -> int:
-        """Number of samples in all files."""
+        """Number of samples in all files together."""
         return sum(view.sizes["sample"] for view in self.views)
 
     @property
     def variable(self) -> Variable:
-        """The variable of the store."""
+        """The variable of the store that this field is written to."""
         in_file = self.views[0].array.dtype.name
         attributes = dict(self.attributes)
         if "channel" in self.dims and "channels" not in attributes:
@@ -177,7 +181,7 @@ class Field:
         return Variable(self.name, self.dims, self.shape, dtype, attributes)
 
     def read(self, samples: range) -> np.ndarray:
-        """The values of samples, in the type of the store."""
+        """Read the values of samples, in the dtype of the store."""
         parts, first = [], 0
         for view in self.views:
             count = view.sizes["sample"]
@@ -188,7 +192,7 @@ class Field:
         return np.concatenate(parts).astype(self.variable.dtype, copy=False)
 
     def check(self) -> None:
-        """Raise FormatError if the values differ from their digest."""
+        """Raise FormatError if the values differ from the digest that the file contains."""
         if not self.sha256:
             return
         row = math.prod(self.shape) * np.dtype(self.variable.dtype).itemsize
@@ -200,7 +204,7 @@ class Field:
 
 
 def check_digest(array: Array, digest: Digest, sha256: str) -> None:
-    """Raise FormatError if the digest of an array differs from the recorded one."""
+    """Raise FormatError if the computed digest of an array differs from the recorded SHA-256."""
     if digest.hex != sha256:
         raise FormatError(f"{array.where} differs from its SHA-256: the file was changed")
 
@@ -211,8 +215,8 @@ def _shape(view: View) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of an imported store. Raises FormatError if the variables have different numbers of
-    samples, or the splits are impossible."""
+    """The plan of an import. Raises FormatError if the variables have different numbers of samples,
+    or if the splits are impossible."""
 
     # name, title and equation, as text for people
     name: str
@@ -250,7 +254,8 @@ class Plan:
         return [view.array for field in self.fields for view in field.views]
 
     def reading(self, arrays: Mapping[Array, Array]) -> Plan:
-        """The plan with other arrays, such as unpacked ones, in place of its own."""
+        """The same plan for other arrays, such as the unpacked ones. `arrays` maps each array of
+        this plan to its replacement."""
         return replace(self, fields=tuple(
             replace(field, views=tuple(
                 replace(view, array=arrays[view.array]) for view in field.views
@@ -260,15 +265,16 @@ class Plan:
 
 
 def box(grid: str, sizes: Mapping[str, int], points: Mapping[str, np.ndarray]) -> Box:
-    """A box with given grids and sizes.
+    """Make a box from the names of its grids and the number of points.
 
     Args:
-        grid: "periodic", "cell" or "nodal"; or one of these for each axis, as "periodic,nodal".
+        grid: "periodic", "cell" or "nodal"; or one of these for each axis, such as
+            "periodic,nodal".
         sizes: Number of points along each axis, by name.
-        points: Positions of the points along axes whose length is not 1, by name.
+        points: Positions of the points along an axis, by its name. Not needed for axes of length 1.
 
     Raises:
-        FormatError: If a grid is unknown, or the points are not those of such a grid.
+        FormatError: If a grid is unknown, or if the points do not form such a grid.
 
     >>> box("periodic,nodal", {"x": 8, "y": 5}, {"y": np.linspace(-1, 1, 5)}).grids[1].length
     2.0
@@ -286,7 +292,8 @@ def box(grid: str, sizes: Mapping[str, int], points: Mapping[str, np.ndarray]) -
 
 
 def _grid(dim: str, kind: type[Grid], n: int, x: np.ndarray | None) -> Grid:
-    """The grid of an axis; points may be rounded, by a small part of the spacing."""
+    """Make the grid of an axis. Given points may differ from those of the grid by rounding errors,
+    which are small compared with the spacing."""
     try:
         unit = kind(n)
         if x is None or _near(unit, x):
@@ -304,17 +311,17 @@ def _near(grid: Grid, x: np.ndarray) -> bool:
 
 
 def numbers(samples: int) -> Coordinate:
-    """The coordinate `sample`: the number of each sample."""
+    """The coordinate `sample`, whose values are the numbers of the samples."""
     attributes = {"long_name": "number of the sample"}
     return Coordinate("sample", ("sample",), np.arange(samples), attributes)
 
 
 def split_sizes(sizes: Mapping[str, int], samples: int) -> dict[str, tuple[int, int]]:
-    """Splits of given sizes: train has the first samples, test the last, validation those before
-    test.
+    """The splits with given sizes, as ranges. The split train has the first samples, test has the
+    last, and validation has those just before test.
 
     Raises:
-        FormatError: If the sizes or names are not possible.
+        FormatError: If a size or name is impossible.
 
     >>> split_sizes({"train": 6, "test": 2}, 10)
     {'train': (0, 6), 'test': (8, 10)}

@@ -1,10 +1,10 @@
-"""PyTorch's .pt files with a dictionary of tensors. Runs in the child process of
-`pdegen.formats.sandbox`.
+"""PyTorch's .pt files that contain a dictionary of tensors. This module runs in the child process
+of `pdegen.formats.sandbox`.
 
-`torch.load(weights_only=True)` runs no code of the file, and maps the numbers. Here their locations
-in the file are determined, for the parent to map. PyTorch does not check the entries of the
-archive, so it is checked here that each has its checksum, that none is compressed, and that each
-tensor lies within one entry.
+`torch.load(weights_only=True)` runs no code from the file, and maps the numbers into memory. This
+module determines where the numbers are in the file, and the parent process maps them. PyTorch does
+not verify the archive. Therefore this module checks that each entry has the right checksum and is
+not compressed, and that each tensor lies within one entry.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _WHY = re.compile(r"(?:WeightsUnpickler error: |Trying to load )(\S.*?)(?: Pleas
 
 
 def read(request: Request) -> Contents:
-    """The tensors of a file, with their locations. Raises Exception if the file is damaged, does
-    not hold a dictionary of tensors, or would execute code."""
+    """Read the tensors of a file, with their locations. Raises Exception if the file is damaged,
+    does not contain a dictionary of tensors, or would execute code."""
     path = request.file
     archive, order = _entries(path)
     try:
@@ -60,7 +60,8 @@ def read(request: Request) -> Contents:
 
 
 def _entries(path: Path) -> tuple[list[ArchiveEntry], str]:
-    """The entries, none of them compressed, and the byte order of the numbers."""
+    """The entries of the archive, and the byte order of the numbers. Raises FormatError if an entry
+    is compressed."""
     archive, order = entries(path), "<"
     if not any(entry.name.endswith("/data.pkl") for entry in archive):
         raise FormatError(f"{path.name} is an archive, but not one of torch.save or NumPy")
@@ -78,7 +79,7 @@ def _entries(path: Path) -> tuple[list[ArchiveEntry], str]:
 
 
 def _unreadable(value: Any, name: str) -> str | None:
-    """Why a value is not an array of numbers; None if it is one."""
+    """The reason why a value is not an array of numbers. None if it is one."""
     if not isinstance(value, _torch.Tensor):
         return f"is {type(value).__name__}: tensors can be imported"
     dense = value.layout == _torch.strided and value.device.type == "cpu"
@@ -109,7 +110,7 @@ def _array(path: Path, name: str, tensor: Any, archive: list[ArchiveEntry], orde
 
 
 def _offset(address: int) -> int:
-    """Offset in its file of a mapped byte, from the address of the byte in memory."""
+    """Convert the address of a byte in mapped memory to its offset in the mapped file."""
     for line in Path("/proc/self/maps").read_text("utf-8", "surrogateescape").splitlines():
         span, _, offset, *_ = line.split(None, 5)
         first, last = (int(word, 16) for word in span.split("-"))
@@ -119,7 +120,7 @@ def _offset(address: int) -> int:
 
 
 def _layout(tensor: Any) -> Any:
-    """Memory order, "C" or "F"; None if the numbers are not contiguous."""
+    """Memory order of a tensor, "C" or "F". None if its numbers are not contiguous."""
     if tensor.is_contiguous():
         return "C"
     return "F" if tensor.permute(*reversed(range(tensor.ndim))).is_contiguous() else None

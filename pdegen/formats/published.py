@@ -1,4 +1,4 @@
-"""Descriptions of published files: how they are recognised, and their import plan."""
+"""Descriptions of published datasets: how their files are recognised, and how they are imported."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from pdegen.store.variables import positions, times
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A variable of a published file: key, axes and meaning.
+    """A variable of a published dataset, and the array of the file that contains it.
 
-    `part`, `backwards`, `along` and `number` are those of `pdegen.formats.plan.View`. `frames` that
-    end with None reach to the last frame. `channels` has names and indices of adjacent channels.
-    Without a role, `a` is the input and `u` the target. A file may lack an optional variable.
+    The fields `part`, `backwards`, `along` and `number` have the same meaning as in
+    `pdegen.formats.plan.View`. If the end of `frames` is None, all later frames are read.
+    `channels` maps names to indices of adjacent channels. If `role` is empty, `a` is the input and
+    `u` the target. If `optional`, the file may lack the variable.
     """
 
     name: str
@@ -41,7 +42,7 @@ class FileEntry:
     optional: bool = False
 
     def view(self, contents: Contents) -> View:
-        """The view of the variable in a file."""
+        """The view of this variable in the contents of a file."""
         array, channels, frames = contents.array(self.key), [*self.channels.values()], self.frames
         if frames is not None:
             frames = (frames[0], frames[1] or array.shape[self.axes.index("time")])
@@ -56,13 +57,13 @@ Facts = Json  # fields of `Published` that depend on the file
 
 
 def no_facts(contents: Contents, sizes: Mapping[str, int]) -> Facts:
-    """No facts, the default of `Published.facts`."""
+    """Return no facts. This is the default of `Published.facts`."""
     return {}
 
 
 @dataclass(frozen=True)
 class Published:
-    """A published dataset."""
+    """The description of a published dataset."""
 
     # name, title, equation and source, as in `pdegen.formats.plan.Plan`
     name: str
@@ -88,8 +89,8 @@ class Published:
     domain: Domain | None = None  # domain, if the points are not a grid
 
     def of(self, contents: Contents) -> Published | None:
-        """The description with the facts of a file; None if the file is not of this dataset,
-        because arrays are missing or axes of one name have different lengths."""
+        """This description, with the facts of a file added. None if the file is not of this
+        dataset: arrays are missing, or the lengths of axes do not match."""
         sizes: dict[str, int] = {}
         entries = [e for e in self.entries if e.key in contents.arrays or not e.optional]
         for entry in entries:
@@ -108,7 +109,7 @@ class Published:
 def plan(
     datasets: Sequence[Published], files: Sequence[Contents], import_options: ImportOptions
 ) -> Plan:
-    """The import plan of published files, whose samples are joined.
+    """The import plan of published files. Their samples are joined.
 
     Args:
         datasets: The description of each file.
@@ -116,7 +117,7 @@ def plan(
         import_options: Grid and splits that replace the published ones.
 
     Raises:
-        FormatError: If the files do not fit together, or differ from the published ones.
+        FormatError: If the files do not fit together, or differ from the published files.
     """
     first = datasets[0]
     for dataset, contents in zip(datasets, files, strict=True):

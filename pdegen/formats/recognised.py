@@ -1,7 +1,8 @@
-"""Published files that are recognised.
+"""The published datasets that are recognised.
 
-A file is recognised by its keys and shapes, and by its name if several datasets share these. Facts
-come from the cited papers and generators. If these and the file disagree, the file is followed.
+A file is recognised by its keys and shapes. If several datasets share these, the name of the file
+decides. Facts about datasets come from the cited papers and from the programs that generated the
+data. Where a file contradicts them, the content of the file is used.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _BURGERS = Physics(
 
 
 def _darcy_physics(low: float, high: float) -> Physics:
-    """Facts on Darcy's equation with a coefficient of two values, a = low or high."""
+    """Facts about Darcy's equation with a coefficient a that has two values, `low` and `high`."""
     return Physics(
         boundary={"u": 0.0},
         symmetries=("square",),
@@ -44,7 +45,8 @@ def _darcy_physics(low: float, high: float) -> Physics:
 
 
 def _named(contents: Contents, pattern: str) -> str | None:
-    """The first group of a pattern in the name of the file; None if the name does not match."""
+    """Search the name of the file for a pattern. Returns the first group, or None if there is no
+    match."""
     match = re.search(pattern, contents.path.name)
     return match.group(1) if match else None
 
@@ -59,7 +61,8 @@ def _joined_draws(counts: list[int]) -> dict[str, int]:
 
 
 def _vorticity(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """Times 1, ..., T, and the viscosity from the name of the file, or from T."""
+    """The times of the file, by default 1, ..., T, and the viscosity. The viscosity is read from
+    the name of the file; if the name does not contain it, it follows from T."""
     frames = sizes["time"]
     times = np.arange(1.0, frames + 1)
     if "t" in contents.arrays:
@@ -137,7 +140,8 @@ def _first_tenth(counts: list[int]) -> dict[str, tuple[int, int]]:
 
 
 def _on_a_line(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """Facts on a 1-D file of PDEBench, whose list of times may be one longer than its frames."""
+    """Facts about a 1-D file of PDEBench. Its list of times may have one entry more than it has
+    frames."""
     frames, arrays = sizes["time"], contents.arrays
     if frames < 2 or not {"x-coordinate", "t-coordinate"} <= arrays.keys():
         return None
@@ -225,7 +229,8 @@ def _viscosity(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
 
 
 def _every_nth_node(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """The points, every 26th or 13th of 421 nodes, which is all that is documented."""
+    """The positions of the points: every 26th or every 13th of 421 nodes. Nothing else is
+    documented."""
     n = sizes["x"]
     if contents.arrays["x"].dtype != bool or n not in (16, 32):
         return None
@@ -323,8 +328,8 @@ _DATASETS = (*_FNO, *_PDEBENCH, *_NEURALOP, *_COST_ACCURACY, *MESHES)
 
 
 def recognised_plan(files: Sequence[Contents], import_options: ImportOptions) -> Plan | None:
-    """The plan of recognised files; None for other files. Raises FormatError if recognised files do
-    not fit together, or differ from the published ones."""
+    """The import plan of recognised files. None for other files. Raises FormatError if the files do
+    not fit together, or if they differ from the published files."""
     grid_and_splits = ImportOptions(grid=import_options.grid, splits=import_options.splits)
     recognisers = [dataset.of for dataset in _DATASETS]
     if import_options != grid_and_splits:  # the user describes the arrays

@@ -17,8 +17,8 @@ _NEW, _OLD, _SCRATCH = "new", "old", "new.arrays"  # names in the hidden folder
 
 
 def check_replaceable(folder: Path) -> None:
-    """Raise FormatError if a folder holds files that no export has written (`pdegen.ownership`),
-    such as the .git of a clone, or an edited card."""
+    """Raise FormatError if a folder contains files that no export has written (`pdegen.ownership`),
+    such as the .git folder of a clone, or files that were edited since, such as a card."""
     foreign = foreign_files(folder)
     foreign += sorted(path.name for path in folder.iterdir() if path.is_dir() and not any(
         inner.is_file() for inner in path.rglob("*")))  # fmt: skip
@@ -31,14 +31,16 @@ def check_replaceable(folder: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path to write a file or folder to, which is renamed to `path` at the end.
+    """Yield a temporary path at which to write a file or folder. At the end, it is renamed to
+    `path`.
 
-    It is in the hidden folder .NAME.partial beside `path`, which is locked meanwhile and removed at
-    the end. The lock ends with the process; the next process removes what a killed one has left.
-    The renamed file or folder survives a power loss.
+    The temporary path is in the hidden folder .NAME.partial, which has the same parent as `path`.
+    This folder is locked during the context and removed at the end. If the process is killed, the
+    lock ends, and the next process removes the folder. The renamed file or folder survives a power
+    loss.
 
     Raises:
-        FormatError: If another process writes to `path`.
+        FormatError: If another process is writing to `path`.
         OSError: If the location cannot be written.
     """
     path = Path(os.path.abspath(path))
@@ -61,7 +63,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _locked(folder: Path, path: Path) -> int:
-    """Descriptor of the hidden folder, with a lock that ends when it is closed."""
+    """Make and lock the hidden folder. Returns its file descriptor; the lock ends when this is
+    closed."""
     while True:
         try:
             with suppress(FileExistsError):
@@ -85,7 +88,8 @@ def _locked(folder: Path, path: Path) -> int:
 
 
 def _restored(folder: Path, path: Path) -> None:
-    """Restore the older file or folder, if a killed process left it moved aside."""
+    """Move the older file or folder back to `path`, if a process was killed after it moved it
+    away."""
     if os.path.lexists(folder / _OLD) and not os.path.lexists(path):
         os.rename(folder / _OLD, path)
 
@@ -100,7 +104,7 @@ def _emptied(folder: Path) -> None:
 
 
 def _swapped(folder: Path, path: Path) -> None:
-    """Rename the new file or folder to `path`; an older folder moves to the hidden folder."""
+    """Rename the new file or folder to `path`. An older folder is moved to the hidden folder."""
     if not path.is_dir():
         os.replace(folder / _NEW, path)
     elif not exchanged(folder / _NEW, path):
@@ -109,7 +113,7 @@ def _swapped(folder: Path, path: Path) -> None:
 
 
 def _synced(path: Path) -> None:
-    """Flush a file, or all files of a folder, to survive a power loss."""
+    """Flush a file, or all files of a folder, to the disk, so that they survive a power loss."""
     if path.is_dir():
         for inner in path.iterdir():
             _synced(inner)

@@ -1,9 +1,9 @@
-"""Readers of file formats in a child process, with limits of memory and time.
+"""Reads file formats in a child process, with limits on memory and time.
 
-SciPy, h5py and PyTorch are not written for hostile files. In a child process, a file that exhausts
-memory or time, or crashes the reader, becomes an error of one line. The child writes arrays as flat
-numbers to a folder, or returns their location in the file; the parent maps them into memory and
-unpickles nothing.
+SciPy, h5py and PyTorch are not written for hostile files. A file may exhaust memory or time, or
+crash the reader. In a child process, this only causes a one-line error. The child returns the
+locations of arrays in the file, or unpacks arrays to a folder. The parent maps these arrays into
+memory, and unpickles nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _START = "import sys; sys.path[:] = sys.argv[1:]; import pdegen.formats.sandbox 
 
 @dataclass(frozen=True)
 class Request:
-    """A request to the reader in the child process, with limits."""
+    """A request to the child process, with its limits."""
 
     path: str  # path of the file
     folder: str  # folder to which arrays are unpacked
@@ -54,15 +54,15 @@ class Request:
 
     @property
     def file(self) -> Path:
-        """The path of the file, as a `Path`."""
+        """The path of the file to read."""
         return Path(self.path)
 
     def target(self) -> Path:
-        """The path of a new file for an array."""
+        """A new path, at which an array can be written."""
         return Path(self.folder, uuid.uuid4().hex)
 
     def wanted(self, arrays: Iterable[Array]) -> list[str]:
-        """Names of the arrays to unpack, the smallest first."""
+        """Names of the arrays that this request has to unpack, in order of increasing size."""
         packed = [array for array in arrays if array.location is None]
         packed.sort(key=lambda array: array.bytes)
         if self.names:
@@ -76,15 +76,16 @@ class Request:
 
 
 def open_file(path: Path, reader: str, folder: Path) -> Contents:
-    """The contents of a file; large arrays may have no location yet. Raises FormatError if the file
-    is damaged or hostile."""
+    """The contents of a file. Large compressed arrays have no location yet. Raises FormatError if
+    the file is damaged or hostile."""
     small = limits.SMALL_BYTES
     return _read(Request(str(path), str(folder), reader, small=small), 4 * small)
 
 
 def unpacked(arrays: Collection[Array], reader: str, folder: Path) -> dict[Array, Array]:
-    """The arrays of one file, each mapped to one with a location. Raises FormatError if the file is
-    damaged or hostile, and OSError if the folder has no room."""
+    """Unpack the arrays of one file that have no location. Returns a dictionary that maps each
+    given array to the same array with a location. Raises FormatError if the file is damaged or
+    hostile, and OSError if the folder has no room."""
     packed = {array.name: array for array in arrays if array.location is None}
     if not packed:
         return {array: array for array in arrays}
@@ -100,7 +101,8 @@ def unpacked(arrays: Collection[Array], reader: str, folder: Path) -> dict[Array
 
 
 def _read(request: Request, need: int) -> Contents:
-    """The contents that the child returns; `need` is the size of the unpacked arrays in bytes."""
+    """Run a child process and return the contents that it has read. `need` is the total size in
+    bytes of the arrays that it may unpack."""
     path, size = request.file, request.file.stat().st_size
     seconds = SECONDS + (need + size) // BYTES_IN_A_SECOND
     memory, written = MEMORY + 3 * need + size, max(need, _ANSWER_BYTES)
@@ -115,7 +117,8 @@ def _read(request: Request, need: int) -> Contents:
 
 
 def _answer(request: Request) -> dict[str, Any]:
-    """The answer of a child process; an error if it exceeded a limit or crashed."""
+    """Run a child process and return its answer. The answer is an error if the child exceeded a
+    limit or crashed."""
     file, name = request.target(), request.file.name
     with file.open("wb") as out:
         child = subprocess.Popen(
@@ -148,7 +151,7 @@ def _answer(request: Request) -> dict[str, Any]:
 
 
 def serve() -> None:
-    """The main function of the child: read a request, set the limits, and answer."""
+    """The main function of the child process: read a request, set the limits, and answer."""
     request = Request(**json.load(sys.stdin))
     sys.stdout.write(json.dumps(answered(request)))
     sys.stdout.flush()
@@ -156,7 +159,7 @@ def serve() -> None:
 
 
 def answered(request: Request) -> dict[str, Any]:
-    """The contents of a file, or the error of its reader, as JSON."""
+    """The contents of a file as JSON. If the reader fails, its error as JSON."""
     name = request.file.name
     try:
         reader = importlib.import_module(f"pdegen.formats.{request.reader}")
@@ -184,7 +187,7 @@ def answered(request: Request) -> dict[str, Any]:
 
 
 def _limit(request: Request) -> None:
-    """Set the limits of this process."""
+    """Set the limits of this process on memory, time and written bytes."""
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
     spent = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
     for limit, most in (

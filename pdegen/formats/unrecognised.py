@@ -1,4 +1,4 @@
-"""The plan of files that are not recognised, by the options of the user."""
+"""The import plan of files that are not recognised, made from the options of the user."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from pdegen.store.variables import positions, times
 
 
 def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
-    """The import plan of files whose arrays, grid and splits the user describes.
+    """The import plan of files whose arrays, grid and splits are described by the user.
 
-    Samples are the first axis (or the last, by `options.samples`), followed by space. A target with
-    one axis more than the input has times; their position follows from the shapes, or is
-    `options.times`. Other axes are named by `options.input_axes` and `options.target_axes`.
+    By default, the axis of samples is the first, or the last if `options.samples` says so, and the
+    other axes are those of space. If the target has one axis more than the input, this is the axis
+    of times. Its position follows from the shapes or is `options.times`. For other axes,
+    `options.input_axes` and `options.target_axes` give the names of all axes.
 
     Raises:
-        FormatError: If an option is missing (the error lists the contents), or does not fit.
+        FormatError: If an option is missing (the message lists the contents of the file), or does
+            not fit the arrays.
     """
     required = {
         "--input": (options.input, "name of an array"),
@@ -79,7 +81,7 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
 
 
 def _axes(a: Array, u: Array, options: ImportOptions) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the axes of input and target."""
+    """Names of the axes of the input and of the target."""
     same = a.name == u.name
     space = SPACE[: len(a.shape) - (2 if same else 1)]
     position = options.times or ("first" if same else _position_of_times(a, u, options))
@@ -102,7 +104,8 @@ def _axes(a: Array, u: Array, options: ImportOptions) -> tuple[tuple[str, ...], 
 
 
 def _position_of_times(a: Array, u: Array, options: ImportOptions) -> str:
-    """The position of the times, "first" or "last", if it follows from the shapes."""
+    """The position of the axis of times, "first" or "last". Raises FormatError if it does not
+    follow from the shapes."""
     if options.target_axes:
         return "first"
     of_sample = slice(1, None) if options.samples == "first" else slice(None, -1)

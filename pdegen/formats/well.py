@@ -1,8 +1,9 @@
-"""HDF5 files of The Well: trajectories of fields, in groups by rank.
+"""HDF5 files of The Well. They contain trajectories of fields, which are grouped by tensor rank.
 
-Format: PolymathicAI/the_well, docs/data_format.md. Scalars are in `t0_fields`, with axes
-(trajectory, time, x, y, z); vectors in `t1_fields`, with the components last. All trajectories
-share the points. Each published split is a separate file.
+The format is described in PolymathicAI/the_well, docs/data_format.md. Scalars are in the group
+`t0_fields` and have the axes (trajectory, time, x, y, z). Vectors are in `t1_fields` and have an
+additional last axis for the components. All trajectories have the same points. Each published split
+is a separate file.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from pdegen.formats.published import FileEntry, Published
 
 
 def trajectories(contents: Contents, import_options: ImportOptions) -> Published | None:
-    """The description of one field: its first frame is the input, the others are the target.
+    """The description of one field of a file. The first frame is the input, and the other frames
+    are the target.
 
     None if the file is not of The Well. Raises FormatError if there are several fields and
-    `import_options.input` names none of them, or if the grid follows neither from the boundaries
-    nor from `import_options.grid`.
+    `import_options.input` names none of them. Raises FormatError if the grid is neither given by
+    `import_options.grid` nor determined by the boundary conditions.
     """
     fields = [name for name in contents.arrays if name.startswith(("t0_fields/", "t1_fields/"))]
     if "dimensions/time" not in contents.arrays or not fields:
@@ -84,7 +86,7 @@ def _periodic(contents: Contents) -> str | None:
 
 
 def _parameters(contents: Contents) -> dict[str, float]:
-    """The parameters of the simulation that the file lists."""
+    """The parameters of the simulation, from the attributes of the file."""
     sizes = {"@n_spatial_dims", "@n_trajectories"}
     return {
         key.removeprefix("@"): float(value)

@@ -1,4 +1,4 @@
-"""Writers of MATLAB 5 and 7.3, .npy, HDF5 and .pt files, which are filled slice by slice."""
+"""Writers of MATLAB 5, MATLAB 7.3, .npy, HDF5 and .pt files. Arrays are written slice by slice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pdegen.formats.arrays import KEY, MARK, WRITTEN
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """Shape and type of an array to write."""
+    """Shape and dtype of an array to write."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -38,13 +38,13 @@ class Sink(ABC):
 
     @abstractmethod
     def put(self, start: int, values: np.ndarray) -> None:
-        """Write values from index `start` of the first axis on; an array without axes as a
-        whole."""
+        """Write values along the first axis, beginning at index `start`. An array without axes is
+        written at once."""
 
 
 @dataclass(frozen=True)
 class MappedSink(Sink):
-    """A memory-mapped array."""
+    """A sink that writes to a memory-mapped array."""
 
     target: np.ndarray
 
@@ -57,7 +57,7 @@ class MappedSink(Sink):
 
 @contextmanager
 def npy_folder(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, Sink]]:
-    """Write a folder with a file NAME.npy for each array."""
+    """Write a folder with one file NAME.npy for each array."""
     path.mkdir()
     yield {
         name: MappedSink(
@@ -71,7 +71,7 @@ def npy_folder(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str
 
 @contextmanager
 def hdf5_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, Sink]]:
-    """Write an HDF5 file with a dataset for each array, of the same name."""
+    """Write an HDF5 file with one dataset for each array. Datasets have the names of the arrays."""
     with h5py.File(path, "w", libver=("earliest", "v110")) as file:
         _mark(file)
         yield {
@@ -82,7 +82,7 @@ def hdf5_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str,
 
 @dataclass(frozen=True)
 class DatasetSink(Sink):
-    """An HDF5 dataset, with reversed axes for MATLAB."""
+    """A sink that writes to an HDF5 dataset. For MATLAB, it reverses the axes."""
 
     target: h5py.Dataset
     reverse: bool
@@ -97,7 +97,7 @@ class DatasetSink(Sink):
 
 
 def _mark(file: h5py.File) -> None:
-    """Add the second mark of exported files."""
+    """Add the second mark, by which an import recognises exported files."""
     file.attrs[KEY] = np.bytes_(MARK)
 
 
@@ -106,8 +106,8 @@ _MATLAB_CLASSES = {"float64": "double", "float32": "single", "bool": "logical"}
 
 @contextmanager
 def mat73_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, Sink]]:
-    """Write a MATLAB 7.3 file: HDF5 after a header of 512 bytes, with at least two axes,
-    reversed."""
+    """Write a MATLAB 7.3 file, which is HDF5 after a header of 512 bytes. Arrays have at least two
+    axes, in reversed order."""
     sinks = {}
     with h5py.File(path, "w", userblock_size=512, libver=("earliest", "v108")) as file:
         _mark(file)
@@ -126,7 +126,8 @@ def mat73_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str
 
 @contextmanager
 def mat5_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, Sink]]:
-    """Write a MATLAB 5 file with SciPy: at least two axes, one array at a time in memory."""
+    """Write a MATLAB 5 file with SciPy. Arrays have at least two axes. One array at a time is in
+    memory."""
     options = {"appendmat": False, "oned_as": "column"}
     with _saved(path, arrays, lambda mapped: savemat(path, mapped, **options)) as sinks:
         yield sinks
@@ -164,7 +165,8 @@ def pt_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, S
 def _saved(
     path: Path, arrays: Mapping[str, ArraySpec], save: Callable[[dict[str, np.ndarray]], None]
 ) -> Iterator[dict[str, Sink]]:
-    """Buffer the arrays in memory-mapped files beside `path`, and save them together at the end."""
+    """Write the arrays to memory-mapped files in a folder with the suffix .arrays, and pass them to
+    `save` at the end. The folder is then removed."""
     folder = path.with_suffix(".arrays")
     mapped: dict[str, np.ndarray] = {}
     try:

@@ -1,4 +1,5 @@
-"""Derived stores: a copy of a sealed store, with noise at several levels on one variable."""
+"""Derived stores. A derived store is a copy of a sealed store with noise, at several levels, added
+to one variable."""
 
 from __future__ import annotations
 
@@ -34,14 +35,15 @@ _NOT_INHERITED = {  # attributes of a derived store that are not copied from its
 
 
 def at_levels(declared: Mapping[str, Any], levels: Sequence[float]) -> tuple[Noise, ...]:
-    """Noise at several levels.
+    """The noise of each level.
 
     Args:
         declared: The keys of `pdegen.sampling.noise_kinds.Noise`, without `level`.
-        levels: The levels.
+        levels: The levels of the noise.
 
     Raises:
-        SchemaError: On an unknown key, an impossible value, a repeated level, or no levels.
+        SchemaError: If a key is unknown, a value is impossible, a level is repeated, or `levels` is
+            empty.
 
     >>> [noise.level for noise in at_levels({"kind": "relative"}, [0.0, 0.1])]
     [0.0, 0.1]
@@ -60,11 +62,13 @@ def at_levels(declared: Mapping[str, Any], levels: Sequence[float]) -> tuple[Noi
 def add_noise(
     parent: str, variable: str, noises: tuple[Noise, ...], url: str, **options: Any
 ) -> Store:
-    """Write a copy of a sealed store with noise on one variable, which gets the axis `level`.
+    """Write a copy of a sealed store with noise added to one variable. In the copy, this variable
+    has an additional axis `level`.
 
-    Each split is `noise.build()(u, noise.seed, samples, deviation)` of its samples, bit for bit,
-    for any number of workers and after any interruption. Samples are numbered from 0 in each split;
-    a sample in no split keeps its number in the store.
+    The noisy samples of each split equal `noise.build()(u, noise.seed, samples, deviation)`, bit
+    for bit. This holds for any number of workers and after any interruption. In this formula,
+    samples are numbered from 0 in each split. A sample that is in no split has its number in the
+    store.
 
     Args:
         parent: Path or URL of the sealed store.
@@ -74,9 +78,9 @@ def add_noise(
         options: The fields of `pdegen.generation.generate.Options`.
 
     Raises:
-        StoreError: If the parent cannot be read, is damaged, or has no such field; if something is
-            in the way at `url`; or if the store to resume has another parent or noise, or its
-            parent has changed.
+        StoreError: If the parent cannot be read, is damaged, or has no such field; if `url` is
+            occupied; or if the store to resume has another parent or noise, or its parent has
+            changed.
         OSError: If the location cannot be written or has no room.
         SampleError: If a noisy value exceeds the range of its type.
     """
@@ -87,8 +91,8 @@ def add_noise(
 
 @dataclass(frozen=True)
 class NoiseJob(Job):
-    """The job of a derived store. Raises StoreError if the parent cannot be read or has no field of
-    this name."""
+    """The job that writes a derived store. Raises StoreError if the parent cannot be read or has no
+    field with the name `variable`."""
 
     parent: str
     variable: str
@@ -117,7 +121,8 @@ class NoiseJob(Job):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _shard(self, parent_shard: int) -> int:
-        """Samples in a shard, so that its size is about that of a shard of the parent."""
+        """Number of samples in a shard of the derived store, chosen so that its shards are about as
+        large as those of the parent."""
         return -(-parent_shard // len(self.noises))
 
     def check(self) -> None:
@@ -177,7 +182,7 @@ class NoiseJob(Job):
         )  # fmt: skip
 
     def _check_suits(self, deviation: np.ndarray) -> None:
-        """Raise StoreError if the noise cannot be added to the variable."""
+        """Raise StoreError if this noise cannot be added to the variable."""
         try:
             noise = max(self.noises, key=lambda noise: noise.level)
             noise.build()(np.zeros((1, *deviation.shape)), noise.seed, [0], deviation)
@@ -231,7 +236,8 @@ class NoiseJob(Job):
         return {i: "skipped in the parent" for i in skipped if i in samples}
 
     def _numbers(self, parent: Store) -> list[int]:
-        """Number of each sample in the random stream; each split has its own numbers."""
+        """The number of each sample in the random stream of the noise. Each split is numbered
+        separately."""
         numbers = np.arange(parent.samples)
         for start, stop in parent.metadata.splits.values():
             numbers[start:stop] = self.noises[0].build().numbers(range(start, stop))
@@ -258,7 +264,7 @@ def _coordinates(parent: Store) -> Iterator[Coordinate]:
 
 
 def _training_blocks(parent: Store) -> Iterator[range]:
-    """The training samples, shard by shard."""
+    """Ranges of the training samples, one for each shard."""
     start, stop = parent.metadata.splits["train"]
     for shard in range(parent.shards):
         samples = parent.shard_range(shard)
@@ -267,12 +273,13 @@ def _training_blocks(parent: Store) -> Iterator[range]:
 
 
 def _computed(parent: Store, variable: str, samples: range) -> np.ndarray:
-    """The values of samples, without skipped ones."""
+    """The values of a variable, without those of skipped samples."""
     return parent.values(variable, samples)[~np.isin(np.array(samples), parent.skipped)]
 
 
 def _deviation(store: Store) -> np.ndarray:
-    """The stored standard deviation σ(x). Raises StoreError if it is damaged."""
+    """The standard deviation σ(x) that is stored in the derived store. Raises StoreError if it is
+    damaged."""
     damaged = f"{store.url}: the deviation is damaged: --resume restores it"
     try:
         deviation = store.values("deviation")
@@ -288,7 +295,7 @@ def _digest(values: np.ndarray) -> str:
 
 
 def _check_apart(parent: str, url: str) -> None:
-    """Raise StoreError if one store is inside the other, or both are the same."""
+    """Raise StoreError if the two stores are the same, or if one is inside the other."""
     stores = [Objects(store) for store in (parent, url)]
     roots = [os.path.realpath(s.root) if s.is_local else s.root.rstrip("/") for s in stores]
     if stores[0].is_local == stores[1].is_local and (

@@ -1,4 +1,4 @@
-"""Schedulers of tasks: threads, Dask processes, an existing Dask scheduler, MPI, or SLURM."""
+"""Schedulers of tasks: threads, Dask processes, a running Dask scheduler, MPI or SLURM."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ _PRELOADED = [  # slow modules that the fork server of worker processes imports
 
 @contextmanager
 def pool(scheduler: str, workers: int | None) -> Iterator[Pool]:
-    """A pool of workers, closed at the end of the context.
+    """Start a pool of workers and close it at the end of the context.
 
     Anyone who can connect to a Dask scheduler can run code on it. Schedulers that are started here
-    require TLS, with temporary certificates or those of Dask's configuration. They serve no
-    dashboard, unless Dask's configuration has an address for it (`pdegen.dashboard`).
+    therefore require TLS. The certificates are temporary, unless Dask's configuration names some.
+    There is no dashboard, unless Dask's configuration has an address for it (`pdegen.dashboard`).
 
     Args:
-        scheduler: "threads" of this process; "processes" of a Dask cluster on this machine; the
-            address of a running Dask scheduler, such as "tls://10.0.0.1:8786"; "mpi" under
-            mpirun, after `pdegen.generation.mpi.start_mpi`; or "slurm", with jobs as in Dask's
-            configuration.
-        workers: Number of concurrent tasks, or of SLURM jobs; by default the cores of this machine.
-            Ignored for an existing scheduler and mpirun.
+        scheduler: "threads" runs tasks in threads of this process, "processes" in a Dask cluster on
+            this machine, "mpi" under mpirun (call `pdegen.generation.mpi.start_mpi` before), and
+            "slurm" in SLURM jobs that Dask's configuration describes. An address such as
+            "tls://10.0.0.1:8786" names a running Dask scheduler.
+        workers: Number of concurrent tasks, or of SLURM jobs; by default the number of cores of
+            this machine. Ignored for a running scheduler and under mpirun.
 
     Raises:
-        EngineError: If there is no such scheduler, or a package for it is not installed.
+        EngineError: If the scheduler is unknown, or needs a package that is not installed.
     """
     check(scheduler)
     workers = workers or len(os.sched_getaffinity(0))
@@ -58,7 +58,8 @@ def pool(scheduler: str, workers: int | None) -> Iterator[Pool]:
 
 @contextmanager
 def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
-    """A thread pool that waits for its tasks at the end, unless it is interrupted."""
+    """A thread pool that waits for its tasks at the end of the context, unless it is
+    interrupted."""
     executor, wait = ThreadPoolExecutor(count), True
     try:
         yield executor
@@ -70,7 +71,7 @@ def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def check(scheduler: str) -> None:
-    """Raise EngineError on an unknown scheduler."""
+    """Raise EngineError if a scheduler is unknown."""
     if scheduler not in KINDS and not _ADDRESS.fullmatch(scheduler):
         raise EngineError(
             f"unknown scheduler {scheduler!r}: known: {', '.join(KINDS)}, or the address of a "
@@ -79,8 +80,8 @@ def check(scheduler: str) -> None:
 
 
 def _start_server() -> None:
-    """Start the fork server, a process without threads that imports the modules of worker processes
-    and then forks these. It serves all pools and ends with this process."""
+    """Start the fork server. This is a process without threads that imports the modules which
+    workers need, and then forks the workers. It serves all pools and ends with this process."""
     multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
     resource_tracker.ensure_running()  # first, because its start unblocks Ctrl-C
     with _shielded():
@@ -89,7 +90,8 @@ def _start_server() -> None:
 
 @contextmanager
 def _shielded() -> Iterator[None]:
-    """Block Ctrl-C in processes that are started in this context; this process ends them."""
+    """Block Ctrl-C in processes that are started in this context. This process stops them
+    instead."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -98,7 +100,7 @@ def _shielded() -> Iterator[None]:
 
 
 def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
-    """A Dask client of a new or existing cluster."""
+    """A Dask client of a new or running cluster."""
     if scheduler == "processes":
         _start_server()  # it imports in parallel to this process
     from dask import config
@@ -153,8 +155,8 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
 
 @contextmanager
 def _closed(cluster: Any) -> Iterator[None]:
-    """Close a cluster of processes at the end. After an interrupt the processes are killed, because
-    Dask would give them seconds to finish results that nobody writes."""
+    """Close a cluster of processes at the end of the context. After an interrupt, the processes are
+    killed: Dask would let them run on for seconds to compute results that are not written."""
     try:
         yield
     except KeyboardInterrupt:

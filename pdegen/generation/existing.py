@@ -1,4 +1,5 @@
-"""Checks of the URL of a new store: nothing, a store to replace or resume, or files of others."""
+"""Checks of the URL of a new store. There may be nothing, a store to replace or resume, or
+unrelated files."""
 
 from __future__ import annotations
 
@@ -31,15 +32,17 @@ _OURS = re.compile(
 
 
 def store_at(objects: Objects, job: str | None = None) -> Store | None:
-    """The store at a URL, damaged or not; None if nothing is there, or only an unfinished layout.
+    """The store at a URL, which may be damaged. None if there is nothing, or only an unfinished
+    layout.
 
     Args:
         objects: The objects at the URL.
-        job: Identity of the job that is resumed, if any. Its shards count as a store even if
-            another job began a layout over them before it saw that it had lost the lock.
+        job: Identity of the job to resume, if any. An unfinished layout over shards of this job
+            also counts as a store. It exists if another job lost the lock while it laid out its
+            store.
 
     Raises:
-        StoreError: If something else is there.
+        StoreError: If there is something other than a store.
     """
     names = set(objects.keys("")) if objects.exists() else set()
     logs = [f"log/{name}" for name in objects.keys("log")] if "log" in names else []
@@ -58,7 +61,7 @@ def store_at(objects: Objects, job: str | None = None) -> Store | None:
 
 
 def damage_of(store: Store) -> StoreError | None:
-    """Why a store cannot be read; None if it can."""
+    """The error that explains why a store cannot be read. None if it can be read."""
     try:
         _ = store.description
     except StoreError as error:
@@ -67,8 +70,9 @@ def damage_of(store: Store) -> StoreError | None:
 
 
 def _was_store(objects: Objects) -> bool:
-    """Whether objects that cannot be read as a store were one: by the root, by another intact
-    object of a store, or because only a truncated root is there."""
+    """Whether objects that cannot be read as a store once were a store. This is the case if
+    `zarr.json` names the format pdegen, if another object of a store is intact, or if a truncated
+    `zarr.json` is the only object."""
     root, _ = objects.try_read(ROOT, METADATA_BYTES)
     truncated = False  # the root is not JSON, as after a power loss
     try:
@@ -87,7 +91,7 @@ def _was_store(objects: Objects) -> bool:
 
 
 def _records(objects: Objects) -> Iterator[Record]:
-    """The valid records, read in groups."""
+    """Yield the valid records of a store; several are read at once."""
     keys = [
         f"records/{name}" for name in objects.keys("records") if Record.number(name) is not None
     ]
@@ -104,7 +108,8 @@ def _records(objects: Objects) -> Iterator[Record]:
 
 
 def holds_only_job(objects: Objects, job: str) -> bool:
-    """Whether all readable records are of this job, whatever the root says."""
+    """Whether all readable records belong to a job. `zarr.json` is not considered if there are
+    records."""
     records = _records(objects)
     first = next(records, None)
     if first is not None:
@@ -118,8 +123,9 @@ def unexpected_keys(objects: Objects, store: Store | None) -> Iterator[str]:
 
     Args:
         objects: The objects at the URL of the store.
-        store: The store, whose layout decides. None if its layout is unknown: then keys count that
-            no store has, or that the seal does not cover.
+        store: The store, whose layout determines which keys belong to it. If None, the layout is
+            unknown: then the unexpected keys are those that no store has, and those in folders that
+            the seal does not list.
     """
     sealed = None
     if store is None:
@@ -136,7 +142,7 @@ def unexpected_keys(objects: Objects, store: Store | None) -> Iterator[str]:
 
 def check_no_unexpected(objects: Objects, store: Store | None = None) -> None:
     """Raise StoreError if there are objects that do not belong to the store (`unexpected_keys`).
-    They may be somebody's, so they are neither removed nor overwritten."""
+    Somebody may need them, so they are neither removed nor overwritten."""
     keys = list(itertools.islice(unexpected_keys(objects, store), 4))
     if keys:
         more = ", ..." if len(keys) > 3 else ""
@@ -147,12 +153,12 @@ def check_no_unexpected(objects: Objects, store: Store | None = None) -> None:
 
 
 def laid_out(objects: Objects, layout: dict[str, bytes], check: Callable[[], None]) -> Store:
-    """Lay out a new store, in place of what is there; `log/` is kept.
+    """Remove the objects at a URL, except `log/`, and lay out a new store there.
 
     Args:
         objects: The objects at the URL of the store.
         layout: Metadata and coordinates (`pdegen.store.writing.layout_objects`).
-        check: Called before and after each write; raises LockedError if the lock was lost.
+        check: Called before and after each write. It raises LockedError if the lock was lost.
     """
     objects.write(ROOT, UNFINISHED_ROOT, check)  # from here on the old store is invalid
     for key in objects.keys(""):
@@ -165,14 +171,15 @@ def laid_out(objects: Objects, layout: dict[str, bytes], check: Callable[[], Non
 
 
 def resumed(objects: Objects, layout: dict[str, bytes], check: Callable[[], None]) -> Store:
-    """Restore metadata and coordinates of a store to those of the layout, which unseals a sealed
-    store. Arguments are those of `laid_out`."""
+    """Write the metadata and coordinates of a layout wherever those of the store differ. A sealed
+    store is no longer sealed afterwards. The arguments are those of `laid_out`."""
     for key in differing(objects, layout):
         objects.write(key, layout[key], check)
     return Store(objects.url)
 
 
 def differing(objects: Objects, layout: dict[str, bytes]) -> list[str]:
-    """Keys of the objects that differ from the layout, `zarr.json` first."""
+    """Keys of the objects that differ from those of a layout. If `zarr.json` differs, its key is
+    the first."""
     keys = [ROOT, *(key for key in layout if key != ROOT)]
     return [key for key in keys if objects.try_read(key, len(layout[key]))[0] != layout[key]]

@@ -1,4 +1,5 @@
-"""Write the dataset of a recipe, or of another job, to a sealed store: one task for each shard."""
+"""Writes the dataset of a recipe, or of another job, to a sealed store. Each task computes one
+shard."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ _ATTEMPTS = 3  # at a shard whose solver process ends unexpectedly
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a job."""
+    """The progress of a job."""
 
     # shards that this run has done, and all that it has to do
     done: int
@@ -48,7 +49,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Options:
-    """How a job runs; no option changes the written values."""
+    """The options of a run. They do not change the written values."""
 
     # workers and scheduler, as in `pdegen.generation.engines.pool`
     workers: int | None = None
@@ -68,14 +69,14 @@ def generate(recipe: Recipe, url: str, device: str | None = None, **options: Any
     Args:
         recipe: The recipe.
         url: Path or URL of the store.
-        device: PyTorch device, such as "cuda"; None solves with NumPy. Samples of both agree up to
-            the tolerance of the solver, not bit for bit.
+        device: PyTorch device, such as "cuda"; None solves with NumPy. The samples of PyTorch and
+            NumPy agree up to the tolerance of the solver, not bit for bit.
         options: The fields of `Options`.
 
     Raises:
         SchemaError: If the recipe is not valid.
-        MissingSolverError: If its solver is not installed.
-        StoreError, OSError, SampleError, ...: As `write`.
+        MissingSolverError: If the solver of the recipe is not installed.
+        StoreError, OSError, SampleError, ...: See `write`.
     """
     checked = Recipe.parse(
         recipe.model_dump(), f"recipe {recipe.name}"
@@ -84,19 +85,22 @@ def generate(recipe: Recipe, url: str, device: str | None = None, **options: Any
 
 
 def write(job: Job, url: str, options: Options = Options()) -> Store:
-    """Write the samples of a job to a store at a path, or a URL that fsspec knows, and seal it.
+    """Write the samples of a job to a store and seal it. The store is at a path, or at a URL that
+    fsspec supports.
 
     The store has the same bytes for any scheduler and number of workers, and after any
-    interruption. Only `log/`, with time and circumstances of each run, differs.
+    interruption. Only the files in `log/` differ, which describe each run.
 
     Raises:
-        StoreError: If something is in the way at `url`, or the store to resume is of another job.
+        StoreError: If `url` is occupied, or the store to resume belongs to another job.
         LockedError: If another job writes to the store.
-        UrlError: If the URL cannot be used, or its server cannot refuse a second writer.
+        UrlError: If the URL cannot be used, or its server cannot prevent a second process from
+            writing.
         EngineError: If the scheduler cannot be used.
-        WorkerLostError: If every worker that computed a shard has died.
+        WorkerLostError: If every worker that tried to compute a shard has died.
         OSError: If the location cannot be written or has no room.
-        SampleError: If a sample cannot be computed; finished shards stay, `resume` continues.
+        SampleError: If a sample cannot be computed. Finished shards stay, and the option `resume`
+            continues.
     """
     check(options.scheduler)
     objects = Objects(url)
@@ -161,8 +165,8 @@ def _compute(
 
 
 def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int) -> tuple[str, ...]:
-    """The task of a worker: compute one shard and write it, if this job still holds the lock.
-    Returns notes on retried errors and skipped samples."""
+    """The task of a worker: compute one shard, and write it if this job still holds the lock.
+    Returns messages about retried errors and skipped samples."""
     store = Store(url)
     if store.metadata.job != mine.job:  # records name the job of the store
         raise StoreError(f"{url}: its metadata were changed by another job: use --resume")
@@ -186,14 +190,14 @@ def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int)
 def values_of(
     job: Job, store: Store, samples: range, skipped: dict[int, str] | None
 ) -> dict[str, np.ndarray]:
-    """The values of samples, for each variable.
+    """Compute the values of samples, for each variable.
 
     Args:
         job: The job that computes them.
-        store: The store, which is laid out.
+        store: The store, whose metadata and coordinates are written.
         samples: Numbers of the samples.
-        skipped: Filled with the reason for each sample that cannot be computed, whose values are
-            NaN. None to raise SampleError instead.
+        skipped: A dictionary. If a sample cannot be computed, its values are NaN and the reason is
+            added here. If None, SampleError is raised instead.
     """
     if skipped is None:
         return job.compute(store, samples)
@@ -211,7 +215,8 @@ def values_of(
 def _pieces(
     job: Job, store: Store, samples: range, skipped: dict[int, str]
 ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
-    """Ranges of samples that can be computed, with their values."""
+    """Yield the ranges of samples that can be computed, with their values. The reasons for the
+    other samples are added to `skipped`."""
     if not samples:
         return
     try:
@@ -225,8 +230,8 @@ def _pieces(
 def _unsound(
     store: Store, job: str, workers: Pool, shards: Sequence[int] | None = None
 ) -> list[int]:
-    """Numbers of the shards without a valid record of the job, or whose data differ from the
-    record. Workers read the shards."""
+    """Numbers of the shards that have no valid record of the job, or whose data differ from the
+    record. Workers read and check the shards."""
     shards = range(store.shards) if shards is None else shards
     recorded = set(store.recorded())
     task = partial(_is_sound, store.url, job)
@@ -240,8 +245,9 @@ def _is_sound(url: str, job: str, shard: int) -> bool:
 
 
 def _existing(job: Job, objects: Objects, options: Options) -> Store | None:
-    """The existing store at the URL, to be resumed or replaced; None if there is none. Raises
-    StoreError if the options do not allow this, or something else is there."""
+    """The existing store at the URL, which is to be resumed or replaced. None if there is no store.
+    Raises StoreError if the options do not allow this, or if there is something other than a
+    store."""
     store = existing.store_at(objects, job.identity if options.resume else None)
     if store is None:
         return None

@@ -1,4 +1,4 @@
-"""Jobs that fill a store: the samples of a recipe, or those of another source."""
+"""Jobs that fill a store with the samples of a recipe or of another source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pdegen.store.reading import Store
 
 
 class Job(ABC):
-    """A job that fills a store with samples. It is pickled to worker processes."""
+    """A job that fills a store with samples. Jobs are pickled and sent to worker processes."""
 
     device: str | None = None  # PyTorch device of the solver; None for NumPy
 
@@ -33,8 +33,8 @@ class Job(ABC):
 
     @property
     def identity(self) -> str:
-        """Identity of the job in its records: all that its bits depend on, except software
-        versions."""
+        """Identity of the job, which its records contain. It covers everything that determines the
+        bits of the samples, except software versions."""
         return self.fingerprint
 
     @abstractmethod
@@ -42,7 +42,8 @@ class Job(ABC):
         """Raise an error if the job cannot run on this machine."""
 
     def probe(self, failures: bool) -> None:
-        """Raise an error if the code of a user's equation fails, before anything is written.
+        """Test the code of a user's equation before anything is written. Raises an error if it
+        fails.
 
         Args:
             failures: Whether samples that cannot be computed are allowed.
@@ -51,41 +52,43 @@ class Job(ABC):
 
     @abstractmethod
     def layout(self) -> Layout:
-        """Variables, coordinates and attributes of the store, `fingerprint` among them."""
+        """Variables, coordinates and attributes of the store. The attributes include the
+        fingerprint."""
 
     @abstractmethod
     def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
-        """The values of samples, by variable. The store is laid out. Raises SampleError if a
-        sample cannot be computed or is not finite."""
+        """Compute the values of samples, by variable. The store is already laid out. Raises
+        SampleError if a sample cannot be computed or is not finite."""
 
     def skipped(self, samples: range) -> Mapping[int, str]:
-        """Reason for each sample without values, by number; `compute` returns NaN for these."""
+        """The reason why a sample has no values, by number of the sample. `compute` returns NaN for
+        these samples."""
         return {}
 
     def measurements(self, workers: Pool) -> Json:
-        """Further attributes of the complete store, measured by workers."""
+        """Attributes to add to the complete store, which workers measure on its samples."""
         return {}
 
     def matches(self, store: Store) -> bool:
-        """Whether the store is of this job, which may then be resumed there."""
+        """Whether the store belongs to this job. If so, the job can be resumed there."""
         return store.metadata.job == self.identity
 
     @abstractmethod
     def difference(self, store: Store) -> str:
-        """An error message for a store that is of another job."""
+        """The error message about a store that belongs to another job."""
 
 
 @dataclass(frozen=True)
 class RecipeJob(Job):
-    """The dataset of a recipe, solved on a PyTorch device, or with NumPy."""
+    """The job of a recipe, which is solved on a PyTorch device or with NumPy."""
 
     recipe: Recipe
     device: str | None
 
     @classmethod
     def of(cls, store: Store) -> RecipeJob:
-        """The job of a store. Raises SchemaError if the store was not generated from a recipe, or
-        from one that this version reads."""
+        """The job that generated a store. Raises SchemaError if the store was not generated from a
+        recipe, or if this version cannot read its recipe."""
         if store.command != "generate":
             raise SchemaError(
                 f"{store.url} was made from other data, not from a recipe: its samples are "
@@ -144,7 +147,7 @@ class RecipeJob(Job):
 
 
 def _other_recipe(recipe: Recipe, store: Store) -> str:
-    """Why the recipe in a store does not have the store's fingerprint."""
+    """Why the recipe that was read from a store has another fingerprint than the store."""
     stored, loaded = store.metadata.equation_file, equation_file_of(type(recipe.problem))
     word = recipe.problem.equation_name
     if stored is not None and (loaded is None or loaded.digest != stored.sha256):

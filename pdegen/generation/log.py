@@ -1,4 +1,5 @@
-"""`log/`: one file for each run that wrote to a store, with time, machine, commit and outcome."""
+"""The folder `log/` of a store. It has one file for each run that wrote to the store, with the
+time, machine, commit and outcome of the run."""
 
 from __future__ import annotations
 
@@ -22,10 +23,11 @@ _SHOWN = ("processor", "commit", "device", "dask")  # keys that `runs` shows
 def logged(
     objects: Objects, scheduler: str, workers: int | None, device: str | None
 ) -> Iterator[Json]:
-    """Collect facts on this run, which are written to `log/` however it ends.
+    """Collect facts about this run, and write them to `log/` at the end, whether or not the run
+    succeeds.
 
-    Commit and processor are logged here and not in the attributes, so that machines and commits
-    that give the same numbers write the same bytes.
+    The commit and the processor are logged here and are not attributes of the store. Machines and
+    commits that compute the same numbers therefore write the same store.
     """
     started = datetime.now(UTC)
     log: Json = {
@@ -56,9 +58,10 @@ def logged(
 
 
 def runs(objects: Objects) -> list[str]:
-    """The runs that computed shards of a store, one line each: processor, commit, device, Dask.
+    """The runs that computed shards of a store. Each is described in one line: processor, commit,
+    PyTorch device, and version of Dask.
 
-    The list is empty for a copy of a store without logs, which are not sealed.
+    The list is empty for a copy of the store without `log/`. The seal does not cover logs.
     """
     lines = list[str]()
     try:

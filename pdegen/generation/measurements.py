@@ -1,5 +1,5 @@
-"""Measurements on the samples of a store: the error of its labels, and the effect of inputs that
-their sampled values do not determine."""
+"""Measurements on the samples of a store: the error of the labels, and the effect of inputs that
+are not determined by their sampled values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ TABLE = "label_errors.json"  # beside the recipes; `python -m benchmarks.label_e
 
 
 def label_error(recipe: Recipe, workers: Pool) -> Json:
-    """The attribute `label_error`; {} if the equation has no reference solution.
+    """The attribute `label_error`. Empty if the equation has no reference solution.
 
-    Errors come from the shipped table, or are computed by workers. Both agree, because errors are
-    rounded to four digits, beyond the rounding errors of different machines.
+    The errors are read from the shipped table. If they are not in the table, workers compute them.
+    Both give the same numbers: the errors are rounded to four digits, which removes the differences
+    in rounding between machines.
     """
     problem = recipe.problem
     samples = range(min(problem.compared_samples, recipe.samples))
@@ -45,20 +46,21 @@ def label_error(recipe: Recipe, workers: Pool) -> Json:
 
 
 def measured_errors(recipe: Recipe, samples: Sequence[int], workers: Pool) -> dict[int, float]:
-    """Label error of each sample, by number, without samples that cannot be computed."""
+    """The label error of each sample, by its number. Samples that cannot be computed are left
+    out."""
     task = partial(_of_sample, recipe.problem, recipe.seed)
     return {i: error for i, error in workers.run(task, samples) if error is not None}
 
 
 def error_key(recipe: Recipe) -> str:
-    """SHA-256 of everything that label errors depend on; the key of `table`."""
+    """SHA-256 of everything that the label errors depend on. `table` uses it as the key."""
     problem = recipe.problem
     content = [problem.model_dump(mode="json"), problem.algorithm, recipe.seed]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def table() -> Json:
-    """Shipped label errors of the first samples of recipes, by `error_key`."""
+    """The shipped label errors of the first samples of recipes, by `error_key`."""
     return json.loads((recipe_folder() / TABLE).read_text("utf-8"))
 
 
@@ -70,12 +72,12 @@ def _of_sample(problem: Problem, seed: int, sample: int) -> float | None:
 
 
 def sampled_inputs(recipe: Recipe, workers: Pool) -> Json:
-    """The attribute `sampled_inputs`; {} if the stored values determine the inputs.
+    """The attribute `sampled_inputs`. Empty if the stored values determine the inputs.
 
-    n points determine a function of wave numbers up to m if n ≥ 2m + 1. On fewer points many
-    functions have the same values, and the label belongs to one of them. The effect is measured on
-    the first samples: the relative L² difference between the label and the solution for the
-    trigonometric interpolant of the stored input, to three digits.
+    A function with wave numbers up to m is determined by its values at n points if n ≥ 2m + 1. With
+    fewer points, many functions have the same values, but the label is the solution for only one of
+    them. The effect is measured on the first samples. It is the relative L² difference between the
+    label and the solution for the trigonometric interpolant of the stored input, to three digits.
     """
     problem = recipe.problem
     modes, points = problem.input_modes, problem.resolution
@@ -90,7 +92,7 @@ def sampled_inputs(recipe: Recipe, workers: Pool) -> Json:
 
 def interpolant_difference(problem: Problem, seed: int, sample: int) -> float | None:
     """Relative L² difference between the label of a sample and the solution for the interpolant of
-    its input; None if one of the two cannot be solved."""
+    its input. None if one of these two cannot be computed."""
     try:
         values = problem.compute(seed, range(sample, sample + 1))
         interpolated = problem.target_of_interpolant(values["a"].astype(np.float64))

@@ -10,8 +10,9 @@ from pdegen.generation.pools import EngineError
 
 
 def start_mpi() -> None:
-    """Start Dask under mpirun: process 0 is the scheduler, process 1 returns to the caller, and the
-    others are workers. Raises EngineError with fewer than three processes, or without dask-mpi."""
+    """Start Dask under mpirun. Process 0 becomes the scheduler, process 1 returns to the caller,
+    and the others become workers. Raises EngineError if there are fewer than three processes, or if
+    dask-mpi is not installed."""
     from dask import config
 
     config.set({"logging.distributed": "error"})  # as without mpirun

@@ -23,7 +23,7 @@ TLS = {  # fields of Dask's Security, and their keys in Dask's configuration
 
 
 def certificates() -> Security:
-    """The certificates in Dask's configuration, or temporary ones for this run."""
+    """The certificates that Dask's configuration names, or temporary certificates for this run."""
     from dask import config
     from distributed import Security
 
@@ -33,8 +33,8 @@ def certificates() -> Security:
 
 
 def dashboard() -> str:
-    """Address of the dashboard: `pdegen.dashboard` in Dask's configuration, or a port that
-    `few_ports` closes again."""
+    """The address of the dashboard, from `pdegen.dashboard` in Dask's configuration. Without this
+    key, an unused port of this machine, which `few_ports` closes again."""
     from dask import config
 
     return config.get("pdegen.dashboard", None) or "127.0.0.1:0"
@@ -42,8 +42,8 @@ def dashboard() -> str:
 
 @contextmanager
 def few_ports() -> Iterator[None]:
-    """Schedulers and workers that are started in this context serve HTTP only for a dashboard that
-    Dask's configuration asks for."""
+    """Stop the HTTP servers of schedulers and workers that are started in this context. The
+    scheduler keeps its server if Dask's configuration asks for a dashboard."""
     from dask import config
 
     servers = ["worker"] if config.get("pdegen.dashboard", None) else ["worker", "scheduler"]
@@ -53,19 +53,20 @@ def few_ports() -> Iterator[None]:
 
 
 def dask_setup(server: Any) -> None:
-    """Preload function, which Dask calls at the start of a scheduler or worker."""
+    """The preload function of this module, which Dask calls when a scheduler or worker starts. It
+    stops the HTTP server."""
     server.http_server.stop()  # it would expose tasks, addresses and logs
 
 
 def interface_of(alone: bool) -> str:
-    """The network interface for Dask.
+    """The network interface that Dask uses.
 
     Args:
         alone: Whether all processes run on this machine.
 
     Returns:
-        `pdegen.interface` of Dask's configuration, else the loopback interface if `alone`, else the
-        interface of this machine's address.
+        Name of the interface: `pdegen.interface` in Dask's configuration if it is set; otherwise
+        the loopback interface if `alone`; otherwise the interface of this machine's address.
     """
     from dask import config
     from distributed.utils import get_ip
@@ -80,6 +81,6 @@ def interface_of(alone: bool) -> str:
 
 
 def tls_entries(security: Security) -> dict[str, Any]:
-    """Certificates as keys and values of Dask's configuration."""
+    """The keys and values of Dask's configuration that make it use these certificates."""
     entries = {key: getattr(security, slot) for slot, key in TLS.items()}
     return {"distributed.comm.require-encryption": True, **entries}

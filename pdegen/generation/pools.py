@@ -1,4 +1,4 @@
-"""Pools that run tasks: threads of this process, or workers of a Dask scheduler."""
+"""Pools that run tasks in threads of this process or on workers of a Dask scheduler."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Result = TypeVar("Result")
 
 
 class EngineError(ValueError):
-    """Tasks cannot run with this scheduler; one line."""
+    """This scheduler cannot run tasks. The message has one line."""
 
     exit_status = 2
 
 
 class WorkerLostError(RuntimeError):
-    """A task was lost with every worker that tried it; one line."""
+    """Every worker that tried a task was lost. The message has one line."""
 
     exit_status = 1
 
@@ -42,17 +42,18 @@ class Pool(ABC):
     ) -> Generator[tuple[Argument, Result], None, None]:
         """Run a task on each argument. Yields (argument, result) in order of completion.
 
-        Only a few tasks are queued at a time, whatever the number of arguments.
+        Only a few tasks are queued at any time, even if there are many arguments.
 
         Raises:
-            WorkerLostError: If a task was lost with every worker that tried it.
-            Exception: The first error of a task; of several at once, that of the first argument.
+            WorkerLostError: If every worker that tried a task was lost.
+            Exception: The first error that a task raises. If several tasks fail at once, the error
+                for the first of their arguments.
         """
 
 
 @dataclass(frozen=True)
 class Threads(Pool):
-    """Threads of this process."""
+    """A pool of threads in this process."""
 
     executor: Executor  # the thread pool
     count: int  # number of threads
@@ -81,7 +82,7 @@ class Threads(Pool):
 
 @dataclass(frozen=True)
 class Cluster(Pool):
-    """Workers of a Dask scheduler, whose number may change."""
+    """A pool of the workers of a Dask scheduler. The number of workers may change."""
 
     client: Client  # client of the scheduler
 
@@ -124,6 +125,7 @@ class Cluster(Pool):
 
 
 def _in_one_thread(task: Callable[[Argument], Result], argument: Argument) -> Result:
-    """Run a task with BLAS on one thread: faster beside other tasks, and the same bits."""
+    """Run a task with one BLAS thread. This is faster while other tasks run, and gives the same
+    bits for any number of cores."""
     with one_thread():
         return task(argument)

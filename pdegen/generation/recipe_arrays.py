@@ -1,4 +1,4 @@
-"""Layout and sample values of the store of a recipe."""
+"""The store of a recipe: its layout, and the values of its samples."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def layout(
 
 
 def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
-    """The values of samples, by variable. Raises SampleError if a sample cannot be solved or is not
-    finite. Raises SchemaError if a user's equation raises another error, or returns values that do
-    not match its variables."""
+    """Compute the values of samples, by variable. Raises SampleError if a sample cannot be solved
+    or is not finite. Raises SchemaError if the code of a user's equation raises another error, or
+    returns values that do not match its variables."""
     problem = recipe.problem
     path = path_of_equation(type(problem))
     if path is None:
@@ -85,15 +85,15 @@ def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[s
 
 
 def probe(recipe: Recipe, device: str | None = None, failures: bool = False) -> None:
-    """Solve the first sample of a user's equation to find mistakes early.
+    """Solve the first sample of a user's equation, to find mistakes in its code early.
 
     Args:
         recipe: The recipe; equations of pdegen are not probed.
         device: PyTorch device of the solver; None for NumPy.
-        failures: Whether a sample may fail.
+        failures: Whether samples that cannot be computed are allowed.
 
     Raises:
-        SchemaError: If the code raises an error, or its values do not match its variables.
+        SchemaError: If the code raises an error, or returns values that do not match its variables.
     """
     problem = recipe.problem
     path = path_of_equation(type(problem))
@@ -112,8 +112,8 @@ def probe(recipe: Recipe, device: str | None = None, failures: bool = False) -> 
 
 
 def _checked(problem: Problem, samples: range, values: object, where: str) -> dict[str, np.ndarray]:
-    """The values in the types of the variables. Raises SchemaError if names, shapes or types
-    differ."""
+    """The values, converted to the dtypes of the variables. Raises SchemaError if the names, shapes
+    or dtypes do not match the variables."""
     variables = {variable.name: variable for variable in problem.variables()}
     if not isinstance(values, Mapping) or values.keys() != variables.keys():
         names = (
@@ -156,8 +156,8 @@ def _numbers(samples: range) -> str:
 def provenance(software: Mapping[str, str] = MappingProxyType({})) -> Json:
     """Versions of the software that makes a store.
 
-    Time, commit, processor and scheduler are left out, so that a regenerated store has the same
-    bytes; `log/` has these for each run.
+    The time, commit, processor and scheduler are not included, so that a regenerated store has the
+    same bytes. They are in `log/`, for each run.
     """
     return {
         "pdegen": __version__,

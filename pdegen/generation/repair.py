@@ -33,19 +33,21 @@ def repair(
     take_over: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Verification:
-    """Restore the objects that `verify` finds damaged, and leave the rest untouched.
+    """Restore the objects that `verify` finds damaged. Other objects are not changed.
 
-    Metadata are copied from the seal; coordinates, records and data are computed from the recipe; a
-    seal follows from all of them. An object is written only if it has the digest in the seal or in
-    a valid record. Without a valid seal, an object is written only if the repaired store is the one
-    of its recipe. Files that do not belong to the store stay, and remain faults.
+    Metadata are copied from the seal. Coordinates, records and data are computed from the recipe. A
+    damaged seal is computed from all other objects. An object is written only if its digest is that
+    in the seal or in a valid record. If there is no valid seal, an object is written only if the
+    repaired store has the digests of its recipe. Files that do not belong to the store are left in
+    place and are reported as faults again.
 
     Args:
-        url, law, deep, progress: Arguments of `verify`, which runs again after the repair.
+        url, law, deep, progress: Arguments of `verify`, which checks the store again after the
+            repair.
         take_over: Take the lock of the store from another job.
 
     Returns:
-        The result of the second verification, with the keys of the restored objects.
+        The result of the second verification. It includes the keys of the restored objects.
 
     Raises:
         LockedError: If another job writes to the store.
@@ -78,7 +80,8 @@ def repair(
 
 
 def _repaired(damage: Verification) -> Iterator[RepairedObject]:
-    """The objects that repair a store. The caller writes each before it takes the next."""
+    """Yield the objects that repair a store. The caller must write each object before it requests
+    the next."""
     store, seal = opened(damage.url, Verification(damage.url))
     try:
         job = RecipeJob.of(store)
@@ -107,7 +110,8 @@ def _repaired(damage: Verification) -> Iterator[RepairedObject]:
 def _from_seal(
     store: Store, seal: Seal, job: RecipeJob | None, damaged: set[str]
 ) -> Iterator[RepairedObject]:
-    """Damaged metadata, coordinates and card, by the copies and digests in the seal."""
+    """Yield restored metadata, coordinates and card. They are computed, or copied from the seal,
+    and are yielded only if their digests agree with the seal."""
     objects = {key: text.encode() for key, text in seal.metadata.items()}
     objects |= documents(store.description, sha256(objects[ROOT]))
     if (labels := store.description.labels) is not None:
@@ -120,7 +124,8 @@ def _from_seal(
 
 
 def _from_recipe(store: Store, job: RecipeJob) -> Iterator[RepairedObject]:
-    """Metadata and coordinates without a seal, by the recipe in `zarr.json`."""
+    """Yield restored metadata and coordinates of a store without a valid seal. They are computed
+    from the recipe in `zarr.json`."""
     objects = job.layout().objects(store.version)
     zarr_metadata = json.loads(objects[ROOT])["consolidated_metadata"]["metadata"]
     if zarr_metadata != store.description.zarr_metadata:
@@ -133,7 +138,8 @@ def _from_recipe(store: Store, job: RecipeJob) -> Iterator[RepairedObject]:
 def _repaired_data(
     store: Store, job: RecipeJob, record: Record, sound: dict[str, bytes]
 ) -> Iterator[RepairedObject]:
-    """Damaged data of a shard, computed again to the digests in its record."""
+    """Compute the data of a shard again. Yields the damaged objects if all digests agree with the
+    record."""
     objects, computed = _computed(store, job, record.shard, dict(record.skipped))
     if computed.digest == record.digest:
         for name in store.variables:
@@ -145,8 +151,8 @@ def _repaired_data(
 def _repaired_records(
     store: Store, seal: Seal | None, job: RecipeJob, shards: list[int]
 ) -> Iterator[RepairedObject]:
-    """Shards without a valid record, computed again to the digest of all records in the seal or the
-    metadata."""
+    """Compute the shards that have no valid record again. Yields their data and records if the
+    digest of all records then agrees with the seal, or with the metadata if there is no seal."""
     records = {shard: _computed(store, job, shard, {})[1] for shard in shards}
     try:
         summary = summary_of(store, records)
@@ -172,7 +178,7 @@ def _repaired_records(
 def _computed(
     store: Store, job: RecipeJob, shard: int, skipped: dict[int, str]
 ) -> tuple[dict[str, bytes], Record]:
-    """The data objects of a shard by key, and its record, computed by the job."""
+    """Compute a shard with the job. Returns its data objects, by key, and its record."""
     job.check()
     samples = store.shard_range(shard)
     values = values_of(job, store, samples, skipped if store.skipped else None)
@@ -180,7 +186,7 @@ def _computed(
 
 
 def _new_seal(store: Store, job: RecipeJob) -> Iterator[RepairedObject]:
-    """Card and seal, if all objects that they cover are those of the recipe."""
+    """Yield the card and the seal, if all objects that the seal covers are those of the recipe."""
     plan = json.loads(job.layout().objects(store.version)[ROOT])
     plan["attributes"]["provenance"] = store.raw_attributes["provenance"]
     result = Verification(store.url)

@@ -22,9 +22,9 @@ _RENEWAL = 5000  # milliseconds between two checks for ended SLURM jobs
 
 @contextmanager
 def slurm_cluster() -> Iterator[Any]:
-    """A Dask cluster of SLURM jobs, each with one task at a time; options are from Dask's
-    configuration. Raises EngineError if dask-jobqueue or SLURM is not installed, or an option is
-    wrong or missing."""
+    """A Dask cluster of SLURM jobs, each of which runs one task at a time. Its options are read
+    from Dask's configuration. Raises EngineError if dask-jobqueue or SLURM is not installed, or if
+    an option is wrong or missing."""
     from dask import config
     from distributed.utils import get_ip
 
@@ -49,7 +49,7 @@ def slurm_cluster() -> Iterator[Any]:
 
 
 def keep_jobs(cluster: Any, jobs: int) -> None:
-    """Submit jobs, and replace those that end, at their time limit or cancelled."""
+    """Submit jobs. Replace each job that reaches its time limit or is cancelled."""
     from tornado.ioloop import PeriodicCallback
 
     def submit() -> None:
@@ -61,7 +61,8 @@ def keep_jobs(cluster: Any, jobs: int) -> None:
 
 @contextmanager
 def _in_files(security: Security, configured: dict[str, Any]) -> Iterator[Security]:
-    """Certificates in files that jobs can read and other users cannot."""
+    """Write certificates to files that SLURM jobs can read and other users cannot. The files are
+    removed at the end of the context."""
     from distributed import Security
 
     shared = os.path.expanduser(os.path.expandvars(configured.get("shared-temp-directory") or "."))
@@ -77,8 +78,8 @@ def _in_files(security: Security, configured: dict[str, Any]) -> Iterator[Securi
 
 
 def slurm_script() -> str:
-    """The script of a SLURM job, for inspection. Raises EngineError if dask-jobqueue is not
-    installed, or an option is wrong or missing."""
+    """The text of the script that starts a SLURM job. Raises EngineError if dask-jobqueue is not
+    installed, or if an option is wrong or missing."""
     from distributed import Security
 
     job, options = _slurm()
@@ -92,7 +93,7 @@ def slurm_script() -> str:
 
 
 def _slurm() -> tuple[Any, dict[str, Any]]:
-    """The class of SLURM jobs, and its options beyond Dask's configuration."""
+    """The class of SLURM jobs, and options that are added to those of Dask's configuration."""
     from dask import config
 
     try:

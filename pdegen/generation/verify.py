@@ -62,17 +62,20 @@ def verify(
 ) -> Verification:
     """Check a sealed store.
 
-    Every byte is checked, except in `log/`: metadata, coordinates and card against the seal,
-    records against their own digests and the seal, data against the records, and the seal against
-    its own digest. Values must be finite and have the recorded means, from which the statistics
-    must follow. There must be no other files, except the lock and partial files of killed writers.
+    All objects of the store are checked, except `log/`. Metadata, coordinates and card are compared
+    with the seal. Records are compared with the seal and with their own digests, data with the
+    records, and the seal with its own digest. Values must be finite and must have the recorded
+    means. The statistics must follow from these means. There must be no other files, except the
+    lock and temporary files of killed processes.
 
     Args:
         url: The store.
-        law: Whether to check the values by the law of the recipe (`pdegen.checks`).
-        deep: Number of random samples to compute again and compare bit for bit. Samples solved on a
-            PyTorch device are compared within 1e-5, without variables of the role quality.
-        progress: Called after each shard with the number of checked shards and of all.
+        law: Whether to check that the values satisfy the law of the recipe (`pdegen.checks`).
+        deep: Number of random samples that are computed again and compared bit for bit. If the
+            store was solved on a PyTorch device, the tolerance is 1e-5, and variables with the role
+            "quality" are not compared.
+        progress: Called after each shard with the number of checked shards and the number of all
+            shards.
 
     Raises:
         StoreError: If there is no sealed store, or its metadata are too damaged to read it.
@@ -101,8 +104,9 @@ def verify(
 
 
 def _job(store: Store, result: Verification, needed: bool) -> RecipeJob | None:
-    """The job of a generated store; None for other stores, and, with a fault, for a wrong recipe.
-    Raises SchemaError if the job is needed and its equation is in a file that was not given."""
+    """The job that generated a store. None if the store was not generated, or if its recipe is
+    wrong; a wrong recipe is added to the faults of the result. Raises SchemaError if the job is
+    needed and its equation is in a file that was not loaded."""
     if store.command != "generate":
         return None
     try:
@@ -115,7 +119,9 @@ def _job(store: Store, result: Verification, needed: bool) -> RecipeJob | None:
 
 
 def opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
-    """The store, by the metadata in its seal if that is valid, and the seal."""
+    """Open a store with the copy of its metadata in the seal. Returns the store and the seal. If
+    the seal is damaged, the store is opened with its own metadata, and the returned seal is
+    None."""
     objects = Objects(url)
     try:
         seal = seal_in(objects)
@@ -139,8 +145,8 @@ def opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
 def checked_blocks(
     store: Store, seal: Seal | None, result: Verification, progress: Callable[[int, int], None]
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """Numbers and values of the samples in each valid shard, without skipped samples. Faults of
-    shards, and at the end those of all records together, are added to the result."""
+    """Yield the numbers and values of the samples in each valid shard, without skipped samples.
+    Faults of shards are added to the result, and finally those of the summary of all records."""
     before, shards = len(result.faults), range(store.shards)
     recorded = store.recorded()
     absent = store.shards - len(recorded)
@@ -177,7 +183,7 @@ def _faults_of_values(
 
 
 def _check_recomputed(store: Store, job: RecipeJob, count: int, result: Verification) -> None:
-    """Compute random samples again, with NumPy, and compare them with the stored ones."""
+    """Compute random samples again with NumPy, and compare them with the stored samples."""
     chosen = sorted(random.sample(range(store.samples), min(count, store.samples)))
     exact, job = job.device is None, replace(job, device=None)
     roles = {name: store.arrays[name].metadata.role for name in store.variables}
