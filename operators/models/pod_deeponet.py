@@ -182,8 +182,7 @@ class PODDeepONet(Operator):
         return u.view(*a.shape[:-1], self.out_channels)
 
     def _check_points(self, x: Points, values: bool) -> None:
-        """Raise ValueError unless x are the training points, or before `adapt` have their
-        number."""
+        """Raise ValueError unless x are the training points; before `adapt`, check the number."""
         points, training_points = x.flatten(0, -2), self.places
         count = len(training_points)
         if points.shape != training_points.shape:

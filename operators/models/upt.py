@@ -44,11 +44,12 @@ _ROUNDING = 8 * torch.finfo(torch.float32).eps  # bound of the rounding of dista
 
 
 class Supernodes(NamedTuple):
-    """The points that are supernodes, m in each of e samples; e = 1 where samples share points.
+    """The points that are supernodes, m in each of e samples; e = 1 if all samples share them.
 
     Args:
         index: Indices of the supernodes among the points.
-        real: False at padding, where a sample has fewer points than supernodes; None: no padding.
+        real: False at padding, which fills up samples with fewer than m points; None without
+            padding.
     """
 
     index: Int[Tensor, "e m"]
@@ -56,10 +57,11 @@ class Supernodes(NamedTuple):
 
 
 def places_on_curve(p: Float[Tensor, "e n dim"]) -> Int[Tensor, "e n"]:
-    """Positions on the Z-curve of points in [0, 1]^dim, in cells of side 2^-20.
+    """Positions of points in [0, 1]^dim along the Z-curve through cells of side 2^-20.
 
-    A position interleaves the bits of the coordinates, the highest first: it orders points by the
-    halves of the box, then by halves of these. In one dimension it orders them by coordinate.
+    A position is a number that interleaves the bits of the coordinates, the highest bits first. It
+    orders points by the halves of the box in which they lie, then by the halves of these halves,
+    and so on. In one dimension this is the order of the coordinates.
 
     References: G. M. Morton, A computer oriented geodetic data base, IBM 1966.
 
@@ -77,17 +79,18 @@ def places_on_curve(p: Float[Tensor, "e n dim"]) -> Int[Tensor, "e n"]:
 def supernodes(
     x: Float[Tensor, "e n dim"], count: int, random: bool, mask: Real | None = None
 ) -> Supernodes:
-    """`count` of the points, or all points if there are fewer.
+    """Choose `count` of the points as supernodes, or all points if there are fewer.
 
-    The points are ordered, by their positions on the Z-curve or at random, the order is cut into
-    `count` equal parts, and the middle of each part is chosen. Either way the density of supernodes
-    follows that of the points. A random order gives a uniform draw; the curve gives a function of
-    the set of points, except that points in one cell, of side 2^-20, keep their given order.
+    The points are put in order, either along the Z-curve or at random. The order is cut into
+    `count` equal intervals, and the middle point of each is chosen. The density of supernodes is
+    thus proportional to that of the points. With a random order all points are equally likely. With
+    the curve the choice depends only on the set of points, except that points in the same cell of
+    side 2^-20 keep their given order.
 
     Args:
         x: The points.
         count: Number of supernodes.
-        random: Order the points at random.
+        random: Whether the order is random.
         mask: False at padding.
 
     >>> supernodes(torch.tensor([[[0.3], [0.1], [0.9], [0.2], [0.4], [0.8]]]), 2, False).index
@@ -119,11 +122,11 @@ def points_near(
     most: int,
     mask: Real | None = None,
 ) -> tuple[Int[Tensor, "e m k"], Bool[Tensor, "e m k"]]:
-    """Indices of the nearest points to each centre, and whether they are its neighbours.
+    """Indices of the points nearest to each centre, and whether they are neighbours of the centre.
 
-    Neighbours are the points within the radius. Where more than `most` lie within it, they are the
-    points nearer than number `most + 1`: of points at equal distances all are neighbours or none,
-    so their order has no influence.
+    Neighbours are the points within the radius. If more than `most` points lie within the radius,
+    only those nearer than the (`most` + 1)-th nearest point are neighbours. Of points at equal
+    distances thus all or none are neighbours, whatever the order of the points.
 
     Args:
         centres: The centres.
@@ -153,7 +156,7 @@ def points_near(
 def _nearest(
     centres: Float[Tensor, "e m dim"], x: Float[Tensor, "e n dim"], most: int, mask: Real | None
 ) -> tuple[Float[Tensor, "_ m k"], Int[Tensor, "_ m k"]]:
-    """Squared distances to the nearest `most + 1` points, and the indices of these."""
+    """Squared distances to the `most + 1` nearest points, and the indices of these points."""
     squared = torch.zeros_like(centres[:, :, :1])
     for c, p in zip(centres.unbind(-1), x.unbind(-1), strict=True):
         squared = squared + (c[:, :, None] - p[:, None]).square()
@@ -166,13 +169,14 @@ def _nearest(
 class Messages(nn.Module):
     """v(s) = mean of W₃ GELU(W₂ GELU(W₁ [f(p), f(s)])) over the points p near a supernode s.
 
-    f = MLP(a) + sines and cosines of the position. For speed W₃ is applied after the mean, and the
-    two halves of W₁ to points and supernodes before they are paired, with the same result.
+    f is MLP(a) plus sines and cosines of the position. For speed W₃ is applied after the mean, and
+    the two halves of W₁ are applied to points and supernodes before these are paired. This does not
+    change the result.
 
     Args:
         in_channels, width: Features of a and of v.
-        radius, neighbours: Radius and largest number of neighbours, see `UPT`.
-        extent: Size of the box in units of the sines and cosines, see `UPT`.
+        radius, neighbours: Radius of a neighbourhood and largest number of neighbours, see `UPT`.
+        extent: Factor of the positions in the sines and cosines, see `UPT`.
     """
 
     def __init__(
@@ -204,7 +208,7 @@ class Messages(nn.Module):
 
 
 class Block(nn.Module):
-    """z <- z + attention(LN z), z <- z + MLP(LN z), with 4 width hidden features."""
+    """z <- z + attention(LN z), z <- z + MLP(LN z), with 4 x `width` hidden features."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -244,48 +248,51 @@ class UPT(TokenOperator):
         z <- Transformer(z), the approximator, and another Transformer, that of the decoder.
         u(y) = W LN q,  q = MLP(sincos(200 y)), q <- q + attention(LN q, LN z), q <- q + MLP(LN q).
 
-    A query is a position only, so u can be evaluated at any points y. Attention acts among
-    supernodes and latent tokens; apart from the distances between points and supernodes the cost is
-    linear in the number of points. Points are coupled by means over neighbourhoods and tokens only.
-    Values converge under refinement once the spacing is below the shortest wave, as long as
-    `neighbours` exceeds the number of points within the radius.
+    A query depends on its position only, so u can be evaluated at any points y. Attention acts
+    among supernodes and latent tokens. Apart from the distances between points and supernodes, the
+    cost is linear in the number of points. Points are coupled only by means over neighbourhoods and
+    by tokens. Values converge under refinement once the spacing is below the shortest wavelength,
+    as long as `neighbours` exceeds the number of points within the radius.
 
-    Supernodes are a subset of the points. In evaluation they are equidistant in the order of the
-    points along a Z-curve through their box: a deterministic function of the set of points, whose
-    density follows theirs. In training they are drawn again at every step, the same for all samples
-    that share points.
+    Supernodes are a subset of the points. In evaluation they are every k-th point in the order
+    along a Z-curve through the box: they depend only on the set of points, and their density is
+    proportional to that of the points. In training they are drawn at random at every step; samples
+    that share points also share supernodes.
 
-    The approximator is applied once: u is one step ahead of a, or steady, and a rollout encodes and
-    decodes every frame. The released code can also roll out within the latent space, trained with
-    reconstructions of both frames, which is left out here. The default networks have the sizes of
-    UPT-8M, with fewer supernodes and latent tokens, because data here have fewer points.
+    The approximator is applied once: u is one time step after a, or a steady solution, and a
+    rollout encodes and decodes every frame. The rollout in the latent space of the released code,
+    trained with reconstructions of both frames, is omitted. The default networks have the sizes of
+    UPT-8M, but fewer supernodes and latent tokens, because data here have fewer points.
 
     Args:
-        supernodes: Number of supernodes; all points, if there are fewer.
-        radius: Radius of the neighbourhood of a supernode, in a box scaled to size 1.
-        neighbours: Largest number of points in a neighbourhood; the nearest ones are taken.
+        supernodes: Number of supernodes. If there are fewer points, all points are supernodes.
+        radius: Radius of the neighbourhood of a supernode, where the box has size 1.
+        neighbours: Largest number of points in a neighbourhood. If there are more, only the nearest
+            are used.
         latents: Number of latent tokens.
-        encoder_width, width, decoder_width: Features of supernodes, of latent tokens, of queries.
-        encoder_heads, heads, decoder_heads: Heads of their attentions; each must divide its width.
-        encoder_depth, depth, decoder_depth: Blocks on supernodes, of the approximator, and on the
-            latent tokens in the decoder.
-        scaling: Box scaled to size 1. "unit": the unit interval along each axis, for coordinates in
-            [0, 1]. "sample": the bounding box of the points x of each sample.
-        extent: Size of the box in units of the sines and cosines, whose shortest wavelength is 2π.
-            At 200, as released, this is 1/32 of the box.
-        random: Draw supernodes at random in training; False: choose them as in evaluation.
+        encoder_width, width, decoder_width: Features of supernodes, latent tokens and queries.
+        encoder_heads, heads, decoder_heads: Attention heads of the encoder, the approximator and
+            the decoder; each number must divide the width of the same network.
+        encoder_depth, depth, decoder_depth: Number of blocks on supernodes, in the approximator,
+            and on latent tokens in the decoder.
+        scaling: Which box is scaled to size 1. "unit": [0, 1] along each axis. "sample": the
+            bounding box of the points x of each sample.
+        extent: Factor of the positions in the sines and cosines. With the published 200 the
+            shortest wavelength, 2π/200, is 1/32 of the box.
+        random: Whether supernodes are drawn at random in training; otherwise they are chosen as in
+            evaluation.
 
     Differences from the released code (commit 34e8549, with blocks of kappamodules 0.1.112). That
-    code draws supernodes in evaluation too, and of a neighbourhood with too many points it keeps
-    those that its search finds first. It conditions every block on time and inflow by scales and
-    shifts; without conditions its blocks are those here. Its networks for transient flows are the
-    ones here; its network for ShapeNet-Car has no messages. In both codes messages contain absolute
-    positions and no differences of positions. Here there is no drop path, and no logarithm of the
-    output, which inverts a transform of the published data.
+    code draws supernodes at random in evaluation too. In a neighbourhood with too many points it
+    uses those that its search finds first. It conditions every block on time and inflow by scales
+    and shifts; without conditions its blocks equal those here. The networks here are those for
+    transient flows; the released network for ShapeNet-Car has no messages. In both codes messages
+    depend on absolute positions, not on differences of positions. Drop path is omitted, and so is
+    the logarithm of the output that inverts a transform of the published data.
 
-    Weights start as in that code, by the rule of Glorot, except those of MLP(a), which are twice as
-    large. Otherwise the positions in f are ten times MLP(a), and training stays longer at the mean
-    of the targets.
+    Weights start as in that code, by the rule of Glorot, except that those of MLP(a) are twice as
+    large. Without this factor the positions in f would be ten times as large as MLP(a), and
+    training would take longer to predict more than the mean of the targets.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -355,7 +362,7 @@ class UPT(TokenOperator):
     def scaled(
         self, p: Float[Tensor, "e _ dim"], x: Float[Tensor, "e n dim"], mask: Real | None
     ) -> Float[Tensor, "_ _ dim"]:
-        """Positions p in the box scaled to size 1."""
+        """Positions p, scaled such that the box has size 1."""
         return p if self.scaling == "unit" else within_box(p, x, mask)
 
     def encoded(
@@ -380,7 +387,7 @@ class UPT(TokenOperator):
 
 
 def start_glorot(model: nn.Module, gain: float = 1.0) -> None:
-    """Set weights of linear maps uniform as in Glorot and Bengio (2010), times a gain; biases 0."""
+    """Initialise linear maps: weights as in Glorot and Bengio (2010) times a gain, biases 0."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight, gain)

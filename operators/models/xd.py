@@ -22,15 +22,16 @@ Spectra = Complex[Tensor, "*any n"]
 
 
 class Butterfly(nn.Module):
-    """A product of log₂ n sparse matrices (levels), each of n/2 blocks of 2 x 2 complex numbers.
+    """A product of log₂ n sparse matrices, the levels, each with n/2 complex 2 x 2 blocks.
 
-    The blocks of a level mix entries at distance s, s = n/2, n/4 ... 1. The product starts as the
-    discrete Fourier transform, with frequencies in bit-reversed order. The inverse has the levels
-    in opposite order, and takes frequencies in bit-reversed order.
+    The blocks of a level mix entries at distance s, with s = n/2, n/4 ... 1 from level to level.
+    The initial product is the discrete Fourier transform with frequencies in bit-reversed order.
+    The inverse has the levels in reverse order, and its input has frequencies in bit-reversed
+    order.
 
     Args:
-        n: Rows and columns of the product, a power of two.
-        inverse: Start as the inverse transform.
+        n: Number of rows and of columns of the product, a power of two.
+        inverse: Whether the initial product is the inverse transform.
         scale: Factor of each level; 2^-½ makes the product unitary.
     """
 
@@ -52,7 +53,7 @@ class Butterfly(nn.Module):
         self.blocks = nn.Parameter(blocks.to(torch.get_default_dtype()))
 
     def forward(self, u: Spectra) -> Spectra:
-        """The product with each vector u; its matrix is formed for more vectors than rows."""
+        """Multiply each vector u; if there are more than n vectors, the matrix is formed first."""
         if u.numel() <= self.n**2:
             return self.through(u)
         matrix = self.through(torch.eye(self.n, dtype=u.dtype, device=u.device))
@@ -61,7 +62,7 @@ class Butterfly(nn.Module):
         return product(u.reshape(1, -1, self.n), matrix[None]).view(u.shape)
 
     def through(self, u: Spectra) -> Spectra:
-        """The product with u, level by level; for u = I this is the transposed matrix."""
+        """Multiply each vector u level by level; u = I gives the transposed matrix."""
         for s, level in zip(self.steps, torch.view_as_complex(self.blocks), strict=True):
             first, second = u.unflatten(-1, (-1, 2, s)).unbind(-2)  # (*any, n / 2s, s)
             t = level.view(-1, s, 2, 2)
@@ -72,7 +73,7 @@ class Butterfly(nn.Module):
 
 
 class Transform(nn.Module):
-    """A butterfly matrix along each axis of the grid, the last `dim` axes of an array.
+    """A butterfly matrix along each axis of the grid; these are the last `dim` axes of an array.
 
     Args:
         dim: Number of axes.
@@ -92,14 +93,14 @@ class Transform(nn.Module):
 class XDConv(nn.Module):
     """v_o = Re K Σ_i (L w_oi) · (M u_i) with learned matrices K, L, M and kernels w.
 
-    It starts as the circular convolution on `size` points with centred kernels w of `kernel`
-    points: K is the inverse Fourier transform, L and M are the transform. Functions on fewer points
-    are extended by zeros.
+    Initially K is the inverse Fourier transform, and L and M are the Fourier transform. The
+    operation is then the circular convolution on `size` points with centred kernels w of `kernel`
+    points. Functions on fewer points are padded with zeros.
 
     Args:
         dim: Number of axes.
         width: Channels of u and v.
-        size, kernel: Points of the matrices and of the kernels along each axis.
+        size, kernel: Number of points along each axis of the matrices and of the kernels.
     """
 
     def __init__(self, dim: int, width: int, size: int, kernel: int) -> None:
@@ -136,7 +137,7 @@ class XDConv(nn.Module):
 def _summed(
     u_hat: Complex[Tensor, "batch c_in f"], w_hat: Complex[Tensor, "c_out c_in f"]
 ) -> Complex[Tensor, "batch c_out f"]:
-    """Σ_i ŵ_oi û_i at each frequency f, in float32 for any precision of other products."""
+    """Σ_i ŵ_oi û_i at each frequency f, in float32 whatever the precision of other products."""
     if on_processor(u_hat):
         return torch.einsum("bif,oif->bof", u_hat, w_hat)
     return product(u_hat.permute(2, 0, 1), w_hat.permute(2, 1, 0)).permute(1, 2, 0)
@@ -162,18 +163,20 @@ class XDLayer(nn.Module):
 class XD(FieldOperator):
     """The network of FNO with XD operations in place of spectral convolutions.
 
-    The matrices K, L, M have one size, a power of two, so grids have at most `size` points along
-    each axis; convolutions start periodic only on grids of exactly `size` points. The operator acts
-    on points, not on lengths: it does not converge to one map as grids are refined. On a mesh it
-    acts along the indices.
+    The matrices K, L, M have a fixed size, so grids must have at most `size` points along each
+    axis. The initial convolutions are periodic only on grids of exactly `size` points. Kernels
+    cover a number of points, whatever the spacing: the operator does not converge to one map as
+    grids are refined. On a mesh it acts along the indices.
 
-    As the released example for Darcy, with matrices of depth 1. Butterflies of the example come
-    from a package for CUDA; here they are written in PyTorch. One optimiser trains all weights; the
-    example trains those of K, L, M by SGD at rate 0.1. The form in 1-D is the analogue.
+    The operator is that of the released example for Darcy, with matrices of depth 1. The example
+    uses a CUDA package for butterfly matrices; here they are written in PyTorch. Here one optimiser
+    trains all weights; the example trains those of K, L, M with SGD at learning rate 0.1. The 1-D
+    version is the analogue of the released one in 2-D.
 
     Args:
-        kernel: Points of the initial kernels along each axis, modes + 1 of FNO; odd.
-        size: Points along each axis of the matrices, a power of two.
+        kernel: Points of the kernels along each axis, an odd number: that of the modes in FNO, plus
+            1.
+        size: Number of points along each axis of the matrices, a power of two.
     """
 
     domains = MESHES

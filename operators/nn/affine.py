@@ -1,14 +1,14 @@
 """Galerkin attention without dropout, computed as an affine map of the points.
 
-With M = [x K]ᵀ[x V]/n and Q = u W_q + b_q, the output Σ_h [x Q_h] M_h W_h + b is
-x A + (u W_q + b_q) B + b, where A and B are the rows of M_h W_h. Neither Q nor any n x (p + d)
-concatenation is formed: besides K, V, KᵀV and u (W_q B) only d x d products remain. Sums over
-points commute with scale and shift of the layer norms, K = K̂ w + b; these are applied to M, or to
-W_h and the product. `attention.galerkin` and `Attention.forward` have the plain formulas.
+With M = [x K]ᵀ[x V]/n and Q = u W_q + b_q, the output Σ_h [x Q_h] M_h W_h + b is x A + (u W_q +
+b_q) B + b, where A and B are the rows of M_h W_h. Neither Q nor any n x (p + d) concatenation is
+formed: apart from K, V, KᵀV and u (W_q B) only d x d products are computed. Scale w and shift b of
+the layer norms, K = K̂ w + b, commute with sums over points; they are applied to M, or to W_h and
+the product. `attention.galerkin` and `Attention.forward` have the plain formulas.
 
-On a GPU the kernel launches of a small layer take longer than its arithmetic; most launches belong
-to the d x d matrices between the two passes over the points. There the matrices of all heads are
-stacked, each step is a product or two, and the gradient is written out.
+On a GPU the kernel launches of a small layer take longer than its arithmetic, and most of them are
+for the d x d matrices. On a GPU these matrices are therefore stacked over the heads, each step is
+one or two products, and the gradient is written out.
 """
 
 from collections.abc import Callable
@@ -39,16 +39,16 @@ def galerkin_attention(
     drop: Callable[[Tensor], Tensor] | None,
     added: bool,
 ) -> Values:
-    """Σ_h [x Q_h] [x K_h]ᵀ[x V_h] W_h/n + b, plus u if `added`, by the fastest products.
+    """Σ_h [x Q_h] [x K_h]ᵀ[x V_h] W_h/n + b, plus u if `added`, computed in the fastest way.
 
     Args:
         u: Values at the points.
         x: Coordinates of the points.
-        weight, bias: Linear maps of u to Q, K and V.
-        out_weight, out_bias: W, h blocks of p + d/h columns, and b.
+        weight, bias: Weights and biases of the linear maps from u to Q, K and V.
+        out_weight, out_bias: The blocks W_h, side by side, each with p + d/h columns; and b.
         norms: Scale and shift of the layer norms of K, then of V; None without layer norms.
         eps: Added to the variance in the layer norms.
-        drop: Dropout of the matrices [x K_h]ᵀ[x V_h]/n; None without.
+        drop: Dropout of the matrices [x K_h]ᵀ[x V_h]/n; None without dropout.
     """
     arguments = u, x, weight, bias, out_weight, out_bias, heads, norms, eps
     if on_processor(u):
@@ -72,7 +72,7 @@ def by_products(
     drop: Callable[[Tensor], Tensor] | None = None,
     added: bool = False,
 ) -> Values:
-    """`galerkin_attention` by PyTorch's operations; the last product adds u."""
+    """`galerkin_attention` as a sequence of PyTorch operations."""
     (n, p), batch, features = x.shape, len(u), u.shape[2] // heads
     z = x if norms is None else torch.cat([x.new_ones(n, 1), x], 1)
     # one product for all heads, whose diagonal blocks are used: no data is rearranged
@@ -111,7 +111,7 @@ def by_products(
 def _times(
     m: Float[Tensor, "h batch r k"], w: Float[Tensor, "h k d"]
 ) -> Float[Tensor, "h batch r d"]:
-    """m w, with the batch as further rows."""
+    """Product m w for each head; the batch is merged into the rows."""
     return torch.bmm(m.flatten(1, 2), w).unflatten(1, m.shape[1:3])
 
 
@@ -119,7 +119,7 @@ def _times(
 
 
 def _of_rows(m: Float[Tensor, "h batch _ q"], w: Head, b: Head) -> Float[Tensor, "h batch _ q"]:
-    """[x K]ᵀV from [1 x K̂]ᵀV."""
+    """[x K]ᵀV, computed from [1 x K̂]ᵀV."""
     ones, x, k = m.split([1, m.shape[2] - 1 - w.shape[1], w.shape[1]], dim=2)
     return torch.cat([x, _after(k, ones, w, b)], dim=2)
 
@@ -127,12 +127,12 @@ def _of_rows(m: Float[Tensor, "h batch _ q"], w: Head, b: Head) -> Float[Tensor,
 def _after(
     k: Float[Tensor, "h batch d q"], ones: Float[Tensor, "h batch 1 q"], w: Head, b: Head
 ) -> Float[Tensor, "h batch d q"]:
-    """KᵀV from K̂ᵀV and 1ᵀV."""
+    """KᵀV, computed from K̂ᵀV and 1ᵀV."""
     return torch.addcmul(k * w[:, None, :, None], b[:, None, :, None], ones)
 
 
 def _before(m: Float[Tensor, "h _ q"], w: Head, b: Head) -> Float[Tensor, "h _ q"]:
-    """The map of [1 x K̂] that equals the map m of [x K]."""
+    """Matrix m' with [1 x K̂] m' = [x K] m."""
     x, k = m.split([m.shape[1] - w.shape[1], w.shape[1]], dim=1)
     return torch.cat([b[:, None] @ k, x, w[..., None] * k], dim=1)
 
@@ -149,15 +149,15 @@ def written_out(
     eps: float,
     added: bool,
 ) -> Values:
-    """`galerkin_attention` without dropout, with a written-out gradient; x gets no gradient."""
+    """`galerkin_attention` without dropout, with a written-out gradient except for x."""
     parameters = (weight, bias, out_weight, out_bias, *(norms or ()))
     return _GalerkinMap.apply(u.contiguous(), x, heads, eps, added, *parameters)  # pyright: ignore[reportReturnType]
 
 
 class _GalerkinMap(torch.autograd.Function):
-    """Galerkin attention by [x K] = Z S with Z = [1 x K̂], K̂ before scale and shift.
+    """Galerkin attention with [x K] = Z S and Z = [1 x K̂], where K̂ is K before scale and shift.
 
-    S holds the shift, an identity for x, and the scale.
+    The rows of S are the shift, an identity for x, and the scale.
     """
 
     @staticmethod
@@ -281,9 +281,9 @@ class _GalerkinMap(torch.autograd.Function):
 
 
 def _of_sums(g_sums: Tensor, z: Tensor, kv: Tensor) -> Tensor:
-    """The gradient of K and V from the gradient of the sums, shape (h, rows, batch, columns).
+    """Gradient of K and V, given the gradient of the sums of shape (h, rows, batch, columns).
 
-    Rows and columns belong to z, K and V.
+    The first rows and columns belong to z; the other rows belong to K, the other columns to V.
     """
     q, (heads, size, batch, _) = z.shape[1], g_sums.shape
     features = size - q

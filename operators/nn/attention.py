@@ -1,8 +1,8 @@
-r"""Attention maps (Q, K, V) -> values with and without softmax, and their normalisation.
+r"""Attention maps from Q, K, V to values, with and without softmax, and normalisations.
 
-All act on tensors of shape (batch, heads, n, d), with n grid points as tokens. `drop` is applied to
-the attention matrix: d x d if the product KᵀV comes first, n x n if QKᵀ does. Values of K and V at
-padding have no effect.
+All maps act on tensors of shape (batch, heads, n, d), with n grid points as tokens. `drop` is
+applied to the attention matrix, which is the d x d matrix KᵀV or the n x n matrix QKᵀ, whichever
+product comes first. Values of K and V at padding have no effect.
 
 References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, equations (5)-(6)
 and section 3.2. Z. Shen et al., Efficient Attention, WACV 2021, equation (5).
@@ -26,17 +26,19 @@ AttentionMap = Callable[[Heads, Sources, Sources, Drop, Real], Heads]
 
 
 def keep(matrix: Tensor) -> Tensor:
-    """No dropout."""
+    """Return the matrix without dropout."""
     return matrix
 
 
 def real(
     k: Sources, mask: Real
 ) -> tuple[Sources, int | Int[Tensor, "batch 1 1 1"] | Float[Tensor, "_ 1 1 1"]]:
-    """k with zeros at padding and the number of real points; or k times weights and their sum.
+    """k times `mask` and the sum of `mask`, which can be quadrature weights.
 
-    The mean KᵀV / n over points becomes KᵀWV / ΣW, which on points of any density
-    approximates the same integral.
+    With a Boolean mask this is k with zeros at padding, and the number of real points.
+
+    With quadrature weights the mean KᵀV / n over points becomes KᵀWV / ΣW, which approximates the
+    same integral on points of any density.
     """
     return (k, k.shape[-2]) if mask is None else (k * mask, mask.sum(dim=-2, keepdim=True))
 
@@ -44,7 +46,7 @@ def real(
 def over_points(
     k: Float[Tensor, "... m d"], mask: Bool[Tensor, "... m 1"] | None
 ) -> Float[Tensor, "... m d"]:
-    """Softmax of k over the points, 0 at padding."""
+    """Softmax of k over the points; the result is 0 at padding."""
     return (k if mask is None else k.masked_fill(~mask, -torch.inf)).softmax(dim=-2)
 
 
@@ -57,8 +59,9 @@ def galerkin(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = N
 def fourier(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
     """(QKᵀ) V / (n √d), a Fredholm integral (Cao 2021, eq. 5).
 
-    The paper's equation has no 1/√d; the published code does, and is followed. With dropout, which
-    needs QKᵀ, the cost is quadratic in n; without, the product is Q (KᵀV), linear in n.
+    The factor 1/√d is that of the published code; the paper's equation has none. With dropout,
+    which needs QKᵀ, the cost is quadratic in n. Without dropout Q (KᵀV) is computed, with linear
+    cost.
     """
     d = q.shape[-1]
     k, n = real(k, mask)
@@ -70,7 +73,7 @@ def fourier(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = No
 def softmax(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
     """softmax(QKᵀ/√d) V, scaled dot-product attention (Vaswani et al. 2017).
 
-    The work is quadratic in n. The memory is quadratic in n with dropout, and else linear.
+    The work is quadratic in n. The memory is quadratic in n with dropout, and linear without.
     """
     if drop is keep:
         return softmax_attention(q, k, v, mask)
@@ -80,7 +83,7 @@ def softmax(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = No
 
 
 def softmax_attention(q: Heads, k: Sources, v: Sources, mask: Real = None) -> Heads:
-    """softmax(QKᵀ/√d) V for n queries and m keys, without the n x m matrix in memory."""
+    """softmax(QKᵀ/√d) V for n queries and m keys; the n x m matrix is not stored."""
     d, keys = q.shape[-1], None if mask is None else mask.mT
     if d % 8:  # for other sizes PyTorch on CUDA falls back to a kernel that forms the matrix
         q, k, v = (nn.functional.pad(t, (0, -d % 8)) for t in (q, k, v))
@@ -90,17 +93,17 @@ def softmax_attention(q: Heads, k: Sources, v: Sources, mask: Real = None) -> He
 def linear(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
     """`galerkin` of the softmax of Q over features and of K over points (Shen et al. 2021).
 
-    The code published with Cao (2021) also divides by n after the softmax over points, and is
-    followed: values are of size O(1/n). `efficient` does not divide by n.
+    As in the code published with Cao (2021) the result is also divided by n, although the softmax
+    over points is a mean already: values are of size O(1/n). `efficient` does not divide by n.
     """
     return galerkin(q.softmax(dim=-1), over_points(k, mask), v, drop, mask)
 
 
 def efficient(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
-    """softmax(Q) (softmax(K)ᵀ V) / √d, over features and over points (Shen et al. 2021).
+    """softmax(Q) (softmax(K)ᵀ V) / √d, Q over features and K over points (Shen et al. 2021).
 
-    The paper has no 1/√d; the code that operators adopted (lucidrains/linear-attention-transformer)
-    does, and is followed. Linear in n.
+    The factor 1/√d is not in the paper, but in the code that published operators use
+    (lucidrains/linear-attention-transformer). The cost is linear in n.
     """
     matrix = over_points(k, mask).mT @ v
     return (q.softmax(dim=-1) * q.shape[-1] ** -0.5) @ drop(matrix)
@@ -108,15 +111,15 @@ def efficient(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = 
 
 @dataclass(frozen=True)
 class AttentionKind:
-    """An attention map, the arguments that are normalised, and where coordinates enter.
+    """An attention map, with the choice of its normalised arguments and of where coordinates enter.
 
     Args:
-        make: Number of features of a head -> attention map.
+        make: Function from the number of features of a head to the attention map.
         normalizes_query: Whether Q and K are normalised per head; otherwise K and V are.
-        coordinates: "inside", coordinates are features of Q, K and V; "after", features of the
-            result of the map, once for all heads.
-        masks: Whether the map ignores padding.
-        weights: Whether it takes quadrature weights in place of a mask.
+        coordinates: "inside": coordinates are appended to Q, K and V of each head. "after": they
+            are appended once to the result of all heads.
+        masks: Whether the map accepts a mask and ignores padding.
+        weights: Whether the map accepts quadrature weights instead of a mask.
     """
 
     make: Callable[[int], AttentionMap]
@@ -129,7 +132,7 @@ class AttentionKind:
 def formula(
     apply: AttentionMap, normalizes_query: bool, masks: bool = True, weights: bool = False
 ) -> AttentionKind:
-    """The kind of an attention map that is a function, the same for all numbers of features."""
+    """The `AttentionKind` of a function that is the same for all numbers of features."""
     return AttentionKind(partial(_same, apply), normalizes_query, masks=masks, weights=weights)
 
 
@@ -147,7 +150,7 @@ SOFTMAX = formula(softmax, normalizes_query=True)
 class HeadNorm(nn.Module):
     """Layer normalisation over the features of each head, with separate weights for each head.
 
-    Equal to `heads` separate LayerNorm(d) modules, in one call.
+    The result is that of `heads` separate LayerNorm(d) modules.
     """
 
     def __init__(self, heads: int, features: int, eps: float = 1e-5) -> None:
@@ -164,9 +167,9 @@ class HeadNorm(nn.Module):
 
 
 class InstanceHeadNorm(HeadNorm):
-    """Instance normalisation of each feature over the points, padding excluded, for each head.
+    """Instance normalisation of each feature of each head over the points, ignoring padding.
 
-    Equal to `heads` separate affine InstanceNorm1d(d) modules, channels first.
+    Without padding the result is that of `heads` separate affine InstanceNorm1d(d) modules.
     """
 
     def forward(
@@ -187,8 +190,8 @@ class InstanceHeadNorm(HeadNorm):
 class PublishedDropout(nn.Module):
     """Dropout with p = 0.5 that stays on in evaluation.
 
-    The code published with Cao (2021) applies it to the attention matrix, whatever the rate in its
-    configuration. It is here to reproduce that code; two evaluations differ.
+    The code published with Cao (2021) applies this dropout to the attention matrix, whatever the
+    rate in its configuration. The class reproduces that code; two evaluations differ.
     """
 
     def forward(self, x: Tensor) -> Tensor:

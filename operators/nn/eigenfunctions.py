@@ -1,4 +1,4 @@
-r"""Eigenfunctions ψ̂ of kernels Σᵢ μᵢ ψ̂ᵢ(y) ψ̂ᵢ(x), made of features of points.
+r"""Eigenfunctions ψ̂ of kernels Σᵢ μᵢ ψ̂ᵢ(y) ψ̂ᵢ(x), computed from features of points.
 
 References: Z. Xiao et al., Improved Operator Learning by Orthogonal Attention, ICML 2024, sections
 3.3 and 4.3; released code zhijie-group/Orthogonal-Neural-operator (c9bc85d).
@@ -19,19 +19,19 @@ Values = Float[Tensor, "batch n width"]
 class Orthonormal(nn.Module):
     r"""ψ̂ = ψ L⁻ᵀ with ψ = W g + b and L Lᵀ = C, so that the mean of ψ̂ᵢ ψ̂ⱼ is δᵢⱼ (eq. 7-9).
 
-    In training C is the mean of ψᵀψ over samples and points of the batch; gradients pass through
-    it. Evaluation uses its moving average, at first the identity, so that a sample does not depend
-    on its batch, as in batch normalisation.
+    In training C is the mean of ψᵀψ over samples and points of the batch, and gradients pass
+    through C. As in batch normalisation, evaluation uses a moving average of C, so that a sample
+    does not depend on its batch. Before training this average is the identity.
 
-    C + λ(tr C/k) I is factorised, in training and evaluation, so that directions in which ψ hardly
-    varies are not scaled up to size 1. The released code adds 1e-6 I, then ten times as much and so
-    on, while the factorisation fails. Here the term is always added, in proportion to C, without a
-    branch. So a batch may have fewer than k points.
+    In training and evaluation the factorised matrix is C + λ(tr C/k) I, so that directions in which
+    ψ hardly varies are not scaled up to size 1, and a batch may have fewer than k points. The
+    released code adds 1e-6 I only if the factorisation fails, then ten times as much, and so on.
+    Here the term is always added, in proportion to C, which needs no branch.
 
     Args:
         width: Number of features g.
         k: Number of eigenfunctions.
-        momentum: Weight m of the old average, C̄ <- m C̄ + (1 - m) C; the first C̄ is C.
+        momentum: Weight m of the old average in C̄ <- m C̄ + (1 - m) C. In the first step C̄ <- C.
         jitter: The factor λ.
     """
 
@@ -74,8 +74,8 @@ class Normalized(nn.Module):
     """ψ̂ = N(W g + b) with a batch or layer norm N: ψ̂ᵢ are normalised, not orthogonal.
 
     Args:
-        kind: "batch" normalises each ψᵢ over the points of all samples, "layer" the k values at
-            each point.
+        kind: "batch" normalises each ψᵢ over the points of all samples; "layer" normalises the k
+            values at each point.
         momentum: Weight of the old average in the moving averages of the batch norm.
     """
 

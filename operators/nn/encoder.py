@@ -46,13 +46,13 @@ class Projections(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention with the coordinates x as extra features of Q, K and V in every head.
+    """Multi-head attention with the coordinates x appended to Q, K and V in every head.
 
-    For kinds with coordinates "after", x is appended once to the features of all heads instead.
+    For kinds with coordinates "after", x is instead appended once to the concatenated heads.
 
     Args:
         positions: Number of coordinates x.
-        normalization: Norm of two of Q, K and V in each head, over features or points; or None.
+        normalization: Class of the norms of two of Q, K and V in each head; None for no norms.
         drop: Dropout of the attention matrix, `nn.Dropout` or `PublishedDropout`.
         eps: Added to the variance in the norms.
         gain, diagonal: See `Projections`.
@@ -85,12 +85,12 @@ class Attention(nn.Module):
         self.out = nn.Linear(width + positions * (heads if self.inside else 1), width)
 
     def _head(self, u: Values, which: int) -> Tensor:
-        """Project to heads: 0 queries, 1 keys, 2 values, each (batch, n, h, d/h)."""
+        """Queries (`which` 0), keys (1) or values (2) of all heads, shape (batch, n, h, d/h)."""
         y = nn.functional.linear(u, self.project.weight[which], self.project.bias[which])
         return y.unflatten(-1, (self.heads, -1))
 
     def forward(self, u: Values, x: Points, mask: Real = None) -> Values:
-        """[z_1 ... z_h] W + b with heads z = Q (KᵀV) / n (Cao 2021, eq. 6), or another map."""
+        """[z_1 ... z_h] W + b, where z is the result of a head: Q (KᵀV) / n in Cao 2021, eq. 6."""
         if self.as_one_map and x.ndim == 2 and mask is None:
             return self._as_one_map(u, x, added=False)
         z = self.mapped(*self.of_heads(u, x, mask), mask)
@@ -100,7 +100,7 @@ class Attention(nn.Module):
         return self.out(z)
 
     def of_heads(self, u: Values, x: Points, mask: Real = None) -> tuple[Heads, Heads, Heads]:
-        """Q, K and V, two of them normalised; [x Q], [x K] and [x V] if coordinates are inside.
+        """Q, K and V of all heads, two of them normalised, with x prepended if it is "inside".
 
         Galerkin attention normalises K and V (Cao 2021, section 3.2).
         """
@@ -117,7 +117,7 @@ class Attention(nn.Module):
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     def mapped(self, q: Heads, k: Heads, v: Heads, mask: Real = None) -> Heads:
-        """The attention map of Q, K and V: Q (KᵀV)/n for GALERKIN."""
+        """Apply the attention map to Q, K and V; for GALERKIN this is Q (KᵀV)/n."""
         drop = keep if idle(self.drop) else self.drop
         return self.map(q, k, v, drop, None if mask is None else mask[:, None, :, None])
 
@@ -128,7 +128,7 @@ class Attention(nn.Module):
         return u + self(u, x, mask)
 
     def _as_one_map(self, u: Values, x: Float[Tensor, "n p"], added: bool) -> Values:
-        """Galerkin attention by the faster products of `operators.nn.affine`; plus u if `added`."""
+        """Galerkin attention, plus u if `added`, computed by the faster `operators.nn.affine`."""
         k, v = self.norm_key, self.norm_other
         norms, eps = None, 0.0
         if isinstance(k, HeadNorm) and isinstance(v, HeadNorm):
@@ -140,15 +140,16 @@ class Attention(nn.Module):
 
 
 def idle(drop: nn.Module) -> bool:
-    """Whether a dropout module is the identity now."""
+    """Whether a dropout module is the identity in its current mode."""
     return isinstance(drop, nn.Dropout) and not (drop.training and drop.p)
 
 
 class EncoderLayer(nn.Module):
-    """u <- u + attention(u), u <- u + MLP(u); only the second without an attention.
+    """u <- u + attention(u), u <- u + MLP(u).
 
-    With `post_norm`, normalization "layer" of `attention_layers`, a LayerNorm follows each of the
-    two sums. Otherwise the only norms are inside the attention.
+    If `attention` is None, there is only the MLP. If `post_norm` is true, a LayerNorm follows each
+    of the two sums; `attention_layers` sets it for normalization "layer". Otherwise the only norms
+    are inside the attention.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ def attention_layers(
     gain: float,
     diagonal: float,
 ) -> nn.ModuleList:
-    """The encoder layers of a Galerkin Transformer; see there for the arguments."""
+    """The encoder layers of `GalerkinTransformer`, whose docstring explains the arguments."""
     check_heads(width, heads)
     head_norm = {"head": HeadNorm, "instance": InstanceHeadNorm, "layer": None}[normalization]
 

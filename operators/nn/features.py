@@ -1,4 +1,4 @@
-r"""Attention by random features: a kernel κ(q, k) estimated by a mean of products φ(q) φ(k).
+r"""Attention by random features φ, whose products φ(q)·φ(k) estimate a kernel κ(q, k).
 
 With frequencies ω ~ N(0, I_d), and q and k scaled by d^(-1/4) as in softmax(QKᵀ/√d),
 
@@ -24,14 +24,14 @@ Phases = Float[Tensor, "batch heads n m"]
 
 
 def gaussian_frequencies(d: int, m: int, device: torch.device) -> Float[Tensor, "d m"]:
-    """m frequencies ω ~ N(0, I_d), as columns."""
+    """Matrix whose m columns are independent frequencies ω ~ N(0, I_d)."""
     return torch.randn(d, m, device=device)
 
 
 def orthogonal_frequencies(d: int, m: int, device: torch.device) -> Float[Tensor, "d m"]:
-    """m columns ω ~ N(0, I_d), orthogonal within each block of d, which lowers the variance.
+    """Matrix of m columns ω ~ N(0, I_d), orthogonal in blocks of d to lower the variance.
 
-    Directions come from a QR decomposition. Its signs are not uniform, which does not matter if ω
+    Directions come from a QR decomposition, whose signs are not uniform. This does not matter if ω
     and -ω are used together. Lengths are drawn independently from χ(d).
     """
     blocks = torch.linalg.qr(torch.randn(-(-m // d), d, d, device=device)).Q
@@ -40,34 +40,35 @@ def orthogonal_frequencies(d: int, m: int, device: torch.device) -> Float[Tensor
 
 
 def trigonometric_features(phase: Phases) -> Float[Tensor, "batch heads n two_m"]:
-    """φ(x) = m^(-1/2) (cos ωx, sin ωx) from the phases ωx."""
+    """φ(x) = m^(-1/2) (cos ωx, sin ωx), given the phases ωx."""
     return torch.cat([phase.cos(), phase.sin()], dim=-1) * phase.shape[-1] ** -0.5
 
 
 def log_positive_features(phase: Phases, x: Heads) -> Float[Tensor, "batch heads n two_m"]:
-    """log φ(x) for φ(x) = (2m)^(-1/2) exp(±ωx - |x|²/2), without the constant."""
+    """log φ(x) for φ(x) = (2m)^(-1/2) exp(±ωx - |x|²/2), without the constant factor."""
     return torch.cat([phase, -phase], dim=-1) - x.square().sum(-1, keepdim=True) / 2
 
 
 class RandomFeatureAttention(nn.Module):
-    """Σ_j κ(q_i, k_j) v_j / Σ_j κ(q_i, k_j), κ from random features of Q and K.
+    """Σ_j κ(q_i, k_j) v_j / Σ_j κ(q_i, k_j), with κ estimated by random features of Q and K.
 
-    All heads share the frequencies, which belong to the state dict. They are fixed in evaluation,
-    so two evaluations agree; the code published with Cao (2021) draws them in evaluation too.
-    Positive features enter through logarithms, so that no exponential overflows and no sum
-    vanishes. With log φ(K) = K' and log φ(Q) = Q' the map is
+    All heads share the frequencies, which are saved in the state dict. In evaluation the
+    frequencies are fixed, so two evaluations agree; the code published with Cao (2021) draws new
+    ones in evaluation too. For the softmax kernel the logarithms of the features are used, so that
+    no exponential overflows and no sum vanishes. With log φ(K) = K' and log φ(Q) = Q' the map is
 
         softmax(Q' + log Σ_j exp K'_j over features) softmax(K' over points)ᵀ V.
 
-    The Gaussian kernel has no such form, as its features have either sign. If few features estimate
-    a small kernel, its sum may be near 0, and values far from all v_j.
+    The Gaussian kernel has no such form, because its features can be negative. If a small kernel is
+    estimated by few features, the denominator may be near 0, and values may be far from all v_j.
 
     Args:
         kernel: "gaussian" (RFA) or "softmax" (FAVOR+).
         d: Number of features of a head.
-        features: Number of features of φ, two for each frequency; "head" is d, as published.
+        features: Number of features of φ, two for each frequency; "head" means d, as published.
         redraw: Whether frequencies are drawn anew at every forward pass in training.
-        eps: Lower bound of the absolute mean of the Gaussian kernel, against division by zero.
+        eps: Lower bound of the absolute mean of the Gaussian kernel, which prevents division by
+            zero.
     """
 
     frequencies: Tensor
@@ -89,14 +90,14 @@ class RandomFeatureAttention(nn.Module):
         self.register_buffer("frequencies", self.draw(torch.get_default_device()))
 
     def draw(self, device: torch.device) -> Float[Tensor, "d m"]:
-        """New frequencies: independent for the Gaussian kernel, orthogonal for softmax."""
+        """Draw frequencies: independent for the Gaussian kernel, orthogonal for softmax."""
         draw = gaussian_frequencies if self.kernel == "gaussian" else orthogonal_frequencies
         return draw(*self.shape, device)
 
     def forward(
         self, q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None
     ) -> Heads:
-        """The estimated attention; `drop` acts on the matrix φ(K)ᵀV."""
+        """The estimated attention; `drop` is applied to the matrix φ(K)ᵀV."""
         w = self.frequencies
         if self.training and self.redraw:
             # the product uses the draw, not the buffer, which the next draw overwrites before the
@@ -123,7 +124,7 @@ def random_features(
     features: int | Literal["head"] = "head",
     redraw: bool = True,
 ) -> AttentionKind:
-    """Attention by random features; coordinates enter after it, as published (Cao 2021)."""
+    """`AttentionKind` of random features, with coordinates "after" as published (Cao 2021)."""
     make = partial(RandomFeatureAttention, kernel=kernel, features=features, redraw=redraw)
     return AttentionKind(make, normalizes_query=True, coordinates="after")
 

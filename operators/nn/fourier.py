@@ -1,4 +1,4 @@
-r"""Layers of Fourier neural operators: K u + W u + b with a convolution K by a learned kernel.
+r"""Layers of Fourier neural operators: K u + W u + b, where K is convolution with a learned kernel.
 
 References: Z. Li et al., Fourier Neural Operator for Parametric Partial Differential Equations,
 ICLR 2021, equations (2)-(5).
@@ -17,13 +17,13 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "si
 
 
 class FourierLayer(nn.Module):
-    """v = N(M I K I u + W u + b) with a spectral convolution K; an activation may follow.
+    """v = N(M I K I u + W u + b) with a spectral convolution K and norms N and I; no activation.
 
     Args:
         dim: Number of axes of the grid.
         width: Number of channels of u and v.
-        modes: Modes of K, one number, or one for each of two axes.
-        normalization: "batch", N is a batch normalisation; "instance", I is an instance
+        modes: Number of modes of K, either for all axes or, in two dimensions, for each axis.
+        normalization: "batch": N is a batch normalisation. "instance": I is an instance
             normalisation. Otherwise N and I are identities.
         channel_mlp: The pointwise map M.
         initialization, dropout: Arguments of `operators.models.fno.FNO`.

@@ -1,9 +1,9 @@
-"""Maps with written-out gradients on the processor, and products in at least float32.
+"""Maps with written-out gradients for the CPU, and products in at least float32.
 
-On the processor the matrix products of a small model take hardly longer than the sums, copies and
-masks between them. The functions below accumulate within the products instead. On other devices all
-but the residual MLP use PyTorch's operations; so do all in reduced precision and under
-torch.compile.
+On the CPU the matrix products of a small model take hardly longer than the sums, copies and masks
+between them. The functions below accumulate within the products to avoid these. On other devices
+all but the residual MLP use PyTorch's operations. In reduced precision and under torch.compile all
+of them do.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ Values = Float[Tensor, "batch n width"]
 
 
 def on_processor(u: Tensor) -> bool:
-    """Whether the gradients of this file are faster: on the processor, as written."""
+    """Whether u is on the CPU, without autocast and without compiler."""
     return not (
         u.device.type != "cpu" or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
     )
 
 
 def as_written(u: Tensor) -> bool:
-    """Whether u is on another device, where neither autocast nor a compiler changes operations."""
+    """Whether u is on a device other than the CPU, without autocast and compiler."""
     return u.device.type != "cpu" and not (
         torch.is_autocast_enabled() or torch.compiler.is_compiling()
     )
@@ -38,10 +38,10 @@ _MAX_PARTS = 32
 
 
 def parts_of(n: int, u: Tensor) -> int:
-    """Number of equal parts into which a sum over n points is cut on the device of u.
+    """Number of equal parts into which a sum over n points is split on the device of u.
 
-    A product with few rows and columns is a single piece of work for each sample, whatever the
-    number of points in its sums, and leaves most of a GPU idle. On the processor it is 1.
+    On a GPU a product with few rows and columns is a single unit of work for each sample, however
+    many points are summed, and leaves most of the GPU idle. On the CPU there is one part.
     """
     if u.device.type == "cpu":
         return 1
@@ -51,7 +51,7 @@ def parts_of(n: int, u: Tensor) -> int:
 def inner(
     f: Float[Tensor, "batch n p"], g: Float[Tensor, "batch n q"]
 ) -> Float[Tensor, "batch p q"]:
-    """fᵀg, a sum over the points."""
+    """fᵀg, the sum over the points for each sample."""
     parts = parts_of(f.shape[1], f)
     if parts == 1:
         return torch.bmm(f.mT, g)
@@ -60,9 +60,9 @@ def inner(
 
 
 def residual_mlp(u: Values, mlp: nn.Sequential) -> Values:
-    """u + W₂ relu(W₁ u + b₁) + b₂ with the first and the last map of `mlp`.
+    """u + W₂ relu(W₁ u + b₁) + b₂, where the two linear maps are the first and last of `mlp`.
 
-    A dropout between them is left out.
+    A dropout between the two maps is not applied.
     """
     first, last = mlp[0], mlp[-1]
     if on_processor(u) or as_written(u):
@@ -102,10 +102,10 @@ def moments(
     """zᵀ[K V] and KᵀV with [K V] = u Wᵀ + b; z gets no gradient.
 
     Args:
-        z: Functions of the points.
+        z: Values of q fixed functions at the points.
         features: K and V are normalised to mean 0 and variance 1 over groups of `features`
             features.
-        eps: Added to the variance; None for no normalisation.
+        eps: Added to the variance. If None, K and V are not normalised.
     """
     if on_processor(u):
         return _Moments.apply(u, weight, bias, z, features, eps)  # pyright: ignore[reportReturnType]
@@ -166,10 +166,10 @@ def slice_sums(
 ) -> tuple[Float[Tensor, "b n g"], Float[Tensor, "b g q"], Float[Tensor, "b 1 g"]]:
     """Slice weights w = softmax(x W + b) of n points in g slices, and the sums wᵀf and wᵀ1.
 
-    Where `mask` is False, w is 0.
+    The weights are 0 where `mask` is False.
 
-    On the processor w, much larger than x and f, is processed sample by sample, so that it stays in
-    the cache, and its gradient is accumulated in one buffer. Half precision is widened to float32
+    w is much larger than x and f. On the CPU it is computed sample by sample, so that it stays in
+    the cache, and its gradient is accumulated in one buffer. Half precision is converted to float32
     before the sums over points.
     """
     if mask is None and on_processor(x) and x.dtype in (torch.float32, torch.float64):
@@ -215,7 +215,8 @@ class _SliceSums(torch.autograd.Function):
 
 @contextmanager
 def exactly(u: Tensor) -> Iterator[None]:
-    """Run products in at least float32, whatever the precision set for the device of u."""
+    """Context in which float32 products have full precision, and autocast is off for the device of
+    u."""
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -262,6 +263,6 @@ _exact_bmm.register_autograd(_gradients, setup_context=_keep)
 def product(
     f: Inexact[Tensor, "p q"] | Inexact[Tensor, "batch p q"], g: Inexact[Tensor, "batch q c"]
 ) -> Inexact[Tensor, "batch p c"]:
-    """The products f g of a batch in at least float32, real or complex; f may be shared."""
+    """Batched real or complex products f g in at least float32; f may be one matrix for all g."""
     f = f.expand(len(g), -1, -1)
     return torch.bmm(f, g) if on_processor(g) else _exact_bmm(f, g)
