@@ -87,7 +87,7 @@ def plain_oformer(model: OFormer, a: Tensor, x: Tensor, y: Tensor) -> Tensor:
             found.append(affine(last, gelu(chain(first, u))))
         else:
             u, frames = linear(w, "end.expand", u), []
-            for _ in range(model.end.outputs // model.end.own):
+            for _ in range(model.end.outputs // model.end.frame_channels):
                 for i, step in enumerate(model.end.steps):
                     u = chain(step, torch.cat([norm(w, f"end.norms.{i}", u), y], dim=1)) + u
                 v = chain(model.end.head[1], norm(w, "end.head.0", u))
