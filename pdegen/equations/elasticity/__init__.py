@@ -1,1 +1,1 @@
-"""A square sheet with a random void, pulled at one side."""
+"""Stress in a square sheet with a random void that is pulled at one side."""

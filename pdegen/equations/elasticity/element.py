@@ -1,7 +1,7 @@
-"""Quadrilaterals with nine nodes: derivatives, forces and stiffness from positions, batched.
+"""Batches of quadrilaterals with nine nodes: gradients, forces and stiffness matrices.
 
-Nodes and Gauss points have the local numbers 3a + b, where b = 0, 1, 2 counts along the first local
-coordinate and a along the second; both coordinates lie in [-1, 1].
+Nodes and Gauss points have the local numbers 3a + b. Here b = 0, 1, 2 counts along the first local
+coordinate, and a = 0, 1, 2 along the second. Both coordinates lie in [-1, 1].
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WEIGHTS = np.outer([5 / 9, 8 / 9, 5 / 9], [5 / 9, 8 / 9, 5 / 9]).ravel()
 
 
 def shapes(local: Float[np.ndarray, "*batch 2"]) -> Float[np.ndarray, "*batch 9"]:
-    """Shape functions of the nine nodes at local coordinates.
+    """Values of the nine shape functions at these local coordinates.
 
     >>> bool(np.allclose(shapes(GAUSS).sum(axis=-1), 1))
     True
@@ -27,14 +27,14 @@ def shapes(local: Float[np.ndarray, "*batch 2"]) -> Float[np.ndarray, "*batch 9"
 
 
 def local_derivatives(local: Float[np.ndarray, "*batch 2"]) -> Float[np.ndarray, "*batch 2 9"]:
-    """Derivatives of the shape functions by the first and by the second local coordinate."""
+    """Derivatives of the nine shape functions by both local coordinates."""
     (first, second), (along, up) = _lines(local)
     both = [second[..., :, None] * along[..., None, :], up[..., :, None] * first[..., None, :]]
     return np.stack(both, axis=-3).reshape(*local.shape[:-1], 2, 9)
 
 
 def _lines(local: np.ndarray) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """The three parabolas along each coordinate, and their derivatives."""
+    """The three quadratic Lagrange polynomials of each coordinate, and their derivatives."""
     coordinates = [local[..., k] for k in (0, 1)]
     values = (np.stack([s * (s - 1) / 2, 1 - s * s, s * (s + 1) / 2], axis=-1) for s in coordinates)
     return tuple(values), tuple(np.stack([s - 0.5, -2 * s, s + 0.5], axis=-1) for s in coordinates)
@@ -42,7 +42,7 @@ def _lines(local: np.ndarray) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray,
 
 @dataclass(frozen=True)
 class Elements:
-    """Shape functions and weights of quadrilaterals at their Gauss points."""
+    """Derivatives of the shape functions, and quadrature weights, at the Gauss points."""
 
     # derivatives of the shape functions: Gauss point, by x or y, node
     derivatives: Float[np.ndarray, "*batch 9 2 9"]
@@ -51,7 +51,7 @@ class Elements:
 
     @classmethod
     def of(cls, nodes: Float[np.ndarray, "*batch 9 2"]) -> Elements:
-        """The elements with these nodes."""
+        """The elements whose nodes have these positions."""
         slope = local_derivatives(GAUSS)
         # (*batch, xy, Gauss point and local coordinate)
         jacobian = np.swapaxes(slope.reshape(18, 9) @ nodes, -1, -2)
@@ -67,13 +67,13 @@ class Elements:
         return cls(np.stack([by_x, by_y], axis=-2), area * _WEIGHTS)
 
     def gradient(self, u: Float[np.ndarray, "*batch 9 2"]) -> Float[np.ndarray, "*batch 9 4"]:
-        """∂u_i/∂x_j as (xx, xy, yx, yy) at the Gauss points, for values u at the nodes."""
+        """Gradient ∂u_i/∂x_j (xx, xy, yx, yy) at the Gauss points, from values u at the nodes."""
         gradients = self._flat @ u  # (*batch, gauss and j, i)
         shape = (*gradients.shape[:-2], 9, 2, 2)
         return np.swapaxes(gradients.reshape(shape), -1, -2).reshape(*shape[:-2], 4)
 
     def force(self, stress: Float[np.ndarray, "*batch 9 4"]) -> Float[np.ndarray, "*batch 9 2"]:
-        """∫ P_ij ∂φ/∂x_j for the shape functions φ, from stresses at the Gauss points."""
+        """Forces ∫ P_ij ∂φ/∂x_j on the nodes, from the stresses P at the Gauss points."""
         weighted = self.weights[..., None, None] * stress.reshape(*stress.shape[:-1], 2, 2)
         by_i = np.swapaxes(weighted, -1, -2).reshape(*stress.shape[:-2], 18, 2)
         return np.swapaxes(self._flat, -1, -2) @ by_i
@@ -81,8 +81,10 @@ class Elements:
     def stiffness(
         self, tangent: Float[np.ndarray, "*_ 4 4"]
     ) -> Float[np.ndarray, "*batch 9 2 2 9"]:
-        """∂force/∂u from the tangent ∂P/∂H: node and component of the force, component and node of
-        u."""
+        """Derivatives of `force` by u, computed from the tangent ∂P/∂H.
+
+        The axes are the node and component of the force, then the component and node of u.
+        """
         c = (self.weights[..., None, None] * tangent).reshape(*self.weights.shape, 2, 2, 2, 2)
         c = c.swapaxes(-4, -3)[..., None]  # (*batch, gauss, j, i, k, l, 1)
         d = self.derivatives[..., None, None, None, :, :]  # (*batch, gauss, 1, 1, 1, l, node)
@@ -93,5 +95,5 @@ class Elements:
 
     @property
     def _flat(self) -> Float[np.ndarray, "*batch 18 9"]:
-        """The derivatives with Gauss points and directions on one axis."""
+        """The array `derivatives` with its axes for Gauss points and directions merged."""
         return self.derivatives.reshape(*self.derivatives.shape[:-3], 18, 9)

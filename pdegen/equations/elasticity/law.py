@@ -24,16 +24,17 @@ _JUMP, _STRESS, _DISPLACEMENT = 0.03, 0.2, 0.03
 def elasticity_law(
     void: RandomVoid, sheet: Sheet, angles: Float[np.ndarray, " angles"], error: float, exact: bool
 ) -> Law:
-    """The law of stretched sheets: theta is normal, the points are those of its void, and u is the
-    stress of a displacement in equilibrium.
+    """The law of stretched sheets.
 
-    The nine displacements at the Gauss points of an element determine its parabolas. These are
-    continuous at the nodes, vanish where the sheet is clamped, and have the von Mises stress u.
-    Their stresses balance the traction at each free node.
+    The numbers theta are normal, and the points are the Gauss points of the mesh around the void of
+    theta. In each element, the displacements at the nine Gauss points determine a quadratic
+    polynomial. These polynomials are continuous across elements and vanish where the sheet is
+    clamped. Their von Mises stress is u, and their stresses balance the traction at each free node.
 
-    With `exact` false the solution belongs to a finer mesh. Then all this holds up to the error of
-    the mesh of the points, and instead of the balance the displacement is near the solution on that
-    mesh. `error` is the largest stated error.
+    If `exact` is false, the solution was computed on a finer mesh than that of the points. The
+    checks then have larger limits, because the coarser mesh has a discretisation error. Instead of
+    the balance of forces, the law requires that the displacement is near the solution on the mesh
+    of the points. `error` is the largest accepted value of the variable "error".
     """
     physics = _Physics(void, sheet, angles, exact)
     bounds: list[tuple[str, str, Quantity]] = [
@@ -57,7 +58,7 @@ def elasticity_law(
 
 
 def _normal(void: RandomVoid) -> GaussianLaw:
-    """The numbers θ are independent and N(0, σ²)."""
+    """The law that the numbers θ are independent and N(0, σ²)."""
     count = 2 * void.modes
     variances = np.full(count, void.sigma**2)
     bands = {f"number {k + 1}": np.arange(count) == k for k in range(count)}
@@ -74,7 +75,7 @@ class _Physics:
         self._to_nodes = np.linalg.inv(shapes(GAUSS))  # from the Gauss points of an element
 
     def _body(self, stored: Values) -> Body:
-        """The sheets of theta on the mesh of the points."""
+        """The sheets with the voids of theta, on the mesh of the points."""
         rings = self._sheet.rings
         return Body.of(rings, self._void.radius(stored["theta"], rings.angles))
 
@@ -91,7 +92,10 @@ class _Physics:
         return abs(stored["weight"] / expected - 1).max(axis=1), 2 * EPSILON
 
     def _parts(self, stored: Values) -> tuple[Body, np.ndarray, np.ndarray]:
-        """The sheets, the displacements of the nodes by element, and their means over elements."""
+        """The sheets, the displacement of each node in each of its elements, and the nodal means.
+
+        A nodal mean is the mean over the elements of a node. It is 0 at clamped nodes.
+        """
         body = self._body(stored)
         rings = body.rings
         at_points = stored["displacement"].astype(np.float64).swapaxes(1, 2)
@@ -100,11 +104,11 @@ class _Physics:
         return body, by_element, u * self._sheet.free[..., None]
 
     def _of_a_finer_mesh(self, stored: Values, limit: float) -> np.ndarray:
-        """A limit for a solution of a finer mesh, which grows with the stated error."""
+        """Limit for solutions that were computed on a finer mesh. It grows with their error."""
         return limit * 36 / self._sheet.rings.around * np.maximum(1, 100 * stored["error"])
 
     def _rounding(self, body: Body, u: np.ndarray) -> np.ndarray:
-        """Largest error of ∇u in an element from displacements rounded to float32."""
+        """Bound on the error of ∇u that rounding the displacements to float32 causes."""
         steepest = abs(body.elements.derivatives).max(axis=(1, 2, 3, 4, 5))
         return _ROUNDING * EPSILON * abs(u).max(axis=(1, 2, 3)) * steepest
 

@@ -1,4 +1,4 @@
-"""Materials in plane stress: stress and stiffness from the gradient of a displacement."""
+"""Materials in plane stress: stress and stiffness for a given displacement gradient."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ class Material(ABC):
     """An elastic material in plane stress.
 
     Displacement gradients H_ij = ∂u_i/∂x_j and nominal stresses P_ij are vectors (xx, xy, yx, yy).
-    P is a force over length and thickness of the undeformed sheet.
+    P is the force per length and thickness of the undeformed sheet.
     """
 
     @abstractmethod
     def stress(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, "*batch 4"]:
-        """Nominal stress P of the displacement gradient H."""
+        """Nominal stress P for the displacement gradient H."""
 
     @abstractmethod
     def stiffness(
         self, gradient: Float[np.ndarray, "*batch 4"]
     ) -> Float[np.ndarray, "4 4"] | Float[np.ndarray, "*batch 4 4"]:
-        """Tangent stiffness ∂P/∂H."""
+        """Tangent stiffness ∂P/∂H at the displacement gradient H."""
 
     @abstractmethod
     def true_stress(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, "*batch 3"]:
-        """True stress σ of the deformed sheet: xx, yy, xy."""
+        """Components xx, yy, xy of the true stress σ in the deformed sheet."""
 
     @abstractmethod
     def energy(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, " *batch"]:
-        """Elastic energy over the volume of the undeformed sheet."""
+        """Elastic energy per volume of the undeformed sheet."""
 
     def admissible(self, gradient: Float[np.ndarray, "*batch 4"]) -> np.ndarray:
-        """Whether the gradient is possible: finite, and det F > 0 at large strains."""
+        """Whether the displacement gradient is finite and, at large strains, det F > 0."""
         return np.asarray(np.isfinite(gradient).all(axis=-1))
 
 
@@ -79,7 +79,7 @@ class MooneyRivlin(Material):
     I₂ = J² + J⁻² tr C, so P = ∂W/∂F needs no pressure. The true stress is σ = P Fᵀ. At small
     strains E = 6 (C₁ + C₂) and ν = 1/2.
 
-    Stretched by 2 in one direction, σ = 2 (2² - 1/2)(C₁ + C₂/2):
+    If the sheet is stretched by 2 in one direction, σ_xx = 2 (2² - 1/2)(C₁ + C₂/2):
 
     >>> stretched = np.array([1.0, 0, 0, 2**-0.5 - 1])
     >>> MooneyRivlin(1.0, 0.5).true_stress(stretched).round(12)
@@ -91,7 +91,7 @@ class MooneyRivlin(Material):
     c2: float
 
     def _parts(self, gradient: np.ndarray) -> tuple[np.ndarray, ...]:
-        """F, cof F, J and tr C."""
+        """F, its cofactor matrix, J and tr C."""
         f = gradient + _IDENTITY
         cofactor = f @ _COFACTOR
         j = f[..., :1] * f[..., 3:] - f[..., 1:2] * f[..., 2:3]

@@ -1,4 +1,4 @@
-"""A square with a void: rings of quadrilaterals between the two."""
+"""A mesh of the unit square around a void: rings of quadrilaterals."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ Values = Float[np.ndarray, "batch lines places k"]
 
 @dataclass(frozen=True)
 class Rings:
-    """Quadrilaterals with nine nodes between a void and the unit square.
+    """A mesh of quadrilaterals with nine nodes between a void and the sides of the unit square.
 
-    The nodes lie on 2·around straight lines from the centre, which divide the sides of the square
-    equally. Each line is divided equally from the void to the square. Lines are counted
-    counterclockwise from the lower right corner, nodes of a line from the void.
+    The nodes lie on 2·around straight lines from the centre of the square. The ends of the lines
+    are equally spaced on the sides. The nodes of a line are equally spaced between the void and the
+    side. Lines are numbered counterclockwise from the lower right corner, and the nodes of a line
+    from the void outwards.
 
     >>> Rings(36, 3).angles[[0, 18]] * 180 / np.pi
     array([-45.,  45.])
@@ -36,24 +37,27 @@ class Rings:
 
     @cached_property
     def angles(self) -> Float[np.ndarray, " lines"]:
-        """Angle of each line from the centre."""
+        """Polar angle of each line."""
         side = 2 * self.around // _SIDES
         q = -1 + 2 * np.arange(side) / side
         return (np.arange(_SIDES)[:, None] * np.pi / 2 + np.arctan(q)).ravel()
 
     @property
     def top(self) -> range:
-        """Elements along the upper side; element e lies on the lines 2e, 2e + 1, 2e + 2."""
+        """Numbers e of the elements along the upper side.
+
+        The nodes of element e lie on the lines 2e, 2e + 1 and 2e + 2.
+        """
         return range(self.around // _SIDES, self.around // 2)
 
     @property
     def bottom(self) -> Int[np.ndarray, " lines"]:
-        """Lines that end on the lower side or in one of its corners."""
+        """Numbers of the lines that end on the lower side, including its corners."""
         n = self.around
         return np.arange(3 * n // 2, 2 * n + 1) % (2 * n)
 
     def nodes(self, radius: Float[np.ndarray, "batch lines"]) -> Nodes:
-        """Positions of the nodes, for the radius of the void along each line."""
+        """Positions of the nodes. `radius` is the radius of the void along each line."""
         ray = np.stack([np.cos(self.angles), np.sin(self.angles)], axis=-1)
         end = 0.5 / np.abs(ray).max(axis=-1)
         fraction = np.arange(2 * self.across + 1) / (2 * self.across)
@@ -61,14 +65,14 @@ class Rings:
         return 0.5 + distance[..., None] * ray[:, None]
 
     def elements(self, values: Values) -> Float[np.ndarray, "batch around across 9 k"]:
-        """Values at the nodes, element by element."""
+        """Values at the nine nodes of each element, from values at all nodes."""
         line = (2 * np.arange(self.around)[:, None] + np.arange(3)) % (2 * self.around)
         node = 2 * np.arange(self.across)[:, None] + np.arange(3)
         by_element = values[:, line[:, None, :, None], node[None, :, None, :]]
         return by_element.reshape(len(values), self.around, self.across, 9, -1)
 
     def assembled(self, forces: Float[np.ndarray, "batch around across 9 k"]) -> Values:
-        """Sums over the elements at each node: the transpose of `elements`."""
+        """Sum over the elements of each node: the transpose of `elements`."""
         batch, n, m, k = len(forces), self.around, self.across, forces.shape[-1]
         parts = forces.reshape(batch, n, m, 3, 3, k)
         across = np.zeros((batch, n, 3, 2 * m + 1, k))
@@ -80,13 +84,16 @@ class Rings:
         return total
 
     def halved(self, values: Values) -> Float[np.ndarray, "batch 2*lines 2*places-1 k"]:
-        """The same parabolas at the nodes of the mesh with twice as many elements on each axis."""
+        """Interpolates values to the mesh with twice as many elements along each axis."""
         closed = np.concatenate([values, values[:, :1]], axis=1)
         return with_midpoints(with_midpoints(closed, 1)[:, :-1], 2)
 
     @cached_property
     def cells(self) -> Int[np.ndarray, "cells 4"]:
-        """Corners of the quadrilaterals between the Gauss points, numbered element by element."""
+        """Quadrilaterals whose corners are neighbouring Gauss points, for drawing.
+
+        Gauss points are numbered element by element.
+        """
         n, m = 3 * self.around, 3 * self.across
         number = np.arange(n * m).reshape(self.around, self.across, 3, 3)
         ring = number.transpose(0, 2, 1, 3).reshape(n, m)
@@ -97,10 +104,10 @@ class Rings:
 
 @dataclass(frozen=True)
 class PointTransfer:
-    """Interpolation from a fine mesh to the Gauss points of one that is coarser by a whole number.
+    """Interpolation from a fine mesh to the Gauss points of a coarse mesh.
 
-    A point on the edge between elements of the fine mesh lies in each of them: it has several
-    occurrences.
+    If a point lies on an edge between elements of the fine mesh, each of these elements gives one
+    occurrence of the point.
     """
 
     coarse: Rings  # the mesh whose Gauss points are meant
@@ -113,8 +120,11 @@ class PointTransfer:
 
     @cached_property
     def _occurrences(self) -> tuple[np.ndarray, ...]:
-        """Point, element around and across, and first guess of the local coordinates of each
-        occurrence."""
+        """Numbers that describe each occurrence of a point in an element of the fine mesh.
+
+        They are the number of the point, both indices of the element, and a first guess of the
+        point's local coordinates.
+        """
         n, m, r = self.coarse.around, self.coarse.across, self.times
         around, across = np.arange(n)[:, None, None], np.arange(m)[:, None]
         shape = (n, m, 9)
@@ -135,7 +145,7 @@ class PointTransfer:
     ) -> tuple[Float[np.ndarray, "batch occurrences 2"], Float[np.ndarray, "batch occurrences 4"]]:
         """u and its gradient (xx, xy, yx, yy) at each occurrence of the points.
 
-        `fine` has the positions of the nodes of the fine mesh, and `u` the values there.
+        `fine` are the positions of the nodes of the fine mesh, and `u` the values at these nodes.
         """
         point, e, k, start = self._occurrences
         # contiguous, as products round differently otherwise when there is one sample
@@ -152,7 +162,7 @@ class PointTransfer:
         return value, gradient.reshape(*gradient.shape[:-2], 4)
 
     def mean(self, values: Float[np.ndarray, "batch occurrences *k"]) -> Float[np.ndarray, "..."]:
-        """Mean over the occurrences of each point."""
+        """Mean of the values over all occurrences of each point."""
         point = self._occurrences[0]
         starts = np.flatnonzero(np.diff(point, prepend=-1))
         count = np.diff(starts, append=len(point))

@@ -32,11 +32,11 @@ _Size = Annotated[float, Field(ge=1e-12, le=1e12)]
 
 
 class GaussianRadius(Strict):
-    """Radius r(φ) = least + span/(1 + exp g(φ)), g Gaussian on the circle (`void.RandomVoid`).
+    """Radius r(φ) = least + span/(1 + exp g(φ)) with a Gaussian field g (`void.RandomVoid`).
 
     Args:
         least: Smallest radius of a void, below 0.5. [length]
-        span: Largest radius less the smallest. [length]
+        span: Difference between the largest and the smallest radius. [length]
         sigma: Scale σ of the covariance σ²(-d²/dφ² + τ²)⁻² of g. [1]
         tau: Inverse correlation angle τ of g. [1/rad]
         modes: Number of Fourier modes of g.
@@ -151,13 +151,13 @@ class Elasticity(Problem):
     """div σ = 0 in a square sheet with a void, clamped below and pulled above, in plane stress: the
     map from the shape of the void to the von Mises stress.
 
-    Values are those at the Gauss points of a mesh with `resolution` elements around the void; the
-    solver's mesh is `refinement` times finer.
+    The values belong to the Gauss points of a mesh with `resolution` elements around the void. The
+    mesh of the solver is `refinement` times finer.
 
     Args:
-        traction: Force on the top over its length and the thickness. [pressure]
-        resolution: Elements around the void; a twelfth as many lie across.
-        refinement: Elements of the solver for each element of the output, along each axis.
+        traction: Force on the top per length and thickness. [pressure]
+        resolution: Elements around the void, twelve times those from the void to the sides.
+        refinement: Elements of the solver along each axis for one element of the output.
         void: Distribution of the shapes.
         material: Material of the sheet.
     """
@@ -193,7 +193,7 @@ class Elasticity(Problem):
 
     @property
     def domain(self) -> Cloud:
-        """Nine Gauss points of each element, joined to their neighbours."""
+        """The nine Gauss points of each element, with cells between neighbouring points."""
         rings = self.rings
         return Cloud((9 * rings.around * rings.across,), 2, None, rings.cells)
 
@@ -224,7 +224,7 @@ class Elasticity(Problem):
 
     @property
     def floats_per_sample(self) -> int:
-        """Floats in the matrices of elements and columns of the reference mesh."""
+        """Number of floats in the matrices for the finest mesh."""
         times = 2 * self.refinement
         around, across = times * self.rings.around, times * self.rings.across
         return self.largest_batch * around * (3000 * across + 4 * (3 * (4 * across + 2)) ** 2)
@@ -233,10 +233,10 @@ class Elasticity(Problem):
         return self.labels(self.void.build().theta(seed, samples))
 
     def labels(self, theta: Float[np.ndarray, "batch 2K"]) -> dict[str, np.ndarray]:
-        """Variables of the samples with these numbers θ.
+        """Variables of the samples whose voids have the numbers theta.
 
-        Raises SolveError if a void leaves the square, a sheet does not reach equilibrium, or the
-        error of its stress is too large.
+        Raises SolveError if a void leaves the square, if the solver does not converge, or if the
+        error of the stress is too large.
         """
         void, r = self.void.build(), self.refinement
         transfers = [PointTransfer(self.rings, times) for times in (1, r, 2 * r)]
@@ -270,13 +270,13 @@ class Elasticity(Problem):
         }
 
     def sheet(self, rings: Rings) -> Sheet:
-        """The equations of the sheet on a mesh."""
+        """The equations of the sheet on the mesh `rings`."""
         return Sheet(rings, self.material.build(), self.traction, self.material.steps)
 
     def _label(
         self, body: Body, solution: Solution, transfer: PointTransfer, points: np.ndarray
     ) -> _Label:
-        """Displacement and stress at the points, from the solution on a mesh."""
+        """Displacement and stress at the points, interpolated from a solution."""
         if transfer.times == 1:
             u, gradient = body.at_points(solution.u), body.gradient(solution.u)
         else:

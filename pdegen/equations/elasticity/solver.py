@@ -1,4 +1,4 @@
-"""A clamped square sheet with a void, pulled at its upper side, by finite elements, batched."""
+"""Finite elements for a clamped square sheet with a void that is pulled at its upper side."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Nodes = Float[np.ndarray, "batch lines places 2"]
 
 @dataclass(frozen=True)
 class Body:
-    """Meshed sheets, a batch, each with its void."""
+    """A batch of meshed sheets. Each sheet has its own void."""
 
     rings: Rings  # mesh of all sheets
     nodes: Nodes  # positions of the nodes
@@ -31,12 +31,12 @@ class Body:
 
     @classmethod
     def of(cls, rings: Rings, radius: Float[np.ndarray, "batch lines"]) -> Body:
-        """The sheets with voids of these radii along the lines of the mesh."""
+        """The sheets whose voids have these radii along the lines of the mesh."""
         nodes = rings.nodes(radius)
         return cls(rings, nodes, Elements.of(rings.elements(nodes)))
 
     def check(self) -> None:
-        """Raises SolveError if a void leaves the square, or a mesh folds."""
+        """Raises SolveError if a void leaves the square or a mesh folds."""
         unfolded = (self.weights > 0).all(axis=1)
         leaving = np.abs(self.nodes[:, :, 0] - 0.5).max(axis=(1, 2)) >= 0.5
         for row in np.flatnonzero(leaving | ~unfolded):
@@ -52,27 +52,27 @@ class Body:
 
     @property
     def weights(self) -> Float[np.ndarray, "batch points"]:
-        """Areas of the Gauss points."""
+        """Quadrature weights of the Gauss points, which sum to the area of the sheet."""
         return self.elements.weights.reshape(len(self.nodes), -1)
 
     def at_points(
         self, values: Float[np.ndarray, "batch lines places k"]
     ) -> Float[np.ndarray, "batch points k"]:
-        """Values at the Gauss points, from values at the nodes."""
+        """Values at the Gauss points, interpolated from values at the nodes."""
         interpolated = shapes(GAUSS) @ self.rings.elements(values)
         return interpolated.reshape(len(values), -1, values.shape[-1])
 
     def gradient(self, u: Nodes) -> Float[np.ndarray, "batch points 4"]:
-        """∂u_i/∂x_j as (xx, xy, yx, yy) at the Gauss points."""
+        """Gradient ∂u_i/∂x_j (xx, xy, yx, yy) at the Gauss points."""
         return self.elements.gradient(self.rings.elements(u)).reshape(len(u), -1, 4)
 
     def force(self, stress: Float[np.ndarray, "batch points 4"]) -> Nodes:
-        """Forces ∫ P_ij ∂φ/∂x_j on the nodes, with their shape functions φ."""
+        """Forces ∫ P_ij ∂φ/∂x_j on the nodes, where φ is the shape function of a node."""
         parts = stress.reshape(*self.elements.weights.shape, 4)
         return self.rings.assembled(self.elements.force(parts))
 
     def rows(self, rows: Int[np.ndarray, " rows"]) -> Body:
-        """The samples of the batch with these rows."""
+        """The sheets at these positions in the batch."""
         if len(rows) == len(self.nodes):
             return self
         elements = Elements(self.elements.derivatives[rows], self.elements.weights[rows])
@@ -81,7 +81,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Solution:
-    """Sheets in equilibrium."""
+    """Displacements of sheets in equilibrium."""
 
     u: Nodes  # displacements of the nodes
     # residual of the discrete equations over the load, in the Euclidean norm
@@ -93,9 +93,9 @@ class Solution:
 class Sheet:
     """-div P(∇u) = 0 in plane stress, on the unit square around a void.
 
-    u = 0 at the bottom. The force on the top is (0, traction) over its length and thickness; the
-    other sides and the void are free. Quadrilaterals have nine nodes and nine Gauss points;
-    Newton's method solves the equations if P is not linear.
+    u = 0 on the bottom. The force on the top is (0, traction) per length and thickness. No force
+    acts on the other sides and the void. The elements have nine nodes and nine Gauss points.
+    Newton's method solves the discrete equations. One step suffices if P is linear.
     """
 
     rings: Rings  # mesh of the sheet
@@ -104,11 +104,11 @@ class Sheet:
     steps: int = 1  # number of equal load steps; 1 suffices if P is linear
 
     def solve(self, body: Body, start: Nodes | None = None) -> Solution:
-        """Displacements of sheets that are meshed by `rings`.
+        """Displacements of the sheets in `body`, which must have the mesh `rings`.
 
-        With `start`, displacements near the solution, the whole load is applied at once. Raises
-        SolveError if a void leaves the square, the mesh folds, or Newton's method does not
-        converge.
+        If displacements near the solution are given by `start`, the whole load is applied at once.
+        Otherwise it is applied in `steps` steps. Raises SolveError if a void leaves the square, the
+        mesh folds, or Newton's method does not converge.
         """
         body.check()
         u = np.zeros(body.nodes.shape) if start is None else start.copy()
@@ -122,7 +122,7 @@ class Sheet:
 
     @property
     def load(self) -> Float[np.ndarray, "lines places 2"]:
-        """Force of the traction on each node: Simpson's rule on the edges at the top."""
+        """Force of the traction on each node, integrated with Simpson's rule."""
         n, m = self.rings.around, self.rings.across
         load = np.zeros((2 * n, 2 * m + 1, 2))
         first, end = self.rings.top.start, self.rings.top.stop
@@ -134,7 +134,7 @@ class Sheet:
 
     @property
     def free(self) -> Bool[np.ndarray, "lines places"]:
-        """Whether each node is not clamped."""
+        """Mask of the nodes that are not clamped."""
         free = np.ones((2 * self.rings.around, 2 * self.rings.across + 1), bool)
         free[self.rings.bottom, -1] = False
         return free
@@ -147,10 +147,10 @@ class Sheet:
         target: float,
         iterations: Int[np.ndarray, " batch"],
     ) -> Float[np.ndarray, " batch"]:
-        """Newton's method under a load; returns the relative residuals.
+        """Updates u with Newton's method for one load, and returns the relative residuals.
 
-        It updates u and counts the steps in `iterations`. Samples that have converged are left
-        alone, so that no sample depends on the others.
+        Adds the number of steps of each sample to `iterations`. A sample that has converged is not
+        updated again, so its result does not depend on the other samples of the batch.
         """
         residual, active = np.full(len(u), np.inf), np.arange(len(u))
         for step in range(_MOST_STEPS + 1):
@@ -177,10 +177,10 @@ class Sheet:
     def _solved(
         self, stiffness: Float[np.ndarray, "batch around across 9 2 2 9"], load: np.ndarray
     ) -> np.ndarray:
-        """Displacements under a load on the nodes.
+        """Solution of the linear system with these element matrices and this load on the nodes.
 
-        The middle line of each column of elements is eliminated first, then the columns, which
-        form a ring.
+        The unknowns on the middle line of each column of elements are eliminated first. The
+        remaining system is cyclic tridiagonal.
         """
         batch, n, m = len(stiffness), self.rings.around, self.rings.across
         nodes = 2 * m + 1
@@ -215,7 +215,7 @@ class Sheet:
         return np.stack([line, middle], axis=2).reshape(batch, 2 * n, nodes, 2)
 
     def _check(self, gradient: Float[np.ndarray, "rows points 4"], rows: np.ndarray) -> None:
-        """Raises SolveError if a displacement gradient is impossible."""
+        """Raises SolveError if a displacement gradient is not admissible."""
         admissible = self.material.admissible(gradient).all(axis=1)
         if not admissible.all():
             row = int(rows[np.argmin(admissible)])

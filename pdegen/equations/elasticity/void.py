@@ -34,7 +34,10 @@ class RandomVoid:
     modes: int
 
     def theta(self, seed: int, samples: Sequence[int]) -> Float[np.ndarray, "batch 2K"]:
-        """The numbers θ of these samples; more modes refine the same field."""
+        """The numbers θ of these samples.
+
+        The first of them do not depend on the number of modes.
+        """
         return self.sigma * NormalStream(seed).normals_of(samples, 2 * self.modes)
 
     def radius(
@@ -50,5 +53,5 @@ class RandomVoid:
 
     @cached_property
     def _wave_numbers(self) -> Float[np.ndarray, " K"]:
-        """The wave numbers 1 ... K."""
+        """The wave numbers 1, ..., K."""
         return np.arange(1.0, self.modes + 1)

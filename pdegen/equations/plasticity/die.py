@@ -1,4 +1,4 @@
-"""The surface of a die: a natural cubic spline through heights at equal distances."""
+"""The surface of a die: a natural cubic spline through equally spaced heights."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from jaxtyping import Float
 
 @dataclass(frozen=True)
 class Spline:
-    """Natural cubic splines through heights at equal distances over [-length/2, length/2].
+    """Natural cubic splines through equally spaced heights on the interval [-length/2, length/2].
 
-    Beyond its ends a spline continues as a straight line, so its second derivative is continuous.
+    Outside the interval, a spline continues as a straight line.
 
     >>> line = Spline(length=4.0, points=3)
     >>> float(line.values(line.pieces(np.array([[0.0, 1.0, 2.0]])), np.array([1.5]))[0, 0])
@@ -25,12 +25,12 @@ class Spline:
 
     @property
     def width(self) -> float:
-        """Distance of two heights, the width of a piece."""
+        """Distance between neighbouring knots."""
         return self.length / (self.points - 1)
 
     @cached_property
     def _curvatures(self) -> Float[np.ndarray, "points points"]:
-        """Matrix from the heights y to the second derivatives M at them.
+        """Matrix that maps the heights y to the second derivatives M at the knots.
 
         M_(k-1) + 4 M_k + M_(k+1) = 6 (y_(k-1) - 2 y_k + y_(k+1))/width², and M = 0 at both ends.
         """
@@ -45,8 +45,10 @@ class Spline:
     def pieces(
         self, heights: Float[np.ndarray, "batch points"]
     ) -> Float[np.ndarray, "batch points-1 4"]:
-        """Coefficients of the polynomial of each piece, in the distance from its left end, from the
-        constant on."""
+        """Coefficients of the cubic polynomial between each pair of neighbouring knots.
+
+        They start with the constant. The variable is the distance from the left knot.
+        """
         w = self.width
         curvature = np.stack([self._curvatures @ row for row in heights])
         left, right = curvature[:, :-1], curvature[:, 1:]
@@ -56,7 +58,10 @@ class Spline:
     def values(
         self, pieces: Float[np.ndarray, "batch pieces 4"], x: Float[np.ndarray, " *points"]
     ) -> Float[np.ndarray, "batch ..."]:
-        """Heights at x: points that all dies share, or points with a leading axis for the dies."""
+        """Heights of the dies at the points x.
+
+        If x has one axis, all dies share the points. Otherwise its first axis counts the dies.
+        """
         x = np.broadcast_to(x, (len(pieces), *x.shape)) if x.ndim == 1 else x
         inside = np.clip(x, -self.length / 2, self.length / 2)
         k = np.floor_divide(np.nan_to_num(inside) + self.length / 2, self.width).astype(int)
@@ -68,7 +73,7 @@ class Spline:
         return c0 + s * (c1 + s * (c2 + s * c3)) + slope * (x - inside)
 
     def minimum(self, pieces: Float[np.ndarray, "batch pieces 4"]) -> Float[np.ndarray, " batch"]:
-        """The smallest height over the interval, which is at a knot or where the slope is zero."""
+        """The smallest height of each die in the interval."""
         w = self.width
         c0, c1, c2, c3 = (pieces[..., k] for k in range(4))
         root = np.sqrt(np.maximum(c2 * c2 - 3 * c1 * c3, 0))

@@ -1,21 +1,21 @@
-"""Compiled time steps of the forging of a block. The mathematics is in `solver.py`.
+"""Compiled time steps of the forging of a block. `solver.py` describes the mathematics.
 
-Nodes [i, j] are numbered from the left and from below, and so are elements. Corners 1 to 4 of an
-element run around it from its lower left corner: [i, j], [i+1, j], [i+1, j+1], [i, j+1]. Units are
-mm, ms, g and N, so stresses are in MPa.
+The indices i, j of nodes and of elements count from the left and from the bottom. The nodes
+[i, j], [i+1, j], [i+1, j+1], [i, j+1] are the corners 1 to 4 of the element [i, j]. Units are mm,
+ms, g and N, so stresses are in MPa.
 
-Arguments that several functions share:
+Several functions share these arguments:
 
 nodes: Positions x, y and velocities u, v, shape (4, nx, ny).
 elements: Stresses xx, yy, xy, thickness and equivalent plastic strain, shape (5, ex, ey).
-material: E, ν, σ_Y, density, speed of sound, and the coefficients of the viscosities of hourglass
-    modes and of waves.
-die: Polynomials of equal pieces of [-half, half], shape (pieces, 4): coefficients from the constant
-    on, in the distance from the left end of a piece.
-scratch: Six numbers for each element, (6, ex, ey): xx, xy, yx, yy of the velocity gradient times
-    the step, σxx + σyy before the step, and λ of the plastic flow.
+material: E, ν, σ_Y, density, speed of sound, coefficient of the hourglass viscosity, coefficient of
+    the wave viscosity.
+die: Coefficients of the polynomials of the die, shape (pieces, 4), as `die.Spline.pieces` returns
+    them. The pieces have equal widths and cover [-half, half].
+scratch: Six numbers for each element, shape (6, ex, ey): xx, xy, yx, yy of the velocity gradient
+    multiplied by the time step, σxx + σyy before the step, and the plastic multiplier λ.
 force: Forces on the nodes, shape (2, nx, ny).
-energy: Work, to which steps add; its entries are DIE, PLASTIC, HOURGLASS and VISCOUS.
+energy: Accumulated work, with the entries DIE, PLASTIC, HOURGLASS and VISCOUS.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ DIE, PLASTIC, HOURGLASS, VISCOUS = range(4)
 
 @_jit
 def die_surface(die: np.ndarray, half: float, x: float) -> tuple[float, float]:
-    """Height over the top of the block, and slope, of the die at x before it moves.
+    """Height and slope of the die at x. The height is relative to the top of the block at rest.
 
-    Beyond half the length of the block on either side, the die continues as a straight line.
+    Outside [-half, half] the die continues as a straight line.
     """
     pieces = die.shape[0]
     width = 2 * half / pieces
@@ -59,11 +59,12 @@ def die_surface(die: np.ndarray, half: float, x: float) -> tuple[float, float]:
 
 @_jit
 def smallest_width(x: np.ndarray, y: np.ndarray) -> float:
-    """The smallest width of an element: its area over the root mean square of its diagonals.
+    """The smallest width of all elements.
 
-    The width over the speed of sound is at most 2/ω, with ω the highest frequency of an element
-    whose volume has not changed. It is the height of a flat rectangle and 0.7 of the side of a
-    square; that of a folded element is not positive.
+    The width of an element is its area divided by the root mean square of its diagonals. For a
+    square it is 0.7 of the side, for a flat rectangle nearly the height. The width divided by the
+    speed of sound is at most 2/ω, where ω is the highest frequency of an element whose volume has
+    not changed. The width of a folded element is not positive.
 
     Reference: D. P. Flanagan, T. Belytschko, Int. J. Numer. Meth. Engng 17, 1981, section 5.
     """
@@ -82,9 +83,9 @@ def smallest_width(x: np.ndarray, y: np.ndarray) -> float:
 def elastic_trial(
     nodes: np.ndarray, dt: float, elements: np.ndarray, material: np.ndarray, scratch: np.ndarray
 ) -> None:
-    """Trial stresses: those after a step without plastic flow, which rotate with the block.
+    """Updates the stresses by a step without plastic flow. They rotate with the material.
 
-    Writes the first five numbers of `scratch` too.
+    Writes the first five numbers of `scratch`.
     """
     x, y, u, v = nodes[0], nodes[1], nodes[2], nodes[3]
     sxx, syy, sxy, trace_before = elements[0], elements[1], elements[2], scratch[4]
@@ -115,14 +116,15 @@ def elastic_trial(
 def return_to_yield_surface(
     xx: np.ndarray, yy: np.ndarray, xy: np.ndarray, material: np.ndarray, flow: np.ndarray
 ) -> None:
-    """Return mapping: trial stresses become stresses on or below the yield surface, in place.
+    """Return mapping: moves trial stresses outside the yield surface onto it, in place.
 
-    `flow` becomes λ of the plastic strain increments λ dev σ. In p = σxx + σyy, q = σxx - σyy and
-    t = σxy the yield condition of von Mises in plane stress is p²/12 + q²/4 + t² = σ_Y²/3. Plastic
-    flow divides p by 1 + Eλ/(3(1-ν)), and q and t by 1 + 2Gλ.
+    The plastic strain increment is λ dev σ, and λ is written to `flow`. Let p = σxx + σyy,
+    q = σxx - σyy and t = σxy. In plane stress, von Mises's yield condition is
+    p²/12 + q²/4 + t² = σ_Y²/3. Plastic flow divides p by 1 + Eλ/(3(1-ν)), and q and t by 1 + 2Gλ.
 
-    One over the root of the left side is nearly linear in λ: three steps of Newton's method leave
-    1e-11 of the excess. The loop has no branches and no calls, so that it is vectorised.
+    Newton's method is applied to (p²/12 + q²/4 + t²)^(-½), which is nearly linear in λ. Three steps
+    reduce the excess by a factor of 1e-11. The loop contains no branches and no calls, so the
+    compiler can vectorise it.
     """
     p_rate, q_rate = material[0] / (3 * (1 - material[1])), material[0] / (1 + material[1])
     yield_term = material[2] ** 2 / 3
@@ -146,7 +148,7 @@ def return_to_yield_surface(
 def update_stresses(
     nodes: np.ndarray, dt: float, elements: np.ndarray, material: np.ndarray, scratch: np.ndarray
 ) -> None:
-    """Stresses after a step with plastic flow; λ becomes the last number of `scratch`."""
+    """Updates the stresses by a step with plastic flow, and writes all of `scratch`."""
     elastic_trial(nodes, dt, elements, material, scratch)
     sxx, syy, sxy = elements[0].reshape(-1), elements[1].reshape(-1), elements[2].reshape(-1)
     return_to_yield_surface(sxx, syy, sxy, material, scratch[5].reshape(-1))
@@ -157,7 +159,10 @@ def element_forces(
     nodes: np.ndarray, dt: float, elements: np.ndarray, material: np.ndarray, scratch: np.ndarray,
     force: np.ndarray, energy: np.ndarray,
 ) -> None:  # fmt: skip
-    """Updates elements after a step dt to these nodes, and writes their forces on the nodes."""
+    """Updates the elements by a time step dt, and writes the forces on the nodes.
+
+    `nodes` has the positions at the end of the step and the velocities in its middle.
+    """
     update_stresses(nodes, dt, elements, material, scratch)
     x, y, u, v, fx, fy = nodes[0], nodes[1], nodes[2], nodes[3], force[0], force[1]
     hourglass, viscosity = material[5], material[6]
@@ -221,11 +226,12 @@ def add_contact_forces(
     die: np.ndarray, half: float, low: float, stiffness: float, mass: np.ndarray,
     nodes: np.ndarray, force: np.ndarray,
 ) -> float:  # fmt: skip
-    """Adds the frictionless contact forces of the die to `force`; returns the total force down.
+    """Adds the contact forces of the die to `force`, and returns their total downward component.
 
-    They act at equally spaced points of the edges of the left side, the top and the right side,
-    along the normal of the die. The two nodes of an edge share each force. `low` is the height over
-    the floor of the die's height 0, `stiffness` a force over depth and mass.
+    The forces act at equally spaced points on the edges of the left side, the top and the right
+    side. They are normal to the die, because there is no friction. Each force is divided between
+    the two nodes of its edge. The die has the height `low` + `die_surface` over the floor.
+    `stiffness` is the force per depth and mass.
     """
     x, y, fx, fy = nodes[0], nodes[1], force[0], force[1]
     nx, ny = x.shape[0] - 1, x.shape[1] - 1
@@ -258,8 +264,11 @@ def add_contact_forces(
 def move_nodes(
     nodes: np.ndarray, force: np.ndarray, mass: np.ndarray, velocity_step: float, dt: float
 ) -> None:
-    """Advances velocities by `velocity_step`, from the middle of the last step to that of this one,
-    and positions by dt. Nodes of the bottom stay on the floor."""
+    """Advances the velocities by `velocity_step` and the positions by dt.
+
+    `velocity_step` is the time from the middle of the last step to the middle of this one. The
+    bottom nodes stay on the floor.
+    """
     for i in range(nodes.shape[1]):
         force[1, i, 0] = 0.0
         for j in range(nodes.shape[2]):
@@ -275,22 +284,23 @@ def advance(
     die: np.ndarray, parameters: np.ndarray, span: tuple[float, float], last: float,
     energy: np.ndarray,
 ) -> tuple[int, int, float, float]:  # fmt: skip
-    """Central differences in time from one time to another; updates nodes, elements and energy.
+    """Advances nodes, elements and energy from one time to another with central differences.
 
     Args:
-        nodes: Positions at the first time, and velocities half a step before it.
-        mass: Masses of the nodes, (nx, ny).
-        elements, material, die: Described at the top of this module.
-        parameters: Half the length of the block, its height, the speed of the die downwards.
-            Then the fraction of the stable step that is taken, the stiffness of the contact over
-            mass and step⁻², and the smallest step.
-        span: The two times.
-        last: Length of the previous step; 0 at the start.
-        energy: Work of the die and dissipated work, to which the steps add.
+        nodes: Positions at the first time, and velocities half a step earlier.
+        mass: Masses of the nodes, shape (nx, ny).
+        elements, material, die: See the top of this module.
+        parameters: Half the length of the block, its height, downward speed of the die, ratio of
+            the time step to the stable one, contact stiffness in units of mass/step², smallest
+            accepted time step.
+        span: The first and the last time.
+        last: Length of the previous time step, or 0 at the start of the forging.
+        energy: Accumulated work.
 
     Returns:
-        The outcome (DONE, FOLDED or STALLED), the number of steps and the length of the last one.
-        Then the mean force on the bottom in the last tenth of the time, or the time of the failure.
+        The outcome (DONE, FOLDED or STALLED), the number of steps, the length of the last step,
+        and the mean force on the bottom over the last tenth of the time. If the outcome is not
+        DONE, the time of the failure replaces the force.
     """
     half, height, speed, fraction, contact, smallest = parameters
     (t, end), force = span, np.empty_like(nodes[:2])

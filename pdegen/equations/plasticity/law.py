@@ -31,14 +31,13 @@ _STRAINED = 0.02
 def plasticity_law(
     forging: Forging, spline: Spline, dies: Dies, drifts: bool, imbalance: float
 ) -> Law:
-    """The law of forgings: z is uniform, a is its die, and u is the motion of a forged block.
+    """The law of forgings: z is uniform, a is the die of z, and u is the displacement of its block.
 
-    - At t = 0 nothing has moved. The bottom stays on the floor, and no element is folded.
-    - No point of an edge is inside the die, and in most frames the block touches it.
-    - The work of the die and the plastic work never fall. They agree up to elastic, kinetic and
-      viscous energy.
-    - The plastic work that follows from the stored strains is that of the time steps, as far as the
-      frames resolve them.
+    - At t = 0 the displacement is zero. The bottom stays on the floor, and no element folds.
+    - No contact point of the block is inside the die. The block touches the die in most frames.
+    - The work of the die and the plastic work never decrease. The plastic work does not exceed the
+      work of the die.
+    - The strains between frames give nearly the stored plastic work.
     """
     physics = _Physics(forging, spline, dies, drifts)
     return Law(
@@ -86,7 +85,7 @@ class _Physics:
         self._nodes = forging.block.nodes
 
     def _u(self, stored: Values) -> Float[np.ndarray, "batch frames 2 nx ny"]:
-        """The displacement with its drift, in float64."""
+        """The displacement including its drift, converted to float64."""
         u = stored["u"].astype(np.float64)
         if not self._drifts:
             u[:, :, 0] += stored["drift"][..., None, None]
@@ -112,7 +111,7 @@ class _Physics:
         return abs(mean - expected).max(axis=1), rounding + EPSILON**2
 
     def _above(self, stored: Values) -> Float[np.ndarray, "batch frames points"]:
-        """Height over the die of the contact points of both sides and of the top."""
+        """Heights of the contact points above the die. Positive heights are inside the die."""
         forging, (x, y) = self._forging, np.moveaxis(self._nodes + self._u(stored), 2, 0)
         x, y = (
             np.concatenate([p[:, :, 0], p[:, :, 1:-1, -1], p[:, :, -1, ::-1]], axis=2)
@@ -134,8 +133,8 @@ class _Physics:
     def gap(self, stored: Values) -> tuple[np.ndarray, float]:
         """Fraction of the frames in which the block does not touch the die.
 
-        Only frames count in which the die has come below the top of a block at rest. A block that
-        slides along the floor can lose the die for some frames.
+        Frames before the die reaches the top of the block at rest are not counted. A block that
+        slides along the floor may lose contact in some of the other frames.
         """
         minimum = self._spline.minimum(self._dies(stored["z"]))
         low = -self._forging.speed * self._forging.times
@@ -145,11 +144,11 @@ class _Physics:
 
     @property
     def _size(self) -> float:
-        """Size of the elements, over that with 101 points."""
+        """Size of the elements relative to their size at a resolution of 101 points."""
         return 2 * self._forging.block.length / self._forging.block.across
 
     def _gradients(self, stored: Values) -> Float[np.ndarray, "batch frames ex ey 2 2"]:
-        """Deformation gradients at the middles of the elements, by the coordinates at rest."""
+        """Deformation gradients ∂x/∂X at the centres of the elements; X is the position at rest."""
         x = self._nodes + self._u(stored)
         rising = x[..., 1:, 1:] - x[..., :-1, :-1]  # diagonals
         falling = x[..., 1:, :-1] - x[..., :-1, 1:]
@@ -166,9 +165,10 @@ class _Physics:
         return (plastic - work).max(axis=1) / abs(work[:, -1]), _EXCESS
 
     def strained(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Relative distance of ∫ σ_Y ε over the block from the stored plastic work.
+        """Relative difference of ∫ σ_Y ε over the block and the stored plastic work.
 
-        ε sums the equivalent strains between frames, of straight paths that keep the volume.
+        ε is the sum of the equivalent strains between successive frames. Each one assumes a
+        straight path that preserves the volume.
         """
         gradients = self._gradients(stored)
         with np.errstate(all="ignore"):  # folded elements
@@ -195,7 +195,7 @@ def _determinant(matrix: Float[np.ndarray, "*batch 2 2"]) -> Float[np.ndarray, "
 
 
 def _fall(name: str) -> Quantity:
-    """Largest relative fall of a variable over the frames; it starts at 0."""
+    """Largest relative decrease of a variable between frames. The variable must start at 0."""
 
     def quantity(stored: Values) -> tuple[np.ndarray, float]:
         values = stored[name]

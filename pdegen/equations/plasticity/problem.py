@@ -28,14 +28,14 @@ Measure = Annotated[float, Field(ge=1e-6, le=1e9)]  # a positive quantity in mm,
 
 
 class SplineDie(Strict):
-    """A natural cubic spline through independent, uniform heights at equal distances.
+    """A natural cubic spline through equally spaced heights, which are independent and uniform.
 
-    It is shifted so that its lowest point starts at `gap` over the block.
+    The spline is shifted so that its lowest point starts at the distance `gap` over the block.
 
     Args:
         points: Number of heights.
         heights: Range of the heights. [mm]
-        gap: Distance of the die's lowest point from the block at the start. [mm]
+        gap: Distance between the lowest point of the die and the block at the start. [mm]
     """
 
     law: Literal["natural-spline"]
@@ -58,7 +58,10 @@ class SplineDie(Strict):
     def pieces(
         self, z: Float[np.ndarray, "batch points"], length: float
     ) -> Float[np.ndarray, "batch points-1 4"]:
-        """Polynomials of the dies over the top of the block, from uniform numbers z in (0, 1)."""
+        """Coefficients of the dies, computed from uniform numbers z in (0, 1).
+
+        Heights are relative to the top of the block at rest.
+        """
         spline, (low, high) = self.build(length), self.heights
         pieces = spline.pieces(low + (high - low) * z)
         pieces[..., 0] += self.gap - spline.minimum(pieces)[:, None]
@@ -101,14 +104,14 @@ class Steel(Strict):
 
 
 class Explicit(Strict):
-    """Central differences in time, elements with one integration point (`solver.Forging`).
+    """Central differences in time and elements with one integration point (`solver.Forging`).
 
     Args:
-        share: Fraction of the stable time step that is taken. [1]
-        hourglass: Coefficient of the viscosity of hourglass modes. [1]
-        viscosity: Coefficient of the viscosity of waves. [1]
-        contact: Stiffness of the contact, over mass and step⁻². [1]
-        imbalance: Largest accepted imbalance of energy, over the work of the die. [1]
+        share: Ratio of the time step to the stable one. [1]
+        hourglass: Coefficient of the viscosity that damps hourglass modes. [1]
+        viscosity: Coefficient of the viscosity that damps waves. [1]
+        contact: Contact stiffness in units of mass/step². [1]
+        imbalance: Largest accepted imbalance of energy, relative to the work of the die. [1]
     """
 
     method: Literal["explicit"]
@@ -125,12 +128,12 @@ class Plasticity(Problem):
     the displacement at `frames` times, on `resolution` points along the length.
 
     Args:
-        resolution: Points along the length; elements are square, and even in number on both axes.
-        length, height: Size of the block on this axis. [mm]
+        resolution: Points along the length; elements are square, their numbers on both axes even.
+        length, height: Length and height of the block. [mm]
         speed: Speed of the die. [mm/ms]
         interval: Time between two frames. [ms]
-        frames: Number of frames; the first one is at the start.
-        drift: Whether the motion of the whole block along the floor stays in the displacement.
+        frames: Number of frames, including the one at t = 0.
+        drift: Whether the displacement includes the mean motion of the block along the floor.
         material: Material of the block.
         die: Distribution of the dies.
         solver: Options of the solver.
@@ -193,7 +196,7 @@ class Plasticity(Problem):
 
     @property
     def drop(self) -> float:
-        """Distance that the die comes down, mm."""
+        """Total distance that the die moves down, in mm."""
         return self.speed * self.interval * (self.frames - 1)
 
     @property
@@ -213,7 +216,7 @@ class Plasticity(Problem):
 
     @property
     def domain(self) -> Box:
-        """The block at rest: x from its middle and y from the floor."""
+        """The block at rest. Its middle is at x = 0, and the floor at y = 0."""
         across, up = self._block.across, self._block.up
         return Box(
             (NodalGrid(across + 1, self.length, -self.length / 2), NodalGrid(up + 1, self.height))
@@ -226,7 +229,7 @@ class Plasticity(Problem):
 
     @property
     def forging(self) -> Forging:
-        """The solver of a sample."""
+        """The solver."""
         solver, block, metal = self.solver, self._block, self.material.build()
         numbers = solver.share, solver.hourglass, solver.viscosity, solver.contact
         return Forging(block, metal, self.speed, self.interval, self.frames, *numbers)
@@ -276,7 +279,7 @@ class Plasticity(Problem):
         return (4 * self.frames + 40) * points
 
     def dies(self, seed: int, samples: range) -> Float[np.ndarray, "batch points-1 4"]:
-        """Polynomials of the dies of these samples, as `forging` takes them."""
+        """Coefficients of the dies of these samples, one row for each call of `forging`."""
         return self.die.pieces(uniforms(seed, samples, self.die.points), self.length)
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:

@@ -23,7 +23,7 @@ Displacement = Float[np.ndarray, "frames 2 nx ny"]
 
 @dataclass(frozen=True)
 class Metal:
-    """An elastic, perfectly plastic von Mises material, in MPa and g/mm³."""
+    """An elastic, perfectly plastic von Mises material. Units are MPa and g/mm³."""
 
     # young, poisson: Young's modulus E and Poisson's ratio ν
     young: float = 2e5
@@ -33,13 +33,13 @@ class Metal:
 
     @property
     def sound(self) -> float:
-        """Speed of pressure waves in plane stress, mm/ms."""
+        """Speed of pressure waves in plane stress, in mm/ms."""
         return math.sqrt(self.young / (1 - self.poisson**2) / self.density)
 
 
 @dataclass(frozen=True)
 class Billet:
-    """A rectangle of elements, 1 mm thick, on a floor without friction."""
+    """A rectangular block of elements, 1 mm thick, on a frictionless floor."""
 
     # length, height: size in mm
     length: float = 50.0
@@ -50,29 +50,31 @@ class Billet:
 
     @cached_property
     def nodes(self) -> Float[np.ndarray, "2 nx ny"]:
-        """Positions of the nodes: x from the middle and y from the bottom."""
+        """Positions of the nodes. The middle is at x = 0, and the bottom at y = 0."""
         x = np.linspace(-self.length / 2, self.length / 2, self.across + 1)
         y = np.linspace(0, self.height, self.up + 1)
         return np.stack(np.meshgrid(x, y, indexing="ij"))
 
     @cached_property
     def weights(self) -> Float[np.ndarray, "nx ny"]:
-        """Area of each node: quarters of the elements around it."""
+        """Area of each node: a quarter of the area of its elements."""
         weights = np.full((self.across + 1, self.up + 1), 1.0)
         weights[[0, -1]] /= 2
         weights[:, [0, -1]] /= 2
         return weights * (self.length / self.across) * (self.height / self.up)
 
     def coarser(self) -> Billet:
-        """The same block with elements twice as large. Raises ValueError if a number of elements is
-        odd."""
+        """The same block with elements twice as large.
+
+        Raises ValueError if the number of elements along an axis is odd.
+        """
         if self.across % 2 or self.up % 2:
             raise ValueError(f"{self.across} x {self.up} elements cannot be joined in pairs")
         return replace(self, across=self.across // 2, up=self.up // 2)
 
 
 class Frames(NamedTuple):
-    """The states of a forging at equal intervals of time, from t = 0."""
+    """The states of a forging at equally spaced times, starting at t = 0."""
 
     u: Displacement  # displacement, mm
     # force on the floor, N for a thickness of 1 mm: the mean over the last tenth before a frame
@@ -89,32 +91,37 @@ class Frames(NamedTuple):
 
     @property
     def imbalance(self) -> float:
-        """Imbalance of energy at the end: work of the die that became no energy, over that work."""
+        """Relative imbalance of energy at the end.
+
+        It is the difference between the work of the die and all energies, divided by the work.
+        """
         accounted = self.plastic[-1] + self.elastic[-1] + self.kinetic[-1] + self.viscous[-1]
         return float(abs(self.work[-1] - accounted) / self.work[-1])
 
     @property
     def drift(self) -> Float[np.ndarray, " frames"]:
-        """Mean displacement of the bottom along the floor."""
+        """Mean horizontal displacement of the bottom."""
         bottom = self.u[:, 0, :, 0]
         return (bottom[:, :-1] + bottom[:, 1:]).mean(axis=1) / 2
 
 
 @dataclass(frozen=True)
 class Forging:
-    """ρ dv/dt = div σ in a block that a rigid die without friction presses at constant speed.
+    """ρ dv/dt = div σ in a block under a rigid, frictionless die that moves down at constant speed.
 
-    - Q1 elements with one integration point, in plane stress; their thickness follows the strain.
-      Velocity gradients are taken on the deformed block and stresses rotate with it (Jaumann's
-      rate). The return mapping to von Mises's yield surface runs along dev σ; it is in closed form
-      up to one scalar equation.
-    - Small viscosities damp hourglass modes and waves, and do not act on plastic flow. Hourglass
+    - The block consists of Q1 elements with one integration point, in plane stress. The strain
+      changes their thickness. Velocity gradients are computed on the deformed block, and stresses
+      rotate with the material (Jaumann's rate). The return mapping to von Mises's yield surface
+      follows dev σ and requires the solution of one scalar equation.
+    - Small viscosities damp hourglass modes and waves but do not act on plastic flow. Hourglass
       damping is equally strong in elements of any shape.
-    - Central differences with lumped masses at the true density. The time step is a fraction of the
-      one that is stable for the narrowest element. The energy balance checks the steps.
-    - The die is y = height + surface(x) - speed t. At equal distances along each edge of the sides
-      and of the top, points inside the die are pushed out along its normal, with a force in
-      proportion to the depth. The bottom stays on the floor and slides along it.
+    - The time steps are central differences with lumped masses and the true density. Their length
+      is `share` times the stable step of the narrowest element. The energy balance checks their
+      accuracy.
+    - The surface of the die is y = height + surface(x) - speed t. Contact points are equally spaced
+      on the edges of both sides and of the top. If a contact point is inside the die, a force
+      normal to the die pushes it out. The force is proportional to the depth. The bottom slides on
+      the floor without lifting off.
 
     References: T. Belytschko, W. K. Liu, B. Moran, Nonlinear Finite Elements for Continua and
     Structures, 2000, sections 6.2 and 8.7;
@@ -152,18 +159,18 @@ class Forging:
 
     @property
     def drop(self) -> float:
-        """Distance that the die comes down, mm."""
+        """Total distance that the die moves down, in mm."""
         return self.speed * self.interval * (self.frames - 1)
 
     @property
     def times(self) -> Float[np.ndarray, " frames"]:
-        """Times of the frames, ms."""
+        """Times of the frames, in ms."""
         return np.arange(self.frames) * self.interval
 
     def __call__(self, die: Float[np.ndarray, "pieces 4"]) -> Frames:
-        """Forges one block by a die with the polynomials of `die.Spline.pieces`.
+        """Forges one block. The argument `die` is one row of `die.Spline.pieces`.
 
-        Raises SolveError if the die misses the block, or folds or crushes an element.
+        Raises SolveError if the die misses the block, or if it folds or crushes an element.
         """
         from pdegen.equations.plasticity import kernels
 
@@ -206,14 +213,14 @@ class Forging:
 
     @property
     def _material(self) -> Float[np.ndarray, " numbers"]:
-        """The array `material` of `kernels`."""
+        """The argument `material` of the functions in `kernels`."""
         metal = self.material
         numbers = (metal.young, metal.poisson, metal.limit, metal.density, metal.sound)
         return np.array([*numbers, self.hourglass, self.viscosity])
 
     @property
     def _parameters(self) -> Float[np.ndarray, " numbers"]:
-        """The array `parameters` of `kernels.advance`."""
+        """The argument `parameters` of `kernels.advance`."""
         block = self.block
         first = min(block.length / block.across, block.height / block.up) / self.material.sound
         smallest = _LEAST_STEP * self.share * first
@@ -222,7 +229,10 @@ class Forging:
         )
 
     def _elastic(self, stress: Float[np.ndarray, "3 ex ey"]) -> float:
-        """Elastic energy, N mm; the volume of an element has not changed, up to elastic strain."""
+        """Elastic energy in N mm.
+
+        It neglects the small changes of the elements' volumes.
+        """
         young, poisson = self.material.young, self.material.poisson
         xx, yy, xy = stress
         density = (xx**2 + yy**2 - 2 * poisson * xx * yy) / 2 + (1 + poisson) * xy**2
@@ -233,9 +243,9 @@ class Forging:
         return replace(self, block=self.block.coarser())
 
     def difference(self, u: Displacement, reference: Displacement) -> float:
-        """Relative L² difference of two displacements at the nodes of this block, over all frames.
+        """Relative L² difference of two displacements over all nodes of this block and all frames.
 
-        `reference` may belong to a block with smaller elements.
+        `reference` may be the displacement of a block with smaller elements.
         """
         strides = [
             (fine - 1) // (coarse - 1)
@@ -248,9 +258,9 @@ class Forging:
         )
 
     def estimates(self, frames: Frames, coarse: Frames) -> tuple[float, float]:
-        """Estimates of the relative L² error of the displacement, with its drift and without.
+        """Two estimates of the relative L² error, for the displacement with and without its drift.
 
-        They are half the differences to `coarse`, the frames of `coarser()`.
+        Each is half the difference between `frames` and `coarse`, the frames of `coarser()`.
         """
         forging = self.coarser()
         return (
@@ -260,7 +270,7 @@ class Forging:
 
 
 def centred(frames: Frames) -> Displacement:
-    """The displacement of the block without its drift."""
+    """The displacement of the block minus its drift."""
     u = frames.u.copy()
     u[:, 0] -= frames.drift[:, None, None]
     return u
