@@ -1,4 +1,4 @@
-"""Generate, verify, train, evaluate, report: the only package that imports pdegen and operators."""
+"""Generate, verify, train, evaluate, report. Builds on the packages pdegen and operators."""
 
 from __future__ import annotations
 

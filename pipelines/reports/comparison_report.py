@@ -61,7 +61,7 @@ def _report(comparison: Comparison) -> Report:
 
 
 def _notice(comparison: Comparison) -> str:
-    """Notice about runs that watched the test slice during training."""
+    """Notice that some runs were evaluated on the test slice during training."""
     published = [variant.name for variant in comparison.variants if variant.first.published]
     if not published or len(published) == len(comparison.variants):
         return NOTICE if published else ""

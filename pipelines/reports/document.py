@@ -160,7 +160,7 @@ class Report:
         return path
 
     def _beside(self) -> dict[str, bytes]:
-        """Files of all pictures and tables: the relative path of each, and its content."""
+        """Files of all pictures and tables. Maps the relative path of each file to its content."""
         files = dict[str, bytes]()
         for placed in self.placed:
             for _, picture in placed.pictures:

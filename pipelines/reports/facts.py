@@ -144,7 +144,7 @@ def _learned(run: FinishedRun) -> str:
 
 
 def _called(symbols: Mapping[str, str]) -> str:
-    """Text that tells variables' names in the store, where the equation uses other symbols."""
+    """Text that names the store variable behind each symbol, if name and symbol differ."""
     return "".join(
         f"; {letter} is the variable {name} of the store"
         for name, letter in symbols.items()

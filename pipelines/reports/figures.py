@@ -1,5 +1,4 @@
-"""Style and files of figures, logarithmic axes, legends. Matplotlib's global settings stay as
-is."""
+"""Style and files of figures, logarithmic axes, legends. Matplotlib's settings are not changed."""
 
 import io
 import re
@@ -102,8 +101,8 @@ def _decimal(value: float, position: int | None = None) -> str:
 
 
 def logarithmic(axes: Axes, direction: str, values: np.ndarray) -> None:
-    """Make an axis logarithmic, with ticks for the positive values. Their number depends on the
-    length of the axis."""
+    """Make an axis logarithmic, with ticks for the positive values. A longer axis has more
+    ticks."""
     positive = values[(values > 0) & np.isfinite(values)]
     if not positive.size:
         return

@@ -30,8 +30,8 @@ def of_run(run: FinishedRun) -> tuple[Formula, ...]:
 
 
 def symbol(store: Store, name: str) -> str:
-    """Symbol of a variable in the equation of a store. If the equation declares none, it is the
-    name."""
+    """Symbol of a variable in the equation of a store, or its name if the equation declares no
+    symbol."""
     drawing = physics_of(store).drawing.get(name)
     return (drawing.symbol if drawing else "") or name
 
@@ -67,8 +67,8 @@ def _frames(u: str, last: str, count: int) -> list[str]:
 
 
 def equation(store: Store) -> str:
-    """The equation of a store in LaTeX. If the equation has no LaTeX or the recipe is unknown, it
-    is the text of the equation."""
+    """The equation of a store in LaTeX. It is written as text if it has no LaTeX or its recipe is
+    unknown."""
     words = rf"\text{{{latex.text(store.metadata.equation)}}}"
     if not store.metadata.recipe.problem:
         return words

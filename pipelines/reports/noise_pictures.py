@@ -51,7 +51,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Image:
-    """An image of one sample: a title, the values, and the functions whose domain they are on."""
+    """Values of one sample with a title. `functions` provides the domain and the colours."""
 
     title: str
     functions: Functions

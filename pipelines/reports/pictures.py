@@ -88,8 +88,8 @@ def _styles(names: Sequence[str], main: str) -> list[_Style]:
 
 
 def look_of(store: Store, name: str) -> Look:
-    """How a variable of a store is drawn. The role of the variable decides if its equation declares
-    nothing."""
+    """How a variable of a store is drawn. If the equation declares nothing, this depends on its
+    role."""
     physics, role = physics_of(store), store.arrays[name].metadata.role
     how, phases = physics.drawing.get(name), physics.phases.get(name)
     symbol = name if how is None else how.symbol or name
@@ -232,8 +232,8 @@ def _panels(
 ) -> Figure:
     """Panels of all variables: inputs above targets, with a column for each sample.
 
-    If `noisy` is given, only one sample is drawn, and this variable has a panel for each noise
-    level.
+    If `noisy` is the number of a variable, only one sample is drawn, and that variable has a panel
+    for each noise level.
     """
     if noisy is not None:
         others = [variable for variable in variables if variable is not variables[noisy]]

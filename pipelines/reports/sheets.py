@@ -215,8 +215,8 @@ class Functions:
         counts: Number of points of each sample without padding; None if there is no padding.
         near: Lower and upper ends of the part of the plane that is drawn; None for all of it.
         above: Rigid body above the domain; None if there is none.
-        by: Displacements of the points, shaped like `values`. If None, `values` are the
-            displacements.
+        by: Displacements of the points, shaped like `values`. None if `values` are displacements,
+            or if points are not displaced.
     """
 
     look: Look

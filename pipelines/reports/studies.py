@@ -49,8 +49,8 @@ def reproduction(rows: Sequence[Row], text: str, command: str, declared: str) ->
 
 
 def write_tables(report: Report, folder: Path, *words: str) -> None:
-    """Write table.md with text and tables of some sections, namely those with one of `words` in the
-    title."""
+    """Write table.md. It has the text and tables of the sections whose title contains one of
+    `words`."""
     chosen = [s for s in report.sections if any(word in s.title for word in words)]
     tables = [Section(s.title, s.text, s.tables) for s in chosen]
     text = markdown(Report(report.title, report.summary, report.notice, report.headline, tables))

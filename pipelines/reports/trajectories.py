@@ -82,8 +82,10 @@ def spectrum(truth: Functions, predicted: np.ndarray, time: float) -> Figure:
 
 
 def shells(values: np.ndarray, lengths: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Wave numbers k = 1, 2, ..., and the power in the shell of each: Σ |û|² over k - 1/2 <= |k| <
-    k + 1/2. The power is averaged over the samples.
+    """Power in spherical shells of wave numbers.
+
+    Returns k = 1, 2, ... and Σ |û(q)|² over all wave vectors q with k - 1/2 <= |q| < k + 1/2,
+    averaged over the samples.
 
     Args:
         lengths: Lengths of the domain along each axis. Wave numbers count waves along the longest

@@ -44,7 +44,7 @@ def part_of(samples: int | None, split: int) -> str:
 
 
 def scientific(value: float) -> Number:
-    """A number with three digits and a power of ten, which is left out if it is 1.
+    """A number with three digits and a power of ten. The power is left out if it is 1.
 
     >>> scientific(0.0010314), scientific(0.0010314).full, scientific(1.0)
     ('1.03e-3', '0.0010314', '1.00')
@@ -70,8 +70,8 @@ def points(n: int, on: int | Domain = 1) -> str:
     """Numbers of points of a grid along each axis, as text.
 
     Args:
-        n: Points along each axis, or along the first axis of a domain.
-        on: Number of axes, or the domain.
+        n: Number of points along each axis, or along the first axis if `on` is a domain.
+        on: Number of axes of the grid, or the domain.
 
     >>> from pdegen.domains import Box
     >>> points(8192), points(85, 2), points(8, Box.cell(32, 16))

@@ -110,7 +110,8 @@ def _check_settings(settings: Settings, pairs: Samples) -> None:
 
 
 def _check_output(operator: Operator, output: object, a: Tensor, u: Tensor) -> None:
-    """Raise ValueError if the output of the operator for `a` has another shape than `u`."""
+    """Raise ValueError if the operator's output for the input `a` differs in shape from the target
+    `u`."""
     shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
     if shape != tuple(u.shape):
         raise ValueError(
@@ -139,7 +140,7 @@ def boundary_of(source: Source, pairs: Samples) -> Boundary | None:
 
 
 def check_symmetries(source: Source, augment: Augmentation | None) -> None:
-    """Raise SchemaError for a symmetry that the equation of the store does not have. Stores that
+    """Raise SchemaError if `augment` uses a symmetry that the store's equation lacks. Stores that
     state no symmetries are not checked."""
     stated = physics_of(open_sealed(source.url)).symmetries
     used = augment.names if isinstance(augment, CircleSymmetries | SquareSymmetries) else ()

@@ -54,12 +54,13 @@ class Variant:
         return self.measured("l2")
 
     def measured(self, measure: str) -> Float[np.ndarray, " samples"]:
-        """Error of each test sample in a measure (`Score.measured`), averaged over the seeds."""
+        """Error of each test sample in one measure (see `Score.measured`), averaged over the
+        seeds."""
         return np.mean([score.measured(measure) for score in self.scores], axis=0)
 
     @property
     def mean(self) -> float:
-        """Mean of the defined errors."""
+        """Mean error over the test samples that have a relative error."""
         return over_defined(fmean, self.errors)
 
     @property
@@ -152,7 +153,7 @@ class Comparison:
 
     @property
     def comparable(self) -> list[Variant]:
-        """The reference, and the variants evaluated on the same test samples."""
+        """The reference, and all variants that were evaluated on the same test samples."""
         return [variant for variant in self.variants if variant.comparable]
 
     def differences(self) -> dict[str, Difference]:
@@ -310,10 +311,10 @@ def _tested(run: FinishedRun) -> tuple[Any, ...]:
 
 
 def _grid(runs: Sequence[FinishedRun]) -> int | None:
-    """Resolution on which the errors of several runs are compared; None if the runs share none.
+    """Resolution at which the errors of several runs are compared; None if there is no common one.
 
-    It is that of the first run's training grid if all runs were evaluated on it, otherwise the
-    finest common one.
+    This is the training resolution of the first run if all runs were evaluated at it, otherwise the
+    finest common resolution.
     """
     evaluated = [
         {score.resolution for score in run.scores.results if score.checkpoint == run.checkpoint}

@@ -186,8 +186,8 @@ class _Grid:
         return by_band
 
     def at(self, mask: Bool[Tensor, " #batch *grid"]) -> Float[Tensor, " batch"]:
-        """Root mean square error at the masked points, relative to that of u at all points; nan if
-        the mask is empty."""
+        """Root mean square error over the masked points, divided by the root mean square of u over
+        all points. It is nan if the mask is empty."""
         inside = mask.expand(self.of.u.shape[:-1]).flatten(1)
         errors = self.of.e.square().sum(-1).flatten(1)
         return ((errors * inside).sum(1) / inside.sum(1) / self.of.square).sqrt()

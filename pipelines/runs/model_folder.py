@@ -1,4 +1,4 @@
-"""Export the model of a finished run to a folder for `load_model`: weights, config.json, card."""
+"""Export of the model of a finished run to a folder that `load_model` reads."""
 
 import hashlib
 import os

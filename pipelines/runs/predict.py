@@ -132,7 +132,7 @@ def predict(
 def _noise_attributes(
     description: dict[str, Any], store: str, level: float | None, assumed_level: float | None
 ) -> dict[str, Any]:
-    """Attributes that record the noise of the inputs, and the assumed level if it was given."""
+    """Attributes that record the noise on the inputs, and the assumed level if one was given."""
     experiment = Experiment.parse(description["experiment"], store)
     noise = Source(store, experiment, at=level, assumed_level=assumed_level).noise
     attributes: dict[str, Any] = {}
@@ -222,7 +222,7 @@ _BLOCK = 64  # largest number of samples per block
 
 @dataclass(frozen=True)
 class Guaranteed:
-    """The guaranteed error bound of an equation, for predictions of samples of its store."""
+    """A guaranteed error bound for predictions, offered by the equation of their store."""
 
     store: Store
     problem: Problem

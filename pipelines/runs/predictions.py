@@ -26,7 +26,9 @@ _HEADER, _DIGEST = "pdegen", "sha256"
 def kept_predictions(
     folder: Path, checkpoint: Path, pairs: Samples, predict: Callable[[], Tensor], noise: str = ""
 ) -> Float[Tensor, "samples *grid c"]:
-    """Predictions of a checkpoint for all samples of `pairs`, from a cache file if it is current.
+    """Predictions of a checkpoint for all samples of `pairs`.
+
+    They are read from a cache file if this is current. Otherwise they are computed and written.
 
     Args:
         folder: Folder of the cache file.
@@ -46,8 +48,8 @@ def kept_predictions(
 
 
 def kept_mean(folder: Path, source: Source) -> Tensor:
-    """Mean function of the training targets in float64, shape (*grid, c), from a cache file if it
-    is current."""
+    """Mean function of the training targets in float64, shape (*grid, c). It is read from a cache
+    file if this is current."""
     identity = {"made_from": target_key(source.experiment, source.url)}
     return _kept(folder / MEAN, identity, lambda: mean_target(source.samples("train", noise=None)))
 
@@ -102,7 +104,7 @@ def key_of(store: str, **parts: object) -> str:
 
 
 def experiment_key(experiment: Experiment, store: str, **parts: object) -> str:
-    """Cache key of a result that depends on a whole experiment and the files that it names."""
+    """Cache key of a result that depends on a whole experiment, including the files named there."""
     declared = experiment.model_dump(mode="json")
     return key_of(store, experiment=declared, files=_files(experiment), **parts)
 

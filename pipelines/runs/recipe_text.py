@@ -1,4 +1,4 @@
-"""The recipe in the card of an exported dataset: TOML, and the meaning of each key."""
+"""Text about a recipe in the card of an exported dataset: TOML, and the meaning of each key."""
 
 from collections.abc import Mapping
 from typing import Any

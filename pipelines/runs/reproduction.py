@@ -30,7 +30,7 @@ def reproduction(experiment: Experiment, store: Store) -> str:
 
 
 def described(experiment: Experiment) -> str:
-    """Summary of an experiment, with the values that differ from the shipped one.
+    """Summary of an experiment, with the values that differ from the shipped experiment.
 
     >>> described(load_experiment("burgers-quick").with_overrides({"training.lr": 0.5}))[-31:]
     'two cores; with training.lr=0.5'

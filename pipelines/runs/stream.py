@@ -261,7 +261,7 @@ def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> 
 
 
 def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> Samples:
-    """Inputs and targets of an experiment from the samples of a recipe, solved by NumPy."""
+    """Inputs and targets of an experiment, from samples of a recipe that are solved with NumPy."""
     data, seed = experiment.data, experiment.training.seed
     input, target = experiment.variables
     for name in (*names_of(input), *names_of(target)):

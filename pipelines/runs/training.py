@@ -125,7 +125,7 @@ def _declaration(
     acceleration: Acceleration,
     ranks: Ranks,
 ) -> dict[str, object]:
-    """Content of run.json. To resume a training, it must be the same again."""
+    """Content of run.json. A training can only be resumed with the same declaration."""
     data = _identity(pairs)
     if experiment.data.stream is not None:
         data["selection"] = _identity(selection)
@@ -140,7 +140,7 @@ def _declaration(
 
 
 def _identity(pairs: Samples) -> dict[str, object]:
-    """Identity of the data, independent of their URL."""
+    """Values that identify the data independently of their URL."""
     return {key: value for key, value in pairs.source.items() if key != "url"}
 
 
