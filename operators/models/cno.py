@@ -24,13 +24,14 @@ _CLASSIC = {"levels": 3, "width": 32, "neck_blocks": 6, "size": 64}
 
 
 class Activation(nn.Module):
-    """D σ(U u): U to twice the points, σ = LeakyReLU, D to a given grid (eq. 5).
+    """D σ(U u) with σ = LeakyReLU, evaluated on a grid with twice the points (eq. 5).
 
-    D filters out the frequencies of σ(U u) that the grid does not resolve, so that they are not
-    aliased to lower ones. With the identity for σ only the resampling is left.
+    U resamples u to twice the points along each axis, and D resamples the result to a grid of given
+    sizes. D filters out the frequencies of σ(U u) that this grid does not resolve, which prevents
+    aliasing.
 
     Args:
-        resampling: Kind of the resamplings U and D, see `CNO`.
+        resampling: Method of the resamplings U and D, see `CNO`.
     """
 
     def __init__(self, resampling: Resampling) -> None:
@@ -44,11 +45,11 @@ class Activation(nn.Module):
 
 
 class Layers:
-    """Factory of the layers of a network.
+    """Makes the convolutions, norms and activations of a network with common settings.
 
     Args:
-        dim: Dimension of the grid.
-        resampling, normalization: Kind of the resamplings and of the norms, see `CNO`.
+        dim: Number of axes of the grid.
+        resampling, normalization: Methods of resampling and of normalisation, see `CNO`.
     """
 
     def __init__(self, dim: int, resampling: Resampling, normalization: Normalization) -> None:
@@ -71,7 +72,7 @@ class Layers:
 
 
 class Block(nn.Module):
-    """Convolution to `out_channels`, normalisation, and activation to a grid of given sizes."""
+    """A convolution, a norm, and an `Activation` whose result is on a grid of given sizes."""
 
     def __init__(self, make: Layers, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -84,7 +85,7 @@ class Block(nn.Module):
 
 
 class Lift(nn.Module):
-    """A block without normalisation, then a convolution: the first and last layers of CNO."""
+    """A `Block` without a norm, followed by a convolution. `CNO` begins and ends with a `Lift`."""
 
     def __init__(self, make: Layers, in_channels: int, hidden: int, out_channels: int) -> None:
         super().__init__()
@@ -97,7 +98,7 @@ class Lift(nn.Module):
 
 
 class Residual(nn.Module):
-    """u + N C σ N C u with convolutions C, normalisations N, on one grid."""
+    """u + N C A N C u with convolutions C, norms N and an `Activation` A, all on one grid."""
 
     def __init__(self, make: Layers, channels: int) -> None:
         super().__init__()
@@ -109,30 +110,35 @@ class Residual(nn.Module):
 
 
 class CNO(PointOperator):
-    """A U-Net of convolutions on grids of n, n/2, n/4 ... points, with residual blocks across.
+    """A U-Net on grids of n, n/2, n/4 ... points, with residual blocks in the skip connections.
 
-    This is the simplified released network, in one and two dimensions; with "bicubic" on `size`
-    points it is the same function. The first released network has other filters (windowed sinc),
-    and the released network for problems in time has other normalisations.
+    This is the simplified network of the released code, in one and two dimensions. With resampling
+    "bicubic" and inputs on grids of `size` points it computes the same function. Two other networks
+    of that code are not implemented here: the first one, with windowed-sinc filters, and one for
+    time-dependent problems, with other norms.
 
-    Convolutions are 3 points wide on every grid. With `size` > 0 functions are interpolated to a
-    grid of fixed size and back: the network is then one operator on all resolutions. With
-    "fourier" it gives the same function for the same band-limited input. With size 0 it acts on
-    the grid of a. On a mesh it acts along the indices.
+    Convolution kernels cover 3 points along each axis on every grid. If `size` > 0, the input is
+    interpolated to a grid of `size` points along each axis, and the output is interpolated back.
+    The network then acts in the same way at every resolution. With resampling "fourier" the output
+    does not depend on the resolution at which a band-limited input is sampled. If `size` is 0, the
+    network acts on the grid of the input. On a mesh it acts along the indices of the points.
 
     Args:
-        width: Channels after the first step to a coarser grid, doubled at each further step; the
-            finest grid has half as many.
-        levels: Steps to coarser grids; grids have at least 2^levels points along each axis.
-        blocks: Residual blocks of the skip connection on each grid except the coarsest.
-        neck_blocks: Residual blocks on the coarsest grid.
-        lift_width: Hidden channels of the first and the last block.
-        size: Points along each axis of the grid of the network; 0: the grid of a.
-        resampling: "bicubic", as released: cubic convolution on cells, zeros beyond the ends.
-            "periodic": the same kernel, continued periodically. "fourier": trigonometric
-            interpolation and cut-off of modes. With the last two convolutions are periodic too.
-        normalization: "batch": batch norms after all convolutions except those of the first and
-            last block; "none", as in the released scripts of the simplified network.
+        width: Number of channels after the first step to a coarser grid. Each further step doubles
+            it; the finest grid has half as many.
+        levels: Number of steps to coarser grids. The grid needs at least 2^levels points along each
+            axis.
+        blocks: Number of residual blocks in the skip connection of each grid except the coarsest.
+        neck_blocks: Number of residual blocks on the coarsest grid.
+        lift_width: Number of hidden channels of the first and the last `Lift`.
+        size: Number of points of the network's finest grid along each axis. 0: the grid of the
+            input is used.
+        resampling: "bicubic", as released: cubic interpolation between points (j + ½)/n;
+            convolutions are padded with zeros. "periodic": the same interpolation between periodic
+            points j/n. "fourier": trigonometric interpolation, which drops the modes that the new
+            grid does not resolve. In the last two cases convolutions are padded periodically.
+        normalization: "batch": a batch norm after each convolution, except in the first and the
+            last `Lift`. "none": no norms, as in the released scripts of the simplified network.
     """
 
     domains = MESHES

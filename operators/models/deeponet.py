@@ -53,18 +53,18 @@ AT_ONCE = 2**27  # hidden values of a trunk in memory: half a gigabyte in float3
 
 
 def feature_count(coordinates: Coordinates, harmonics: int, dim: int) -> int:
-    """Number of features that `features` gives for a point."""
+    """Number of features that `features` computes for each point."""
     return dim * {"raw": 1, "periodic": 2 * harmonics, "fourier": 1 + 2 * harmonics}[coordinates]
 
 
 def features(
     y: Float[Tensor, "*points dim"], coordinates: Coordinates, harmonics: int
 ) -> Float[Tensor, "*points f"]:
-    """Features of the points y for a trunk: y itself or its sines and cosines.
+    """Input features of a trunk at the points y: coordinates, or their sines and cosines, or both.
 
     Args:
         y: Coordinates of the points.
-        coordinates, harmonics: Kind of features and number of frequencies, see `DeepONet`.
+        coordinates, harmonics: Choice of the features and number of frequencies, see `DeepONet`.
 
     >>> features(torch.tensor([[0.25]]), "fourier", 1)
     tensor([[0.2500, 0.7071, 0.7071]])
@@ -79,7 +79,7 @@ def features(
 
 
 class SensorOperator(Operator):
-    """u(y) from the values of a at sensors. Arguments are those of `DeepONet`."""
+    """Base class of operators that read a at fixed sensors. Arguments are those of `DeepONet`."""
 
     domains = EVERYWHERE
     points_by_sample = True
@@ -115,7 +115,7 @@ class SensorOperator(Operator):
     def decoded(
         self, values: Float[Tensor, "batch c_in *sensors"], y: TokenPoints
     ) -> Float[Tensor, "batch _ c_out"]:
-        """u - b at the points y, from the values of a at the sensors."""
+        """u(y) - b at the points y, where b is the bias; `values` are those of a at the sensors."""
 
     def forward(
         self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
@@ -133,39 +133,43 @@ class SensorOperator(Operator):
 class DeepONet(SensorOperator):
     """u_c(y) = b_c + Σₖ β_ck(a) τₖ(y), with a branch β of the sensor values of a and a trunk τ.
 
-    All output channels and all inputs share the basis τ: the reconstruction is linear. The branch
-    reads a at fixed sensors, so mathematics excludes grids without these points: a has `sensors`
-    points along each axis, or a finer grid that contains them, of which only they are read. The
-    output is a function of y, on any points. On meshes and clouds all points are sensors, and each
-    sample must have the same number: no padding. The branch does not see where they lie.
+    All output channels and all inputs share the basis functions τₖ, so u is linear in the
+    coefficients β(a). The branch reads a at fixed sensors only. The grid of a must therefore
+    contain the sensors: it has `sensors` points along each axis, or it is a refinement of such a
+    grid (see `sensor_grid`). u can be evaluated at any points y. On meshes and point clouds all
+    points are sensors. All samples must then have the same number of points, without padding, and
+    the branch does not see the positions of the points.
 
-    The defaults are the published settings of the Burgers example, 99,713 parameters; that example
-    also normalises the output by mean and deviation at each point. The activation at the end of
-    the trunk is published too.
+    The defaults are the published settings of the Burgers example (99,713 parameters). That example
+    also normalises the output by its mean and standard deviation at each point, which this class
+    does not do. The trunk ends with an activation, as published.
 
     Args:
-        sensors: Sensors m along each axis.
-        sensor_grid: Sensors on a finer grid of n points along an axis. "periodic": at j/m, every
-            r-th point of n = r m. "cells": at (j + 1/2)/m, the middle one of each r points, r odd.
-            "ends": every r-th point of n = r (m - 1) + 1, from end to end, as in nodal grids and
-            in parts of grids with the same ends. Where n = m, any grid is taken. "points": all
-            points of a mesh or cloud, in their order; m is then their number.
+        sensors: Number m of sensors along each axis.
+        sensor_grid: Which of the n points along an axis are the m sensors. If n = m, all points
+            are sensors, wherever they lie. "periodic": every r-th point of n = r m, at positions
+            j/m. "cells": the middle one of each r points of n = r m, r odd, at positions
+            (j + 1/2)/m. "ends": every r-th point of n = r (m - 1) + 1, from the first to the last.
+            "points": all points of a mesh or cloud in their order; m is then the number of all
+            points.
         basis: Number p of basis functions.
-        branch: "mlp", or "convolution": two convolutions before the MLP, of 5 points a side at
-            every second point, without padding.
+        branch: "mlp", or "convolution": two convolutions, followed by the MLP. The convolutions
+            have kernels of 5 points along each axis, stride 2 and no padding.
         width: Features of the hidden layers of branch and trunk.
         branch_depth, trunk_depth: Numbers of hidden layers.
-        channels: Channels of the first convolution; the second has twice as many.
+        channels: Channels of the first convolution of the branch; the second has twice as many.
         activation: The activation σ, "tanh", "relu", "gelu" or "silu".
-        coordinates: Features of each coordinate y in the trunk: "raw", y itself; "periodic",
-            cos 2πky and sin 2πky; "fourier", y, cos πky and sin πky, which differ at the two ends.
-        harmonics: Number of frequencies k in the features of the trunk, k = 1, 2, ...
-        indices: The trunk sees the indices of points in the grid of a mesh, j/n along each axis,
-            in place of their positions y: the basis consists of functions on the mesh, wherever
-            it lies. Needs sensors "points"; u is then given at the points of a only.
+        coordinates: Features of each coordinate y in the trunk. "raw": y itself. "periodic":
+            cos 2πky and sin 2πky. "fourier", for functions that are not periodic: y, cos πky and
+            sin πky.
+        harmonics: Number of frequencies k = 1, 2, ... in these features.
+        indices: Whether the trunk reads the indices of the points of a mesh, j/n along each axis,
+            instead of their positions y. The basis functions then do not depend on the shape of the
+            mesh. Needs sensor_grid "points"; u is then given at the points of a only.
 
-    References: Lu et al. 2021, the unstacked form with bias; settings of the code released with
-    Lu et al. 2022. For several output channels, a split branch with one trunk is our choice.
+    References: Lu et al. 2021, unstacked DeepONet with bias. The settings are those of the code
+    released with Lu et al. 2022. For several output channels we split the output of the branch and
+    share the trunk; this is our choice.
 
     >>> model = DeepONet()
     >>> model.parameter_count
@@ -233,31 +237,31 @@ class DeepONet(SensorOperator):
 class ShiftDeepONet(SensorOperator):
     """u_c(y) = b_c + Σₖ β_ck(a) τₖ(Aₖ(a) y + γₖ(a)): each basis function moves with the input.
 
-    The scales A (diagonal, one for each coordinate), the shifts γ and the coefficients β are
-    networks of the values of a at the sensors. A moving basis can follow shocks, a fixed one
-    cannot. The trunk is one network whose component k is needed at the moved points of k only: it
-    has batch x points x p inputs. Where these exceed the memory, they pass in parts, which are
-    recomputed in the backward pass.
+    Three networks compute the scales A (diagonal matrices), the shifts γ and the coefficients β
+    from the values of a at the sensors. A basis that moves with a can follow shocks; a fixed basis
+    cannot. The trunk is one network with p outputs, of which output k is needed only at the points
+    moved by Aₖ and γₖ. It therefore has batch x points x p inputs. If these are too many, they are
+    processed in chunks, whose hidden values are recomputed in the backward pass.
 
-    The published widths were found by random search for each problem; the widths here are our
-    choice. So are the diagonal A, where the paper allows full matrices, and the start with A close
-    to 1 and γ close to 0.
+    The authors found their widths by random search for each problem; the default widths here are
+    our choice. Diagonal matrices A are our choice too, where the paper allows full matrices. So are
+    the initial values, close to 1 for A and close to 0 for γ.
 
     Args:
-        sensors: Sensors m along each axis.
-        sensor_grid: Sensors on a finer grid of n points along an axis: "periodic", "cells", "ends"
-            or "points", see `DeepONet`.
+        sensors: Number m of sensors along each axis.
+        sensor_grid: Which points are the sensors: "periodic", "cells", "ends" or "points", see
+            `DeepONet`.
         basis: Number p of basis functions.
-        width: Features of the hidden layers of the three networks of a.
+        width: Features of the hidden layers of the networks for A, γ and β.
         branch_depth: Number of hidden layers of each of these networks.
         trunk_width, trunk_depth: Features and number of the hidden layers of the trunk.
-        coordinates: Features of the moved points Aₖ y + γₖ: "raw" (published), "periodic" or
-            "fourier", see `DeepONet`. With "periodic" u is periodic in y only where the scales are
-            integers.
+        coordinates: Features of the moved points Aₖ y + γₖ in the trunk: "raw" (published),
+            "periodic" or "fourier", see `DeepONet`. With "periodic", u is periodic in y only if the
+            scales are integers.
         harmonics: Number of frequencies k = 1 ... harmonics in the features of the trunk.
 
     Raises:
-        ValueError: On impossible sizes, and on an input grid without the sensors.
+        ValueError: If a size is too small, or if the grid of a does not contain the sensors.
 
     References: Lanthaler et al. 2023.
 

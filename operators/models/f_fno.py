@@ -1,4 +1,4 @@
-r"""The factorized Fourier neural operator: layers u + MLP(K u), K a sum of 1-D convolutions.
+r"""The factorized Fourier neural operator, whose layers contain a sum of 1-D convolutions.
 
 References: A. Tran, A. Mathews, L. Xie, C. S. Ong, Factorized Fourier Neural Operators, ICLR 2023,
 equations (4) and (7); released code alasdairtran/fourierflow at 82d1689e.
@@ -39,12 +39,13 @@ class WeightNormalized(nn.Linear):
 
 
 class FactorizedConvolution(nn.Module):
-    """K u = Σ_i irfft_i(R_i rfft_i(u)), with Fourier transforms along axis i only.
+    """K u = Σ_i irfft_i(R_i rfft_i(u)), where rfft_i and irfft_i act along axis i only.
 
     Args:
         width: Channels of u and K u.
-        modes: Modes kept along each axis; axis i needs n >= 2 modes[i] points.
-        gain: Factor of the initial weights, Xavier-normal for shape (width, width, modes, 2).
+        modes: Number of modes kept along each axis; axis i needs n >= 2 modes[i] points.
+        gain: Factor of the initial weights, which are Xavier-normal for the shape (width, width,
+            modes, 2).
     """
 
     def __init__(self, width: int, modes: list[int], gain: float) -> None:
@@ -60,7 +61,7 @@ class FactorizedConvolution(nn.Module):
 
 
 def _along(u: Function, axis: int, weight: Float[Tensor, "modes c c 2"]) -> Function:
-    """The convolution along one axis, by one matrix product for each mode."""
+    """The convolution along one axis, computed as one matrix product for each mode."""
     m, n, c = len(weight), u.shape[axis], u.shape[-1]
     if n < 2 * m:
         raise ValueError(f"{m} modes need an axis of at least {2 * m} points, got {n}")
@@ -73,13 +74,13 @@ def _along(u: Function, axis: int, weight: Float[Tensor, "modes c c 2"]) -> Func
 
 
 class FactorizedLayers(nn.Module):
-    """Layers b = MLP(K u), u <- u + b; the result is the b of the last layer.
+    """Layers b = MLP(K u), u <- u + b. The result is b of the last layer, not u.
 
     Args:
         width, depth: Channels of u, and number of layers.
-        modes, gain: Modes and initial factor of K, see `FactorizedConvolution`.
+        modes, gain: Numbers of modes and initial factor of K, see `FactorizedConvolution`.
         feedforward: Hidden features of the MLPs.
-        shared: All layers have the same K.
+        shared: Whether all layers share one K.
     """
 
     def __init__(
@@ -109,29 +110,32 @@ class FactorizedLayers(nn.Module):
 class FFNO(GridOperator):
     """A pointwise linear map, layers u + MLP(K u), and two linear maps; all weight-normalised.
 
-    The defaults are the published settings of Navier-Stokes at viscosity 1e-5: 1,072,834
-    parameters. They map one frame to the next, without the derivative in time; in training, noise
-    of deviation 0.01 is added to normalised inputs.
+    The defaults are the published settings of Navier-Stokes at viscosity 1e-5 (1,072,834
+    parameters). The published model maps one frame to the next; the time derivative is not an
+    input. In training, noise of standard deviation 0.01 was added to the normalised inputs.
 
     Without padding and with coordinates "none" the operator commutes with shifts of the grid along
-    each axis. K has no terms that mix frequencies of two axes: only the MLPs couple them.
+    each axis. K transforms each axis separately; only the MLPs couple frequencies of different
+    axes.
 
-    As in the released code, the head sees the b of the last layer, not u + b, and has no activation
-    between its two linear maps: together they are one linear map.
+    As in the released code, the two linear maps of the head act on b of the last layer instead
+    of u + b. There is no activation between them, so together they are one linear map.
 
     Args:
-        modes: Modes m kept along each axis, one number for all axes or one for each, that of
-            frames last; a padded axis needs n >= 2m points.
-        factor: Hidden features of the MLPs, in multiples of the width.
-        shared: All layers share the weights of K, as published for Navier-Stokes; in the published
-            models of meshes each layer has separate weights.
-        gain: Factor of the initial weights of K: 0.1 published for shared weights, 1 for separate
+        modes: Number m of modes kept along each axis: one number for all axes, or one for each axis
+            with that of the frames last. Each axis, including its padding, needs at least 2m
+            points.
+        factor: Number of hidden features of the MLPs, as a multiple of the width.
+        shared: Whether all layers share the weights of K, as published for Navier-Stokes. False, as
+            in the published models of meshes: each layer has its own weights.
+        gain: Factor of the initial weights of K. Published: 0.1 for shared weights, 1 for separate
             ones.
-        head_width: Features between the two linear maps at the end.
+        head_width: Features between the two linear maps of the head.
 
-    On boxes u is interpolated linearly to other points y. The published model of point clouds
-    (elasticity) maps them to a grid first and is another network. Settings for Darcy are not
-    published. "F_FNO" of Neural-Solver-Library has no MLPs, which leaves a linear map.
+    On boxes u is interpolated linearly to other points y. The published model for point clouds
+    (elasticity), which maps the points to a grid first, is not implemented here. Settings for Darcy
+    are not published. The model "F_FNO" of Neural-Solver-Library has no MLPs, which makes its
+    layers linear.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

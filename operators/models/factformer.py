@@ -1,4 +1,4 @@
-r"""FactFormer: attention along each axis of a grid, with kernels of means over the other axes.
+r"""FactFormer: attention along each axis of a grid, with kernels from means over other axes.
 
 References: Z. Li, D. Shu and A. Barati Farimani, Scalable Transformer for PDE Surrogate Modeling,
 NeurIPS 2023 (arXiv 2305.17560); released code BaratiLab/FactFormer at commit cd3e263.
@@ -37,10 +37,11 @@ Lines = Float[Tensor, "batch heads *grid d"]
 
 
 class AxisKernel(nn.Module):
-    """K_ij = s q_i·k_j along one axis, in each head, with q and k rotated by the coordinate.
+    """K_ij = s q_i·k_j between the indices i and j along one axis, in each head.
 
-    q = φ W_q and k = φ W_k with φ = MLP(LN(ū W)), ū the mean over the other axes. There is neither
-    a softmax nor a division by the number of points.
+    The queries are q = φ W_q and the keys k = φ W_k, with φ = MLP(LN(ū W)), where ū is the mean of
+    u over the other axes. Both are rotated by an angle that depends on the coordinate (rotary
+    positions). There is neither a softmax nor a division by the number of points.
 
     Args:
         width, heads: Features of u, and number of heads.
@@ -60,14 +61,14 @@ class AxisKernel(nn.Module):
     def forward(
         self, means: Float[Tensor, "batch n width"], x: Line
     ) -> Float[Tensor, "batch heads n n"]:
-        """The kernel of the means ū at the coordinates x along an axis."""
+        """The kernel along an axis with coordinates x, computed from the means ū."""
         f = self.mlp(self.norm(self.pooled(means)))
         q, k = (rotated(split(w(f), self.heads), x, 64.0) for w in (self.query, self.key))
         return (q * self.scale) @ k.mT
 
 
 def along(kernels: list[Float[Tensor, "batch heads _ _"]], v: Lines) -> Lines:
-    """Σ_j K₁[i₁, j₁] K₂[i₂, j₂] ... v_j, by one matrix product for each axis."""
+    """Σ_j K₁[i₁, j₁] K₂[i₂, j₂] ... v_j, computed as one matrix product along each axis."""
     for axis, kernel in enumerate(kernels, start=2):
         w = v.movedim(axis, 2)
         w = (kernel @ w.flatten(3)).reshape(w.shape)
@@ -76,7 +77,7 @@ def along(kernels: list[Float[Tensor, "batch heads _ _"]], v: Lines) -> Lines:
 
 
 class Block(nn.Module):
-    """W GELU(W N(Σ_j K_ij v_j)) of v = LN(u) W, with K the product of the kernels of the axes.
+    """W₂ GELU(W₁ N(Σ_j K_ij v_j)) with v = LN(u) W and the product K of the kernels of all axes.
 
     Args:
         width, heads: Features of u, and number of heads.
@@ -124,10 +125,10 @@ class Block(nn.Module):
 
 
 class Grouped(nn.Module):
-    """Group norm of fields with channels last, then a module.
+    """A group norm for fields with channels last, followed by another module.
 
     Args:
-        groups, channels: Number of groups, and of channels in all.
+        groups, channels: Numbers of groups and of channels.
         rest: The module after the norm.
     """
 
@@ -140,7 +141,7 @@ class Grouped(nn.Module):
 
 
 class GroupedLinear(nn.Module):
-    """A block-diagonal linear map: each group of features gives a part of the output; no bias."""
+    """A block-diagonal linear map without bias: each group of features has its own matrix."""
 
     def __init__(self, groups: int, in_features: int, out_features: int) -> None:
         super().__init__()
@@ -154,7 +155,11 @@ class GroupedLinear(nn.Module):
 
 
 class ConvolutionDecoder(nn.Module):
-    """MLP(N([v, u])), with v convolutions of u at every second point, copied to nearest points."""
+    """MLP(N([v, u])), where v is the result of convolutions of u on a coarser grid and on the grid.
+
+    The first two convolutions reduce u to every second point. Their result is copied back to the
+    nearest points of the grid, and two more convolutions follow. N is a group norm.
+    """
 
     def __init__(self, width: int, dim: int, outputs: int) -> None:
         super().__init__()
@@ -175,12 +180,15 @@ class ConvolutionDecoder(nn.Module):
 
 
 class LatentDecoder(nn.Module):
-    """u <- W u; for each frame u <- u + b, u <- u + MLP(LN(u)), and the frame is MLP(N(u)).
+    """u <- W u, then for each frame: u <- u + b, u <- u + MLP(LN(u)), frame = MLP(N(u)).
+
+    Each frame has its own learned vector b; the maps are the same for all frames. N is a group
+    norm.
 
     Args:
-        width: Features of u, doubled by W.
-        outputs: Output channels of all frames.
-        frame_channels: Channels of a frame; 0, all outputs are one frame.
+        width: Features of u before W, which doubles them.
+        outputs: Number of output channels of all frames together.
+        frame_channels: Number of channels of a frame. 0: all outputs are one frame.
     """
 
     def __init__(self, width: int, outputs: int, frame_channels: int) -> None:
@@ -215,17 +223,20 @@ class LatentDecoder(nn.Module):
 
 
 class FactFormer(Operator):
-    """Blocks of attention along each axis, each after random waves of the positions are added.
+    """Blocks of attention along each axis; random waves of the positions precede each block.
 
-    The kernel of all pairs of points is the product of one kernel for each axis: n (n₁ + n₂)
-    products instead of n² for n = n₁ n₂ points.
+    The kernel between two points is the product of one kernel for each axis. On a grid of n = n₁ n₂
+    points this takes n (n₁ + n₂) products instead of n².
 
-    The released code at the named commit gives the same numbers with the same weights, in two
-    dimensions. A later commit replaces the norm by "heads", but its code does not run: it returns
-    the grid as one axis and adds that to the grid. It also has 1e-8 and n - 1 instead of 1e-5 and
-    n. The paper divides the kernels by the number of points, the code does not: the norm after
-    them removes any factor, up to the 1e-5. The library thuml/Neural-Solver-Library has another
-    model under this name, with a softmax; its parameter counts are not comparable.
+    In two dimensions the released code at the commit named above gives the same values with the
+    same weights. A later commit replaces the norm by "heads", but its code fails: it flattens the
+    grid to one axis and then adds the result to values on the grid. Its norm also adds 1e-8 instead
+    of 1e-5 to the variance, and divides the variance by n - 1 instead of n.
+
+    The paper divides the kernels by the number of points, the released code does not. The norm
+    after the kernels removes constant factors, except for the effect of the 1e-5. The model of this
+    name in the library thuml/Neural-Solver-Library has a softmax; its parameter counts are not
+    comparable.
 
     Args:
         width: Features of a point, a multiple of 8.
@@ -234,17 +245,19 @@ class FactFormer(Operator):
         head_features: Features of values in each head.
         multiplier: Features of queries and keys in each head, in multiples of `head_features`.
         normalization: The norm after the kernels, without weights. "rows": over all features and
-            all points of one index along the first axis, as the released `InstanceNorm2d` does
-            with channels last; "heads": over the points and the features of each head.
-        wave_scale: Standard deviation of the frequencies of the random waves, in waves on the
-            length 1.
-        decoder: "convolution", as released for Darcy flow: a pointwise MLP of the features and of
-            convolutions of 3 points at every second point. "marching", as released for
-            Navier-Stokes: residual MLPs, applied once for each frame, and a pointwise MLP.
-        frame_channels: Channels of a frame where the channels of u are consecutive frames (the task
-            `block`), with decoder "marching"; 0, u is one frame.
-        indices: The indices of points in the grid, j/n along each axis, replace their positions,
-            for curved meshes. Otherwise the coordinate of a line is the mean over its points.
+            all points with the same index along the first axis. The released `InstanceNorm2d` acts
+            in this way, because its input has channels last. "heads": over the points and the
+            features of each head.
+        wave_scale: Standard deviation of the frequencies of the random waves, in waves per unit
+            length.
+        decoder: "convolution", as released for Darcy flow: convolutions on a grid of every second
+            point, and a pointwise MLP of their result and of the features. "marching", as released
+            for Navier-Stokes: a residual MLP, applied once for each frame, and a pointwise MLP.
+        frame_channels: Number of channels of a frame, if the channels of u are consecutive frames
+            (the task `block`). This needs decoder "marching". 0: u is one frame.
+        indices: Whether the indices of points in the grid, j/n along each axis, replace their
+            positions, for curved meshes. If False, the coordinate of a grid line is the mean over
+            its points.
     """
 
     domains = MESHES
@@ -315,7 +328,7 @@ class FactFormer(Operator):
 
 
 def line(x: Points, axis: int) -> Coordinate:
-    """Coordinate number `axis` of the points, averaged over all other axes of the grid."""
+    """Coordinate number `axis` of the points x, averaged over all other axes of the grid."""
     dim = x.shape[-1]
     first = x.ndim - 1 - dim  # the first axis of the grid, 1 where samples have their own points
     rest = [first + i for i in range(dim) if i != axis]
