@@ -1,6 +1,6 @@
-"""Compiled loops of the minimum principle. The mathematics is in `solver.py`.
+"""Compiled loops of the minimum principle. `solver.py` describes the mathematics.
 
-U is the antiderivative of u₀, with U' = u; F(y) = U(y) + (x - y)²/2t is minimised over y.
+The loops minimise F(y) = U(y) + (x - y)²/2t over y, where U is an antiderivative of u₀.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ _CONVERGED = 1e-9  # last step over the spacing of candidates: its square is rou
 
 @_jit
 def lower_hull(phi: np.ndarray, hull: np.ndarray) -> int:
-    """Writes the vertices hull[0] < hull[1] < ... of the lower convex hull of the points
-    (i, phi[i]), and returns their number."""
+    """Computes the lower convex hull of the points (i, phi[i]).
+
+    Writes the indices i of its vertices to `hull` in increasing order, and returns their number.
+    """
     size = 0
     for i in range(len(phi)):
         while size > 1:
@@ -35,7 +37,10 @@ def lower_hull(phi: np.ndarray, hull: np.ndarray) -> int:
 
 @_jit
 def fourier_sums(c: np.ndarray, y: float) -> tuple[float, float, float]:
-    """U, u = U' and u' at y, for U(y) = c_0 y + Re Σ_{k>0} c_k e^(2πiky) with real c_0."""
+    """Values of U, U' and U'' at y.
+
+    U(y) = c_0 y + Re Σ_{k>0} c_k e^(2πiky) with a real c_0.
+    """
     angle = 2 * math.pi * y
     z = complex(math.cos(angle), math.sin(angle))
     power = z
@@ -53,10 +58,10 @@ def fourier_sums(c: np.ndarray, y: float) -> tuple[float, float, float]:
 def refined(
     c: np.ndarray, x: float, t: float, y: float, low: float, high: float, spacing: float
 ) -> float:
-    """The smallest F(y) = U(y) + (x - y)²/2t among the iterates of Newton's method from y.
+    """The smallest value of F among the iterates of Newton's method, including the start y.
 
-    Steps are at most two spacings long and end in [low, high]. The value at the candidate y itself
-    counts too, in case F is not convex or the method leads upwards.
+    F(y) = U(y) + (x - y)²/2t. Each step is at most two spacings long and ends in [low, high]. The
+    method stops if F is not convex at an iterate.
     """
     least = np.inf
     for _ in range(_STEPS):
@@ -78,12 +83,14 @@ def minima(
     c: np.ndarray, table: np.ndarray, first: int, per_circle: int, candidates: int,
     t: float, x: np.ndarray, out: np.ndarray,
 ) -> None:  # fmt: skip
-    """Writes out[j] = min_y U(y) + (x[j] - y)²/2t, over candidates y and their Newton iterates.
+    """Writes the minimum of U(y) + (x[j] - y)²/2t over y to out[j].
+
+    The minimum is taken over the best candidates and their Newton iterates.
 
     Args:
         c: Coefficients of U, as in `fourier_sums`.
-        table: U at i/per_circle, i = 0 ... per_circle; its mean slope is c_0.
-        first, per_circle, candidates: The candidates are y_i = (first + i)/per_circle.
+        table: Values U(i/per_circle) for i = 0, ..., per_circle.
+        first, per_circle, candidates: Candidate i < candidates is y = (first + i)/per_circle.
         t, x: Time, and increasing points.
     """
     phi, hull = np.empty(candidates), np.empty(candidates, np.int64)

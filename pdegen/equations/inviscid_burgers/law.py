@@ -27,12 +27,16 @@ Edges = Float[np.ndarray, "batch edges"]
 def inviscid_burgers_law(
     field: SquaredExponentialField, n: int, periodic: bool, times: Sequence[float], tolerance: float
 ) -> Law:
-    """The law of entropy solutions: a is the field of the numbers theta, and u its solution.
+    """The law of entropy solutions: a is the field with the numbers theta, and u its solution.
 
-    At each time u stays within the range of u(·, 0) (maximum principle). Its total variation does
-    not exceed that of u(·, 0), and it rises by at most h/t from cell to cell (Oleinik). Integrals
-    of u over intervals are differences of min_y U₀(y) + (x - y)²/2t, here over 4096 points y. On
-    the circle the mean is conserved and the mean square decays.
+    At each time the following holds:
+
+    - u stays within the range of u(·, 0) (maximum principle).
+    - The total variation of u does not exceed that of u(·, 0).
+    - u rises by at most h/t from cell to cell (Oleinik's condition).
+    - The integral of u from x₁ to x₂ is V(x₂) - V(x₁) with V(x) = min_y U₀(y) + (x - y)²/2t. The
+      check takes the minimum over 4096 points y.
+    - On the circle, the mean of u is constant in time and the mean square does not increase.
     """
     physics = _Physics(field, n, periodic, np.array(times))
     k = np.arange(field.modes + 1)
@@ -66,7 +70,7 @@ def inviscid_burgers_law(
 
 
 class _Physics:
-    """Bounded quantities of each sample, with their limits, which allow for rounding."""
+    """Bounded quantities of each sample. Their limits allow for rounding."""
 
     def __init__(
         self,
@@ -79,12 +83,15 @@ class _Physics:
         self._wave_numbers = 2 * np.pi * np.arange(field.modes + 1)
 
     def _u(self, stored: Values) -> Float[np.ndarray, "batch times n"]:
-        """The solution at the times, in float64."""
+        """The solution at the output times, converted to float64."""
         u = stored["u"].astype(np.float64)
         return u.reshape(len(u), len(self._times), self._n)
 
     def _u0(self, stored: Values) -> tuple[Float[np.ndarray, "batch points"], np.ndarray]:
-        """u(·, 0) at many points, and a bound of its excess between two of them."""
+        """u(·, 0) at many points, and a bound on its excess between them.
+
+        The excess is relative to the largest and the smallest value at the points.
+        """
         c = self._field.coefficients(stored["theta"])
         u0 = values(c, _POINTS)
         between = abs(c) @ self._wave_numbers**2 / (8 * _POINTS**2)
@@ -143,7 +150,7 @@ class _Physics:
 
 
 def _variation(u: Float[np.ndarray, "batch n"], periodic: bool) -> Float[np.ndarray, " batch"]:
-    """Total variation of u, on the circle or on the line."""
+    """Total variation of u: on the circle if `periodic`, else on the line."""
     if periodic:
         u = np.concatenate([u, u[:, :1]], axis=1)
     return abs(np.diff(u)).sum(axis=1)
@@ -155,12 +162,18 @@ def _minimum(
     t: float,
     x: Edges,
 ) -> Edges:
-    """min_y U(y) + distance(x, y)²/2t for the points y of the table, edge by edge."""
+    """The minimum of U(y) + distance(x)²/2t at each edge x, over the points y of the table.
+
+    `table` has the values U(y), and distance(x) the distances from x to all points y.
+    """
     return np.stack([(table + distance(at) ** 2 / (2 * t)).min(axis=1) for at in x.T], axis=1)
 
 
 def _on_circle(c: np.ndarray, t: float, edges: np.ndarray) -> Edges:
-    """V at the edges: that of the field without its mean m, transported by m, plus m x."""
+    """V = min_y U₀(y) + (x - y)²/2t at the edges, on the circle.
+
+    The mean m of the field is subtracted first. The result is shifted by m t, and m x is added.
+    """
     mean, y = np.real(c[:, :1]), np.arange(_POINTS) / _POINTS
     fluctuation = np.concatenate([0 * c[:, :1], c[:, 1:]], axis=1)
     table = antiderivative(fluctuation, _POINTS)[:, :-1]
@@ -172,7 +185,10 @@ def _on_circle(c: np.ndarray, t: float, edges: np.ndarray) -> Edges:
 
 
 def _on_line(c: np.ndarray, t: float, edges: np.ndarray) -> Edges:
-    """V at the edges, for the field continued by its end value on both sides."""
+    """V = min_y U₀(y) + (x - y)²/2t at the edges, on the line.
+
+    Outside [0, 1] the field is continued by its value at the ends.
+    """
     y, end = np.arange(_POINTS + 1) / _POINTS, np.real(c).sum(axis=1)[:, None]
     table = antiderivative(c, _POINTS)
     x = np.broadcast_to(edges, (len(c), len(edges)))

@@ -25,12 +25,12 @@ _BOUNDARIES = ("periodic", "outflow")
 
 
 class SquaredExponential(Strict):
-    """Covariance sigma² exp(-r²/2 length²) on the circle of length 1, with its mean.
+    """Gaussian field with the covariance sigma² exp(-r²/2 length²) on the circle of length 1.
 
     Args:
         length: Correlation length. [length]
-        modes: Number of Fourier modes beside the constant, on any grid.
-        sigma: Standard deviation at a point. [velocity]
+        modes: Number of Fourier modes without the constant; it does not depend on the grid.
+        sigma: Standard deviation at each point. [velocity]
     """
 
     law: Literal["squared-exponential"]
@@ -50,10 +50,10 @@ class SquaredExponential(Strict):
 
 
 class MinimumPrincipleMethod(Strict):
-    """The exact solution by the principle of Hopf and Lax (`solver.MinimumPrinciple`).
+    """The exact solution from the minimum principle of Hopf and Lax (`solver.MinimumPrinciple`).
 
     Args:
-        candidates: Points among which minima are searched; at least 8 (initial.modes + 1).
+        candidates: Number of points y in the search for minima; at least 8 (initial.modes + 1).
         tolerance: Largest accepted estimate of the relative error. [1]
     """
 
@@ -121,7 +121,7 @@ class InviscidBurgers(Problem):
 
     @property
     def domain(self) -> Box:
-        """Cell centres, on an interval or on a circle."""
+        """The grid of cells, on a circle if the boundary is periodic, else on an interval."""
         n = self.resolution
         return Box((CellGrid(n) if self.boundary == "outflow" else PeriodicGrid(n, 1.0, 0.5 / n),))
 

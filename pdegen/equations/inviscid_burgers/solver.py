@@ -1,4 +1,4 @@
-"""Inviscid Burgers, uₜ + (u²/2)ₓ = 0 on (0, 1): the entropy solution by the minimum principle."""
+"""Entropy solutions of the inviscid Burgers equation uₜ + (u²/2)ₓ = 0 on (0, 1)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Ends = Float[np.ndarray, "batch n+1"]
 
 
 class Solution(NamedTuple):
-    """Cell averages of u, shape (batch, times, n), and an error estimate for each sample.
+    """Cell averages of u, and an error estimate for each sample.
 
-    The error is an estimate of ‖u - u_exact‖/‖u_exact‖ in L², the largest over the times.
+    The error is an estimate of the largest ‖u - u_exact‖/‖u_exact‖ in L² over the times.
     """
 
     u: Float[np.ndarray, "batch times n"]
@@ -39,20 +39,23 @@ class Solution(NamedTuple):
 class MinimumPrinciple:
     """The exact solution, without time steps, as averages over n equal cells of (0, 1).
 
-    Let U₀ be an antiderivative of u₀. Then V(x, t) = min_y U₀(y) + (x - y)²/2t is one of u (Hopf,
-    Lax), and the average of u over a cell is the difference of V over its ends, divided by h. So
-    mass is conserved to round-off, shocks are sharp, and averages over coarser cells agree.
+    Let U₀ be an antiderivative of u₀. Then V(x, t) = min_y U₀(y) + (x - y)²/2t is an antiderivative
+    of u(·, t) (Hopf, Lax). The average of u over a cell [a, b] is (V(b) - V(a))/(b - a). Mass is
+    therefore conserved up to round-off, and shocks are sharp. The average over a coarser cell is
+    the mean of the averages over its parts.
 
-    - u₀ is a Fourier sum, so U₀ is exact everywhere. The minimiser over equally spaced y lies on
-      the lower convex hull of U₀(y) + y²/2t, which one pass finds for all x. Newton's method leads
-      from there to the minimum. At a shock two vertices of the hull compete; both are refined.
-    - "periodic": u = m + w with the mean m. The characteristics of w stay within a circle of x; w
-      is solved and then transported by m.
-    - "outflow": u₀ is continued by its end values. This is the condition of zero gradient as long
-      as no wave that left comes back. V is that of a constant state, or a minimum over [0, 1].
+    - u₀ is a Fourier sum, so U₀ is known exactly. First, the minimum over equally spaced candidates
+      y is computed. The minimisers are vertices of the lower convex hull of U₀(y) + y²/2t, which
+      is computed once for all x. Newton's method then refines them. Near a shock, neighbouring
+      vertices are refined too.
+    - Boundary "periodic": u = m + w, where m is the mean. The solver computes w and shifts it by
+      m t. The minimiser for w is at most the length of the circle away from x.
+    - Boundary "outflow": u₀ is continued by its end values. This equals the condition uₓ = 0 as
+      long as no wave re-enters. V is the minimum over [0, 1] or the V of a constant state.
 
-    The error estimate is the difference to a solution from half the candidates, at least round-off
-    of V over h. It is round-off alone unless the candidates are too few to resolve a minimum.
+    The error is estimated from a second solution with half as many candidates. The estimate is at
+    least the round-off error of V divided by h. It is larger only if there are too few candidates
+    to find a minimum.
 
     Raises:
         ValueError: If a value is outside its range, or u₀ has too many modes.
@@ -81,17 +84,22 @@ class MinimumPrinciple:
             raise ValueError(f"boundary must be periodic or outflow, got {self.boundary!r}")
 
     def __call__(self, c: Coefficients, t: float | Sequence[float]) -> Float[np.ndarray, "*shape"]:
-        """Cell averages at time t, shape (batch, n); for a list of times, (batch, times, n).
+        """Cell averages of u.
+
+        The shape is (batch, n) if t is a number, and (batch, times, n) if t is a list.
 
         Args:
             c: Coefficients of u₀(x) = Re Σ_k c_k e^(2πikx).
-            t: Time or times, >= 0.
+            t: One time or a list of times, >= 0.
         """
         u = self._averages(c, checked_times(t), self.candidates)
         return u[:, 0] if np.ndim(t) == 0 else u
 
     def solve(self, c: Coefficients, t: float | Sequence[float]) -> Solution:
-        """Cell averages at the times t, with an error estimate for each sample."""
+        """Cell averages at the times t, and an error estimate for each sample.
+
+        Raises SolveError if an estimate exceeds the tolerance.
+        """
         times = checked_times(t)
         u = self._averages(c, times, self.candidates)
         coarse = self._averages(c, times, self.candidates // 2)
@@ -115,7 +123,7 @@ class MinimumPrinciple:
     def _averages(
         self, c: Coefficients, times: list[float], candidates: int
     ) -> Float[np.ndarray, "batch times n"]:
-        """Cell averages at the times, from this number of candidates."""
+        """Cell averages at the times, computed with this number of candidates."""
         if self.candidates < 8 * c.shape[1]:
             raise ValueError(
                 f"{c.shape[1] - 1} modes need at least {8 * c.shape[1]} candidates, "
@@ -131,7 +139,7 @@ class MinimumPrinciple:
         return u
 
     def _periodic(self, c: Coefficients, t: float, candidates: int) -> Ends:
-        """V at the ends of the cells, up to a constant: V of w, plus m x."""
+        """V at the ends of the cells, up to a constant, for the boundary "periodic"."""
         edges, mean = np.arange(self.n + 1) / self.n, np.real(c[:, 0])
         potential, table = _antiderivatives(c, candidates)
         potential[:, 0], table = 0, table - mean[:, None] * (np.arange(candidates + 1) / candidates)
@@ -148,7 +156,7 @@ class MinimumPrinciple:
         return v + mean[:, None] * edges
 
     def _outflow(self, c: Coefficients, t: float, candidates: int) -> Ends:
-        """V at the ends of the cells: the smallest of that on [0, 1] and those of two constants."""
+        """V at the ends of the cells for the boundary "outflow"."""
         x = np.arange(self.n + 1) / self.n
         potential, table = _antiderivatives(c, candidates)
         end = np.real(c).sum(axis=1)[:, None]  # u₀(0), which is u₀(1)
@@ -163,7 +171,7 @@ class MinimumPrinciple:
 
 
 def _antiderivatives(c: Coefficients, n: int) -> tuple[Coefficients, Ends]:
-    """Coefficients of U₀ for `fourier_sums`, without the constant, and U₀ at i/n, i = 0 ... n."""
+    """Coefficients of U₀, as in `fourier_sums`, and the values U₀(i/n) for i = 0, ..., n."""
     periodic = c.astype(complex)
     periodic[:, 1:] /= 2j * np.pi * np.arange(1, c.shape[1])
     start = np.real(periodic[:, 1:]).sum(axis=1, keepdims=True)
@@ -171,5 +179,5 @@ def _antiderivatives(c: Coefficients, n: int) -> tuple[Coefficients, Ends]:
 
 
 def _largest(c: Complex[np.ndarray, " modes"]) -> float:
-    """A bound of |Re Σ c_k e^(2πikx)|."""
+    """An upper bound of |Re Σ c_k e^(2πikx)|."""
     return float(abs(c).sum())

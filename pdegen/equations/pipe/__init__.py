@@ -1,1 +1,1 @@
-"""Steady flow through bent pipes of the plane."""
+"""Steady flow through bent pipes in the plane."""

@@ -1,4 +1,4 @@
-"""Centre lines of pipes: cubics between knots, with random heights and slopes."""
+"""Centre lines of pipes: piecewise cubic polynomials with given heights and slopes at knots."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ CUBICS = 4  # cubic pieces along a pipe
 
 @dataclass(frozen=True)
 class CentreLine:
-    """Height y(x) of the middle of pipes, 0 <= x <= length: a cubic between neighbouring knots.
+    """Heights y(x) of the centre lines of pipes for 0 <= x <= length.
 
-    With t = 4x/length - e on piece e,
+    Between neighbouring knots y is cubic. On piece e, with t = 4x/length - e,
     y = d_e (1 - 3t² + 2t³) + m_e (t - 2t² + t³) + d_{e+1} (3t² - 2t³) + m_{e+1} (t³ - t²).
 
     >>> line = CentreLine(np.array([[0.0, 1, 0, 0, 0]]), np.zeros((1, 5)))
@@ -26,7 +26,7 @@ class CentreLine:
     slopes: Float[np.ndarray, "batch 5"]  # slopes m_0 ... m_4 = dy/dt at the knots
 
     def __call__(self, n: int) -> Float[np.ndarray, "batch n"]:
-        """Heights y at n equally spaced x, both ends included."""
+        """Heights y at n equally spaced x, including both ends."""
         position = np.arange(n) * CUBICS / (n - 1)
         e = np.minimum(position.astype(int), CUBICS - 1)
         t = position - e

@@ -1,4 +1,4 @@
-"""Taylor-Hood elements in a bent pipe: shape functions, restriction to elements, and assembly."""
+"""Taylor-Hood elements in a bent pipe: shape functions, element values and assembly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pdegen.numerics.device import Array, constant, zeros
 class Basis(NamedTuple):
     """Shape functions at the Gauss points of an element.
 
-    Points, nodes and corners are numbered with the position along x as the slow index.
+    The position along x is the slow index in the numbering of points, nodes and corners.
     """
 
     weights: Float[Array, " points"]  # quadrature weights times the area of the element
@@ -30,11 +30,11 @@ class Basis(NamedTuple):
 
 @dataclass(frozen=True)
 class TaylorHood:
-    """Taylor-Hood elements on rectangles that are sheared along y.
+    """Taylor-Hood elements on rectangles that are sheared in the direction of y.
 
-    Velocity and centre line are parabolas within each element, the pressure is bilinear. All lines
-    of nodes x = const are vertical, and all Jacobians are length/columns/rows. Arrays have the axes
-    (batch, column, row, ...).
+    In each element, the velocity is biquadratic, the pressure bilinear, and the centre line
+    quadratic in x. The nodes lie on lines x = const. All elements have the area
+    length/columns/rows. Arrays of element values have the axes (batch, column, row, ...).
 
     References: C. Taylor and P. Hood, Comput. Fluids 1 (1973).
     """
@@ -52,7 +52,7 @@ class TaylorHood:
 
     @cached_property
     def _basis(self) -> Basis:
-        """The shape functions as NumPy arrays."""
+        """The shape functions, as NumPy arrays."""
         x, w = np.polynomial.legendre.leggauss(self.gauss)
         t, w = (x + 1) / 2, w / 2
         parabolas = np.stack([(1 - t) * (1 - 2 * t), 4 * t * (1 - t), t * (2 * t - 1)], axis=-1)
@@ -72,14 +72,15 @@ class TaylorHood:
         )
 
     def basis(self, like: Array) -> Basis:
-        """The shape functions on the device of the array `like`."""
+        """The shape functions, copied to the device of the array `like`."""
         return Basis(*(constant(values, like) for values in self._basis))
 
     def gradients(self, centre: Array) -> Float[Array, "batch columns points 2 9"]:
-        """∂φ/∂x and ∂φ/∂y of the nine shape functions φ.
+        """Derivatives ∂φ/∂x and ∂φ/∂y of the nine shape functions φ at the Gauss points.
 
-        ∂φ/∂x is the derivative at constant η less the slope of the centre line times ∂φ/∂y.
-        `centre` (batch, lines) has the heights of the centre line at the lines of nodes.
+        With the distance η from the centre line, ∂φ/∂x is the derivative at constant η minus the
+        slope of the centre line times ∂φ/∂y. `centre` (batch, lines) has the heights of the centre
+        line at the lines of nodes.
         """
         xp = array_namespace(centre)
         _, t, _, along, across, _ = self.basis(centre)
@@ -89,7 +90,7 @@ class TaylorHood:
         return xp.stack(xp.broadcast_arrays(along - slope * across, across), axis=-2)
 
     def elements(self, values: Array) -> Float[Array, "batch columns rows k 9"]:
-        """Values (batch, k, lines, nodes) at the nodes, by element."""
+        """Values at the nine nodes of each element, from values (batch, k, lines, nodes)."""
         xp, n, m = array_namespace(values), self.columns, self.rows
         parts = [
             values[:, :, a : a + 2 * n - 1 : 2, b : b + 2 * m - 1 : 2]
@@ -99,7 +100,7 @@ class TaylorHood:
         return xp.permute_dims(xp.stack(parts, axis=-1), (0, 2, 3, 1, 4))
 
     def nodes(self, parts: Array, batch: int) -> Float[Array, "batch k lines nodes"]:
-        """Sums over the elements at each node: the transpose of `elements`."""
+        """Sum over the elements of each node: the transpose of `elements`."""
         xp, n, m, k = array_namespace(parts), self.columns, self.rows, parts.shape[3]
         parts = xp.permute_dims(parts, (0, 3, 1, 2, 4))
         total = zeros((batch, k, 2 * n + 1, 2 * m + 1), parts)
@@ -109,7 +110,7 @@ class TaylorHood:
         return total
 
     def corners(self, parts: Array, batch: int) -> Float[Array, "batch columns+1 rows+1"]:
-        """Sums over the elements at each corner, from values (batch, columns, rows, 4)."""
+        """Sum over the elements of each corner, from values (batch, columns, rows, 4)."""
         n, m = self.columns, self.rows
         total = zeros((batch, n + 1, m + 1), parts)
         for i in range(4):
@@ -118,14 +119,14 @@ class TaylorHood:
         return total
 
     def slopes(self, velocity: Array, gradients: Array) -> Float[Array, "b c r 2 points 2"]:
-        """∂u_i/∂x_j at the Gauss points, with the axes i, point, j last."""
+        """Derivatives ∂u_i/∂x_j at the Gauss points. The last axes are i, point and j."""
         xp, (batch, n, points) = array_namespace(velocity), gradients.shape[:3]
         local = xp.reshape(self.elements(velocity), (batch, n, self.rows * 2, 9))
         by = xp.matrix_transpose(xp.reshape(gradients, (batch, n, points * 2, 9)))
         return xp.reshape(local @ by, (batch, n, self.rows, 2, points, 2))
 
     def mass_defect(self, slopes: Array) -> Float[Array, "batch columns rows 4"]:
-        """-∫ ψ div u over each element, for the bilinear functions ψ of its corners."""
+        """-∫ ψ div u over each element, for the bilinear shape functions ψ of its corners."""
         basis = self.basis(slopes)
         divergence = slopes[..., 0, :, 0] + slopes[..., 1, :, 1]
         return -divergence @ (basis.weights[:, None] * basis.lines)
@@ -135,16 +136,17 @@ class TaylorHood:
 
     @property
     def unknowns(self) -> tuple[int, int]:
-        """Number of unknowns of a line between columns, and of the middle line of a column."""
+        """Numbers of unknowns on a line between two columns, and on the middle line of a column."""
         inside = 2 * (2 * self.rows - 1)
         return inside + self.rows + 1, inside
 
     @cached_property
     def scatter(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Indices that add the matrices of elements to the matrix of their column.
+        """Indices for the assembly of the matrix of a column from its element matrices.
 
-        For the even and for the odd elements of a column: entries of the flat element matrices, and
-        the entries of the flat column matrix to which they go. Within one set no target repeats.
+        There is one pair of index arrays for the even elements and one for the odd elements. The
+        first array selects entries of the flattened element matrices. The second one has their
+        target entries in the flattened column matrix. No target occurs twice in one array.
         """
         m, (outer, inner) = self.rows, self.unknowns
         size = 2 * outer + inner

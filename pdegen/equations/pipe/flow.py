@@ -1,4 +1,4 @@
-"""Velocity and pressure at the nodes of a mesh, and at those of a finer one."""
+"""Velocity and pressure at the nodes of a mesh, and their interpolation to a finer mesh."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ class PipeFlow(NamedTuple):
     pressure: Float[Array, "batch columns+1 rows+1"]  # at the corners of the elements
 
     def refined(self, axes: tuple[int, ...] = (1, 2)) -> PipeFlow:
-        """The same flow on a mesh twice as fine along these axes: 1 along the pipe, 2 across."""
+        """The flow, interpolated to a mesh that is twice as fine along these axes.
+
+        Axis 1 is along the pipe, and axis 2 across it.
+        """
         velocity, pressure = self
         for axis in axes:
             velocity, pressure = with_midpoints(velocity, axis + 1), _with_midpoints(pressure, axis)
@@ -27,12 +30,12 @@ class PipeFlow(NamedTuple):
 
     @property
     def at_nodes(self) -> Float[Array, "batch lines nodes"]:
-        """The pressure at the nodes of the velocity."""
+        """The pressure, interpolated to the nodes of the velocity."""
         return _with_midpoints(_with_midpoints(self.pressure, 1), 2)
 
 
 def _with_midpoints(values: Array, axis: int) -> Array:
-    """Values along an axis with the means of neighbours inserted between them."""
+    """Inserts the mean of each two neighbouring values along an axis between them."""
     xp = array_namespace(values)
     v = xp.moveaxis(values, axis, 0)
     parts = xp.stack([v[:-1], (v[:-1] + v[1:]) / 2], axis=1)

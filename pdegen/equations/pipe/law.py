@@ -26,14 +26,15 @@ ToCentreLine = Callable[[Float[np.ndarray, "batch numbers"]], CentreLine]
 def pipe_law(
     names: Sequence[str], centre: ToCentreLine, pipe: Pipe, error: float, exact: bool
 ) -> Law:
-    """The law of pipe flows: the knots are uniform, the points are those of their pipe, and u, v, p
-    are a flow through it.
+    """The law of pipe flows: the knots are uniform, and u, v, p are a flow through their pipe.
 
-    The velocity is a parabola at the inlet and 0 on the walls. In the finite elements whose nodes
-    are the points, the weak divergence is 0 and the forces balance, which determines the flow.
+    The points are equally spaced in the pipe of the knots. The velocity profile is a parabola at
+    the inlet, and the velocity is 0 on the walls. The points are the nodes of finite elements. In
+    these elements, the weak divergence is 0 and the forces balance.
 
-    With `exact` false the solution belongs to a finer mesh, and this holds up to the error of the
-    mesh of the points. `error` is the largest stated error.
+    If `exact` is false, the solution was computed on a finer mesh than that of the points. The
+    limits are then larger, because the coarser mesh has a discretisation error. `error` is the
+    largest accepted value of the variable "error".
     """
     physics, coarse = _Physics(centre, pipe), 16 / pipe.rows
     between = 2 * EPSILON if exact else _BETWEEN_ON_POINTS * coarse**2
@@ -81,7 +82,7 @@ class _Physics:
         self._eta = np.linspace(-0.5, 0.5, self._n)
 
     def _lines(self, stored: Values) -> Float[np.ndarray, "batch n"]:
-        """Heights of the centre lines at the points along the pipe."""
+        """Heights of the centre lines at the abscissae of the points."""
         return self._centre(np.nan_to_num(stored["knots"]))(self._n)
 
     def _flow(self, stored: Values) -> PipeFlow:
@@ -115,15 +116,21 @@ class _Physics:
         return distance / abs(p).max(axis=(1, 2))
 
     def _scales(self, stored: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Largest speed, growth of rounding in derivatives with one element across, and largest
-        pressure."""
+        """Scales of rounding errors: largest speed, factor of derivatives, largest pressure.
+
+        The factor is the amplification of rounding errors by a derivative if one element spans the
+        pipe.
+        """
         u, v, p = (abs(stored[name].astype(np.float64)).max(axis=(1, 2)) for name in "uvp")
         length = self._pipe.length
         slope = abs(np.diff(self._lines(stored), axis=1)).max(axis=1) * (self._n - 1) / length
         return u + v, 1 + 1 / length + slope, p
 
     def divergence(self, limit: float | None) -> Quantity:
-        """Weak divergence; without a limit it may be that of values rounded to float32."""
+        """Weak divergence of the stored velocity.
+
+        If `limit` is None, the limit is the effect of rounding the velocity to float32.
+        """
 
         def quantity(stored: Values) -> tuple[np.ndarray, np.ndarray]:
             velocity = self._flow(stored).velocity
@@ -135,8 +142,10 @@ class _Physics:
         return quantity
 
     def force(self, limit: float | None) -> Quantity:
-        """Unbalanced force over 2ν; without a limit it may be that of friction, convection and
-        pressure of values rounded to float32."""
+        """Unbalanced force of the stored flow, relative to the pressure force in a straight pipe.
+
+        If `limit` is None, the limit is the effect of rounding velocity and pressure to float32.
+        """
 
         def quantity(stored: Values) -> tuple[np.ndarray, np.ndarray]:
             residual = self._pipe.residual(self._flow(stored), self._lines(stored))
@@ -149,8 +158,11 @@ class _Physics:
         return quantity
 
     def flux(self, exact: bool) -> Quantity:
-        """Distance of the stored flux from that of u; if the solution belongs to a finer mesh, the
-        points miss some of its sections."""
+        """Difference between the variation of the flow rate of u and the stored variable "flux".
+
+        If `exact` is false, the limit is wide: the points do not cover all sections of the finer
+        mesh.
+        """
 
         def distance(stored: Values) -> tuple[np.ndarray, float]:
             flow_rates = self._pipe.flow_rates(self._flow(stored))

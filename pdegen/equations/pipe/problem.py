@@ -35,8 +35,8 @@ class UniformKnots(Strict):
     The height at the inlet is 0.
 
     Args:
-        heights: Range of the heights of the centre line, in heights of the pipe. [length]
-        slopes: Range of the slopes at the knots, as rises over a quarter of the pipe. [length]
+        heights: Range of the heights of the centre line; the height of the pipe is 1. [length]
+        slopes: Range of the slopes at the knots, multiplied by a quarter of the length. [length]
     """
 
     law: Literal["uniform-knots"]
@@ -45,7 +45,7 @@ class UniformKnots(Strict):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the numbers, in the order of the variable knots."""
+        """Names of the heights and slopes, in the order of the variable "knots"."""
         return tuple([f"d_{k}" for k in range(1, 5)] + [f"m_{k}" for k in range(5)])
 
     @property
@@ -58,7 +58,7 @@ class UniformKnots(Strict):
         )
 
     def build(self, z: Float[np.ndarray, "batch 9"]) -> CentreLine:
-        """Centre lines from uniform numbers z in (0, 1)."""
+        """Centre lines, computed from uniform numbers z in (0, 1)."""
         numbers = placed(z, [self.heights] * 4 + [self.slopes] * 5).T
         return CentreLine(np.pad(numbers[:, :4], ((0, 0), (1, 0))), numbers[:, 4:])
 
@@ -68,15 +68,15 @@ class BentPipe(Problem):
     """(u·∇)u = -∇p + viscosity Δu, div u = 0 in a pipe of height 1 around a random centre line: the
     map from its shape to velocity and pressure.
 
-    Values are those at the solver's nodes, `resolution` along the pipe and across, equally spaced
-    in x and over each section. With `refinement` r they are those at every r-th node of a finer
-    mesh.
+    The output has `resolution` points along the pipe and as many across. They are equally spaced
+    in x, and in y between the walls. The points are the nodes of the solver's mesh, or every r-th
+    node if `refinement` is r.
 
     Args:
         viscosity: The viscosity ν. [length²/time]
         length: Length of the pipe along x; its height is 1. [length]
         resolution: Nodes along the pipe and across; one more than a multiple of 8.
-        refinement: Intervals of the solver for each interval of the output, along each axis.
+        refinement: Intervals of the solver along each axis for one interval of the output.
         centre: Distribution of the centre lines.
     """
 
@@ -124,7 +124,7 @@ class BentPipe(Problem):
 
     @property
     def elements(self) -> int:
-        """Number of elements of the solver's mesh, along the pipe and across."""
+        """Number of elements of the solver's mesh along each axis."""
         return self.refinement * (self.resolution - 1) // 2
 
     def variables(self) -> tuple[Variable, ...]:
@@ -158,16 +158,16 @@ class BentPipe(Problem):
 
     @property
     def floats_per_sample(self) -> int:
-        """Floats in the eliminated columns and the element matrices of the mesh that gives the
-        error."""
+        """Number of floats in the matrices for the error estimate, which has the finest mesh."""
         n = self.elements
         return 2 * n * 45 * n**2 + 2000 * n**2
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         """The variables of these samples.
 
-        The flow on a mesh half as fine is the start. One step of Newton's method on a mesh twice as
-        fine along the pipe gives the error estimate.
+        Newton's method starts from the flow on a mesh with half as many elements along each axis.
+        For the error estimate, one further step is made on a mesh with twice as many elements along
+        the pipe.
         """
         z = uniforms(seed, samples, len(self.centre.names))
         line, n, nu = self.centre.build(z), self.elements, self.viscosity
@@ -203,12 +203,12 @@ class BentPipe(Problem):
         }
 
     def heights(self, z: Float[np.ndarray, "batch 9"]) -> Float[np.ndarray, "batch n n"]:
-        """Heights y of the points of the pipes with these numbers."""
+        """Heights y of the points, computed from uniform numbers z in (0, 1)."""
         line = self.centre.build(z)(self.resolution)
         return line[:, :, None] + np.linspace(-0.5, 0.5, self.resolution)
 
     def _values(self, flow: PipeFlow, along: int = 1) -> list[Array]:
-        """u, v and p at the points, from a mesh that is `along` times finer along the pipe."""
+        """u, v and p at the points, from a flow on a mesh `along` times finer along the pipe."""
         r = self.refinement
         points = (slice(None), slice(None, None, along * r), slice(None, None, r))
         velocity, pressure = flow.velocity, flow.at_nodes
@@ -223,11 +223,11 @@ class BentPipe(Problem):
 
 
 def relative_errors(fields: list[Array], references: list[Array]) -> list[Float[Array, " batch"]]:
-    """Relative L² distances of u, v and p from reference fields, by the trapezoidal rule.
+    """Relative L² differences of u, v and p to reference fields, using the trapezoidal rule.
 
-    That of p leaves out the two corners of the inlet. Where the centre line is not level there, the
-    parabola, the walls and div u = 0 contradict each other, and p grows like the logarithm of the
-    mesh.
+    The difference of p excludes the two corners of the inlet. If the centre line has a slope at the
+    inlet, the boundary values contradict div u = 0 in the corners. The pressure there grows like
+    the logarithm of the number of elements.
     """
     xp, n = array_namespace(fields[0]), fields[0].shape[1]
     ends = np.ones(n)

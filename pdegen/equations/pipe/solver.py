@@ -1,4 +1,4 @@
-"""(u·∇)u = -∇p + ν Δu, div u = 0: steady flow through bent pipes, by finite elements, batched."""
+"""Finite elements for steady flow through bent pipes: (u·∇)u = -∇p + ν Δu, div u = 0."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Converged(NamedTuple):
     """Flows that satisfy the discrete equations."""
 
     flow: PipeFlow  # velocity and pressure
-    # Euclidean norm of the residual, over the force of a straight pipe's pressure
+    # Euclidean norm of the residual, relative to the pressure force in a straight pipe
     residual: Float[Array, " batch"]
     iterations: Int[Array, " batch"]  # number of linear systems solved, for each sample
 
@@ -40,12 +40,12 @@ class Converged(NamedTuple):
 class Pipe:
     """Steady flow through a pipe of height 1 around a centre line, 0 <= x <= length.
 
-    The velocity is (1/4 - η², 0) at x = 0, where η is the distance from the centre line along y. It
-    vanishes on the walls, and ν ∂u/∂n = p n at the outlet. Taylor-Hood elements discretise the
-    equations. The matrices of Newton's method are eliminated along the pipe, one column of elements
-    after another.
+    At the inlet x = 0 the velocity is (1/4 - η², 0), where η is the distance in y from the centre
+    line. The velocity is 0 on the walls, and ν ∂u/∂n = p n at the outlet. Taylor-Hood elements
+    discretise the equations. Newton's method solves them. Block elimination solves its linear
+    systems, one column of elements after another along the pipe.
 
-    In a straight pipe the parabola continues, and the pressure falls by 2ν per length:
+    In a straight pipe the velocity does not depend on x, and the pressure falls by 2ν per length:
 
     >>> pipe = Pipe(columns=4, rows=2, length=10.0, viscosity=0.005)
     >>> flow, residual, iterations = pipe.solve(np.zeros((1, 9)))
@@ -64,11 +64,13 @@ class Pipe:
     def solve(
         self, centre: Centre, start: PipeFlow | None = None, force: Nodes | None = None
     ) -> Converged:
-        """The flow through pipes with these centre lines: y at x = 0, length/2columns, ... length.
+        """The flow through pipes with these centre lines.
 
-        Newton's method starts from `start`, whose values at the inlet and on the walls are kept, or
-        from the flow through a straight pipe. `force` is ∫ f·φ for the shape functions φ of the
-        nodes. Raises SolveError if Newton's method does not converge.
+        `centre` has the heights of the centre lines at 2 columns + 1 equally spaced x. Newton's
+        method starts from the flow `start` and does not change its velocity at the inlet and on the
+        walls. Without `start`, it starts from the flow through a straight pipe. `force` is ∫ f φ
+        for a body force f and the shape function φ of each node. Raises SolveError if Newton's
+        method does not converge.
         """
         xp = array_namespace(centre)
         flow = start or self.straight(centre)
@@ -116,14 +118,16 @@ class Pipe:
         )
 
     def improved(self, centre: Centre, flow: PipeFlow) -> PipeFlow:
-        """A flow after one step of Newton's method, which squares its distance to the solution.
-        Raises SolveError if a matrix is singular."""
+        """The flow after one step of Newton's method that starts from `flow`.
+
+        Raises SolveError if a matrix is singular.
+        """
         gradients = self.mesh.gradients(centre)
         change = self._step(flow, gradients, *self._residual(flow, gradients))
         return PipeFlow(flow.velocity + change.velocity, flow.pressure + change.pressure)
 
     def straight(self, centre: Centre) -> PipeFlow:
-        """The flow through a straight pipe, repeated for each centre line."""
+        """The flow through a straight pipe, repeated once for each centre line."""
         eta = np.linspace(-0.5, 0.5, 2 * self.rows + 1)
         velocity = np.zeros((2, 2 * self.columns + 1, 2 * self.rows + 1))
         velocity[0] = 0.25 - eta**2
@@ -134,13 +138,13 @@ class Pipe:
         return PipeFlow(*batches)
 
     def flow_rates(self, flow: PipeFlow) -> Centre:
-        """The flow rate through the sections x = const, by Simpson's rule, which is exact here."""
+        """Flow rates through the sections at the lines of nodes. Simpson's rule is exact here."""
         weights = np.full(2 * self.rows + 1, 2.0)
         weights[1::2], weights[[0, -1]] = 4, 1
         return flow.velocity[:, 0] @ constant(weights / (6 * self.rows), flow.velocity)
 
     def divergence(self, velocity: Nodes, centre: Centre) -> Float[Array, "batch columns+1 rows+1"]:
-        """Weak divergence ∫ ψ div u/∫ψ for the shape functions ψ of the pressure."""
+        """Weak divergence ∫ ψ div u / ∫ ψ for the shape functions ψ of the pressure."""
         batch, n, m = centre.shape[0], self.columns, self.rows
         du = self.mesh.slopes(velocity, self.mesh.gradients(centre))
         parts = -self.mesh.mass_defect(du)
@@ -151,18 +155,17 @@ class Pipe:
         return self.mesh.corners(parts, batch) / constant(weight, centre)
 
     def residual(self, flow: PipeFlow, centre: Centre) -> Nodes:
-        """Residual of the momentum equations, over the norm of the force of a straight pipe's
-        pressure."""
+        """Residual of the momentum equations, relative to the pressure force in a straight pipe."""
         return self._residual(flow, self.mesh.gradients(centre))[0] / self._scale
 
     @cached_property
     def mesh(self) -> TaylorHood:
-        """The elements of the pipe."""
+        """The finite elements of the pipe."""
         return TaylorHood(self.columns, self.rows, self.length, self.gauss)
 
     @cached_property
     def _scale(self) -> float:
-        """Norm of the force 2ν on the nodes inside."""
+        """Norm of the pressure force 2ν in a straight pipe, over nodes with unknown velocity."""
         basis = self.mesh.basis(np.zeros(1))
         local = basis.weights @ basis.parabolas
         local = np.broadcast_to(local, (1, self.columns, self.rows, 1, 9))
@@ -172,7 +175,10 @@ class Pipe:
     def _residual(
         self, flow: PipeFlow, gradients: Array
     ) -> tuple[Nodes, Float[Array, "batch columns+1 rows+1"]]:
-        """Negative residuals: of momentum, where the velocity is free, and of mass."""
+        """Negative residuals of the momentum equations and of the mass equation.
+
+        The first one is 0 at nodes where the velocity is prescribed.
+        """
         xp, (batch, n, points) = array_namespace(gradients), gradients.shape[:3]
         weights, _, phi, _, _, psi = self.mesh.basis(gradients)
         du = self.mesh.slopes(flow.velocity, gradients)
@@ -195,7 +201,7 @@ class Pipe:
     def _matrices(
         self, flow: PipeFlow, gradients: Array
     ) -> Iterator[Float[Array, "batch size size"]]:
-        """Yields the Newton matrix of each column of elements, from the inlet on."""
+        """Yields the Newton matrix of each column of elements, starting at the inlet."""
         xp, (batch, n, points) = array_namespace(gradients), gradients.shape[:3]
         m, (outer, inner) = self.rows, self.mesh.unknowns
         size = 2 * outer + inner
@@ -241,8 +247,10 @@ class Pipe:
             yield matrix
 
     def _step(self, flow: PipeFlow, gradients: Array, momentum: Array, mass: Array) -> PipeFlow:
-        """The change of the flow in a step of Newton's method. Raises SolveError if a matrix is
-        singular."""
+        """The change of the flow in one step of Newton's method.
+
+        Raises SolveError if a matrix is singular.
+        """
         xp, m = array_namespace(momentum), self.rows
         batch, _, lines, _ = momentum.shape
         free = xp.reshape(xp.permute_dims(momentum[..., 1:-1], (0, 2, 1, 3)), (batch, lines, -1))
@@ -270,8 +278,7 @@ class Pipe:
 
 
 def _inside(values: Array) -> Array:
-    """Sets values (..., lines, nodes) to 0 at the inlet and on the walls, where the velocity is
-    given."""
+    """Sets values (..., lines, nodes) to 0 in place, at the inlet and on the walls."""
     values[..., 0, :] = 0
     values[..., 0] = 0
     values[..., -1] = 0

@@ -129,7 +129,8 @@ class Plasticity(Problem):
 
     Args:
         resolution: Points along the length; elements are square, their numbers on both axes even.
-        length, height: Length and height of the block. [mm]
+        length: Length of the block. [mm]
+        height: Height of the block. [mm]
         speed: Speed of the die. [mm/ms]
         interval: Time between two frames. [ms]
         frames: Number of frames, including the one at t = 0.

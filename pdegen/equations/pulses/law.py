@@ -18,9 +18,10 @@ Initial = Callable[[Float[np.ndarray, "batch 3"]], tuple[np.ndarray, np.ndarray,
 def pulses_law(
     n: int, speed: float, times: Sequence[float], names: Sequence[str], initial: Initial
 ) -> Law:
-    """The law of moving pulses: z is uniform, and a and u are the averages over cells of the pulses
-    of z, at 0 and at the times. So u has the mean of a, lies between 0 and the height, and has
-    a total variation of at most twice the height.
+    """The law of moving pulses: z is uniform, and a and u are cell averages of the pulse of z.
+
+    a belongs to t = 0 and u to the output times. The law also checks that u and a have the same
+    mean.
     """
 
     def distance(name: str, times: Sequence[float]) -> Bound:
@@ -54,7 +55,10 @@ def pulses_law(
 def _covered(
     rear: Float[np.ndarray, " batch"], width: Float[np.ndarray, " batch"], n: int
 ) -> Float[np.ndarray, "batch n"]:
-    """The fraction of each cell that the interval [rear, rear + width] and its images cover."""
+    """The fraction of each cell that the interval [rear, rear + width] on the circle covers.
+
+    `rear` is in [0, 1).
+    """
     edges = np.arange(n + 1) / n
     fraction = np.zeros((len(rear), n))
     for image in (-1.0, 0.0):

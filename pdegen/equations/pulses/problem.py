@@ -1,4 +1,4 @@
-"""Square pulses carried round the circle: the map from the initial value to the solution."""
+"""Square pulses that move around a circle: the map from the initial value to the solution."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class UniformPulses(Strict):
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """Ranges of the numbers, in the order of z."""
+        """Ranges of the three random numbers, in the order of the variable z."""
         return {"height": self.height, "width": self.width, "centre": self.centre}
 
     @property
@@ -56,7 +56,7 @@ class UniformPulses(Strict):
         return f"a square pulse, independent and uniform: {', '.join(ranges)}"
 
     def build(self, z: Float[np.ndarray, "batch 3"]) -> Pulse:
-        """Pulses from uniform numbers z in (0, 1)."""
+        """Pulses, computed from uniform numbers z in (0, 1)."""
         return Pulse(*placed(z, self.ranges.values()))
 
 
@@ -66,7 +66,7 @@ class Pulses(Problem):
     averages over `resolution` cells.
 
     Args:
-        speed: Speed of the transport, of either sign. [length/time]
+        speed: Velocity of the pulses, positive or negative. [length/time]
         times: Times of the output. [time]
         resolution: Cells of the output.
         initial: Distribution of the initial values.

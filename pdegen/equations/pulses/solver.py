@@ -1,4 +1,4 @@
-"""Square pulses that a constant velocity carries round the circle: uₜ + c uₓ = 0."""
+"""Square pulses that move around a circle with a constant velocity c: uₜ + c uₓ = 0."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Numbers = Float[np.ndarray, " batch"]
 
 @dataclass(frozen=True)
 class Pulse:
-    """u₀ is `height` within width/2 of the centre, 0 elsewhere, on a circle of length 1."""
+    """A pulse on a circle of length 1: `height` within width/2 of the centre, 0 elsewhere."""
 
     # height, width, centre: numbers of each sample; 0 < width < 1
     height: Numbers
@@ -20,10 +20,10 @@ class Pulse:
     centre: Numbers
 
     def averages(self, n: int, shift: float = 0.0) -> Float[np.ndarray, "batch n"]:
-        """Averages of the pulse, moved by `shift`, over n equal cells.
+        """Averages over n equal cells of the pulse, which is first moved by `shift`.
 
-        They are differences over h of ∫₀^x u = height (⌊y⌋ width + min(y - ⌊y⌋, width)) + const,
-        where y is the distance of x from the rear of the pulse.
+        The average over a cell [a, b] is (V(b) - V(a))/(b - a). Here V is the antiderivative
+        V(x) = height (⌊y⌋ width + min(y - ⌊y⌋, width)), where y is x minus the rear of the pulse.
 
         >>> pulse = Pulse(np.array([2.0]), np.array([0.5]), np.array([0.5]))
         >>> pulse.averages(4), pulse.averages(4, shift=0.125)
@@ -38,11 +38,11 @@ class Pulse:
 
 @dataclass(frozen=True)
 class Transport:
-    """The exact solution u(x, t) = u₀(x - ct), as averages over n cells."""
+    """Averages over n equal cells of the exact solution u(x, t) = u₀(x - ct)."""
 
     n: int  # number of cells
     speed: float = 1.0  # velocity c
 
     def __call__(self, pulse: Pulse, t: float) -> Float[np.ndarray, "batch n"]:
-        """Cell averages at time t."""
+        """Cell averages at the time t."""
         return pulse.averages(self.n, self.speed * t)

@@ -28,15 +28,16 @@ def shock_tube_law(
     initial: Initial,
     tolerance: float,
 ) -> Law:
-    """The law of shock tubes: z is uniform, a is its jump, and u satisfies the Euler equations.
+    """The law of shock tubes: z is uniform, a is the jump of z, and u solves the Euler equations.
 
-    - ρ and p are positive, and p/ρ^γ is nowhere below its smaller value at t = 0 (the minimum
-      principle of entropy).
-    - While all waves are inside, the contents change by the inflow at the ends.
-    - Across the right-going shock the three Rankine-Hugoniot conditions hold, with the speed that
-      follows from its position.
-    - p and u behind it are those behind the left wave: a shock, or a rarefaction along which
-      u + 2c/(γ - 1) and p/ρ^γ are constant.
+    - ρ and p are positive. p/ρ^γ never falls below its smallest value at t = 0 (minimum principle
+      of entropy).
+    - As long as all waves are inside the domain, the integrals of ρ, m, E change only by the fluxes
+      at both ends.
+    - The right-going shock satisfies the three Rankine-Hugoniot conditions. Its position follows
+      from its speed.
+    - p and u behind the right-going shock match the left wave. The left wave is a shock, or a
+      rarefaction in which u + 2c/(γ - 1) and p/ρ^γ are constant.
     """
     physics = _Physics(grid, gamma, np.array(times), initial)
     return Law(
@@ -69,7 +70,7 @@ class _Shock(NamedTuple):
 
 
 class _Physics:
-    """Bounded quantities of each sample, with their limits, which allow for rounding."""
+    """Bounded quantities of each sample. Their limits allow for rounding."""
 
     def __init__(
         self, grid: CellGrid, gamma: float, times: Float[np.ndarray, " times"], initial: Initial
@@ -77,23 +78,23 @@ class _Physics:
         self._grid, self._gamma, self._times, self._initial = grid, gamma, times, initial
 
     def _u(self, stored: Values) -> Float[np.ndarray, "batch times 3 n"]:
-        """ρ, m, E at the times, in float64."""
+        """ρ, m, E at the output times, converted to float64."""
         u = stored["u"].astype(np.float64)
         return u.reshape(len(u), len(self._times), 3, self._grid.n)
 
     def _pressure(self, u: Float[np.ndarray, "*batch 3 n"]) -> Float[np.ndarray, "*batch n"]:
-        """Pressure p of states ρ, m, E."""
+        """Pressure p, computed from ρ, m, E."""
         rho, m, energy = np.moveaxis(u, -2, 0)
         return (self._gamma - 1) * (energy - m * m / (2 * rho))
 
     def _flux(self, u: Float[np.ndarray, "*batch 3 n"]) -> Float[np.ndarray, "*batch 3 n"]:
-        """Fluxes of ρ, m, E."""
+        """Fluxes of ρ, m, E, computed from ρ, m, E."""
         rho, m, energy = np.moveaxis(u, -2, 0)
         p = self._pressure(u)
         return np.stack([m, m * m / rho + p, m / rho * (energy + p)], axis=-2)
 
     def _sides(self, stored: Values) -> tuple[Float[np.ndarray, "2 batch 3"], np.ndarray]:
-        """ρ, m, E on the left and on the right, and the position x₀ of the jump."""
+        """ρ, m, E on the left and on the right of the jump, and its position x₀."""
         numbers, x0 = self._initial(stored["z"])
         rho, u, p = numbers.reshape(-1, 2, 3).T  # (side, batch) each
         energy = p / (self._gamma - 1) + rho * u * u / 2
@@ -113,7 +114,7 @@ class _Physics:
         return lacking.sum(axis=(1, 2)).astype(np.float64), 0.0
 
     def entropy(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Smaller log p/ρ^γ at t = 0, less the smallest one of u."""
+        """Smallest log p/ρ^γ at t = 0 minus the smallest log p/ρ^γ of u."""
         rho, _, p = self._initial(stored["z"])[0].reshape(-1, 2, 3).T  # (side, batch) each
         smallest = (np.log(p) - self._gamma * np.log(rho)).min(axis=0)
         u = self._u(stored)
@@ -124,10 +125,10 @@ class _Physics:
     def _highest_pressure(
         self, u: Float[np.ndarray, "*batch 3 n"]
     ) -> Float[np.ndarray, "*batch n"]:
-        """Largest pressure that the rounded values allow.
+        """Pressure plus a bound on its rounding error.
 
-        p is a difference of energies, so rounding is all of it where u is far above the speed of
-        sound.
+        p is a difference of two energies. At high Mach numbers both are much larger than p, and the
+        rounding error can exceed p.
         """
         return self._pressure(u) + _ROUNDING * self._gamma * u[..., 2, :]
 
@@ -144,7 +145,10 @@ class _Physics:
         return np.where(waves_inside, change.max(axis=2), 0.0).max(axis=1), np.array(2 * EPSILON)
 
     def _right_shock(self, u: Float[np.ndarray, "rows 3 n"], ahead: np.ndarray) -> _Shock:
-        """The shock that runs into the states `ahead`: it lies in the last cell that differs."""
+        """The shock that moves into the states `ahead`.
+
+        It lies in the last cell whose state differs from `ahead`.
+        """
         n, rows = self._grid.n, np.arange(len(u))
         changed = abs(u - ahead[..., None]).max(axis=1) > _ROUNDING * abs(ahead).max(1)[:, None]
         cell = n - 1 - np.argmax(changed[:, ::-1], axis=1)
@@ -157,7 +161,7 @@ class _Physics:
         return _Shock(resolved, cell, behind)
 
     def _shocks(self, stored: Values) -> tuple[_Shock, np.ndarray, np.ndarray]:
-        """The shocks of all samples and times, the states ahead, and the positions of the jumps."""
+        """The right-going shocks, the states ahead of them, and x₀, for all samples and times."""
         (left, right), x0 = self._sides(stored)
         u = self._u(stored)
         left, ahead = (np.repeat(side, len(self._times), axis=0) for side in (left, right))
@@ -168,9 +172,10 @@ class _Physics:
     def _apart(
         self, behind: np.ndarray, left: np.ndarray, ahead: np.ndarray
     ) -> Bool[np.ndarray, " rows"]:
-        """Whether more than `_PLATEAU` cells lie between contact and shock, by the state there.
+        """Whether more than `_PLATEAU` cells lie between the contact and the shock.
 
-        At early times all waves lie in the cell of the shock, and another state is behind it.
+        The distance is computed from the state `behind`. The result is false if `behind` is the
+        left state: at early times one cell contains all waves, and the left state is next to it.
         """
         g, t = self._gamma, np.tile(self._times, len(behind) // len(self._times))
         p, p_ahead = (self._pressure(state[..., None])[:, 0] for state in (behind, ahead))
@@ -205,9 +210,10 @@ class _Physics:
         return self._worst(np.where(shock.resolved, beyond, 0.0)), np.array(0.01)
 
     def left_wave(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
-        """|u - u_L + f(p)| behind the right shock over the speeds, and over the rounding of p.
+        """Violation |u - u_L + f(p)| by the state behind the right-going shock.
 
-        f is the change of velocity across a shock or a rarefaction; p is a difference of energies.
+        f is the change of velocity across the left wave. The violation is divided by the speeds and
+        by the relative rounding error of p.
         """
         shock, _, _ = self._shocks(stored)
         sides, _ = self._sides(stored)
@@ -225,5 +231,5 @@ class _Physics:
         return self._worst(np.where(resolved, violation / limit, 0.0)), np.ones(())
 
     def _worst(self, values: np.ndarray) -> Float[np.ndarray, " batch"]:
-        """The largest value over the times of each sample."""
+        """The largest value of each sample over the output times."""
         return values.reshape(-1, len(self._times)).max(axis=1)

@@ -28,7 +28,7 @@ _RESIDUAL = 1e-12  # largest residual of the equation for the pressure between t
 
 
 class Jump(NamedTuple):
-    """States on the left and on the right of x₀, for each sample."""
+    """States on the left and on the right of the position x₀ of the jump, for each sample."""
 
     left: State
     right: State
@@ -36,12 +36,14 @@ class Jump(NamedTuple):
 
 
 class UniformStates(Strict):
-    """Two states and the position of the jump, each number independent and uniform in its range.
+    """Two states and the position of the jump. All numbers are independent and uniform.
 
     Args:
-        rho_left, rho_right: Range of the density on this side. [density]
+        rho_left: Range of the density on the left. [density]
+        rho_right: Range of the density on the right. [density]
         u_left: Range of the velocity on the left. [velocity]
-        p_left, p_right: Range of the pressure on this side. [density · velocity²]
+        p_left: Range of the pressure on the left. [density · velocity²]
+        p_right: Range of the pressure on the right. [density · velocity²]
         x0: Range of the position of the jump, within the interval. [length]
         u_right: Velocity on the right. [velocity]
     """
@@ -57,7 +59,7 @@ class UniformStates(Strict):
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """Ranges of the six numbers, in the order of z."""
+        """Ranges of the six random numbers, in the order of the variable z."""
         names = ("rho_left", "rho_right", "u_left", "p_left", "p_right", "x0")
         return {name: getattr(self, name) for name in names}
 
@@ -67,15 +69,15 @@ class UniformStates(Strict):
         return f"independent and uniform: {', '.join(ranges)}; u_right = {self.u_right:.6g}"
 
     def build(self, z: Float[np.ndarray, "batch 6"]) -> Jump:
-        """States from uniform numbers z in (0, 1)."""
+        """States and positions, computed from uniform numbers z in (0, 1)."""
         rho_left, rho_right, u_left, p_left, p_right, x0 = placed(z, self.ranges.values())
         u_right = np.full(len(z), self.u_right)
         return Jump(State(rho_left, u_left, p_left), State(rho_right, u_right, p_right), x0)
 
     def nearest_to_vacuum(self) -> Jump:
-        """The states of the ranges that come nearest to a vacuum, or reach it.
+        """The jump within the ranges for which a vacuum is most likely to develop.
 
-        Densities are largest, pressures smallest, and the left state moves away.
+        It has the largest densities, the smallest pressures, and the smallest velocity on the left.
         """
         return self.build(np.array([[1.0, 1.0, 0.0, 0.0, 0.0, 0.0]]))
 
@@ -176,7 +178,7 @@ class ShockTubes(Problem):
         )  # fmt: skip
 
     def coordinates(self) -> tuple[Coordinate, ...]:
-        """The times, and the labels that published readers give the cells."""
+        """The times, and the x coordinates that published data loaders assign to the cells."""
         labels = np.linspace(*self.interval, self.resolution)
         attributes = {"long_name": "labels of the cells in published readers, both ends included"}
         return (

@@ -1,4 +1,4 @@
-"""One-dimensional Euler equations of an ideal gas: the exact solution of the Riemann problem.
+"""Exact solution of the Riemann problem for the Euler equations of an ideal gas.
 
 ρₜ + mₓ = 0, mₜ + (m²/ρ + p)ₓ = 0, Eₜ + (u(E + p))ₓ = 0, with m = ρu and E = p/(γ - 1) + ρu²/2.
 """
@@ -23,14 +23,14 @@ _GUARD = 0.1  # a Newton step leaves at least this fraction of the pressure
 
 @dataclass(frozen=True)
 class State:
-    """Density ρ > 0, velocity u and pressure p > 0 of a gas, arrays of one shape."""
+    """Density ρ > 0, velocity u and pressure p > 0: arrays of the same shape."""
 
     rho: np.ndarray
     u: np.ndarray
     p: np.ndarray
 
     def where(self, mask: np.ndarray, other: State) -> State:
-        """This state where the mask is true, `other` elsewhere."""
+        """This state where the mask is true, and `other` where the mask is false."""
         return State(
             np.where(mask, self.rho, other.rho),
             np.where(mask, self.u, other.u),
@@ -38,7 +38,7 @@ class State:
         )
 
     def __getitem__(self, key: Any) -> State:
-        """The states at these entries."""
+        """The states that `key` selects from the three arrays."""
         return State(self.rho[key], self.u[key], self.p[key])
 
 
@@ -63,9 +63,9 @@ class Gas:
     """An ideal gas with the ratio γ of specific heats.
 
     Raises:
-        ValueError: Unless γ > 1.
+        ValueError: If γ <= 1.
 
-    Sod's problem:
+    Example, Sod's problem:
 
     >>> left, right = (State(*np.array(v)[:, None]) for v in ([1, 0, 1.0], [0.125, 0, 0.1]))
     >>> star = Gas(1.4).star(left, right)
@@ -84,13 +84,13 @@ class Gas:
         return np.sqrt(self.gamma * state.p / state.rho)
 
     def conserved(self, state: State) -> np.ndarray:
-        """Conserved variables ρ, m, E, on a new axis before the last."""
+        """Conserved variables ρ, m, E, stacked along a new axis before the last axis."""
         m = state.rho * state.u
         energy = state.p / (self.gamma - 1) + m * state.u / 2
         return np.stack([state.rho, m, energy], axis=-2)
 
     def flux(self, state: State) -> np.ndarray:
-        """Fluxes of ρ, m, E, on a new axis before the last."""
+        """Fluxes of ρ, m, E, stacked along a new axis before the last axis."""
         m = state.rho * state.u
         energy = state.p * self.gamma / (self.gamma - 1) + m * state.u / 2
         return np.stack([m, m * state.u + state.p, energy * state.u], axis=-2)
@@ -101,13 +101,14 @@ class Gas:
         return ~(escape_velocity > right.u - left.u)
 
     def star(self, left: State, right: State) -> Star:
-        """The state that develops between two states, by Newton's method for its pressure.
+        """The state between the left and the right wave. Newton's method computes its pressure.
 
-        p* is the root of g(p) = f_L(p) + f_R(p) + u_R - u_L, where f is the change of velocity
-        across a shock (p > p_K) or a rarefaction. g is increasing and concave. So Newton's method
-        rises to the root from any p below it, and a step from above ends below it. The start is the
-        smaller of two pressures that are not below the root: that between two rarefactions, and
-        that behind a shock in the heavier gas.
+        The pressure is the root of g(p) = f_L(p) + f_R(p) + u_R - u_L. Here f_K is the change of
+        velocity across the wave into the state K = L, R: a shock if p > p_K, else a rarefaction.
+        g is increasing and concave. Newton's method therefore converges from any start: a step from
+        above the root ends below it, and the steps from below increase monotonically. The start is
+        the smaller of two upper bounds for the root. One is the pressure between two rarefactions,
+        the other the pressure behind a shock in the denser gas.
 
         Raises:
             SolveError: If a vacuum develops, or the method does not converge.
@@ -150,7 +151,7 @@ class Gas:
         return Star(p, u, rho_left, rho_right, speeds_left, speeds_right, residual, iterations)
 
     def _start(self, left: State, right: State) -> Numbers:
-        """A pressure near the root of `star` and not below it."""
+        """Start of Newton's method: an upper bound for the pressure of `star`."""
         g, z = self.gamma, (self.gamma - 1) / (2 * self.gamma)
         c_left, c_right, velocity_jump = self.sound(left), self.sound(right), right.u - left.u
         scale = np.maximum(left.p, right.p)
@@ -163,7 +164,7 @@ class Gas:
         return np.maximum(np.minimum(fans, shock), np.finfo(float).tiny)
 
     def _change(self, state: State, p: Numbers) -> tuple[Numbers, Numbers]:
-        """Change of velocity f(p) across the wave into `state`, and its derivative."""
+        """Change of velocity f(p) across the wave into `state`, and the derivative f'(p)."""
         g, c, ratio = self.gamma, self.sound(state), p / state.p
         a, b = 2 / ((g + 1) * state.rho), (g - 1) / (g + 1) * state.p
         root = np.sqrt(a / (p + b))
@@ -178,7 +179,10 @@ class Gas:
     def _wave(
         self, state: State, p: Numbers, u: Numbers, side: int
     ) -> tuple[Numbers, tuple[Numbers, Numbers]]:
-        """Density behind the left (-1) or the right (1) wave, and speeds of its head and tail."""
+        """Density behind the wave into `state`, and the speeds of the wave's head and tail.
+
+        `side` is -1 for the left wave and 1 for the right wave.
+        """
         g, c, ratio = self.gamma, self.sound(state), p / state.p
         mu = (g - 1) / (g + 1)
         compressed = ratio > 1
@@ -188,7 +192,10 @@ class Gas:
         return rho, (np.where(compressed, shock, head), np.where(compressed, shock, tail))
 
     def fan(self, state: State, xi: np.ndarray, side: int) -> State:
-        """The state at x/t = ξ inside a left (-1) or a right (1) rarefaction into `state`."""
+        """The state at (x - x₀)/t = xi inside a rarefaction into `state`.
+
+        `side` is -1 for the left wave and 1 for the right wave.
+        """
         g, c = self.gamma, self.sound(state)
         u = 2 / (g + 1) * (-side * c + (g - 1) / 2 * state.u + xi)
         speed = side * (xi - u)  # speed of sound
@@ -198,17 +205,18 @@ class Gas:
 
 @dataclass(frozen=True)
 class ShockTube:
-    """Exact cell averages of ρ, m, E after a jump at x₀ has been released.
+    """Exact cell averages of ρ, m, E for initial values with a jump at x₀.
 
-    The solution depends on ξ = (x - x₀)/t alone. So F - ξU is an antiderivative of -U in ξ where U
-    is smooth, and the Rankine-Hugoniot conditions make it continuous across shocks and contacts.
-    Therefore the average over a cell is the difference over its ends, divided by h, of
+    The solution U depends only on ξ = (x - x₀)/t. Where U is smooth, F(U) - ξU is an antiderivative
+    of -U with respect to ξ. The Rankine-Hugoniot conditions make it continuous across shocks and
+    contacts. The average over a cell [a, b] is therefore (Φ(b) - Φ(a))/(b - a) with
 
         Φ(x) = (x - x₀) U(x, t) - t F(U(x, t)).
 
-    This holds to round-off wherever the waves are. Contents are conserved, and averages over
-    coarser cells agree. At t = 0 the formula averages the jump. The line is infinite: waves leave
-    at the ends.
+    The averages are exact up to round-off. They conserve mass, momentum and energy. The average
+    over a coarser cell is the mean of the averages over its parts. At t = 0 the formula gives the
+    averages of the initial values. The tube is infinitely long, so waves leave the grid at its
+    ends.
 
     >>> left, right = (State(*np.array(v)[:, None]) for v in ([1, 0, 1.0], [0.125, 0, 0.1]))
     >>> star, averages = ShockTube(CellGrid(4, 2.0, -1.0)).solve(left, right, np.zeros(1), [0.4])
@@ -222,15 +230,17 @@ class ShockTube:
     def solve(
         self, left: State, right: State, x0: Numbers, times: Sequence[float]
     ) -> tuple[Star, Float[np.ndarray, "batch times 3 n"]]:
-        """The states between the waves, and the averages at the times, which are >= 0. Raises
-        SolveError if a vacuum develops."""
+        """The states between the waves, and the cell averages at the given times >= 0.
+
+        Raises SolveError if a vacuum develops.
+        """
         star = self.gas.star(left, right)
         return star, np.stack([self._averages(left, right, x0, t, star) for t in times], axis=1)
 
     def _averages(
         self, left: State, right: State, x0: Numbers, t: float, star: Star
     ) -> Float[np.ndarray, "batch 3 n"]:
-        """Averages of ρ, m, E over the cells at time t."""
+        """Averages of ρ, m, E over the cells at the time t."""
         h, n = self.grid.spacing, self.grid.n
         x = self.grid.start + self.grid.length * (np.arange(n + 1) / n) - x0[:, None]
         state = self.state(left, right, star, x, t)
@@ -240,7 +250,7 @@ class ShockTube:
     def state(
         self, left: State, right: State, star: Star, x: Float[np.ndarray, "batch points"], t: float
     ) -> State:
-        """The state at time t, at the distances x from x₀."""
+        """The state at the time t and the signed distances x from x₀."""
         left, right = left[:, None], right[:, None]
         p, u = star.p[:, None], star.u[:, None]
         (head, tail), (right_head, right_tail) = (
