@@ -1,4 +1,5 @@
-"""Recipes into trusted, chunked datasets of PDE solutions. NumPy, SciPy, Zarr, Dask.
+"""Trusted, chunked datasets of PDE solutions, made from recipes. Built on NumPy, SciPy, Zarr and
+Dask.
 
 >>> import pdegen
 >>> "burgers-r10" in pdegen.recipes()
@@ -18,7 +19,7 @@ __all__ = ["__version__", "generate", "load_equation", "open", "recipes", "verif
 
 
 def __getattr__(name: str) -> Any:
-    """The public functions, imported at their first use, so that commands start fast."""
+    """Import the public functions at their first use, so that commands start fast."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pdegen import api

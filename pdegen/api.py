@@ -20,7 +20,7 @@ PathOrUrl = str | PathLike[str]
 
 
 def recipes() -> dict[str, str]:
-    """Headlines of the shipped recipes, by name.
+    """Headlines of the shipped recipes, by name of the recipe.
 
     Example:
         >>> recipes()["burgers-quick"]
@@ -66,8 +66,9 @@ def generate(
         recipe: Name of a recipe, a TOML file, or a `pdegen.recipe.Recipe`.
         out: Path or URL of the store; by default data/NAME-FINGERPRINT.zarr.
         samples: Number of samples.
-        resolution: Points of the output grid.
-        overrides: Values that replace those of the recipe, by dotted key, as {"viscosity": 0.02}.
+        resolution: Number of points of the output grid along each axis.
+        overrides: Values that replace those of the recipe, by dotted key, such as {"viscosity":
+            0.02}.
         device: "cuda" to solve on a GPU; by default NumPy on the CPU.
         options: The fields of `pdegen.generation.generate.Options`: workers, scheduler, resume,
             overwrite, take_over, skip_failed, progress.
@@ -76,7 +77,7 @@ def generate(
         Path or URL of the store.
 
     Raises:
-        SchemaError: On an unknown recipe or key, or an impossible value.
+        SchemaError: If the recipe or a key is unknown, or a value is impossible.
         StoreError, OSError, SampleError, ...: See `pdegen.generation.generate.write`.
 
     Example:
@@ -94,12 +95,12 @@ def generate(
 
 
 def open(url: PathOrUrl, split: str | None = None) -> xr.Dataset:
-    """A sealed store as an xarray dataset, whose values are read lazily.
+    """Open a sealed store as an xarray dataset. Its values are read lazily.
 
     Args:
         url: Path or URL of the store.
-        split: Name of a split, such as "train", whose samples are selected, without skipped ones.
-            By default the dataset has all samples.
+        split: Name of a split, such as "train". The dataset then has the samples of this split,
+            without skipped samples. By default it has all samples.
 
     Raises:
         StoreError: If there is no sealed store, or no such split.
@@ -123,14 +124,14 @@ def open(url: PathOrUrl, split: str | None = None) -> xr.Dataset:
 
 
 def verify(url: PathOrUrl, *, deep: int = 0) -> Verification:
-    """Check a sealed store: every byte, finite values, statistics, and the law of its recipe.
+    """Check a sealed store: its digests, finite values, statistics, and the law of its recipe.
 
     Args:
         url: Path or URL of the store.
-        deep: Number of samples to compute again and compare, bit for bit.
+        deep: Number of random samples that are computed again and compared bit for bit.
 
     Returns:
-        The result; a valid store has no `faults`.
+        The result. If the store is valid, its `faults` are empty.
 
     Example:
         >>> import tempfile

@@ -1,4 +1,4 @@
-"""Messages of system errors, without error numbers."""
+"""Messages for errors of the operating system, without error numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def message_of(error: BaseException) -> str:
-    """The message of an error in one line.
+    """The message of an error, in one line.
 
     >>> message_of(FileNotFoundError(2, "No such file or directory", "data.zarr"))
     'data.zarr: no such file or directory'
@@ -23,7 +23,7 @@ def message_of(error: BaseException) -> str:
 
 
 class NoRoomError(OSError):
-    """The disk has no room for the data; nothing was written."""
+    """The disk has too little free space for the data. Nothing was written."""
 
     exit_status = 2
 
@@ -34,7 +34,8 @@ def check_room(folder: str | Path, need: int, purpose: str) -> None:
     Args:
         folder: The folder to write to, which need not exist.
         need: Number of bytes.
-        purpose: End of the sentence "no room" before the number, such as ": the file takes".
+        purpose: Text between "no room" and the number of bytes in the message, such as ": the file
+            takes".
     """
     path = Path(folder).absolute()
     folder = next(existing for existing in (path, *path.parents) if existing.exists())

@@ -1,4 +1,5 @@
-"""Headlines of recipes: a template such as "ν = {viscosity}", filled with values of the recipe."""
+"""Headlines of recipes. A headline is a template such as "ν = {viscosity}", filled with the values
+of a recipe."""
 
 from __future__ import annotations
 
@@ -15,15 +16,16 @@ _DERIVED = ("points", "formula", "samples")
 
 
 class HeadlineError(ValueError):
-    """A headline has a key that its recipe does not have; one line."""
+    """A headline names a key that the recipe does not have. The message has one line."""
 
 
 def headline(template: str, problem: Problem, samples: int) -> str:
-    """A template filled with values of a recipe.
+    """Fill a template with the values of a recipe.
 
     Keys are those of the problem, such as `{solver.refinement}`. A table such as `{force}` is
-    replaced by its sentence, `{points}` by the shape of the domain, `{formula}` by the equation,
-    and `{samples}` by the number of samples. Raises HeadlineError on another key.
+    replaced by a sentence that describes it. `{points}` is replaced by the shape of the domain,
+    `{formula}` by the equation, and `{samples}` by the number of samples. Raises HeadlineError if a
+    key is unknown.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -33,7 +35,7 @@ def headline(template: str, problem: Problem, samples: int) -> str:
 
 
 def keys_of(template: str) -> list[str]:
-    """Keys in a template.
+    """The keys in a template.
 
     >>> keys_of("u(0) -> u at t = {times} on {points} points, {0, 1}")
     ['times', 'points']
@@ -68,7 +70,8 @@ def _printed(key: str, problem: Problem, samples: int) -> str:
 
 
 def listed(values: Sequence[object]) -> str:
-    """All of a list of words; of three or more numbers the first, the last, and their count.
+    """A list of values as text. For three or more numbers, only the first, the last and their count
+    are shown.
 
     >>> listed([0.5]), listed([1.0, 2.0, 3.0]), listed(["u", "v"])
     ('0.5', '1 ... 3 (3 times)', 'u, v')
@@ -80,7 +83,8 @@ def listed(values: Sequence[object]) -> str:
 
 
 def number(value: float) -> str:
-    """A number with six digits, or as a short multiple of 1/2π if that is exact.
+    """A number as text with up to six digits. If six digits are not exact but a short multiple of
+    1/2π is, that multiple is used.
 
     >>> number(0.1 / (2 * math.pi)), number(1 / (2 * math.pi)), number(1e-5), number(0.3)
     ('0.1/2π', '1/2π', '1e-05', '0.3')

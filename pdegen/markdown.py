@@ -1,6 +1,6 @@
-"""Escaping of untrusted text for Markdown. Titles, names and equations of stores and files are
-shown literally: they cannot make HTML, links, pictures or headings, nor end a cell or code
-block."""
+"""Escaping of untrusted text for Markdown. Titles, names and equations from stores and files are
+shown literally: they cannot create HTML, links, pictures or headings, and they cannot end a table
+cell or a code block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MARKS = str.maketrans({mark: f"\\{mark}" for mark in r"\`*_[]<>|~#$&"})
 
 
 def visible(text: str) -> str:
-    """The text with escaped control characters and characters that reorder or hide text.
+    """Escape control characters, and characters that reorder or hide text.
 
     >>> visible("\\x1b[2Jverified")
     '\\\\x1b[2Jverified'
@@ -24,7 +24,7 @@ def visible(text: str) -> str:
 
 
 def escaped(text: object) -> str:
-    """The text on one line, escaped for Markdown and for cells of tables.
+    """Convert a text to one line that is escaped for Markdown, including table cells.
 
     >>> escaped("[u](https://example.org) <b>\\n|")
     '\\\\[u\\\\](https://example.org) \\\\<b\\\\> \\\\|'
@@ -33,7 +33,7 @@ def escaped(text: object) -> str:
 
 
 def code(text: object) -> str:
-    """The text as a code span, also for cells of tables.
+    """Convert a text to a code span, which is also safe in table cells.
 
     >>> code("a|b`c")
     "`a\\\\|b'c`"
@@ -43,7 +43,7 @@ def code(text: object) -> str:
 
 
 def block(language: str, text: str) -> list[str]:
-    """The lines of a fenced code block, which the text cannot end.
+    """The lines of a fenced code block. The text cannot end the block.
 
     >>> block("json", '{"a": "```"}')
     ['```json', '{"a": "\\'\\'\\'"}', '```']

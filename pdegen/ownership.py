@@ -1,9 +1,9 @@
-"""The manifest of the files that pdegen has written to a folder, so that no others are replaced.
+"""The manifest of the files that pdegen has written to a folder. pdegen replaces only these files.
 
-The manifest `.written.jsonl` has a line for each file below its folder, noted before the file is
-written. Files that people may edit (reports, tables, pictures) are noted with their SHA-256, and
-are kept once they were edited. Files that only programs read (`_MACHINE`) hold their own digests;
-they are noted by name, and a damaged one may be replaced.
+The manifest `.written.jsonl` has one line for each file below its folder. The line is added before
+the file is written. For files that people may edit (reports, tables, pictures), it contains the
+SHA-256, and an edited file is not replaced. Files that only programs read (`_MACHINE`) contain
+their own digests. They are listed only by name, and a damaged one may be replaced.
 """
 
 from __future__ import annotations
@@ -29,21 +29,23 @@ _DEPTH = 6  # number of folders above a file that are searched for a manifest
 
 
 def start_manifest(folder: Path) -> None:
-    """Start the manifest of an existing folder: from now on, files written below it are noted."""
+    """Start the manifest of an existing folder. Files that are written below the folder from now on
+    are listed in it."""
     with (folder / MANIFEST).open("a"):
         pass
 
 
 def note(path: Path, data: bytes) -> Path | None:
-    """Note a file before it is written. Returns the folder of the manifest; None if there is none.
+    """List a file in the manifest of a folder above it, before the file is written. Returns this
+    folder, or None if no folder above has a manifest.
 
     Args:
         path: Path of the file.
-        data: Bytes of the file.
+        data: Bytes that will be written to the file.
 
     Raises:
-        PermissionError: If a file of this name was not written by pdegen, or a folder above it is a
-            symbolic link.
+        PermissionError: If the file exists and was not written by pdegen, or if a folder above it
+            is a symbolic link.
     """
     path = Path(os.path.abspath(path))
     root = _above(path)
@@ -62,8 +64,8 @@ def note(path: Path, data: bytes) -> Path | None:
 
 
 def note_part(folder: Path) -> None:
-    """Note a folder that will get its own manifest as a part of the folder with a manifest above
-    it. Files of a folder with a manifest that is not noted as a part count as foreign."""
+    """List a folder, which will get its own manifest, in the manifest of a folder above it. If an
+    inner folder with a manifest is not listed there, its files count as foreign."""
     path = Path(os.path.abspath(folder))
     root = _above(path)
     if root is not None:
@@ -71,18 +73,20 @@ def note_part(folder: Path) -> None:
 
 
 def enclosing_store(path: Path | str) -> Path | None:
-    """The sealed store that contains a path; None if there is none. A store has no other files."""
+    """The sealed store that contains a path. None if there is none. Files that do not belong to a
+    store must not be written into it."""
     above = Path(os.path.abspath(path)).parents
     return next((p for p in above if all((p / name).is_file() for name in _STORE)), None)
 
 
 def _above(path: Path) -> Path | None:
-    """The nearest folder with a manifest above a path."""
+    """The nearest folder above a path that has a manifest."""
     return next((p for p in path.parents[:_DEPTH] if (p / MANIFEST).is_file()), None)
 
 
 def note_all(folder: Path) -> None:
-    """Note all files of a new folder, if it or a folder above it has a manifest."""
+    """List all files of a new folder in its manifest, or in that of the nearest folder above it.
+    Does nothing if there is no manifest."""
     path = Path(os.path.abspath(folder))
     root = path if (path / MANIFEST).is_file() else _above(path)
     if root is None:
@@ -96,20 +100,22 @@ def note_all(folder: Path) -> None:
 
 
 def foreign_files(folder: Path) -> list[str]:
-    """Names of the files that pdegen did not write, or that were edited since, sorted."""
+    """Sorted names of the files that pdegen did not write, or that were edited since."""
     return sorted(name for name, ours in _all(folder) if not ours)
 
 
 def is_ours(folder: Path, name: str) -> bool:
-    """Whether pdegen wrote a file of a folder with a manifest, and nobody edited it."""
+    """Whether pdegen wrote a file in a folder with a manifest, and nobody has edited the file
+    since."""
     return _is_ours(folder, name, _noted(folder))
 
 
 def remove(folder: Path, keep: Collection[str] = ()) -> None:
-    """Remove the files that pdegen has written to a folder with a manifest, and empty folders.
+    """Remove the files that pdegen has written to a folder with a manifest. Empty folders are
+    removed too.
 
     Args:
-        folder: The folder, which is removed too if it is empty and no names are kept.
+        folder: The folder. It is removed too if it is then empty and `keep` is empty.
         keep: Names of files to keep.
     """
     for name, ours in list(_all(folder)):
@@ -127,7 +133,7 @@ def remove(folder: Path, keep: Collection[str] = ()) -> None:
 
 
 def _all(folder: Path) -> Iterator[tuple[str, bool]]:
-    """Names of all files and links below a folder, and whether pdegen wrote them."""
+    """Yield the name of each file and link below a folder, and whether pdegen wrote it."""
     roots = {folder: _noted(folder)}
     for directory, folders, files in os.walk(folder):
         inner = Path(directory)
@@ -163,7 +169,8 @@ def _digest_of(path: Path) -> str:
 
 
 def _digest(file: BinaryIO, size: int) -> str:
-    """SHA-256 of a file; for a large file, of its size, first and last bytes."""
+    """SHA-256 of a file. For a large file, only its size, its first bytes and its last bytes are
+    included."""
     if size <= 2 * _LARGE:
         return hashlib.sha256(file.read()).hexdigest()
     digest = hashlib.sha256(str(size).encode() + file.read(_LARGE))
@@ -182,7 +189,7 @@ def _append(root: Path, entries: Iterable[tuple[str, str | None]]) -> None:
 
 
 def _noted(root: Path) -> dict[str, set[str | None]]:
-    """Noted digests by name, without lines that are cut off."""
+    """The digests in a manifest, by name of the file. Lines that are cut off are ignored."""
     digests: dict[str, set[str | None]] = {}
     try:
         lines = (root / MANIFEST).read_bytes().splitlines()

@@ -20,8 +20,8 @@ from pdegen.store.layout import check_sizes
 
 
 class Splits(Strict):
-    """Number of samples in each split. Training has the first samples of the dataset, test the
-    last, and validation those just before test.
+    """Number of samples in each split. The split train has the first samples of the dataset, test
+    has the last, and validation has those just before test.
 
     Args:
         train, validation, test: Number of samples in this split.
@@ -32,7 +32,7 @@ class Splits(Strict):
     test: Count
 
     def ranges(self, samples: int) -> dict[str, tuple[int, int]]:
-        """First and one past the last sample of each split."""
+        """Range (start, stop) of the samples in each split."""
         return {
             "train": (0, self.train),
             "validation": (samples - self.test - self.validation, samples - self.test),
@@ -40,13 +40,14 @@ class Splits(Strict):
         }
 
     def left_out(self, samples: int) -> range:
-        """Numbers of the samples between training and validation, which are in no split."""
+        """Numbers of the samples between the splits train and validation. They are in no split."""
         return range(self.train, self.ranges(samples)["validation"][0])
 
     def scaled(self, samples: int, of: int) -> dict[str, int]:
         """Sizes of the splits for another number of samples.
 
-        Validation and test keep their shares, with at least one sample; training has the rest.
+        The splits validation and test keep their shares of the samples, but have at least one
+        sample. The split train has the rest.
 
         Args:
             samples: The new number of samples.
@@ -104,25 +105,29 @@ class Recipe(Strict):
 
     @property
     def headline(self) -> str:
-        """Description of the dataset in one line: the summary with its values, and the remark."""
+        """The dataset described in one line: the summary, filled with the values of the recipe, and
+        the remark."""
         line = headline(self.summary, self.problem, self.samples)
         return f"{line}; {self.remark}" if self.remark else line
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of everything that the numbers and the layout depend on; 64 hexadecimal digits.
+        """SHA-256 of everything that determines the numbers and the layout, as 64 hexadecimal
+        digits.
 
-        The code of an equation enters by its number `algorithm`. An equation from a file
-        (--equation) also enters by the SHA-256 of the file, so that any change gives a new dataset.
+        The code of an equation is represented by its number `algorithm`. For an equation from a
+        file (--equation), the SHA-256 of the file is also included. Any change of the file
+        therefore gives another fingerprint.
         """
         return fingerprint_of(self.model_dump(mode="json"), self.problem)
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Recipe:
-        """This recipe with other values at dotted keys, such as {"problem.viscosity": 0.01}.
+        """A copy of this recipe with other values at dotted keys, such as {"problem.viscosity":
+        0.01}.
 
-        The last part of a key is enough if it is unambiguous. With another number of samples,
-        validation and test keep their shares and training has the rest, unless splits are
-        overridden too. Raises SchemaError on an unknown or ambiguous key, or an impossible value.
+        The last part of a key is enough if it is unambiguous. If the number of samples changes and
+        no split is overridden, validation and test keep their shares of the samples, and train has
+        the rest. Raises SchemaError if a key is unknown or ambiguous, or a value is impossible.
         """
         changes = {self.resolved_key(key, overrides): value for key, value in overrides.items()}
         samples = changes.get("samples")
@@ -138,8 +143,8 @@ class Recipe(Strict):
 
 
 def fingerprint_of(content: Mapping[str, Any], problem: Problem) -> str:
-    """`Recipe.fingerprint` of a recipe in JSON, as recorded in a store. Recipes of older versions
-    may have fewer keys."""
+    """The fingerprint of a recipe that is given as JSON, in the form in which a store records it.
+    Recipes of older versions may have fewer keys."""
     left_out = {"name", "summary", "remark"}
     if content.get("codec") == "lz4":  # recipes of older versions have no codec
         left_out.add("codec")
@@ -152,13 +157,14 @@ def fingerprint_of(content: Mapping[str, Any], problem: Problem) -> str:
 
 
 def default_store(recipe: Recipe) -> str:
-    """Default path of the dataset of a recipe, which depends on the fingerprint."""
+    """Default path of the dataset of a recipe. The path contains the name and the fingerprint."""
     return f"data/{recipe.name}-{recipe.fingerprint[:12]}.zarr"
 
 
 def load_recipe(name: str | Path) -> Recipe:
-    """A recipe, from its name or a TOML file. Raises SchemaError on an unknown name (with similar
-    names), an unreadable file, an unknown key or an impossible value."""
+    """Load a recipe by its name, or from a TOML file. Raises SchemaError if the name is unknown
+    (the message lists similar names), if the file cannot be read, if a key is unknown, or if a
+    value is impossible."""
     path = Path(name)
     if path.suffix != ".toml":
         path = recipe_folder() / f"{name}.toml"

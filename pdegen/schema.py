@@ -1,4 +1,4 @@
-"""Strict declarations, read from TOML: unknown keys and impossible values are one-line errors."""
+"""Strict declarations, read from TOML. Unknown keys and impossible values cause one-line errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _brief.maxlevel, _brief.maxstring, _brief.maxlong, _brief.maxother = 3, 100, 60,
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can be part of a path or command without further meaning there."""
+    """Whether a string can be part of a path or command without a special meaning there."""
     return bool(_NAME.fullmatch(text)) and len(text.encode()) <= _NAME_BYTES
 
 
@@ -56,14 +56,14 @@ Count = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
 class SchemaError(ValueError):
-    """A declaration or override that is not allowed; one line with place, reason and allowed
-    values."""
+    """A declaration or override is not allowed. The message has one line: the place, the reason and
+    the allowed values."""
 
     exit_status = 2
 
 
 class Strict(BaseModel):
-    """A frozen declaration: no unknown keys, no conversion between types."""
+    """A frozen declaration. It refuses unknown keys, and does not convert between types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -72,16 +72,16 @@ class Strict(BaseModel):
 
     @classmethod
     def variants(cls) -> tuple[type[Strict], ...]:
-        """The models that are accepted in place of this one: by default this model alone."""
+        """The models that are accepted in place of this one. By default only this model."""
         return (cls,)
 
     @classmethod
     def parse(cls, content: Mapping[str, Any], where: str) -> Self:
-        """Build from a dictionary. Raises SchemaError on the first unknown key or impossible value.
+        """Make a declaration. Raises SchemaError if a key is unknown or a value is impossible.
 
         Args:
             content: The dictionary.
-            where: Name of the declaration in errors.
+            where: Name of the declaration in error messages.
         """
         try:
             return cls.model_validate(content)
@@ -90,29 +90,28 @@ class Strict(BaseModel):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a TOML file. Raises SchemaError if it cannot be read, is not TOML, or is not a valid
-        declaration."""
+        """Read a declaration from a TOML file. Raises SchemaError if the file cannot be read, or
+        the declaration is not valid."""
         return cls.parse(read_toml(path), str(path))
 
     @classmethod
     def keys(cls, content: Mapping[str, Any] | None = None) -> list[str]:
-        """All dotted keys of the model; with `content`, only those of the variants that it
-        declares."""
+        """All dotted keys of the model, or only keys of the variants that `content` selects."""
         return list(known_keys(cls) if content is None else dict.fromkeys(_keys(cls, content)))
 
     @classmethod
     def full_key(
         cls, key: str, preferred: Collection[str] = (), content: Mapping[str, Any] | None = None
     ) -> str:
-        """The full dotted key that ends with `key`, or `key` itself for a table at the top.
+        """The full dotted key that ends with `key`. A top-level table is its own full key.
 
         Args:
             key: The last parts of a dotted key.
-            preferred: Keys that are chosen first if several match; then those nearest the top.
-            content: A declaration, whose similar keys are named in an error.
+            preferred: If several keys match, these are preferred, then those with the fewest parts.
+            content: A declaration. The error message suggests similar keys that it may have.
 
         Raises:
-            SchemaError: If no key or more than one matches.
+            SchemaError: If no key matches, or the match is ambiguous.
         """
         known = cls.keys()
         if any(k.startswith(f"{key}.") for k in known if key in cls.model_fields):
@@ -128,12 +127,12 @@ class Strict(BaseModel):
         return matches[0]
 
     def resolved_key(self, key: str, given: Mapping[str, Any]) -> str:
-        """`full_key`; if several match, the one that this declaration has a value for."""
+        """`full_key` of a key. If several keys match, keys that this declaration has are
+        preferred."""
         return self.full_key(key, list(_leaves(self.model_dump())), self.with_values(given))
 
     def with_values(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The content of this declaration with other values at full dotted keys, without a
-        check."""
+        """The content of this declaration with other values at full dotted keys, not validated."""
         content = self.model_dump()
         for key, value in given.items():
             *parents, last = key.split(".")
@@ -145,10 +144,10 @@ class Strict(BaseModel):
         return content
 
     def replaced(self, changes: Mapping[str, Any], where: str) -> Self:
-        """A copy with other values at full dotted keys, checked as a whole.
+        """A copy with other values at full dotted keys. The copy is validated as a whole.
 
-        A key that selects the variant of a table, such as solver.method, removes the keys that the
-        new variant does not have; a key in `resets` removes all other keys of the table.
+        A key such as solver.method, which selects a variant of a table, removes the keys that the
+        new variant does not have. A key in `resets` removes all other keys of its table.
         """
         content = self.model_dump()
         for key, value in changes.items():
@@ -173,8 +172,8 @@ class Strict(BaseModel):
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file. Raises SchemaError if it cannot be read, is not TOML, or exceeds
-    the limits of `pdegen.toml`."""
+    """Read a TOML file. Raises SchemaError if it cannot be read, is not TOML, or exceeds the limits
+    of `pdegen.toml`."""
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):  # reading a pipe would block
@@ -207,7 +206,7 @@ def _leaves(content: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def near(word: str, known: list[str], lists: str = "") -> str:
-    """A hint on an unknown word: similar words, all known words, or the command that lists these.
+    """A hint about an unknown word: similar words, all known words, or the command that lists them.
 
     >>> near("fnoo", ["fno", "pit"]), near("xyz", ["fno", "pit"])
     ('did you mean fno?', 'known: fno, pit')
@@ -222,7 +221,7 @@ def near(word: str, known: list[str], lists: str = "") -> str:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Parse KEY=VALUE, with a value as in TOML; a bare word is a string.
+    """Parse KEY=VALUE, where VALUE is a TOML value. A bare word is a string.
 
     >>> parse_override("problem.viscosity=0.01")
     ('problem.viscosity', 0.01)
@@ -242,7 +241,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def models_in(annotation: Any) -> Iterator[type[Strict]]:
-    """The models that an annotation accepts."""
+    """The models that a type annotation contains."""
     if isinstance(annotation, type) and issubclass(annotation, Strict):
         yield from annotation.variants()
     for argument in get_args(annotation):
@@ -250,7 +249,7 @@ def models_in(annotation: Any) -> Iterator[type[Strict]]:
 
 
 def _not_here(model: type[Strict], parents: list[str], last: str, value: object) -> str:
-    """Why a key of an absent table cannot be set, and how to set the table."""
+    """The error message for a key in an absent table. It may show how to set the whole table."""
     key = ".".join([*parents, last])
     if len(parents) == 1 and key in list(_keys(model)):
         whole = f"{parents[0]}={{{last}={json.dumps(value)}}}"
@@ -259,7 +258,7 @@ def _not_here(model: type[Strict], parents: list[str], last: str, value: object)
 
 
 def _variants_at(model: type[Strict], path: list[str]) -> list[type[Strict]]:
-    """The models of a union at a path; [] if there is only one."""
+    """The models of the union that is declared at a path. Empty if there is only one model."""
     models = [model]
     for name in path:
         fields = [m.model_fields[name] for m in models if name in m.model_fields]
@@ -289,7 +288,7 @@ def _table(content: object) -> Mapping[str, object]:
 
 
 def may_be(variant: type[Strict], content: object) -> bool:
-    """Whether a table may declare a variant: it has no other value of a key that selects it."""
+    """Whether a table may be this variant: no key that selects the variant has another value."""
     table = _table(content)
     for name, field in variant.model_fields.items():
         words: tuple[object, ...] = get_args(field.annotation)
@@ -327,12 +326,12 @@ def explained(
     model: type[Strict] | None = None,
     content: Mapping[str, Any] | None = None,
 ) -> str:
-    """The first error of pydantic in one line: key, allowed values and given value.
+    """The first error of pydantic in one line: the key, the allowed values and the given value.
 
     Args:
         error: The error.
-        model: The model, whose keys are suggested for an unknown key.
-        content: The declaration, to suggest only keys of the variants in it.
+        model: The validated model. Its keys are suggested if a key is unknown.
+        content: The validated declaration. Only keys of its variants are suggested.
     """
     errors = error.errors(include_url=False)
     # report a misspelt key before the key that is missing in consequence
@@ -379,8 +378,8 @@ def _unknown_key(path: str, tag: str, known: list[str], offered: list[str]) -> s
 def _without_tags(
     model: type[Strict], location: tuple[str | int, ...]
 ) -> tuple[str, str, list[type[Strict]]]:
-    """The dotted key of a pydantic location, without the tags of discriminated unions; the last
-    tag; and the models at that key."""
+    """Split a pydantic location. Returns the dotted key without tags of unions, the last tag, and
+    the models at the key."""
     path, models, tag = list[str](), [model], ""
     for part in map(str, location):
         fields = [m.model_fields[part] for m in models if part in m.model_fields]

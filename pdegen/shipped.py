@@ -13,5 +13,5 @@ def recipe_folder() -> Path:
 
 
 def recipe_names() -> list[str]:
-    """Names of the shipped recipes, sorted."""
+    """Sorted names of the shipped recipes."""
     return sorted(path.stem for path in recipe_folder().glob("*.toml"))

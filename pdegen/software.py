@@ -1,4 +1,4 @@
-"""Software and hardware of this machine: package versions, commit of the code, processor."""
+"""Software and hardware of this machine: package versions, commit of this code, and processor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS = 10.0  # time limit of git
 
 @cache
 def installed(name: str) -> str:
-    """The version of a distribution; "" if it is not installed."""
+    """The installed version of a distribution. Empty if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -24,7 +24,8 @@ def installed(name: str) -> str:
 
 
 def versions(*names: str) -> dict[str, str]:
-    """Versions of the installed ones among some distributions, by name.
+    """The versions of some distributions, by name. Distributions that are not installed are left
+    out.
 
     >>> sorted(versions("numpy", "no-such-distribution"))
     ['numpy']
@@ -34,8 +35,8 @@ def versions(*names: str) -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """The commit of this code, with "-dirty" for a changed checkout; "" if it is not a checkout, or
-    git fails."""
+    """The commit of this code, followed by "-dirty" if the checkout has changes. Empty if this code
+    is not a checkout, or if git fails."""
     git = shutil.which("git")
     if git is None or not (_ROOT / ".git").exists():
         return ""
@@ -52,7 +53,7 @@ def commit() -> str:
 
 @cache
 def processor() -> str:
-    """The model of the processor, or its architecture if the model is unknown."""
+    """The model of the processor. If it is unknown, the architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
@@ -62,5 +63,5 @@ def processor() -> str:
 
 
 def platform_facts() -> dict[str, str]:
-    """Processor, and commit if this code is a checkout."""
+    """The processor, and the commit if this code is a checkout."""
     return {"processor": processor(), **({"commit": commit()} if commit() else {})}

@@ -1,4 +1,5 @@
-"""Parsing of untrusted TOML: text that would take too much time or memory is refused before."""
+"""Parsing of untrusted TOML. A text that would take too much time or memory is refused before it is
+parsed."""
 
 from __future__ import annotations
 
@@ -25,15 +26,15 @@ _TOKEN = re.compile(
 
 
 class TomlError(ValueError):
-    """Text that is not TOML; one line."""
+    """A text is not TOML. The message has one line."""
 
 
 class LimitError(TomlError):
-    """Text that exceeds a limit."""
+    """A text exceeds a limit of this module."""
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The content of a text. Raises TomlError if it is not TOML, and LimitError if it exceeds a
+    """Parse a TOML text. Raises TomlError if it is not TOML, and LimitError if it exceeds a
     limit."""
     _check(text)
     try:

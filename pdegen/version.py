@@ -1,3 +1,3 @@
-"""The version of the three packages."""
+"""The version of the packages pdegen, operators and pipelines."""
 
 __version__ = "0.1.0"
