@@ -1,8 +1,8 @@
 """Streams of training samples, which are solved during training and used once.
 
-Epoch e of a training with seed s uses the samples with numbers (1 + s) 2³² + e N + i, where i = 0
-... N - 1 and N is the number of samples per epoch. No store contains such numbers, and no two
-trainings or epochs share one.
+Let s be the seed of a training and N the number of samples per epoch. Epoch e uses the samples with
+numbers (1 + s) 2³² + e N + i for 0 <= i < N. No store contains such numbers, and no two trainings
+or epochs share one.
 """
 
 from __future__ import annotations
