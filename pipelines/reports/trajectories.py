@@ -82,7 +82,7 @@ def spectrum(truth: Functions, predicted: np.ndarray, time: float) -> Figure:
 
 
 def shells(values: np.ndarray, lengths: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Power in spherical shells of wave numbers.
+    """Power of functions in shells of wave numbers.
 
     Returns k = 1, 2, ... and Σ |û(q)|² over all wave vectors q with k - 1/2 <= |q| < k + 1/2,
     averaged over the samples.

@@ -93,7 +93,7 @@ class Source:
     ) -> Samples:
         """Samples of a split, as inputs and targets of the operator.
 
-        "test" samples always have quadrature weights. The others have them only if
+        On meshes and clouds, "test" samples have quadrature weights. The others have them only if
         `training.weights` is "area".
 
         Args:

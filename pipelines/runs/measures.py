@@ -164,7 +164,7 @@ class _Grid:
         """L² norm of the error in each band of wave numbers that the grid resolves, divided by ‖u‖.
 
         The squares of these errors sum to the square of the relative L² error. Along non-periodic
-        axes, functions are extended evenly, so that wave numbers count half waves.
+        axes, functions are extended evenly, and two half waves count as one wave.
         """
         e, axes = self.of.e, tuple(range(1, self.of.e.ndim - 1))
         for axis, periodic in enumerate(self.periodic, start=1):
