@@ -1,4 +1,4 @@
-"""Inversion of Burgers' equation: initial values from noisy solutions."""
+"""Inversion of Burgers' equation: estimates of initial values from noisy solutions."""
 
 from __future__ import annotations
 
@@ -34,17 +34,20 @@ class InitialValue(NamedTuple):
 
     @property
     def deviation(self) -> Values:
-        """Standard deviation of the linearised posterior of u0; takes a tangent solve for each
-        coefficient."""
+        """Standard deviation of u0 under the linearised posterior.
+
+        Computing this property takes one tangent solve for each coefficient.
+        """
         variance = np.sum((self.basis @ self.estimate.covariance) * self.basis, axis=1)
         return np.sqrt(variance)
 
 
 @dataclass(frozen=True)
 class InitialValueInversion:
-    """The most likely u(0) of d = u(T) + e, e ~ N(0, diag σ²), u(0) a Gaussian field on the circle.
+    """Estimates the most likely u(0) from data d = u(T) + e with noise e ~ N(0, diag σ²).
 
-    Viscosity damps the mode k of u(T) by about e^(-ν(2πk)²T). Beyond some k the estimate is the
+    The prior of u(0) is a Gaussian field on the circle. Viscosity damps the mode k of u(T) by a
+    factor of about e^(-ν(2πk)²T). For large k the data contain no information: the estimate is the
     prior mean 0, with the prior deviation.
     """
 
@@ -58,9 +61,10 @@ class InitialValueInversion:
     def of_law(
         cls, field: PeriodicGaussianField, viscosity: float, time: float, points: int
     ) -> InitialValueInversion:
-        """The inversion for the modes k < points/2 of a law, which the data can distinguish.
+        """The inversion whose prior is the law `field`, restricted to the modes k < points/2.
 
-        The posterior of the other modes is their prior; they are left out.
+        The data cannot distinguish higher modes from lower ones. The posterior of the higher modes
+        is their prior, and the inversion leaves them out.
         """
         count = min(field.modes, (points - 1) // 2)
         return cls(_modes(field.mode_deviations[:count], points), viscosity, time, points)
@@ -69,26 +73,31 @@ class InitialValueInversion:
     def tikhonov(
         cls, weight: float, modes: int, viscosity: float, time: float, points: int
     ) -> InitialValueInversion:
-        """The inversion argmin ½ |(d - u(T))/σ|² + ½ weight ∫ u₀'² dx, which needs no law.
+        """The inversion that minimises ½ |(d - u(T))/σ|² + ½ weight ∫ u₀'² dx.
 
-        For the mode k, ∫ u₀'² is (2πk)²/2 times the squares of its coefficients.
+        This inversion needs no law of u₀. The mode k contributes (2πk)²/2 times the sum of the
+        squares of its coefficients to ∫ u₀'².
         """
         k = 2 * np.pi * np.arange(1, modes + 1)
         return cls(_modes(np.sqrt(2 / weight) / k, points), viscosity, time, points)
 
     @property
     def start(self) -> np.ndarray:
-        """The coefficients of the prior mean 0."""
+        """The coefficients at which the iteration starts: those of the prior mean, all 0."""
         return np.zeros(2 * len(self.modes.deviations))
 
     def linearise(self, xi: np.ndarray) -> _FinalValue:
-        """u(T) at the points of the data as a function of the coefficients, with its derivative."""
+        """u(T) at the data points for the coefficients xi, with the derivative with respect to xi.
+        """
         solver = ColeHopf(self.modes.grid, self.viscosity, TOLERANCE)
         solution = LinearisedColeHopf(solver, self.modes.field_of(xi), self.time)
         return _FinalValue(self.modes, solution, self._data_indices)
 
     def __call__(self, data: Values, deviation: Values) -> InitialValue:
-        """The estimate of one sample from d and σ at the sensors; rounding is added to σ."""
+        """Estimates u(0) of one sample from the data d and their deviation σ at the sensors.
+
+        The variance of the rounding errors is added to σ².
+        """
         estimate = GaussianInversion(self)(data, rounded(data, deviation), self.start)
         basis = self.modes.basis[:: self._stride]
         return InitialValue(basis @ estimate.coefficients, estimate, basis)
@@ -99,14 +108,14 @@ class InitialValueInversion:
 
     @cached_property
     def _data_indices(self) -> np.ndarray:
-        """Indices of the points of the data on the solving grid."""
+        """Indices of the data points on the solving grid."""
         indices = self._stride * np.arange(self.points)
         return indices if self.sensors is None else indices[self.sensors]
 
 
 @dataclass(frozen=True)
 class _FinalValue:
-    """u(T) at the points of the data, and its derivative with respect to the coefficients."""
+    """u(T) at the data points, with its derivative with respect to the coefficients."""
 
     modes: CircleModes
     solution: LinearisedColeHopf
@@ -128,7 +137,7 @@ class _FinalValue:
 def inversions(
     setting: InverseProblem, field: PeriodicGaussianField, viscosity: float, time: float
 ) -> dict[str, ClassicalMethod]:
-    """The inversion methods of the initial value, by name.
+    """The methods that estimate the initial value, by name.
 
     Args:
         setting: The inverse problem.
@@ -173,9 +182,9 @@ def inversions(
 
 
 def final_value(viscosity: float, time: float, points: int) -> Callable[[Values], Values]:
-    """The map from u(0) to u(T) at equally spaced points, solved on a finer grid.
+    """The map from u(0) to u(T), both with values at `points` equally spaced points.
 
-    The initial value on the finer grid is the trigonometric interpolant of u(0).
+    The equation is solved on a finer grid, starting from the trigonometric interpolant of u(0).
     """
     grid = PeriodicGrid(points * max(_REFINEMENT, -(-_LEAST_POINTS // points)))
     solver = ColeHopf(grid, viscosity, TOLERANCE)
@@ -193,5 +202,5 @@ def _modes(deviations: np.ndarray, points: int) -> CircleModes:
 
 
 def rounded(data: Values, deviation: Values) -> Values:
-    """The deviation σ of the noise and of the rounding of the data together."""
+    """Standard deviation of the data due to noise and rounding together."""
     return np.sqrt(deviation**2 + _FLOOR**2 * np.mean(data**2))

@@ -1,4 +1,4 @@
-"""The law of stores of Burgers' equation."""
+"""The law that a store of Burgers' equation must satisfy."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def burgers_law(
     times: Sequence[float],
     tolerance: float,
 ) -> Law:
-    """a has its Gaussian law, and u(t) the conserved and the decaying quantities of the equation.
+    """The law of a store: a has its Gaussian law, and u obeys the balances of the equation.
 
-    The mean of u stays 0, its energy decreases from each time to the next, and u stays within the
-    range of a (maximum principle). The antiderivatives U of u with mean 0 obey
-    Uₜ = νuₓ - (u² - ∫u²)/2. So ∫|U(t) - U(0)| <= t (∫a² + ν∫|aₓ|), which is false for u of another
-    a, unless t is long.
+    The mean of u stays 0, the energy of u decreases from each time to the next, and u stays within
+    the range of a (maximum principle). The antiderivatives U of u with mean 0 satisfy Uₜ = νuₓ -
+    (u² - ∫u²)/2. Hence ∫|U(t) - U(0)| <= t (∫a² + ν∫|aₓ|). If u belongs to another a, it violates
+    this bound unless t is long.
 
-    The output grid does not resolve all of a field. So these hold up to the highest modes of the
-    grid, the declared modes beyond it, rounding, and the solver's error. The range holds up to the
-    largest difference between neighbours in a.
+    The output grid does not resolve the fields completely. The limits therefore include the highest
+    modes of the grid, the modes of the law beyond the grid, rounding, and the solver's error. The
+    range of a is widened by the largest difference between neighbouring values of a.
     """
     beyond = field.mode_deviations[grid.n // 2 :]
     k = 2 * np.pi * np.arange(grid.n // 2 + 1, field.modes + 1)
@@ -75,15 +75,18 @@ def burgers_law(
 
 
 def _terms(viscosity: float, torus: Torus) -> tuple[Symbol, Nonlinear]:
-    """The terms νuₓₓ and -(u²)ₓ/2 as maps of the modes."""
+    """The symbol of the linear term νuₓₓ, and the map of modes for the term -(u²)ₓ/2."""
     flux = -0.5 * torus.d[0]
     linear = viscosity * torus.laplacian[None]
     return linear, lambda v: flux * torus.to_modes(torus.to_points(v) ** 2)
 
 
 class _Physics:
-    """Bounded quantities of each sample, with their limits. `unresolved` and `slopes` are the norms
-    of the part of a, and of its derivative, that the output grid does not resolve."""
+    """Quantities of each sample, with their upper limits.
+
+    `unresolved` is the norm of the part of a that the output grid does not resolve. `slopes` is the
+    norm of the derivative of this part.
+    """
 
     def __init__(
         self,
@@ -97,14 +100,17 @@ class _Physics:
         self._unresolved, self._slopes = unresolved, slopes
 
     def _over_time(self, values: Values) -> Float[np.ndarray, "batch times n"]:
-        """a as the first frame, then u at all times."""
+        """The frames of each sample: first a, then u at all times."""
         a = values["a"].astype(np.float64)[:, None]
         u = values["u"].astype(np.float64).reshape(len(a), len(self._times), -1)
         return np.concatenate([a, u], axis=1)
 
     def _missing(self, w: Float[np.ndarray, "batch times n"]) -> Float[np.ndarray, "batch times"]:
-        """Bound of the norm of the unresolved part: twice the highest modes of the grid, plus the
-        modes of a beyond it, damped by viscosity."""
+        """Upper bound of the norm of the part of w that the grid does not resolve.
+
+        The bound is twice the norm of the highest modes of the grid, plus the norm of the modes of
+        a beyond the grid, damped by viscosity.
+        """
         w_hat = np.fft.rfft(w, norm="forward")
         last = w_hat.shape[-1] - 1
         times = np.concatenate([[0.0], self._times])

@@ -16,11 +16,12 @@ Values = Float[np.ndarray, "*k n"]
 
 @dataclass(frozen=True)
 class LinearisedColeHopf:
-    """u(T) = -2ν ∂ₓ log φ, φ = e^(νT∂ₓ²) φ₀, φ₀ = exp(-V/2ν), V' = u₀, and its derivatives.
+    """The solution u(T) by the Cole-Hopf transform, with its derivative with respect to u₀.
 
-    The tangent is δu = -2ν ∂ₓ(δφ/φ) with δφ = e^(νT∂ₓ²)(-φ₀ δV/2ν). The adjoint has the same three
-    factors in the opposite order: the heat operator is symmetric, ∂ₓ and its inverse change sign.
-    Tangent and adjoint take four transforms each.
+    The solution is u(T) = -2ν ∂ₓ log φ with φ = e^(νT∂ₓ²) φ₀, φ₀ = exp(-V/2ν) and V' = u₀. The
+    tangent is δu = -2ν ∂ₓ(δφ/φ) with δφ = e^(νT∂ₓ²)(-φ₀ δV/2ν). The adjoint applies the transposes
+    of the three factors in reverse order: the heat operator is symmetric, ∂ₓ and its inverse change
+    sign. Tangent and adjoint take six transforms each.
 
     Raises:
         ValueError: If the initial value has a nonzero mean or another shape than (n,).
@@ -49,16 +50,16 @@ class LinearisedColeHopf:
 
     @cached_property
     def u(self) -> Float[np.ndarray, " n"]:
-        """u(T)."""
+        """The solution u(T)."""
         return self.solver.solve(self.u0[None], self.time).u[0, 0]
 
     def jvp(self, du0: Values) -> Values:
-        """δu(T), the change of u(T) with u₀ to first order."""
+        """The first-order change δu(T) of the solution for the change du0 of u₀."""
         start, end = self._phi
         return self._times(self._d, self._diffused(start * self._times(self._v, du0)) / end)
 
     def vjp(self, v: Values) -> Values:
-        """The gradient with respect to u₀ of a number with the gradient v with respect to u(T)."""
+        """The gradient with respect to u₀ of a scalar whose gradient with respect to u(T) is v."""
         start, end = self._phi
         return self._times(self._v, start * self._diffused(self._times(self._d, v) / end))
 
@@ -82,17 +83,17 @@ class LinearisedColeHopf:
         return np.fft.irfft(symbol * np.fft.rfft(values), n=self.solver.grid.n)
 
     def _diffused(self, values: Values) -> Values:
-        """The solution of the heat equation at T."""
+        """The solution at time T of the heat equation with these initial values."""
         return self._times(np.exp(-self._nu * self.time * self._k**2), values)
 
     @cached_property
     def _exponent(self) -> Float[np.ndarray, " n"]:
-        """-V/2ν, shifted so that its range is centred at 0; u does not depend on a constant."""
+        """-V/2ν plus a constant that centres its range at 0; the constant does not change u."""
         exponent = self._times(self._v, self.u0) / (-2 * self._nu)
         return exponent - (exponent.max() + exponent.min()) / 2
 
     @cached_property
     def _phi(self) -> tuple[np.ndarray, np.ndarray]:
-        """φ at 0 and at T."""
+        """φ at the times 0 and T."""
         start = np.exp(self._exponent)
         return start, self._diffused(start)

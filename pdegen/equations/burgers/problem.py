@@ -186,8 +186,10 @@ class Burgers(Problem):
         return (_ARRAYS + _ARRAYS_PER_TIME * len(self.times)) * self.solver.resolution
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
-        """The values of these samples. Fields and solutions are computed on the solver's grid,
-        which resolves them, and then sampled at the points of the output."""
+        """The values of these samples at the points of the output.
+
+        Fields and solutions are computed on the solver's grid, which resolves them.
+        """
         field, solver = _built(self)  # pyright: ignore[reportArgumentType]: frozen
         stride = solver.grid.stride_to(PeriodicGrid(self.resolution))
         u0 = field(solver.grid, seed, samples, device)
@@ -222,6 +224,8 @@ class Burgers(Problem):
 
 @lru_cache(maxsize=4)
 def _built(problem: Burgers) -> tuple[PeriodicGaussianField, ColeHopf | ETDRK4]:
-    """The field and the solver of a problem; cached, since their precomputation costs as much as a
-    small batch on a device."""
+    """The field and the solver of a problem.
+
+    They are cached, because their set-up takes as long as a small batch on a device.
+    """
     return problem.initial.build(), problem.solver.build(problem.viscosity)

@@ -55,9 +55,10 @@ def _checked_values(grid: PeriodicGrid, u0: Array) -> Float[Array, "batch n"]:
 
 
 class BurgersSolver(ABC):
-    """Base class of the two solvers: the call and its shapes.
+    """Base class of the two solvers, which defines the call and the shapes of arrays.
 
-    NumPy arrays are solved in blocks of rows, tensors of PyTorch all at once on their device.
+    NumPy arrays are solved in blocks of rows. PyTorch tensors are solved all at once on their
+    device.
     """
 
     grid: PeriodicGrid
@@ -84,19 +85,21 @@ class BurgersSolver(ABC):
 
     @abstractmethod
     def _error(self, u0: Rows, times: list[float], u: AtTimes, state: Any) -> Errors:
-        """The error estimate of `Solution`."""
+        """The error estimate of each sample, the field `error` of `Solution`."""
 
 
 @dataclass(frozen=True)
 class ColeHopf(BurgersSolver):
-    """The exact solution, without time steps, if double precision suffices.
+    """Solves Burgers' equation by the Cole-Hopf transform: exact up to round-off, no time steps.
 
     Let m be the mean of u₀ and V an antiderivative of u₀ - m. Then φ₀ = exp(-V/2ν) evolves by the
-    heat equation, shifted by m t, and u = m - 2ν φₓ/φ: five transforms for any time.
+    heat equation, shifted by m t, and u = m - 2ν φₓ/φ. The solution at one time takes five
+    transforms.
 
-    φ spans exp(range(V)/2ν), so digits are lost for small ν: the round-off in u is at most about
-    ε max φ₀ / min φ(t). The error estimate is this bound plus the highest modes of φ(t) on the
-    grid; it is usually 10 to 50 times the true error.
+    The largest value of φ₀ is exp(range(V)/2ν) times the smallest. For small ν, digits are
+    therefore lost: the round-off in u is at most about ε max φ₀ / min φ(t). The error estimate is
+    this bound plus the highest modes of φ(t) on the grid. The estimate is usually 10 to 50 times
+    the true error.
 
     Raises:
         SolveError: For a sample whose error estimate exceeds the tolerance; use `ETDRK4` for it.
@@ -121,7 +124,7 @@ class ColeHopf(BurgersSolver):
         return {}
 
     def _symbols(self, times: list[float], like: Array) -> tuple[Array, Array, list[Array]]:
-        """The symbols from u₀ to -V/2ν and from φ to -2ν φₓ, and exp(-νk²t) at the times."""
+        """The symbols of the maps u₀ -> -V/2ν and φ -> -2ν φₓ, and exp(-νk²t) for each time."""
         key = tuple(times)
         if key not in self._cache:
             grid, nu = self.grid, self.viscosity
@@ -149,7 +152,10 @@ class ColeHopf(BurgersSolver):
     def _integrate_block(
         self, u0: Rows, times: list[float], u: AtTimes, error: Float[Array, "b t"]
     ) -> Errors:
-        """Fills u and its error, and returns range(V)/2ν, which is too large if they overflow."""
+        """Writes u and the error estimates in place, and returns range(V)/2ν of each sample.
+
+        If u or the estimate overflows, the returned value is too large (`_LARGEST_EXPONENT`).
+        """
         xp, n, eps = array_namespace(u0), self.grid.n, np.finfo(float).eps
         to_exponent, to_flux, decays = self._symbols(times, u0)
         u0_hat = xp.fft.rfft(u0)
@@ -199,11 +205,12 @@ class ColeHopf(BurgersSolver):
 
 @dataclass(frozen=True)
 class ETDRK4(BurgersSolver):
-    """Fourier in space with 2/3 dealiasing, exponential Runge-Kutta of order 4 in time.
+    """Solves Burgers' equation by Fourier modes and exponential Runge-Kutta steps of order 4.
 
-    It solves for any viscosity that the grid resolves. The error estimate has two parts: the
-    difference to a run with twice the step, divided by 15 (Richardson), and the share of the
-    solution in the highest tenth of the modes. It costs half as much as the solution.
+    Products are dealiased by the 2/3 rule. The viscosity may be as small as the grid resolves. The
+    error estimate has two parts: the difference to a run with twice the step, divided by 15
+    (Richardson), and the share of the solution in the highest tenth of the modes. The estimate
+    costs half as much as the solution.
 
     Raises:
         SolveError: For a sample that blows up or misses the tolerance.

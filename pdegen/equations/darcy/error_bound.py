@@ -1,4 +1,4 @@
-"""A guaranteed bound of the error of a predicted pressure, by an equilibrated flux."""
+"""Guaranteed error bounds of predicted pressures, from equilibrated fluxes."""
 
 from __future__ import annotations
 
@@ -50,10 +50,12 @@ class Flux:
 
 
 def equilibrated(a: Cells, w: Cells, f: Float[np.ndarray, "..."] | float, poisson: Poisson) -> Flux:
-    """A flux near -a ∇u with div q = f up to rounding, from any values w at the centres.
+    """A flux with div q = f up to rounding, from any values w at the cell centres.
 
-    The finite volume fluxes of w leave a residual r in the cells. The flux -∇φ with Lφ = r balances
-    it, however large it is; this takes one fast Poisson solve.
+    The flux is near -a ∇u if w is near u. The finite volume fluxes of w leave a residual r in the
+    cells. Adding the flux -∇φ with Lφ = r removes the residual, however large it is. Each such
+    correction takes one fast Poisson solve; the second correction removes rounding errors of the
+    first.
     """
     operator, laplacian = Diffusion(a, "harmonic"), Diffusion(np.ones_like(a), "harmonic")
     b, flux = operator.right_hand_side(f), Flux(*operator.fluxes(w))
@@ -65,7 +67,7 @@ def equilibrated(a: Cells, w: Cells, f: Float[np.ndarray, "..."] | float, poisso
 
 
 class Bounds(NamedTuple):
-    """Bounds of the errors of p_h for each sample."""
+    """Bounds of the error of p_h in each sample."""
 
     energy: Float[np.ndarray, " batch"]  # above ‖a^½ ∇(u - p_h)‖
     lower: Float[np.ndarray, " batch"]  # below ‖a^½ ∇(u - p_h)‖
@@ -79,24 +81,25 @@ class Bounds(NamedTuple):
 class ErrorBound:
     """Bounds the error of any pressure p for -div(a grad u) = f on (0,1)², u = 0 on the walls.
 
-    u is the exact solution, not that of a discretisation, for a coefficient and a source that are
-    constant on each of n x n cells. The bound is for the error of p_h, the biquadratic
-    reconstruction of p (`Biquadratic.of`). This error includes that of the reconstruction, which
-    remains for the best p.
+    The coefficient and the source are constant on each of n x n cells. u is the exact solution for
+    them, not a discrete one. The bound holds for p_h, the biquadratic reconstruction of p
+    (`Biquadratic.of`). The error of p_h includes the reconstruction error, which remains even for
+    the best p.
 
-    For every flux q with div q = f (Prager and Synge)
+    Every flux q with div q = f satisfies (Prager and Synge)
 
         ‖a^½ ∇(u - p_h)‖² + ‖a^-½ (q + a ∇u)‖² = ‖a^-½ (q + a ∇p_h)‖².
 
-    So the right-hand side is a bound, which is the tighter the nearer q is to -a ∇u. Its integrals
-    are exact, with (q, ∇p_h) = -(div q, p_h). Rounding in f - div q adds C ‖f - div q‖ / √(min a),
-    C = 1/(√2 π). The flux q comes from a finite volume solution w and is then equilibrated: a
-    smaller tolerance of that solve makes the bound tighter, and none makes it wrong.
+    The right-hand side is therefore a bound. The nearer q is to -a ∇u, the tighter is the bound.
+    Its integrals are computed exactly, with (q, ∇p_h) = -(div q, p_h). Rounding in f - div q adds C
+    ‖f - div q‖ / √(min a) with C = 1/(√2 π). The flux q is the equilibrated flux of a finite volume
+    solution w. A smaller tolerance of that solution makes the bound tighter, but the bound is valid
+    for every tolerance.
 
-    The lower bound (f, w_h)/‖a^½ ∇w_h‖ <= ‖a^½ ∇u‖ makes the bound relative. It also bounds the
-    error from below, since ‖a^½ ∇(u - p_h)‖² = ‖a^½ ∇p_h‖² - 2 (f, p_h) + ‖a^½ ∇u‖². In L² the
-    error is at most ‖p_h - w_h‖ + C η(w_h)/√(min a), with the bound η of w_h, and at most
-    C η(p_h)/√(min a).
+    The relative bound divides by (f, w_h)/‖a^½ ∇w_h‖, which is at most ‖a^½ ∇u‖. The same quantity
+    bounds the error from below, since ‖a^½ ∇(u - p_h)‖² = ‖a^½ ∇p_h‖² - 2 (f, p_h) + ‖a^½ ∇u‖². In
+    L² the error is at most ‖p_h - w_h‖ + C η(w_h)/√(min a), and at most C η(p_h)/√(min a). Here
+    η(v) is the bound of ‖a^½ ∇(u - v)‖.
 
     References: W. Prager and J. L. Synge, Approximations in elasticity based on the concept of
     function space, Quart. Appl. Math. 5 (1947); D. Braess and J. Schöberl, Equilibrated residual
@@ -150,7 +153,7 @@ class ErrorBound:
         return _bounds(fine, v, w, values, source, self._poisson)
 
     def _on_finer(self, cells: np.ndarray) -> np.ndarray:
-        """Values of cells in float64, with each cell cut into refinement² cells."""
+        """Cell values in float64 on a finer grid, which cuts each cell into refinement² cells."""
         m = self.refinement
         return np.repeat(np.repeat(cells.astype(np.float64), m, axis=-2), m, axis=-1)
 
@@ -172,8 +175,10 @@ def _bounds(
     f: Float[np.ndarray, "..."] | float,
     poisson: Poisson,
 ) -> Bounds:
-    """The bounds of the error of v, by the flux of `values` at the centres, whose reconstruction is
-    w."""
+    """The bounds of the error of v, from the equilibrated flux of `values`.
+
+    `values` are given at the cell centres, and w is their reconstruction.
+    """
     n = a.shape[-1]
     flux = equilibrated(a, values, f, poisson)
     cells = np.broadcast_to(f, a.shape) / n**2
@@ -206,14 +211,14 @@ def _bounds(
 
 
 def _ratio(above: np.ndarray, below: np.ndarray, otherwise: float) -> np.ndarray:
-    """above/below if below is positive, otherwise the third argument."""
+    """above/below where below is positive, and `otherwise` elsewhere."""
     safe = np.where(below > 0, below, 1.0)
     return np.where(below > 0, above / safe, otherwise)
 
 
 @dataclass(frozen=True)
 class PressureGuarantee(Guarantee):
-    """Error bounds of pressures u predicted from coefficients a."""
+    """Error bounds of pressures u that are predicted from coefficients a."""
 
     sentences: ClassVar[Mapping[str, str]] = {
         "energy": "‖a^½ ∇(u - p_h)‖, p_h the biquadratic reconstruction of the values",

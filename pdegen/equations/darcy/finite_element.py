@@ -1,4 +1,4 @@
-"""Finite elements for -div(a grad u) = f on the unit square, u given on the walls, by dolfinx."""
+"""Finite elements by dolfinx for -div(a grad u) = f on the unit square, u given on the walls."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ Cells = Float[np.ndarray, "batch n n"]
 class FiniteElement:
     """Solves ∫ a ∇u·∇v = ∫ f v for all v on (0,1)² with u = g on the walls, on n x n cells.
 
-    The coefficient is constant on each cell. The elements are continuous, of degree 1 or 2, on the
-    cells (Q1, Q2) or on their halves (P1, P2, cut from lower left to upper right). They fit walls
-    and jumps along faces exactly, where u has kinks. At the centres of cells, the error is of order
-    2 for degree 1. For degree 2 it is of order 4, if a is constant on subdomains made of cells; for
-    a smooth a, its cell values limit the order to 2.
+    The coefficient is constant on each cell. The elements are continuous and of degree 1 or 2. Q1
+    and Q2 are elements on the cells; P1 and P2 are elements on halves of the cells, cut from lower
+    left to upper right. Edges of elements coincide with the walls and with all jumps of the
+    coefficient, where u has kinks. At the cell centres, the error is of order 2 for degree 1. For
+    degree 2 it is of order 4 if a is constant on subdomains made of cells. For a smooth a, the cell
+    values limit the order to 2.
 
-    The solver is dolfinx, in a worker process for each thread, which stays for the next call: see
-    `fenicsx`. The bits of a solution do not depend on the batch, nor on the ranks in mode "sample".
+    Each thread has one worker process with dolfinx, which later calls reuse (see `fenicsx`). The
+    bits of a solution do not depend on the other samples of the batch. In mode "sample" they do not
+    depend on the number of ranks either.
 
     Raises:
         MissingDolfinxError: At the first solve, if no Python with dolfinx is found.
@@ -65,11 +67,11 @@ class FiniteElement:
 
         Args:
             a: Positive coefficients of the cells, shape (batch, n, n), indexed [x, y].
-            f: Source: a number, cell values (n, n) or (batch, n, n), or a function of (x, y),
-                taken at the nodes.
-            walls: Values on the walls: a number, (4, n), or a function of (x, y). An array has the
-                values at the centres of the outer faces of x = 0, x = 1, y = 0, y = 1, which are
-                interpolated linearly (order 2).
+            f: Source: a number, cell values of shape (n, n) or (batch, n, n), or a function of
+                (x, y), which is evaluated at the nodes.
+            walls: Values on the walls: a number, an array of shape (4, n), or a function of (x, y).
+                The rows of an array are the values at the centres of the outer faces of x = 0,
+                x = 1, y = 0 and y = 1. These values are interpolated linearly (order 2).
 
         Raises:
             ValueError: If a shape is wrong.

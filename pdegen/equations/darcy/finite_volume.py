@@ -38,12 +38,12 @@ class Solution(NamedTuple):
 
 @dataclass(frozen=True)
 class Linearised:
-    """The solution u(a) of the discrete problem R(a, u) = A(a) u - b = 0, and gradients through it.
+    """The discrete solution u(a) of R(a, u) = A(a) u - b = 0, and its adjoint derivative.
 
-    Since A is symmetric, the adjoint λ = A⁻¹ v is one solve with the same matrix and
-    preconditioner, to the relative tolerance of u. A gradient v with respect to u becomes the
-    gradient -(∂R/∂a)ᵀ λ with respect to a. For a cell c, λᵀ ∂R/∂a_c is the sum over its faces f of
-    ∂a_f/∂a_c times the jumps of u and of λ. `FiniteVolume.linearise` builds the object.
+    Since A is symmetric, the adjoint λ = A⁻¹ v takes one solve with the same matrix, preconditioner
+    and relative tolerance as u. A gradient v with respect to u becomes the gradient -(∂R/∂a)ᵀ λ
+    with respect to a. For a cell c, λᵀ ∂R/∂a_c is the sum over its faces f of ∂a_f/∂a_c times the
+    jumps of u and of λ. `FiniteVolume.linearise` builds the object.
 
     References: M. Hinze, R. Pinnau, M. Ulbrich and S. Ulbrich, Optimization with PDE Constraints
     (2009), section 1.6.2.
@@ -58,7 +58,10 @@ class Linearised:
     inverse: Callable[[np.ndarray], np.ndarray]  # A⁻¹
 
     def vjp(self, v: Float[np.ndarray, "batch n n"]) -> Float[np.ndarray, "batch n n"]:
-        """The gradient v with respect to u as a gradient with respect to a; one solve."""
+        """The gradient with respect to a of a scalar whose gradient with respect to u is v.
+
+        It takes one solve.
+        """
         if v.shape != self.u.shape:
             raise ValueError(f"expected v of shape {self.u.shape}, got {v.shape}")
         adjoint, harmonic = self.inverse(v), self.operator.faces == "harmonic"
@@ -72,17 +75,18 @@ class Linearised:
 class FiniteVolume:
     """Solves -div(a grad u) = f on (0,1)² with u = g on the walls, on n x n cells.
 
-    The flux through the face of two cells is a_f (u_i - u_j)/h; walls lie half a cell from the
-    outermost centres. With harmonic faces, a_f = 2 a_i a_j/(a_i + a_j), jumps along faces are exact
-    (a laminate is solved to rounding), and a smooth problem is solved to second order.
+    The flux through the face between the cells i and j is a_f (u_i - u_j)/h. The walls lie half a
+    cell from the outermost centres. With the harmonic mean a_f = 2 a_i a_j/(a_i + a_j), jumps of a
+    along faces are treated exactly: a laminate is solved up to rounding. A smooth problem is solved
+    to second order.
 
-    Samples of NumPy arrays are solved one by one; if the coefficient is piecewise constant, on its
-    interface (`interface.py`). Other coefficients, and all arrays of other namespaces (torch on a
-    GPU), are solved by preconditioned conjugate gradients. The preconditioner is the Laplacian L
-    for few jumps, and a^½ L a^½ for a smooth a. The numbers of iterations do not depend on the
-    mesh, and hardly on the contrast: 250 iterations suffice at a jump of 1e8. If `limit` iterations
-    do not suffice, a direct solver takes over (NumPy only), which at 421 x 421 cells costs as much
-    as 100 of the slower iterations.
+    Samples of NumPy arrays are solved one by one. For a piecewise constant coefficient, the
+    equations are reduced to its interface (`interface.py`). Other coefficients, and all arrays of
+    other libraries (such as torch on a GPU), are solved by preconditioned conjugate gradients. The
+    preconditioner is the Laplacian L if a has few jumps, and a^½ L a^½ if a is smooth. The number
+    of iterations does not depend on the mesh, and hardly on the contrast: 250 iterations suffice at
+    a jump of 1e8. If `limit` iterations do not suffice for a NumPy array, a direct solver replaces
+    them. At 421 x 421 cells it costs as much as 100 iterations on all cells.
 
     >>> solver = FiniteVolume(CellGrid(85))
     >>> round(float(solver(np.ones((1, 85, 85))).max()), 4)
@@ -128,8 +132,11 @@ class FiniteVolume:
         return self._checked(inverse(b))
 
     def linearise(self, a: Float[np.ndarray, "batch n n"], f: Array | float = 1.0) -> Linearised:
-        """u(a), 0 on the walls, with gradients through it, each by one more solve. Arguments and
-        errors are those of `solve`, for NumPy arrays; a gradient may raise SolveError too."""
+        """The solution u(a) with u = 0 on the walls, and its adjoint derivative.
+
+        Arguments and errors are those of `solve`, for NumPy arrays only. Each gradient takes one
+        more solve, which may also raise SolveError.
+        """
         operator = self._operator(a)
         solve = self._inverses(operator)
 
@@ -146,7 +153,7 @@ class FiniteVolume:
         return Diffusion(a, self.faces)
 
     def _checked(self, solution: Solution) -> Solution:
-        """The same solution. Raises SolveError for a sample with a residual above `rtol`."""
+        """Returns the solution unchanged. Raises SolveError if a residual is above `rtol`."""
         row = first_true(~(solution.residual <= self.rtol))
         if row is not None:
             raise SolveError(
@@ -162,7 +169,7 @@ class FiniteVolume:
         return Poisson(self.grid, self.fft)
 
     def _inverse(self, a: Float[np.ndarray, "n n"]) -> Inverse:
-        """The map from right-hand sides of one sample to u, residual and number of iterations."""
+        """The map from a right-hand side of one sample to u, residual and number of iterations."""
         harmonic = self.faces == "harmonic"
         crossing = kernels.crossing_faces(a)
         if crossing < _PIECEWISE * a.size:
@@ -200,7 +207,7 @@ class FiniteVolume:
         return iterated
 
     def _inverses(self, operator: Diffusion) -> Callable[[np.ndarray], Solution]:
-        """The map from right-hand sides to solutions, sample by sample."""
+        """The map from the right-hand sides of a batch to solutions, solved sample by sample."""
         inverses = [self._inverse(a) for a in operator.a]
 
         def solve(b: np.ndarray) -> Solution:
@@ -211,8 +218,10 @@ class FiniteVolume:
         return solve
 
     def _inverse_on_device(self, operator: Diffusion) -> Callable[[Array], Solution]:
-        """The map from right-hand sides to solutions, for all samples together, with sines along
-        both axes."""
+        """The map from the right-hand sides of a batch to solutions, for all samples together.
+
+        The preconditioner uses sine transforms along both axes.
+        """
         a = operator.a
         xp = array_namespace(a)
         sines = (by_fft if self.fft else by_products)(self.grid, a)
@@ -239,7 +248,7 @@ class FiniteVolume:
 
 
 def check_positive(a: Array) -> None:
-    """Raise SolveError for a sample whose coefficient is not positive and finite everywhere."""
+    """Raise SolveError for the first sample whose coefficient is not positive and finite."""
     xp = array_namespace(a)
     if not a.shape[0]:
         return
@@ -252,10 +261,10 @@ def check_positive(a: Array) -> None:
 
 
 def direct_solve(operator: Diffusion, b: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """u with A u = b for the first sample, by sparse LU.
+    """Solves A u = b for the first sample by sparse LU.
 
-    The options are symmetric mode, minimum degree, and panels of one column, which are faster for
-    so few entries in a column.
+    The matrix has few entries in a column. Symmetric mode, minimum degree ordering and panels of
+    one column are therefore the fastest options.
     """
     factors = scipy.sparse.linalg.splu(
         operator.matrix(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, panel_size=1,

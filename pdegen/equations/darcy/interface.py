@@ -28,16 +28,16 @@ Graph = tuple[
 class InterfaceSolver:
     """Solves A u = b for the finite volumes of a piecewise constant coefficient.
 
-    Let Γ be the cells at a jump of a. Away from Γ, A = a L with the Laplacian L. So
-    u = L⁻¹(b/a + σ) solves the equation there for any charges σ on Γ. On Γ the equation is
-    a σ + J L⁻¹(b/a + σ) = 0, where J = A - a L couples the two cells of each face at a jump.
+    Let Γ be the set of cells at a jump of a. Outside Γ, A = a L with the Laplacian L. There u =
+    L⁻¹(b/a + σ) solves the equation for any charges σ on Γ. On Γ the equation is a σ + J L⁻¹(b/a +
+    σ) = 0, where J = A - a L couples the two cells of each face at a jump.
 
-    This is solved by conjugate gradients on A preconditioned by L. The iterates need values on Γ
-    only, and one evaluation of L⁻¹ from Γ to Γ in each iteration: one tridiagonal sweep, and sines
-    that are summed and evaluated only at the cells of Γ. The number of iterations does not depend
+    This system is solved by conjugate gradients on A, preconditioned by L. The iterations need
+    values on Γ only, and apply L⁻¹ from Γ to Γ once each. This takes one tridiagonal sweep, and
+    sine transforms that are restricted to the cells of Γ. The number of iterations does not depend
     on the mesh, and hardly on the contrast.
 
-    The parts that depend on a alone are cached for further right-hand sides.
+    Quantities that depend on a alone are cached for further right-hand sides.
     """
 
     poisson: Poisson  # L⁻¹ on the grid
@@ -53,8 +53,11 @@ class InterfaceSolver:
     def __call__(
         self, b: Float[np.ndarray, "n n"], rtol: float
     ) -> tuple[Float[np.ndarray, "n n"], int]:
-        """u and the number of iterations; ‖b - A u‖ <= rtol ‖b‖ if `limit` iterations suffice.
-        The factor h² is in b."""
+        """u and the number of iterations.
+
+        If `limit` iterations suffice, then ‖b - A u‖ <= rtol ‖b‖. The right-hand side b includes
+        the factor h².
+        """
         a, poisson = self.a, self.poisson
         rows, columns, values, first, second, jump1, jump2 = self._graph
         size = float(np.linalg.norm(b))

@@ -1,1 +1,1 @@
-"""dolfinx in another Python process: the solver, the worker that runs it, and its client."""
+"""Finite elements by dolfinx in another Python process: the worker process and its client."""

@@ -1,4 +1,4 @@
-"""Client of a worker process that runs dolfinx, on most systems in another Python."""
+"""Client of a worker process that runs dolfinx, usually with another Python interpreter."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OF_AN_OUTER_MPI = ("OMPI_", "PMIX_", "PMI_", "ORTE_", "PRTE_", "HYDRA_", "HYDI_
 
 
 class MissingDolfinxError(MissingSolverError):
-    """No Python with dolfinx was found; the message says, in one line, how to install it."""
+    """No Python interpreter with dolfinx was found; the message says how to install dolfinx."""
 
     def __init__(self, tried: list[str]) -> None:
         super().__init__(
@@ -47,7 +47,7 @@ class MissingDolfinxError(MissingSolverError):
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of a solve, which are fields of `FiniteElement`."""
+    """The options of a solve. `FiniteElement` has fields of the same names and meanings."""
 
     element: str
     mode: str
@@ -57,8 +57,12 @@ class Settings:
 
 
 def interpreter() -> str:
-    """Path of the Python that runs dolfinx: $PDEGEN_DOLFINX_PYTHON, or else this Python or the
-    system's. Raises MissingDolfinxError if none of them can import dolfinx."""
+    """Path of the Python interpreter that runs dolfinx.
+
+    The candidate is $PDEGEN_DOLFINX_PYTHON if that variable is set; otherwise the candidates are
+    this interpreter and the system's. Raises MissingDolfinxError if no candidate can import
+    dolfinx.
+    """
     named = os.environ.get(VARIABLE)
     candidates = [named] if named else [sys.executable, SYSTEM_PYTHON]
     for python in candidates:
@@ -68,7 +72,7 @@ def interpreter() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of dolfinx and PETSc, by name; empty without dolfinx."""
+    """Versions of dolfinx and PETSc, by package name; empty if no dolfinx is found."""
     try:
         return dict(_versions(interpreter()))
     except MissingDolfinxError:
@@ -77,8 +81,10 @@ def versions() -> dict[str, str]:
 
 @lru_cache
 def _versions(python: str) -> tuple[tuple[str, str], ...]:
-    """Names and versions of dolfinx and PETSc in a Python; empty if it has no dolfinx for real
-    numbers."""
+    """Names and versions of dolfinx and PETSc for a Python interpreter.
+
+    Empty if the interpreter has no dolfinx for real numbers.
+    """
     if python == sys.executable and find_spec("dolfinx") is None:
         return ()
     command = [python, "-I", "-c", _PROBE]
@@ -95,8 +101,11 @@ def solve(
     settings: Settings, a: np.ndarray, f: np.ndarray | float, walls: np.ndarray | float,
     ranks: int, timeout: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """u at the centres, residuals and iterations; arguments and errors are those of
-    `FiniteElement.solve`, with functions as their values at the nodes."""
+    """Solves for a batch; returns u at the cell centres, the residuals and the iteration numbers.
+
+    Arguments and errors are those of `FiniteElement.solve`, except that functions are given as
+    arrays of their values at the nodes.
+    """
     u, residual, iterations = np.empty_like(a), np.empty(len(a)), np.empty(len(a), dtype=int)
     python, block_size = interpreter(), ranks if settings.mode == "sample" else 1
     for start in range(0, len(a), block_size):
@@ -114,8 +123,10 @@ def solve(
 class Worker:
     """A process that runs `worker.py`, or `ranks` such processes under mpirun.
 
-    It ends with this object and with this process, however this process ends; a busy worker first
-    finishes its sample. Raises WorkerError if it does not start."""
+    The worker ends when this object is deleted, and when this process ends for any reason. In the
+    second case, a busy worker first finishes its sample. Raises WorkerError if the worker does not
+    start.
+    """
 
     def __init__(self, python: str, ranks: int = 1) -> None:
         self._ranks, self._patience, self._late = ranks, _START_SECONDS, False
@@ -138,12 +149,15 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Process number of the worker, or of mpirun."""
+        """Process ID of the worker; that of mpirun if there are several ranks."""
         return self._process.pid
 
     def ask(self, request: dict[str, Any], timeout: float) -> dict[str, np.ndarray]:
-        """The arrays of the reply to a request. Raises WorkerError if the worker cannot answer,
-        dies, or does not answer within the timeout, which ends it."""
+        """Sends a request and returns the arrays of the reply.
+
+        Raises WorkerError if the worker cannot answer, dies, or does not answer within the timeout.
+        A worker that does not answer in time is killed.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         archive = io.BytesIO()
@@ -174,7 +188,7 @@ class Worker:
         return reply
 
     def close(self) -> None:
-        """End the worker in good order; does nothing if it has ended."""
+        """End the worker gracefully; does nothing if the worker has ended already."""
         self._end()
 
     def _expire(self) -> None:
@@ -182,7 +196,7 @@ class Worker:
         _kill(self._process, self._ranks)
 
     def _give_up(self) -> NoReturn:
-        """Raise WorkerError with the reason for a missing reply and the last lines of the log."""
+        """Raise WorkerError with the reason for the missing reply and the last lines of the log."""
         try:
             status = self._process.wait(_END_SECONDS)
             reason = (
@@ -209,7 +223,11 @@ _of_this_thread = threading.local()
 
 
 def worker(python: str, ranks: int = 1) -> Worker:
-    """This thread's worker, started at the first call, after its death, and in a forked child."""
+    """The worker of this thread.
+
+    A new worker is started at the first call, after the death of the last worker, and in a forked
+    child.
+    """
     workers: dict[Any, Worker] = _of_this_thread.__dict__.setdefault("workers", {})
     key = (python, ranks, os.getpid())
     if key not in workers or not workers[key].alive:
@@ -241,7 +259,10 @@ def _kill(process: subprocess.Popen[bytes], ranks: int) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of a worker, without variables of an outer MPI job, which would kill it."""
+    """The environment of a worker.
+
+    Variables of an outer MPI job are removed, because they would kill the worker.
+    """
     outer = os.environ
     inherited = {k: value for k, value in outer.items() if not k.startswith(_OF_AN_OUTER_MPI)}
     cache = outer.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -1,9 +1,10 @@
-"""Finite elements in dolfinx, and a worker that serves them: one file for any Python with dolfinx.
+"""Finite elements by dolfinx, and the main loop of the worker process.
 
-It imports only dolfinx and its dependencies, and runs with dolfinx 0.5 to 0.11. The command is
-`[mpirun -n k] python -I worker.py`. Each request on stdin, and each reply on stdout, is a line with
-a number of bytes, followed by these bytes: an .npz archive. In mode "sample" each rank solves one
-row of a request; in mode "domain" all ranks solve each row. The worker ends at the end of stdin.
+This file imports only dolfinx and its dependencies, and runs in any Python with dolfinx 0.5 to
+0.11. The command is `[mpirun -n k] python -I worker.py`. Requests arrive on stdin, and replies are
+written to stdout. A request or a reply is a line with a number of bytes, followed by an .npz
+archive of that size. In mode "sample" each rank solves its own rows of a request; in mode "domain"
+all ranks solve each row together. The worker ends at the end of stdin.
 """
 
 # pyright: reportMissingImports=false, reportMissingModuleSource=false
@@ -35,10 +36,10 @@ _REASONS = {
 
 
 class Discretisation:
-    """∫ a ∇u·∇v = ∫ f v for all v, u = g on the walls, for a constant on each of n x n cells.
+    """The problem ∫ a ∇u·∇v = ∫ f v for all v, u = g on the walls, on n x n cells.
 
-    Values at nodes are arrays over the lattice of (p n + 1)² points for elements of degree p,
-    indexed [x, y] as the cells are.
+    The coefficient a is constant on each cell. Values at nodes are arrays over the lattice of (p n
+    + 1)² points for elements of degree p. These arrays are indexed [x, y], like arrays of cells.
 
     Args:
         comm: MPI communicator of the processes that share the mesh.
@@ -80,7 +81,10 @@ class Discretisation:
         self.solvers: dict[str, PETSc.KSP] = {}
 
     def solver(self, linear: str) -> PETSc.KSP:
-        """The linear solver: "cg", conjugate gradients with algebraic multigrid, or "cholesky"."""
+        """The linear solver of this name.
+
+        "cg" is conjugate gradients with algebraic multigrid, and "cholesky" is a direct solver.
+        """
         if linear in self.solvers:
             return self.solvers[linear]
         ksp = PETSc.KSP().create(self.comm)
@@ -99,7 +103,10 @@ class Discretisation:
         return ksp
 
     def load(self, f: np.ndarray | float) -> PETSc.Vec:
-        """∫ f v for f on the cells or at the nodes, before the sum over processes."""
+        """The load vector ∫ f v of this process, before the sum over processes.
+
+        f is a number, an array of values on the cells, or an array of values at the nodes.
+        """
         if isinstance(f, np.ndarray) and len(f) == self.points:
             self.f_nodes.x.array[:] = f[self.node]
             return fem.petsc.assemble_vector(self.load_nodes)
@@ -110,10 +117,12 @@ class Discretisation:
         self, a: np.ndarray, f: np.ndarray | float, walls: np.ndarray | float,
         linear: str, rtol: float, limit: int,
     ) -> tuple[np.ndarray, float, int]:  # fmt: skip
-        """u at the centres of the cells (on the first process), residual and iterations.
+        """u at the cell centres, the relative residual and the number of iterations.
 
-        The residual is ‖b - A w‖/‖b‖ of the system for w, the part of u with value 0 on the walls;
-        b contains the values on the walls. Raises ArithmeticError if the residual is above rtol.
+        Only the first process returns the whole u. Let w be u minus the values on the walls, so
+        that w = 0 on the walls. The residual is ‖b - A w‖/‖b‖ of the linear system for w, where b
+        includes the effect of the values on the walls. Raises ArithmeticError if the residual is
+        above rtol.
         """
         self.a.x.array[:] = a[self.cell]
         self.matrix.zeroEntries()
@@ -178,7 +187,7 @@ class Discretisation:
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    """Lets one process at a time compile forms; removes files that a killed process left."""
+    """Lets one process at a time compile forms; removes unfinished files of killed processes."""
     cache = Path(os.environ["XDG_CACHE_HOME"], "fenics")
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w") as lock:
@@ -197,8 +206,11 @@ def _discretisation(mode: str, n: int, element: str) -> Discretisation:
 
 
 def _solved(world: MPI.Comm, request: Any) -> dict[int, Any]:
-    """The rows of a request that this process solves: u, residual and iterations, or the reason of
-    a failure. Only the first process of a communicator has them; others return an empty dict."""
+    """The results of the rows of a request that this process solves, by row.
+
+    A result is u, the residual and the number of iterations, or the reason of a failure as text.
+    Only the first process of a communicator returns results; other processes return an empty dict.
+    """
     mode, element, linear = (str(request[name]) for name in ("mode", "element", "linear"))
     a, f, walls = (request[name] for name in ("a", "f", "walls"))
     discretisation = _discretisation(mode, a.shape[1], element)
@@ -216,7 +228,7 @@ def _solved(world: MPI.Comm, request: Any) -> dict[int, Any]:
 
 
 def _answer(world: MPI.Comm, request: bytes) -> dict[str, Any] | None:
-    """The arrays of a reply on the first process; None on other processes."""
+    """The arrays of the reply on the first process; None on the other processes."""
     try:
         solved: Any = _solved(world, np.load(io.BytesIO(request), allow_pickle=False))
     except Exception as failure:
@@ -236,7 +248,10 @@ def _answer(world: MPI.Comm, request: bytes) -> dict[str, Any] | None:
 
 
 def _request(world: MPI.Comm) -> bytes:
-    """The next request, empty at the end. All processes except the first wait without load."""
+    """The next request; empty at the end of stdin.
+
+    Processes other than the first sleep while they wait.
+    """
     if world.rank == 0:
         line = sys.stdin.buffer.readline()
         request = sys.stdin.buffer.read(int(line)) if line else b""
