@@ -87,8 +87,7 @@ class InitialValueInversion:
         return np.zeros(2 * len(self.modes.deviations))
 
     def linearise(self, xi: np.ndarray) -> _FinalValue:
-        """u(T) at the data points for the coefficients xi, with the derivative with respect to xi.
-        """
+        """u(T) at the data points for the coefficients xi, with its derivative in xi."""
         solver = ColeHopf(self.modes.grid, self.viscosity, TOLERANCE)
         solution = LinearisedColeHopf(solver, self.modes.field_of(xi), self.time)
         return _FinalValue(self.modes, solution, self._data_indices)

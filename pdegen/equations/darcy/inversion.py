@@ -40,7 +40,10 @@ _ERROR_SAMPLES = 160  # training samples that give the error of each model
 def inversions(
     setting: InverseProblem, field: SquareGaussianField, phases: tuple[float, float], source: float
 ) -> dict[str, ClassicalMethod]:
-    """The inversion methods of two-phase Darcy, by name. Arguments are those of `grid_models`."""
+    """The inversion methods of two-phase Darcy flow, by name.
+
+    Arguments are those of `grid_models`.
+    """
     problem = _TwoPhases(setting, field, phases, source)
     methods = {
         "total variation": ClassicalMethod(
@@ -83,7 +86,7 @@ def inversions(
 
 @dataclass(frozen=True)
 class _TwoPhases:
-    """The inversions of one inverse problem. Arguments are those of `grid_models`."""
+    """The inversion methods for one inverse problem. Arguments are those of `grid_models`."""
 
     setting: InverseProblem
     field: SquareGaussianField
@@ -130,7 +133,7 @@ class _TwoPhases:
         return self.stated(method(data, deviation, method.start((a - low) / (high - low))))
 
     def model_error(self) -> float:
-        """Root mean square of the error of the model, over the deviation of the data."""
+        """Root mean square of the finest model's error, relative to the deviation of the data."""
         error = self.models[-1].error
         variance: np.ndarray = np.sum(error.directions**2, axis=0)
         squares = error.mean**2 + variance + error.remainder**2
@@ -142,7 +145,7 @@ class _TwoPhases:
         return low + (high - low) * p
 
     def stated(self, estimate: PhaseEstimate) -> Estimate:
-        """The estimate of a method that states the probability p of the upper phase."""
+        """The estimate of the coefficient, from a method that states phase probabilities."""
         p, (low, high) = estimate.probability, self.phases
         solves = estimate.work.linearised + estimate.work.derivatives
         return Estimate(self.coefficient(p), solves, (high - low) * np.sqrt(p * (1 - p)))
@@ -154,8 +157,8 @@ def grid_models(
     """The models of `PhaseInversion` and `LevelSet`: finite volumes on cells from coarse to fine.
 
     Args:
-        setting: The inverse problem, which has the finest cells; its samples give the error of each
-            model.
+        setting: The inverse problem. It defines the finest cells, and its samples give the error of
+            each model.
         field: Law of the Gaussian field whose sign is the phase.
         phases: The values α < β of the coefficient.
         source: The source f.
@@ -186,7 +189,11 @@ def grid_models(
 
 
 def _sizes(n: int) -> list[int]:
-    """Cells along an axis of the models: n, halved again and again, down to at least the fewest."""
+    """Numbers of cells along an axis, from the coarsest model to the finest.
+
+    The finest model has n cells; coarser models halve this number repeatedly, but not below
+    `_FEWEST`.
+    """
     sizes = [n]
     while sizes[0] > 4 * _FEWEST // 3:
         sizes.insert(0, max(_FEWEST, -(-sizes[0] // 2)))
@@ -196,11 +203,12 @@ def _sizes(n: int) -> list[int]:
 def noise_level(
     data: Float[np.ndarray, "m m"], deviation: Float[np.ndarray, "m m"]
 ) -> float:  # fmt: skip
-    """ε of data u(x) + ε σ(x) ξ(x), ξ(x) ~ N(0, 1) independent at the points.
+    """Estimates ε from data u(x) + ε σ(x) ξ(x) with independent ξ(x) ~ N(0, 1) at the points.
 
-    The second difference along both axes reduces a smooth u to h⁴ uₓₓᵧᵧ. Of the noise it has the
-    variance Σ w² σ², where w are the products of 1, -2, 1. It is larger at interfaces, where u has
-    kinks; if these are few, they do not change the median over the points.
+    The second difference along both axes reduces a smooth u to about h⁴ uₓₓᵧᵧ. Applied to the
+    noise, it has the variance ε² Σ w² σ², where w are the products of the weights 1, -2, 1. The
+    difference is larger at interfaces, where u has kinks. If interfaces cross few of the points,
+    they do not change the median over all points.
 
     Args:
         data: Data on a product grid with equal spacings, at least 3 points along each axis.

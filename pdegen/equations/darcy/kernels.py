@@ -1,9 +1,9 @@
-"""Compiled loops of the Darcy solvers. The mathematics is in `interface.py`, `poisson.py` and
-`phase_flow.py`.
+"""Compiled loops of the Darcy solvers.
 
-Arrays a, b, u, r, v have shape (n, m) on the cells [i, j]. A is the matrix of five-point finite
-volumes times h²: (A u)_ij = Σ_faces t (u_ij - u_neighbour), with t the coefficient on the face.
-u = 0 on the walls, half a cell away: a face there adds 2 a_ij u_ij.
+The mathematics is in `interface.py`, `poisson.py` and `phase_flow.py`. Arrays a, b, u, r, v have
+shape (n, m) on the cells [i, j]. A is the matrix of five-point finite volumes times h²: (A u)_ij =
+Σ_faces t (u_ij - u_neighbour), where t is the coefficient on the face. u is 0 on the walls, which
+lie half a cell from the outermost centres. Each face on a wall therefore adds 2 a_ij u_ij.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"
 
 @_jit
 def face_mean(v: float, w: float, harmonic: bool) -> float:
-    """Coefficient on the face between cells with v and w: their harmonic or arithmetic mean."""
+    """Harmonic or arithmetic mean of the coefficients v and w of the two cells at a face."""
     return 2 * v * w / (v + w) if harmonic else (v + w) / 2
 
 
 @_jit
 def crossing_faces(a: np.ndarray) -> int:
-    """Number of inner faces between cells of different values."""
+    """Number of inner faces whose two cells have different values."""
     n, m = a.shape
     count = 0
     for i in range(n):
@@ -46,10 +46,11 @@ def interface_graph(
     `faces` is the number of these faces, from `crossing_faces`.
 
     Returns:
-        start, columns: The cells start[i] <= c < start[i+1] lie in row i, at columns[c].
+        start, columns: The cells start[i] <= c < start[i+1] lie in row i. Cell c lies in column
+            columns[c].
         values: The coefficient a in these cells.
-        first, second: Numbers c, d of the cells at each face.
-        jump1, jump2: a_f - a_c and a_f - a_d at each face, with a_f the coefficient on it.
+        first, second: Numbers c and d of the two cells at each face.
+        jump1, jump2: a_f - a_c and a_f - a_d, where a_f is the coefficient on the face.
     """
     n, m = a.shape
     # mark the cells at a jump by 0, the others stay -1
@@ -110,7 +111,7 @@ def residual(
 
 @_jit
 def face_slope(v: float, w: float, harmonic: bool) -> float:
-    """Derivative of `face_mean` by v."""
+    """Derivative of `face_mean` with respect to v."""
     return 2 * w * w / (v + w) ** 2 if harmonic else 0.5
 
 
@@ -118,7 +119,10 @@ def face_slope(v: float, w: float, harmonic: bool) -> float:
 def sensitivity(
     a: np.ndarray, harmonic: bool, v: np.ndarray, u: np.ndarray, out: np.ndarray
 ) -> None:
-    """Writes out = -(∂(A u - b)/∂a)ᵀ v, the gradient by a of -vᵀ(A u - b); u = v = 0 on walls."""
+    """Writes out = -(∂(A u - b)/∂a)ᵀ v, the gradient of -vᵀ(A u - b) with respect to a.
+
+    u and v are 0 on the walls.
+    """
     n, m = a.shape
     for i in range(n):
         for j in range(m):
@@ -146,9 +150,10 @@ def sensitivity(
 
 @_jit
 def tridiagonal_solves(hat: np.ndarray, pivots: np.ndarray) -> None:
-    """Solves (T + λ_k) w = hat[:, k] for every mode k, in place; T = tridiag(-1, d, -1) on axis 0.
+    """Overwrites hat[:, k] by the solution w of (T + λ_k) w = hat[:, k], for every mode k.
 
-    The pivots of Thomas' algorithm are p_i = 1/(d_i + λ_k - p_{i-1}), shape (n, modes).
+    T is the matrix tridiag(-1, d, -1) along axis 0. The pivots of Thomas' algorithm are p_i =
+    1/(d_i + λ_k - p_{i-1}), shape (n, modes).
     """
     n, modes = hat.shape
     row, pivot = hat[0], pivots[0]  # forward elimination
@@ -168,8 +173,11 @@ def tridiagonal_solves(hat: np.ndarray, pivots: np.ndarray) -> None:
 def add_transformed(
     start: np.ndarray, columns: np.ndarray, values: np.ndarray, sines: np.ndarray, hat: np.ndarray
 ) -> None:
-    """Sine transform from interface cells: adds Σ_c values[c] sines[columns[c]] to hat[i], over the
-    cells start[i] <= c < start[i+1] of row i."""
+    """Adds the sine transform of values at the interface cells to `hat`.
+
+    The sum Σ_c values[c] sines[columns[c]] over the cells start[i] <= c < start[i+1] of row i is
+    added to hat[i].
+    """
     n, modes = hat.shape
     for i in range(n):
         row, c, end = hat[i], start[i], start[i + 1]
@@ -191,8 +199,10 @@ def add_transformed(
 def evaluate(
     start: np.ndarray, columns: np.ndarray, sines: np.ndarray, hat: np.ndarray, values: np.ndarray
 ) -> None:
-    """Inverse sine transform at interface cells: writes values[c] = Σ_k hat[i, k]
-    sines[columns[c], k], for the cells c of each row i."""
+    """Writes the inverse sine transform of `hat` at the interface cells to `values`.
+
+    For each cell c of row i, values[c] = Σ_k hat[i, k] sines[columns[c], k].
+    """
     n, modes = hat.shape
     for i in range(n):
         row, c, end = hat[i], start[i], start[i + 1]
@@ -221,8 +231,11 @@ def add_jumps(
     first: np.ndarray, second: np.ndarray, jump1: np.ndarray, jump2: np.ndarray,
     z: np.ndarray, out: np.ndarray,
 ) -> None:  # fmt: skip
-    """Adds J z to `out`: for each face between cells c and d, j_c (z_c - z_d) to c and
-    j_d (z_d - z_c) to d."""
+    """Adds J z to `out`.
+
+    Each face with the cells c, d and the jumps j_c, j_d adds j_c (z_c - z_d) to out[c] and j_d (z_d
+    - z_c) to out[d].
+    """
     for f in range(len(first)):
         c, d = first[f], second[f]
         difference = z[c] - z[d]
@@ -236,11 +249,12 @@ def interface_cg(
     first: np.ndarray, second: np.ndarray, jump1: np.ndarray, jump2: np.ndarray,
     sines: np.ndarray, pivots: np.ndarray, r: np.ndarray, tolerance: float, limit: int,
 ) -> tuple[np.ndarray, int]:  # fmt: skip
-    """Charges σ on the interface cells with ‖r - A L⁻¹ σ‖ <= tolerance, and the iterations.
+    """Charges σ on the interface cells with ‖r - A L⁻¹ σ‖ <= tolerance; number of iterations.
 
-    Conjugate gradients on A preconditioned by L, in vectors on the interface cells alone. p is the
-    direction, and the charges are sums of q = L p. r is overwritten by the residual; at most
-    `limit` iterations are made.
+    The method is conjugate gradients on A, preconditioned by L. All vectors have values at the
+    interface cells only. p is the search direction, and σ is a linear combination of the vectors q
+    = L p. r is overwritten by the residual. After `limit` iterations the residual may still exceed
+    the tolerance.
     """
     cells = len(r)
     hat = np.empty((len(start) - 1, sines.shape[1]))
@@ -275,9 +289,10 @@ def interface_cg(
 
 @_jit
 def stiffness_band(a: np.ndarray) -> np.ndarray:
-    """Lower diagonals of the matrix A of the coefficient a (n, n), transposed: shape (n², n + 1).
+    """Lower diagonals of the matrix A for the coefficient a, transposed, shape (n², n + 1).
 
-    Row i n + j holds the diagonal entry at 0, the neighbour [i, j + 1] at 1, [i + 1, j] at n.
+    a has the shape (n, n). Row i n + j has the diagonal entry at index 0, the entry for the
+    neighbour [i, j + 1] at index 1, and the entry for [i + 1, j] at index n.
     """
     n = len(a)
     diagonals = np.zeros((n * n, n + 1))
@@ -305,7 +320,10 @@ def stiffness_band(a: np.ndarray) -> np.ndarray:
 
 @_jit
 def face_derivatives(a: np.ndarray) -> np.ndarray:
-    """∂t/∂a by both cells of each inner face across axis 0, shape (n - 1, m, 2)."""
+    """Derivatives of t with respect to a in both cells of each inner face across axis 0.
+
+    The result has the shape (n - 1, m, 2).
+    """
     n, m = a.shape
     slopes = np.empty((n - 1, m, 2))
     for i in range(n - 1):
@@ -318,7 +336,10 @@ def face_derivatives(a: np.ndarray) -> np.ndarray:
 
 @_jit
 def face_changes(slopes: np.ndarray, dp: np.ndarray) -> np.ndarray:
-    """Change of t on the inner faces across axis 0, for a change dp of p and the slopes ∂t/∂p."""
+    """Changes of t on the inner faces across axis 0, for a change dp of p.
+
+    `slopes` are the derivatives ∂t/∂p.
+    """
     n, m = dp.shape
     dt = np.empty((n - 1, m))
     for i in range(n - 1):
@@ -329,7 +350,10 @@ def face_changes(slopes: np.ndarray, dp: np.ndarray) -> np.ndarray:
 
 @_jit
 def add_transposed(slopes: np.ndarray, w: np.ndarray, out: np.ndarray) -> None:
-    """Adds (∂t/∂p)ᵀ w to `out`, for values w on the inner faces across axis 0."""
+    """Adds (∂t/∂p)ᵀ w to `out`, where w are values on the inner faces across axis 0.
+
+    `slopes` are the derivatives ∂t/∂p.
+    """
     n, m = out.shape
     for i in range(n - 1):
         for j in range(m):

@@ -1,4 +1,4 @@
-"""The law of stores of Darcy flow."""
+"""The law that a store of Darcy flow must satisfy."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ def darcy_law(
     source: float,
     solved: DarcyClaims,
 ) -> Law:
-    """a has its law, the residuals are as declared, and u belongs to a.
+    """The law of a store: a has its law, residuals are within the tolerance, and u solves for a.
 
-    In each sample the power of the source is the dissipation of the flow, ∫ f u = ∫ a |∇u|². For u
-    of another a this is wrong by about a half. So it detects exchanged samples, an exchange of x
-    and y in a, and an exchange of the phases, which no statistic of a alone can detect.
+    In each sample, the power of the source equals the dissipation of the flow: ∫ f u = ∫ a |∇u|².
+    If u belongs to another a, the two differ by about a half. The check therefore detects exchanged
+    samples and an exchange of x and y in a. It also detects an exchange of the phases, which no
+    statistic of a alone can detect.
     """
     return Law(
         (
@@ -113,8 +114,11 @@ def _of_solution(source: float, solved: DarcyClaims) -> Iterator[Check]:
 def dissipation(
     a: Float[np.ndarray, "batch n n"], u: Float[np.ndarray, "batch n n"], harmonic: bool
 ) -> tuple[Samples, Samples]:
-    """∫ a |∇u|² by finite volumes, Σ a_f (u_i - u_j)² over the faces, and the same of the largest
-    rounding errors of u in float32. u = 0 on the walls, half a cell from the outermost centres."""
+    """The dissipation ∫ a |∇u|² of u, and that of the largest rounding errors of u in float32.
+
+    The integral is the finite volume sum Σ a_f (u_i - u_j)² over the faces. u is 0 on the walls,
+    which lie half a cell from the outermost centres.
+    """
     flow, rounding = np.zeros(len(a)), np.zeros(len(a))
     for axis in (1, 2):
         first, last = (np.take(a, k, axis) * np.take(u, k, axis) ** 2 for k in (0, -1))

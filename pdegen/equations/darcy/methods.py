@@ -54,8 +54,12 @@ class FiniteVolumeMethod(Strict):
         return FiniteVolume(CellGrid(n), self.faces, self.rtol, self.limit)
 
     def claims(self, n: int) -> DarcyClaims:
-        """The properties of u on n x n cells. Without refinement the discrete equations conserve
-        power up to their residual. On finer cells arithmetic faces are another coefficient."""
+        """The guaranteed properties of u on n x n cells.
+
+        Without refinement, the discrete equations conserve power up to their residual. With
+        refinement, arithmetic means on the finer faces define another coefficient, so power is not
+        guaranteed.
+        """
         harmonic, balance = self.faces == "harmonic", 2 * self.rtol
         if self.refinement > 1:
             balance = balance + _REFINED / n if harmonic else None
@@ -93,8 +97,10 @@ class FiniteElementMethod(Strict):
         return FiniteElement(CellGrid(n), **settings)
 
     def claims(self, n: int) -> DarcyClaims:
-        """The properties of u on n x n cells. u may be 0 in corners, where all nodes of a triangle
-        may lie on walls."""
+        """The guaranteed properties of u on n x n cells.
+
+        u may be 0 in a corner, because all nodes of a triangle there may lie on walls.
+        """
         return DarcyClaims(self.rtol, False, 2 * self.rtol + _REFINED / n)
 
 
@@ -111,6 +117,9 @@ class PublishedMethod(Strict):
         return PublishedScheme(CellGrid(n))
 
     def claims(self, n: int) -> DarcyClaims:
-        """Only the residual is guaranteed: in a tenth of 400 samples on 43 x 43 cells u has the
-        wrong sign somewhere, and power is out of balance by up to a third."""
+        """The guaranteed properties of u: only the bound of the residual.
+
+        In a tenth of 400 samples on 43 x 43 cells, u has the wrong sign somewhere. There the
+        balance of power is violated by up to a third.
+        """
         return DarcyClaims(_DIRECT, None, None)

@@ -20,9 +20,10 @@ Cells = Float[Array, "*batch n n"]
 
 @dataclass(frozen=True)
 class Diffusion:
-    """(A u)_i = Σ_faces a_f (u_i - u_j), which is h² times -div(a grad u).
+    """The operator (A u)_i = Σ_faces a_f (u_i - u_j), which approximates -h² div(a grad u).
 
-    u = 0 at the walls, half a cell from the outermost centres, so a_f = 2a on the walls.
+    u is 0 at the walls, which lie half a cell from the outermost centres. Hence a_f = 2a on the
+    walls.
     """
 
     a: Array  # coefficients of the cells, shape (batch, n, n), indexed [x, y]
@@ -30,14 +31,14 @@ class Diffusion:
 
     @cached_property
     def faces_x(self) -> Array:
-        """Coefficients a_f on all faces across x, shape (batch, n+1, n)."""
+        """Coefficients a_f on all faces normal to x, shape (batch, n+1, n)."""
         a = self.a
         inner = self._mean(a[:, 1:], a[:, :-1])
         return array_namespace(a).concat([2 * a[:, :1], inner, 2 * a[:, -1:]], axis=1)
 
     @cached_property
     def faces_y(self) -> Array:
-        """Coefficients a_f on all faces across y, shape (batch, n, n+1)."""
+        """Coefficients a_f on all faces normal to y, shape (batch, n, n+1)."""
         a = self.a
         inner = self._mean(a[:, :, 1:], a[:, :, :-1])
         return array_namespace(a).concat([2 * a[:, :, :1], inner, 2 * a[:, :, -1:]], axis=2)
@@ -46,7 +47,7 @@ class Diffusion:
         return 2 * v * w / (v + w) if self.faces == "harmonic" else (v + w) / 2
 
     def __call__(self, u: Array) -> Array:
-        """A u, the outflow of the fluxes, computed with few passes through a device's memory."""
+        """A u, the outflow of the fluxes, computed with few passes over the memory of a device."""
         x, y = self.faces_x, self.faces_y
         au = array_namespace(u).zeros_like(u)
         au[:, 0] += x[:, 0] * u[:, 0]
@@ -64,7 +65,10 @@ class Diffusion:
         return au
 
     def fluxes(self, u: Array, walls: Array | float = 0.0) -> tuple[Array, Array]:
-        """Fluxes -h a_f ∂u/∂n through the faces, in the direction of x and of y."""
+        """Fluxes -h a_f ∂u/∂n through the faces normal to x and normal to y.
+
+        A flux is positive in the direction of the axis.
+        """
         x, y = jumps(u, walls)
         return -self.faces_x * x, -self.faces_y * y
 
@@ -79,26 +83,27 @@ class Diffusion:
         return b - outflow(*self.fluxes(xp.zeros_like(self.a), walls))
 
     def relative_residual(self, u: Array, b: Array) -> Array:
-        """‖b - A u‖/‖b‖ of each sample; ‖A u‖ if b is 0."""
+        """‖b - A u‖/‖b‖ of each sample, or ‖A u‖ if b is 0."""
         xp = array_namespace(u)
         r = xp.sqrt(xp.sum((b - self(u)) ** 2, axis=(1, 2)))
         size = xp.sqrt(xp.sum(b**2, axis=(1, 2)))
         return r / xp.where(size > 0, size, xp.ones_like(size))
 
     def matrix(self) -> scipy.sparse.csc_array:
-        """A of the first sample as a sparse matrix over the cells in C order (NumPy only)."""
+        """A of the first sample as a sparse matrix, cells in C order (NumPy arrays only)."""
         return five_point_matrix(self.faces_x[0], self.faces_y[0])
 
 
 def five_point_matrix(
     faces_x: Float[np.ndarray, "n1 m"], faces_y: Float[np.ndarray, "n m1"]
 ) -> scipy.sparse.csc_array:
-    """The matrix of u -> Σ_faces a_f (u_i - u_j) on n x m cells in C order, with u = 0 beyond the
-    outermost faces.
+    """The matrix of the map u -> Σ_faces a_f (u_i - u_j) on n x m cells in C order.
+
+    u is 0 beyond the outermost faces.
 
     Args:
-        faces_x: Coefficients a_f on the faces across x, shape (n+1, m).
-        faces_y: Coefficients a_f on the faces across y, shape (n, m+1).
+        faces_x: Coefficients a_f on the faces normal to x, shape (n+1, m).
+        faces_y: Coefficients a_f on the faces normal to y, shape (n, m+1).
     """
     diagonal = faces_x[1:] + faces_x[:-1] + faces_y[:, 1:] + faces_y[:, :-1]
     n, m = diagonal.shape
@@ -115,8 +120,10 @@ def five_point_matrix(
 def jumps(
     u: Cells, walls: Array | float = 0.0
 ) -> tuple[Float[Array, "*batch n1 n"], Float[Array, "*batch n n1"]]:
-    """Differences of u from cell to cell in the direction of x and of y; the first and the last are
-    differences to the walls."""
+    """Differences of u between neighbouring cells, along x and along y.
+
+    The first and the last difference of each row are those between a wall and the cell next to it.
+    """
     xp = array_namespace(u)
     n, batch = u.shape[-1], u.shape[:-2]
     g = wall_values(walls, u)
@@ -129,14 +136,16 @@ def jumps(
 def outflow(
     through_x: Float[Array, "*batch n1 n"], through_y: Float[Array, "*batch n n1"]
 ) -> Cells:
-    """The sum of the fluxes out of each cell through its four faces."""
+    """The total flux out of each cell through its four faces."""
     x = through_x[..., 1:, :] - through_x[..., :-1, :]
     return x + through_y[..., 1:] - through_y[..., :-1]
 
 
 def wall_values(walls: Array | float, u: Cells) -> Float[Array, "4 n"]:
-    """Values on x = 0, x = 1, y = 0, y = 1, shape (4, n). Raises ValueError if the walls are
-    neither a number nor of this shape."""
+    """Values on x = 0, x = 1, y = 0 and y = 1, shape (4, n).
+
+    Raises ValueError if `walls` is neither a number nor an array of this shape.
+    """
     xp, n = array_namespace(u), u.shape[-1]
     g = xp.asarray(walls, dtype=u.dtype, device=u.device)
     if g.ndim and tuple(g.shape) != (4, n):

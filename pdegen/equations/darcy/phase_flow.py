@@ -1,4 +1,4 @@
-"""Two-phase Darcy flow on coarse cells with derivatives, for many fast solves."""
+"""Two-phase Darcy flow on coarse cells, with derivatives, for many fast solves."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _lapack: Any = scipy.linalg.lapack  # not in its stubs
 
 @dataclass(frozen=True)
 class PhaseFlow:
-    """u(p) with -div(a grad u) = f, u = 0 on the walls, a = α + (β - α) p on n x n cells.
+    """The map p -> u for -div(a grad u) = f, u = 0 on the walls, a = α + (β - α) p on n x n cells.
 
-    The finite volumes of `FiniteVolume`, solved by a banded Cholesky factorisation.
+    The finite volumes are those of `FiniteVolume`. A banded Cholesky factorisation solves them.
 
     >>> flow = PhaseFlow(CellGrid(85), (3.0, 12.0))
     >>> round(float(12 * flow(np.ones((85, 85))).max()), 4)
@@ -41,13 +41,16 @@ class PhaseFlow:
         return self.linearise(p).u
 
     def linearise(self, p: Float[np.ndarray, "n n"]) -> PhaseFlowAt:
-        """u, and its derivatives with respect to p."""
+        """u with its derivatives with respect to p."""
         return PhaseFlowAt(self, p)
 
 
 class PhaseFlowAt:
-    """u(p) with its derivatives, from one banded Cholesky factorisation. Raises ValueError if the
-    shape of p is wrong, and ArithmeticError if the matrix is not positive definite."""
+    """u(p) with its derivatives, from one banded Cholesky factorisation.
+
+    Raises ValueError if the shape of p is wrong, and ArithmeticError if the matrix is not positive
+    definite.
+    """
 
     def __init__(self, flow: PhaseFlow, p: Float[np.ndarray, "n n"]) -> None:
         n, (low, high) = flow.grid.n, flow.phases
@@ -62,23 +65,26 @@ class PhaseFlowAt:
 
     @cached_property
     def _slopes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Derivatives ∂a_f/∂p of the coefficients on the faces across each axis."""
+        """Derivatives ∂a_f/∂p of the coefficients on the inner faces normal to each axis."""
         across = np.ascontiguousarray(self._a.T)
         return self._height * face_derivatives(self._a), self._height * face_derivatives(across)
 
     @cached_property
     def _jumps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Differences of u at the faces across each axis."""
+        """Differences of u across the inner faces normal to each axis."""
         return np.diff(self.u, axis=0), np.ascontiguousarray(np.diff(self.u, axis=1).T)
 
     def jvp(self, dp: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-        """The change of u with p to first order; one solve."""
+        """The first-order change of u for a change dp of p; takes one solve."""
         x = face_changes(self._slopes[0], dp) * self._jumps[0]
         y = face_changes(self._slopes[1], np.ascontiguousarray(dp.T)) * self._jumps[1]
         return self._solved(_gains(x, y.T) - _at_walls(2 * self._height * dp * self.u))
 
     def vjp(self, v: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-        """The gradient v with respect to u as a gradient with respect to p; one solve."""
+        """The gradient with respect to p of a scalar whose gradient with respect to u is v.
+
+        It takes one solve.
+        """
         adjoint = self._solved(v)
         gradient = -_at_walls(2 * self._height * adjoint * self.u)
         add_transposed(self._slopes[0], -np.diff(adjoint, axis=0) * self._jumps[0], gradient)
@@ -94,7 +100,10 @@ class PhaseFlowAt:
 
 
 def _gains(x: Float[np.ndarray, "n1 n"], y: Float[np.ndarray, "n n1"]) -> Float[np.ndarray, "n n"]:
-    """Net inflow of the cells by fluxes through inner faces, against the directions of the axes."""
+    """Net inflow into each cell by the fluxes x and y through the inner faces.
+
+    A flux is positive against the direction of its axis.
+    """
     gains = np.zeros((x.shape[1],) * 2)
     gains[:-1] += x
     gains[1:] -= x
@@ -104,7 +113,7 @@ def _gains(x: Float[np.ndarray, "n1 n"], y: Float[np.ndarray, "n n1"]) -> Float[
 
 
 def _at_walls(values: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """The values times the number of walls of each cell."""
+    """The value of each cell times the number of its faces on walls."""
     counted = np.zeros_like(values)
     for edge in (np.s_[0], np.s_[-1], np.s_[:, 0], np.s_[:, -1]):
         counted[edge] += values[edge]

@@ -1,4 +1,4 @@
-"""The inverse Laplacian on a cell grid: sines along one axis, tridiagonal along the other."""
+"""The inverse Laplacian on a cell grid: sine transforms along y, tridiagonal solves along x."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Poisson:
 
     @cached_property
     def pivots(self) -> Float[np.ndarray, "n n"]:
-        """Inverse pivots of Thomas' algorithm along x, for each sine along y, indexed [x, sine]."""
+        """Inverse pivots of Thomas' algorithm along x for each sine along y, indexed [x, sine]."""
         n = self.grid.n
         diagonal = np.full(n, 2.0)
         diagonal[0] += 1
@@ -70,7 +70,7 @@ class Poisson:
         return self.from_transformed(self.transformed(r))
 
     def from_transformed(self, hat: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-        """u with L u = r from the sine transform of r along y, which is overwritten."""
+        """u with L u = r, where `hat` is the sine transform of r along y; `hat` is overwritten."""
         tridiagonal_solves(hat, self.pivots)
         if self._fft:
             return scipy.fft.dst(hat, type=3, norm="ortho", overwrite_x=True, workers=1)

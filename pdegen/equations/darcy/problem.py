@@ -130,7 +130,8 @@ class LogNormalCoefficient(Strict):
 class Darcy(Problem):
     """-div(a grad u) = source on (0,1)², u = 0 on the boundary: the map a -> u.
 
-    The coefficient is constant on each of the resolution² cells, and u is taken at their centres.
+    The coefficient is constant on each of the resolution² cells. The values of u are those at the
+    cell centres.
 
     Args:
         source: The source f on the right side. [permeability · pressure/length²]
@@ -203,9 +204,12 @@ class Darcy(Problem):
         return inversions(setting, self.field.build(), phases, self.source)
 
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward:
-        """The map from a coefficient on any cells, averaged on the cells of the recipe, to u at the
-        points x. Finite elements, which run in another process, are replaced by harmonic finite
-        volumes on cells three times finer."""
+        """The map from a coefficient on any number of cells to u at the points x.
+
+        The coefficient is averaged over the cells of the recipe. The finite volumes of the recipe
+        solve for u. Recipes with finite elements use harmonic finite volumes on cells three times
+        finer, because finite elements run in another process.
+        """
         factor = self.solver.refinement
         if isinstance(self.solver, FiniteElementMethod):
             factor *= _REFERENCE
@@ -248,8 +252,11 @@ class Darcy(Problem):
         return {"a": a, "u": u, "residual": solution.residual}
 
     def software(self, device: str | None = None) -> dict[str, str]:
-        """Names and versions of the packages. Numba is included for all methods: it compiles the
-        finite volumes of the reference solution."""
+        """Names and versions of the packages.
+
+        Numba is included for all methods, because it compiles the finite volumes of the reference
+        solution.
+        """
         packages = super().software(device) | versions("numba")
         return packages | (client.versions() if self.solver.method == "finite-element" else {})
 
@@ -276,8 +283,11 @@ class Darcy(Problem):
         return f"harmonic finite volumes on {n} x {n} cells"
 
     def label_error(self, seed: int, sample: int) -> float:
-        """Relative L² difference between a label and harmonic finite volumes on cells three times
-        finer than the solver's, for the same piecewise constant coefficient."""
+        """Relative L² difference between a label and the reference solution.
+
+        The reference solution has the same piecewise constant coefficient. It is computed by
+        harmonic finite volumes on cells three times finer than the solver's.
+        """
         values = self.compute(seed, range(sample, sample + 1))
         factor = _REFERENCE * self.solver.refinement
         fine = _reference_solver(factor * self.resolution)
@@ -295,15 +305,19 @@ def _reference_solver(n: int) -> FiniteVolume:
 
 @lru_cache(maxsize=4)
 def _built(problem: Darcy) -> tuple[SquareGaussianField, TwoPhase | LogNormal, _Solver]:
-    """The field, the coefficient and the solver of a problem; cached, since their precomputation
-    costs as much as a small batch on a device."""
+    """The field, the coefficient and the solver of a problem.
+
+    They are cached, because their set-up takes as long as a small batch on a device.
+    """
     n = problem.solver.refinement * problem.resolution
     return problem.field.build(), problem.coefficient.build(), problem.solver.build(n)
 
 
 def _refined(solver: _Solver, factor: int, a: Array, source: float) -> Solution:
-    """The solution with each cell cut into factor² cells of the same coefficient; u is taken at the
-    centres of the original cells."""
+    """The solution on cells finer by an odd factor, at the centres of the original cells.
+
+    Each cell is cut into factor² cells with the same coefficient.
+    """
     xp = array_namespace(a)
     fine = xp.astype(a, xp.float64)
     if factor > 1:
@@ -316,8 +330,11 @@ def _refined(solver: _Solver, factor: int, a: Array, source: float) -> Solution:
 def _forward(
     solver: _Solver, factor: int, grid: CellGrid, source: float, x: Float[np.ndarray, " m"]
 ) -> Forward:
-    """The map from a coefficient on any cells, averaged on the cells of a grid, to u at points x;
-    the cells of the solver are finer by an odd factor."""
+    """The map from a coefficient on any number of cells to u at the points x.
+
+    The coefficient is averaged over the cells of `grid`. The solver has cells finer by an odd
+    factor.
+    """
     matrix = interpolation(grid, x)
     observation = Separable(matrix, matrix)
 

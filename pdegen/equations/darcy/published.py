@@ -18,12 +18,12 @@ Cells = Float[np.ndarray, "batch n n"]
 
 @dataclass(frozen=True)
 class PublishedScheme:
-    """Solves -div(a grad u) = f on (0,1)², u = 0 on the boundary, in the published three steps.
+    """Solves -div(a grad u) = f on (0,1)², u = 0 on the boundary, by the three published steps.
 
-    1. a and f are interpolated from the n x n cell centres to n x n nodes, ends included, by
-       not-a-knot bicubic splines, which extrapolate by half a cell.
-    2. Five-point scheme on the nodes with arithmetic means on faces, solved directly.
-    3. u is interpolated back to the cell centres by such splines.
+    1. Not-a-knot bicubic splines interpolate a and f from the n x n cell centres to n x n nodes,
+       which include the boundary. There the splines extrapolate by half a cell.
+    2. The five-point scheme with arithmetic means on faces is solved directly on the nodes.
+    3. Splines of the same kind interpolate u from the nodes back to the cell centres.
 
     A spline through a jump overshoots. For the values 3 and 12 the coefficient on nodes ranges from
     about -5 to 23, so it may be negative, and the error of labels is 0.3 % and more.
@@ -39,18 +39,18 @@ class PublishedScheme:
 
     @cached_property
     def to_nodes(self) -> Float[np.ndarray, "n n"]:
-        """Spline interpolation from cell centres to nodes, along one axis."""
+        """Matrix of the spline interpolation from cell centres to nodes, along one axis."""
         nodes = NodalGrid(self.grid.n).x
         return scipy.interpolate.make_interp_spline(self.grid.x, np.eye(self.grid.n))(nodes)
 
     @cached_property
     def to_centres(self) -> Float[np.ndarray, "n n"]:
-        """Spline interpolation from nodes to cell centres, along one axis."""
+        """Matrix of the spline interpolation from nodes to cell centres, along one axis."""
         nodes = NodalGrid(self.grid.n).x
         return scipy.interpolate.make_interp_spline(nodes, np.eye(self.grid.n))(self.grid.x)
 
     def nodal_coefficient(self, a: Cells) -> Cells:
-        """The coefficient on nodes, step 1."""
+        """The coefficient at the nodes (step 1)."""
         return self.to_nodes @ a @ self.to_nodes.T
 
     def __call__(self, a: Cells, f: float = 1.0) -> Cells:

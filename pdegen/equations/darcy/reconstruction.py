@@ -22,12 +22,11 @@ class Biquadratic:
 
     @classmethod
     def of(cls, a: np.ndarray, p: np.ndarray) -> Biquadratic:
-        """The reconstruction p_h of values p at the centres, for a coefficient that is constant on
-        each cell.
+        """The reconstruction p_h of cell-centre values p, for a piecewise constant coefficient.
 
-        On a face it has the value (a₁p₁ + a₂p₂)/(a₁ + a₂), for which the fluxes from both centres
-        are equal, and at a corner Σ a p / Σ a over the four cells. So it has kinks at the jumps of
-        a, as the solution has; for a laminate they are exact.
+        At the midpoint of a face p_h is (a₁p₁ + a₂p₂)/(a₁ + a₂), for which the fluxes from both
+        centres are equal. At a corner p_h is Σ a p / Σ a over the four cells. Like the solution,
+        p_h has kinks at the jumps of a. For a laminate these kinks are exact.
 
         Args:
             a: Positive coefficients, shape (batch, n, n).
@@ -51,7 +50,7 @@ class Biquadratic:
         return self.nodes[:, 1::2, 1::2]
 
     def on_finer(self, factor: int) -> Biquadratic:
-        """The same function on cells finer by a factor."""
+        """The same function, represented on cells that are finer by `factor`."""
         if factor == 1:
             return self
         v, x = self.nodes, np.arange(2 * factor) / factor - 1
@@ -78,7 +77,7 @@ class Biquadratic:
         return total
 
     def energy(self, a: np.ndarray) -> np.ndarray:
-        """∫ a |∇v|² of each sample, for coefficients of the cells."""
+        """∫ a |∇v|² of each sample, where a is constant on each cell."""
         return _sum(a * self.squared_gradient)
 
     @property
@@ -95,7 +94,7 @@ def _around_corners(c: np.ndarray) -> np.ndarray:
 
 
 def _squares(coefficients: Iterable[np.ndarray]) -> np.ndarray:
-    """Mean square over a cell of Σ c_k P_k."""
+    """Mean square of Σ c_k P_k over a cell, with the Legendre polynomials P_k."""
     return sum((norm * c**2 for norm, c in zip(_NORMS, coefficients, strict=True)), np.zeros(1))
 
 
@@ -111,13 +110,15 @@ def _parts(v: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def _legendre(v: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Coefficients of the Legendre polynomials P₀, P₁, P₂ for the parabolas through the nodes of
-    each cell."""
+    """Legendre coefficients of the parabolas through the three nodes of each cell.
+
+    They are the coefficients of P₀, P₁ and P₂.
+    """
     lower, middle, upper = _parts(v, axis)
     return (lower + 4 * middle + upper) / 6, (upper - lower) / 2, (lower - 2 * middle + upper) / 3
 
 
 def _slopes(v: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Coefficients of P₀, P₁ for the derivative of these parabolas times h."""
+    """Legendre coefficients (P₀, P₁) of h times the derivatives of the parabolas of `_legendre`."""
     lower, middle, upper = _parts(v, axis)
     return upper - lower, 2 * (lower - 2 * middle + upper)

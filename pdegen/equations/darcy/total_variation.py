@@ -1,4 +1,4 @@
-"""Inversion of noisy solutions by total variation and by Tikhonov regularisation."""
+"""Inversion of noisy solutions with total variation or Tikhonov regularisation."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ Data = Float[np.ndarray, " *data"]
 
 
 def total_variation(p: Field) -> tuple[float, Field]:
-    """∫ √(|∇p|² + ε²) - ε by forward differences, ε = 0.01/h, with its gradient. For two phases 0
-    and 1 it is near the length of their interface.
+    """∫ (√(|∇p|² + ε²) - ε) by forward differences with ε = 0.01/h, and its gradient.
+
+    If p has the values 0 and 1 only, the integral is near the length of the interface.
 
     References: L. Rudin, S. Osher and E. Fatemi, Nonlinear total variation based noise removal
     algorithms, Physica D 60 (1992).
@@ -55,8 +56,9 @@ def total_variation(p: Field) -> tuple[float, Field]:
 
 
 def dirichlet_energy(p: Field) -> tuple[float, Field]:
-    """∫ ½ |∇p|² by forward differences, with its gradient: Tikhonov's penalty in H¹, which smooths
-    jumps.
+    """∫ ½ |∇p|² by forward differences, and its gradient.
+
+    This is Tikhonov's penalty in H¹, which smooths jumps.
 
     >>> ramp = (np.arange(50) + 0.5)[:, None] / 50 + np.zeros(50)
     >>> round(dirichlet_energy(ramp)[0], 2)
@@ -77,10 +79,10 @@ class TotalVariation:
 
         ½ mean ((u(a) - d)/σ)² + λ ∫ |∇a| / (β - α),
 
-    where u(a) solves -div(a grad u) = f, u = 0 on the walls, and d are noisy values of u(a), whose
-    noise has the known deviation σ. The gradient is that of the discrete problem, by one adjoint
-    solve. The minimiser is L-BFGS-B, started from the constant (α + β)/2. |∇a| is smoothed as
-    √(|∇a|² + ε²), ε = 0.01 (β - α)/h.
+    where u(a) solves -div(a grad u) = f with u = 0 on the walls. The data d are values of u(a) with
+    noise of the known deviation σ. One adjoint solve gives the exact gradient of the discrete
+    objective. L-BFGS-B minimises the objective, starting from the constant (α + β)/2. |∇a| is
+    smoothed as √(|∇a|² + ε²) with ε = 0.01 (β - α)/h.
 
     References: T. Chan and X.-C. Tai, Level set and total variation regularization for elliptic
     inverse problems with discontinuous coefficients, J. Comput. Phys. 193 (2003).
@@ -118,16 +120,19 @@ class TotalVariation:
         return FiniteVolume(self.grid, rtol=1e-7)
 
     def __call__(self, d: Data, deviation: Data) -> Field:
-        """The coefficient of one sample.
+        """The estimated coefficient of one sample.
 
         Args:
             d: Noisy values of u at the points, indexed [x, y].
-            deviation: Standard deviation σ > 0 of their noise.
+            deviation: Standard deviation σ > 0 of the noise.
         """
         return self.estimate(d, deviation).a
 
     def estimate(self, d: Data, deviation: Data) -> Estimate:
-        """The coefficient of one sample, with the number of solves; arguments as of a call."""
+        """The estimated coefficient of one sample, with the number of solves.
+
+        Arguments are those of a call.
+        """
         n, (low, high) = self.grid.n, self.bounds
         start = np.full(n * n, (low + high) / 2)
 
@@ -142,7 +147,7 @@ class TotalVariation:
         return Estimate(result.x.reshape(n, n), 2 * int(result.nfev))
 
     def objective(self, a: Field, d: Data, deviation: Data) -> tuple[float, Field]:
-        """The value of the objective, and its gradient with respect to the cells of a."""
+        """The value of the objective, and its gradient with respect to the cell values of a."""
         solution = self._solver.linearise(a[None], self.source)
         misfit = Misfit(self._observation, d, deviation, axes=d.ndim)
         gradient = solution.vjp(misfit.gradient(solution.u))[0]
@@ -151,7 +156,7 @@ class TotalVariation:
         return value, gradient + self.weight * slope
 
     def _variation(self, a: Field) -> tuple[float, Field]:
-        """The penalty in units of β - α, and its gradient."""
+        """The penalty of a/(β - α), and its gradient with respect to a."""
         height = self.bounds[1] - self.bounds[0]
         value, gradient = self._penalty(a / height)
         return value, gradient / height
