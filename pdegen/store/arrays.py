@@ -279,7 +279,8 @@ def _sharding(chunk: object, codecs: list[Json]) -> Json:
 
 
 def _plain(array: Array) -> list[Json]:
-    """Zarr metadata of the codecs of an uncompressed array: the values, then their checksum."""
+    """Zarr metadata of the two codecs of an uncompressed array. The first stores the values, the
+    second appends a checksum."""
     values: Json = {"name": "bytes"} if array.dtype.itemsize == 1 else _BYTES
     return [values, _CRC32C]
 

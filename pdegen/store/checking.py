@@ -41,8 +41,8 @@ class Fault:
 
 
 def inspect(store: Store, shard: int) -> tuple[Record | None, dict[str, bytes], list[Fault]]:
-    """Compare the data of a shard with its record. Returns the record, the bytes of each variable
-    that matches, and a fault for each variable that does not."""
+    """Compare the data of a shard with its record. Returns the record (None if it is damaged), the
+    bytes of each variable that matches, and a fault for each variable that does not match."""
     try:
         record = store.record(shard)
     except StoreError as error:
@@ -161,8 +161,8 @@ def fixed(store: Store, key: str) -> tuple[bytes | None, str]:
 
 
 def fixed_keys(store: Store) -> list[str]:
-    """Keys of the objects that are written by the layout and never changed later: the metadata of
-    arrays, and the coordinates."""
+    """Keys of the objects that are written when the store is laid out and do not change afterwards:
+    the metadata of arrays, and the coordinates."""
     description = store.description
     chunks = [array.key() for array in description.coordinates.values()]
     labels = () if description.labels is None else (f"{CHANNEL}/{ROOT}", Labels.KEY)
@@ -170,7 +170,7 @@ def fixed_keys(store: Store) -> list[str]:
 
 
 def expects_key(store: Store, key: str) -> bool:
-    """Whether a key belongs to a store of this layout. The lock and `log/` are not included."""
+    """Whether a store of this layout has an object with this key. False for the lock and `log/`."""
     if key in (ROOT, CARD, CROISSANT, Seal.KEY):
         return True
     first, _, rest = key.partition("/")

@@ -177,8 +177,8 @@ def flush_folder(folder: str | Path) -> None:
 
 
 def read(path: str, at_most: int | None) -> bytes:
-    """The bytes of a file. At most `at_most` + 1 bytes are read. The allocated memory does not
-    exceed the size of the file by more than one byte."""
+    """Read a file, but at most its first `at_most` + 1 bytes. Memory is allocated only for the
+    actual size of the file."""
     with open(path, "rb") as file:
         if at_most is None:
             return file.read()

@@ -58,7 +58,7 @@ class StoredRecipe:
 
 @typed(frozen=True, config=_TYPED)
 class Parent:
-    """The parent of a derived store, from which the derived store was computed."""
+    """The parent store from which a derived store was made."""
 
     recipe: str
     fingerprint: str
@@ -136,8 +136,7 @@ def _not_zero(value: float) -> float:
 
 @typed(frozen=True, config=_TYPED)
 class SurfaceCurve:
-    """A curve along the bodies inside a mesh. For a variable v, the curve shows (v -
-    offset)/scale."""
+    """A curve along the bodies inside a mesh. It shows (v - offset)/scale for a variable v."""
 
     symbol: Annotated[str, Field(min_length=1)]  # symbol of the curve
     # offset and scale of the formula; the scale is not 0

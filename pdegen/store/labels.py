@@ -82,7 +82,7 @@ class Labels:
         and a CRC-32C checksum.
 
         >>> Labels(("rho", "m")).data[:15]
-        b'\x02\x00\x00\x00\x03\x00\x00\x00rho\x01\x00\x00\x00'
+        b'\\x02\\x00\\x00\\x00\\x03\\x00\\x00\\x00rho\\x01\\x00\\x00\\x00'
         """
         parts = [len(self.names).to_bytes(4, "little")]
         for name in self.names:

@@ -144,8 +144,8 @@ class Objects:
 
     @retried
     def part(self, key: str, start: int | None, end: int | None) -> bytes:
-        """The bytes of an object from `start` up to `end`, without `end`. A negative `start` counts
-        from the end of the object."""
+        """The bytes of an object from `start` up to, but not including, `end`. A negative `start`
+        counts from the end of the object."""
         with as_os_errors(self._path(key)):
             return self._location[0].cat_file(self._path(key), start=start, end=end)
 
