@@ -44,9 +44,8 @@ def displacement(
 def _stretched_fractions(t: Float[np.ndarray, " n"], first: float) -> Float[np.ndarray, " n"]:
     """Arc length after t steps along a grid line of length 1, for 0 <= t <= 50.
 
-    The first step has length `first`. Each of the first 37 steps makes the next one 1.02 times
-    longer. For the later steps this ratio is chosen so that the line ends at 1. Non-integer t are
-    allowed.
+    The first step has the length `first`. The ratio of successive steps is 1.02 for 37 steps. The
+    ratio of the later steps is chosen so that the line ends at 1. t may be fractional.
     """
     slow = first * (_GROWTH ** np.minimum(t, _GROWING_STEPS) - 1) / (_GROWTH - 1)
     slow_length, step = (

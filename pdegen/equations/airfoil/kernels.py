@@ -178,7 +178,7 @@ def _face_states(
 
 @_jit
 def _fixed_speed(speed: float, width: float) -> float:
-    """Entropy fix: |speed|, or a parabola without a kink if |speed| < width."""
+    """Entropy fix: |speed|, smoothed to a parabola where |speed| < width."""
     speed = abs(speed)
     return speed if speed >= width else 0.5 * (speed * speed / width + width)
 

@@ -241,7 +241,8 @@ class Mesh:
     def _outer(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Weights, outward normals and midpoints of the faces on each side of the far field.
 
-        The sides are first i, last i, last j, and first j unless there is a wall.
+        The sides are those of the first i, the last i and the last j. Without a wall, the side of
+        the first j is added.
         """
         (west, east, south, north), (i, j), (x, y) = self.widths, self.normals, self.midpoints
         above = self.topology.above

@@ -77,7 +77,7 @@ class Steady(Strict):
     """Finite volumes and Newton's method (`solver.Euler`).
 
     Args:
-        tolerance: Largest residual, over that of the undisturbed stream. [1]
+        tolerance: Largest residual, relative to that of the undisturbed stream. [1]
     """
 
     tolerance: Annotated[float, Field(ge=1e-10, le=1e-4)] = 1e-6
@@ -90,9 +90,9 @@ class AirfoilFlow(Problem):
 
     Args:
         mach: Mach number of the stream far away. [1]
-        angle: Angle of attack: of the stream against the chord. [degree]
+        angle: Angle of attack, measured from the chord to the stream. [degree]
         gamma: Ratio γ of specific heats. [1]
-        resolution: Cells of the grid around an airfoil and along both sides of its wake.
+        resolution: Number of cells around the airfoil and along both sides of its wake.
         design: Distribution of the shapes.
         solver: Options of the solver.
     """

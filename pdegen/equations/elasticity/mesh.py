@@ -72,7 +72,7 @@ class Rings:
         return by_element.reshape(len(values), self.around, self.across, 9, -1)
 
     def assembled(self, forces: Float[np.ndarray, "batch around across 9 k"]) -> Values:
-        """Sum over the elements of each node: the transpose of `elements`."""
+        """Sums the values of all elements at each node: the transpose of `elements`."""
         batch, n, m, k = len(forces), self.around, self.across, forces.shape[-1]
         parts = forces.reshape(batch, n, m, 3, 3, k)
         across = np.zeros((batch, n, 3, 2 * m + 1, k))

@@ -100,7 +100,7 @@ class TaylorHood:
         return xp.permute_dims(xp.stack(parts, axis=-1), (0, 2, 3, 1, 4))
 
     def nodes(self, parts: Array, batch: int) -> Float[Array, "batch k lines nodes"]:
-        """Sum over the elements of each node: the transpose of `elements`."""
+        """Sums the values of all elements at each node: the transpose of `elements`."""
         xp, n, m, k = array_namespace(parts), self.columns, self.rows, parts.shape[3]
         parts = xp.permute_dims(parts, (0, 3, 1, 2, 4))
         total = zeros((batch, k, 2 * n + 1, 2 * m + 1), parts)
@@ -110,7 +110,7 @@ class TaylorHood:
         return total
 
     def corners(self, parts: Array, batch: int) -> Float[Array, "batch columns+1 rows+1"]:
-        """Sum over the elements of each corner, from values (batch, columns, rows, 4)."""
+        """Sums the values (batch, columns, rows, 4) of all elements at each corner."""
         n, m = self.columns, self.rows
         total = zeros((batch, n + 1, m + 1), parts)
         for i in range(4):
@@ -145,8 +145,8 @@ class TaylorHood:
         """Indices for the assembly of the matrix of a column from its element matrices.
 
         There is one pair of index arrays for the even elements and one for the odd elements. The
-        first array selects entries of the flattened element matrices. The second one has their
-        target entries in the flattened column matrix. No target occurs twice in one array.
+        first array selects entries of the flattened element matrices. The second
+        array has their targets in the flattened column matrix. No target occurs twice in one array.
         """
         m, (outer, inner) = self.rows, self.unknowns
         size = 2 * outer + inner

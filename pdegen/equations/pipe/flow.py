@@ -35,7 +35,7 @@ class PipeFlow(NamedTuple):
 
 
 def _with_midpoints(values: Array, axis: int) -> Array:
-    """Inserts the mean of each two neighbouring values along an axis between them."""
+    """Inserts the means of neighbouring values between them, along an axis."""
     xp = array_namespace(values)
     v = xp.moveaxis(values, axis, 0)
     parts = xp.stack([v[:-1], (v[:-1] + v[1:]) / 2], axis=1)

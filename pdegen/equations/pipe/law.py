@@ -116,10 +116,10 @@ class _Physics:
         return distance / abs(p).max(axis=(1, 2))
 
     def _scales(self, stored: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Scales of rounding errors: largest speed, factor of derivatives, largest pressure.
+        """Largest speed, amplification factor of derivatives, and largest pressure.
 
-        The factor is the amplification of rounding errors by a derivative if one element spans the
-        pipe.
+        They determine the rounding errors. A derivative multiplies rounding errors by the factor if
+        one element spans the pipe.
         """
         u, v, p = (abs(stored[name].astype(np.float64)).max(axis=(1, 2)) for name in "uvp")
         length = self._pipe.length

@@ -67,10 +67,10 @@ class Pipe:
         """The flow through pipes with these centre lines.
 
         `centre` has the heights of the centre lines at 2 columns + 1 equally spaced x. Newton's
-        method starts from the flow `start` and does not change its velocity at the inlet and on the
-        walls. Without `start`, it starts from the flow through a straight pipe. `force` is ∫ f φ
-        for a body force f and the shape function φ of each node. Raises SolveError if Newton's
-        method does not converge.
+        method starts from the flow `start` and keeps the velocity of `start` at the inlet and on
+        the walls. Without `start`, it starts from the flow through a straight pipe. `force` is
+        ∫ f φ for a body force f and the shape function φ of each node. Raises SolveError if
+        Newton's method does not converge.
         """
         xp = array_namespace(centre)
         flow = start or self.straight(centre)

@@ -31,7 +31,7 @@ _STRAINED = 0.02
 def plasticity_law(
     forging: Forging, spline: Spline, dies: Dies, drifts: bool, imbalance: float
 ) -> Law:
-    """The law of forgings: z is uniform, a is the die of z, and u is the displacement of its block.
+    """The law of forgings: z is uniform, a is the die of z, and u is the displacement of the block.
 
     - At t = 0 the displacement is zero. The bottom stays on the floor, and no element folds.
     - No contact point of the block is inside the die. The block touches the die in most frames.
@@ -111,7 +111,10 @@ class _Physics:
         return abs(mean - expected).max(axis=1), rounding + EPSILON**2
 
     def _above(self, stored: Values) -> Float[np.ndarray, "batch frames points"]:
-        """Heights of the contact points above the die. Positive heights are inside the die."""
+        """Depth of the contact points in the die, in the direction of y.
+
+        It is negative for points outside the die.
+        """
         forging, (x, y) = self._forging, np.moveaxis(self._nodes + self._u(stored), 2, 0)
         x, y = (
             np.concatenate([p[:, :, 0], p[:, :, 1:-1, -1], p[:, :, -1, ::-1]], axis=2)
@@ -167,8 +170,8 @@ class _Physics:
     def strained(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         """Relative difference of ∫ σ_Y ε over the block and the stored plastic work.
 
-        ε is the sum of the equivalent strains between successive frames. Each one assumes a
-        straight path that preserves the volume.
+        ε is the sum of the equivalent strains between successive frames. Each strain
+        assumes a straight path that preserves the volume.
         """
         gradients = self._gradients(stored)
         with np.errstate(all="ignore"):  # folded elements

@@ -230,7 +230,7 @@ class Plasticity(Problem):
 
     @property
     def forging(self) -> Forging:
-        """The solver."""
+        """The solver for all samples."""
         solver, block, metal = self.solver, self._block, self.material.build()
         numbers = solver.share, solver.hourglass, solver.viscosity, solver.contact
         return Forging(block, metal, self.speed, self.interval, self.frames, *numbers)
@@ -280,7 +280,7 @@ class Plasticity(Problem):
         return (4 * self.frames + 40) * points
 
     def dies(self, seed: int, samples: range) -> Float[np.ndarray, "batch points-1 4"]:
-        """Coefficients of the dies of these samples, one row for each call of `forging`."""
+        """Coefficients of the dies of these samples. `forging` takes one die as its argument."""
         return self.die.pieces(uniforms(seed, samples, self.die.points), self.length)
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:

@@ -57,7 +57,7 @@ class Billet:
 
     @cached_property
     def weights(self) -> Float[np.ndarray, "nx ny"]:
-        """Area of each node: a quarter of the area of its elements."""
+        """Area of each node: a quarter of the total area of the adjacent elements."""
         weights = np.full((self.across + 1, self.up + 1), 1.0)
         weights[[0, -1]] /= 2
         weights[:, [0, -1]] /= 2
@@ -93,7 +93,8 @@ class Frames(NamedTuple):
     def imbalance(self) -> float:
         """Relative imbalance of energy at the end.
 
-        It is the difference between the work of the die and all energies, divided by the work.
+        It is the difference between the work of the die and the sum of all energies, divided by the
+        work.
         """
         accounted = self.plastic[-1] + self.elastic[-1] + self.kinetic[-1] + self.viscous[-1]
         return float(abs(self.work[-1] - accounted) / self.work[-1])

@@ -210,7 +210,7 @@ class _Physics:
         return self._worst(np.where(shock.resolved, beyond, 0.0)), np.array(0.01)
 
     def left_wave(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Violation |u - u_L + f(p)| by the state behind the right-going shock.
+        """Violation |u - u_L + f(p)| of the left wave by the state behind the right-going shock.
 
         f is the change of velocity across the left wave. The violation is divided by the speeds and
         by the relative rounding error of p.
