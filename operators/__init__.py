@@ -33,7 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported when they are first asked for: commands start without PyTorch."""
+    """Import a public name at its first use, so that commands can start without PyTorch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from operators import api

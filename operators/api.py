@@ -39,7 +39,7 @@ _Values = TypeVar("_Values", Tensor, np.ndarray)
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained operator with its normalisers: physical values in, physical values out."""
+    """A trained operator with its normalisers. Its inputs and outputs are physical values."""
 
     predictor: Predictor
     description: Mapping[str, Any]
@@ -50,25 +50,27 @@ class TrainedModel:
         return next(self.predictor.parameters()).device
 
     def to(self, device: torch.device | str) -> TrainedModel:
-        """The model on a device."""
+        """The model after moving its weights to a device."""
         return replace(self, predictor=self.predictor.to(device))
 
     def predict(
         self, a: _Values, x: Any, y: Any = None, mask: Any = None, weight: Any = None
     ) -> _Values:
-        """Predictions u = G(a) in float32, for functions on any points that the operator takes.
+        """Predictions u = G(a), computed in float32.
 
         Args:
             a: Values of the inputs, shape (batch, *grid, c_in); a tensor or a NumPy array.
             x: Positions of the points, shape (*grid, dim), or (batch, *grid, dim) if they differ by
                 sample.
-            y: Positions of the output points, with shapes like x; by default x.
-            mask: Mask of the points that are not padding, shape (batch, *grid); by default all.
-            weight: Quadrature weights of the points, shape (*grid) or (batch, *grid), for operators
-                with `quadrature`; by default equal weights.
+            y: Positions of the output points, shape (*target_grid, dim), or
+                (batch, *target_grid, dim) if x differs by sample; by default x.
+            mask: False at padding, True elsewhere, shape (batch, *grid); by default no padding.
+            weight: Quadrature weights of the points, shape (*grid) or (batch, *grid); by default
+                equal weights. Operators without quadrature ignore the weights.
 
         Returns:
-            Values of u, shape (batch, *target_grid, c_out), as a tensor or array like `a`.
+            Values of u, shape (batch, *target_grid, c_out); an array if `a` is an array, otherwise
+            a tensor.
 
         Raises:
             ValueError: If the shapes do not fit the operator.
@@ -107,7 +109,7 @@ class TrainedModel:
 
 
 def load_model(checkpoint: str | PathLike[str], device: torch.device | str = "cpu") -> TrainedModel:
-    """Load a trained model. Loading never executes code.
+    """Load a trained model. Loading never executes code from the file.
 
     Args:
         checkpoint: A *.safetensors file of a run, or the folder that `pdegen export RUN --format
@@ -115,7 +117,7 @@ def load_model(checkpoint: str | PathLike[str], device: torch.device | str = "cp
         device: Device of the model.
 
     Raises:
-        CheckpointError: If the file is absent, damaged, no checkpoint, or does not fit its
+        CheckpointError: If the file is missing, damaged, not a checkpoint, or does not fit its
             description.
 
     Example:

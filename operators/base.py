@@ -1,4 +1,4 @@
-"""The contract of all operators: a map between functions on a domain."""
+"""The base class of all operators: maps between functions on a domain."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -28,10 +28,11 @@ class Preset:
 
     Args:
         settings: Arguments of the constructor that differ from its defaults.
-        parameters: Number of trainable real numbers with `channels` and `dim`; a test counts them.
+        parameters: Number of trainable real numbers for the given `channels` and `dim`. A test
+            checks this number.
         source: The publication of the configuration.
-        channels: Input and output channels for that count.
-        dim: Dimension of the domain for that count.
+        channels: Numbers of input and output channels to which `parameters` refers.
+        dim: Dimension of the domain to which `parameters` refers.
     """
 
     settings: Mapping[str, object]
@@ -44,48 +45,50 @@ class Preset:
 class Operator(nn.Module, ABC):
     """A map between functions on a domain, a -> u.
 
-    Tensors have the shape (batch, *grid, channels); a cloud is a grid with one axis. An operator
-    stores no grid: the same weights act at every resolution. The points x are those of the values
-    of a, the points y those of the values of u.
+    Input values a(x) are given at points x, and output values u(y) at points y. Tensors have the
+    shape (batch, *grid, channels). A cloud is a grid with one axis. An operator stores no grid, and
+    the same weights act at every resolution.
 
-    Class attributes state what operators of the class support with suitable settings. If settings
-    exclude some of it, the attribute of the instance is smaller.
+    A class attribute describes everything that the class supports with suitable settings. An
+    instance has its own attribute if its settings support less.
 
     Args:
-        in_channels, out_channels, dim: See the attributes; the class sets those that are absent.
+        in_channels, out_channels, dim: As in the attributes. If None, the subclass sets the value.
         width: Number of features at each point.
         depth: Number of layers or blocks.
-        heads: Number of heads of each attention; must divide the width.
+        heads: Number of heads in each attention layer; must divide the width.
         feedforward: Number of hidden features of the MLP in each block.
-        head_width: Number of hidden features of the last network.
+        head_width: Number of hidden features of the final network.
         activation: "tanh", "relu", "gelu" or "silu".
-        coordinates: Coordinates that are appended to a at each point. "raw" is x itself;
-            "periodic" is cos 2πx and sin 2πx, without a jump at the ends; "lattice" is the
-            distances to a lattice of reference points in [0, 1]^dim; "none" appends nothing.
+        coordinates: Coordinates that are appended to the input at each point. "raw" appends x.
+            "periodic" appends cos 2πx and sin 2πx, which have no jump at the ends. "lattice"
+            appends the distances to a lattice of reference points in [0, 1]^dim. "none" appends
+            nothing.
         lattice: Number of reference points along each axis, including the ends.
-        indices: Whether grid indices, evenly spaced along each axis, replace the positions x. The
-            input a then has to contain the positions of mesh points. Predictions are at x only.
+        indices: Whether evenly spaced coordinates of the grid indices replace the positions x. The
+            input then has to contain the positions of mesh points. Predictions are at x only.
 
     Attributes:
         in_channels, out_channels: Number of channels of a and of u.
         dim: Number of space dimensions.
         dims: Numbers of space dimensions that the class supports.
-        domains: Kinds of domains that are supported, words of `EVERYWHERE`.
+        domains: Supported kinds of domains, a subset of `EVERYWHERE`.
         points_by_sample: Whether the points may differ from sample to sample.
         masks: Whether some points may be padding.
         other_points: Whether u can be evaluated at points y other than x.
-        weights: Whether `forward` has an argument `weight`, the quadrature weights of the points,
-            shape (*grid) or (batch, *grid); None stands for equal weights.
-        presets: Published configurations by name.
+        weights: Whether `forward` has an argument `weight`: quadrature weights of the points, shape
+            (*grid) or (batch, *grid). None stands for equal weights.
+        presets: Published configurations; the keys are their names.
         package: Import name of an extra package that the operator needs; empty for none.
-        released_names: Pairs (name in published weights, name here), replaced in this order.
-        by_channels: Prefixes of tensors that depend on the channels. They keep their initial values
-            if published weights have other channels.
+        released_names: Pairs (text in published tensor names, its replacement here), applied in
+            this order.
+        by_channels: Prefixes of the names of tensors whose shapes depend on the channels. These
+            tensors keep their initial values if published weights have other channels.
 
     Raises:
-        ValueError: For impossible settings or a dimension that is not among `dims`. When called,
-            for input of another shape, for grids too coarse for the settings, and for points y
-            that are not supported.
+        ValueError: If settings are impossible or `dim` is not among `dims`. In a call, if the input
+            has an unexpected shape, if the grid is too coarse for the settings, or if points y
+            are given but not supported.
 
     >>> class Identity(Operator):
     ...     def forward(self, a, x, y=None, mask=None):
@@ -127,7 +130,7 @@ class Operator(nn.Module, ABC):
 
     @classmethod
     def dims_with(cls, settings: Mapping[str, object]) -> tuple[int, ...]:
-        """Numbers of space dimensions that are supported with these settings."""
+        """Numbers of space dimensions that the class supports with these settings."""
         return cls.dims
 
     @abstractmethod
@@ -142,22 +145,22 @@ class Operator(nn.Module, ABC):
                 (batch, *grid, dim).
             y: Coordinates of the output points, shape (*target_grid, dim) if the samples share x,
                 otherwise (batch, *target_grid, dim). None stands for x.
-            mask: False at padding, shape (batch, *grid). Values and positions of padding have no
-                influence; the output there is meaningless. None stands for no padding.
+            mask: False at padding, shape (batch, *grid). Values and positions at padding do not
+                influence other outputs, and the output at padding is meaningless. None stands for
+                no padding.
 
         Returns:
             Output function values u(y), shape (batch, *target_grid, out_channels).
         """
 
     def adapt(self, u: Blocks, y: Points) -> None:
-        """Compute what the operator needs from the training targets, once, before training.
+        """Fit the operator to the training targets. The method is called once, before training.
 
-        Most operators need nothing. Results belong in buffers, which checkpoints store. The method
-        is not called if each sample has its own points.
+        Most operators ignore the call. Others store a result, such as a basis, in buffers, which
+        checkpoints contain. The method is not called if each sample has its own points.
 
         Args:
-            u: All normalised training targets in blocks; a block may be overwritten by the next
-                one.
+            u: All normalised training targets, in blocks. A block may overwrite the previous one.
             y: Points of the targets, shape (*target_grid, dim).
         """
 
@@ -171,7 +174,7 @@ class Operator(nn.Module, ABC):
 
 
 def at_least(least: int, **numbers: int) -> None:
-    """Raise ValueError if one of the numbers is smaller than `least`.
+    """Raise ValueError if any of the numbers is smaller than `least`.
 
     >>> at_least(1, width=8, depth=0)
     Traceback (most recent call last):
@@ -192,7 +195,7 @@ def check_domain(model: Operator, domain: Domain, padded: bool = False) -> None:
 
 
 def _check_points(model: Operator, by_sample: bool, padded: bool) -> None:
-    """Raise ValueError for points by sample, or padding, that an operator does not support."""
+    """Raise ValueError if an operator does not support points that differ by sample, or padding."""
     if by_sample and not model.points_by_sample:
         raise ValueError(f"{_name(model)} needs points that all samples share")
     if padded and not model.masks:
@@ -206,7 +209,7 @@ def _name(model: Operator) -> str:
 def check_input(
     model: Operator, a: Tensor, x: Tensor, y: Tensor | None = None, mask: Tensor | None = None
 ) -> None:
-    """Raise ValueError if `a`, `x`, `y` or `mask` has a shape that `model` does not take."""
+    """Raise ValueError if `model` does not accept the shape of `a`, `x`, `y` or `mask`."""
     dim, batch, by_sample = model.dim, a.shape[0], x.ndim == a.ndim
     axes = {dim, 1} if "cloud" in model.domains else {dim}
     if a.ndim - 2 not in axes or a.shape[-1] != model.in_channels:
@@ -230,7 +233,14 @@ def check_input(
 
 
 def _shapes(letter: str, axes: set[int], before: tuple[object, ...], last: int) -> str:
-    """Possible shapes, in words, of functions with as many grid axes as one of `axes`."""
+    """The shapes that functions on a grid can have, as text for messages.
+
+    Args:
+        letter: Name for the number of points, such as "n".
+        axes: Possible numbers of grid axes.
+        before: Sizes before the grid axes.
+        last: Size of the last axis.
+    """
     grids = [
         [letter] if n == 1 < max(axes) else [f"{letter}{i + 1}" for i in range(n)]
         for n in sorted(axes, reverse=True)

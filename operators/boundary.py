@@ -18,10 +18,10 @@ class Boundary:
     """Known values of u on the boundary of the domain, at any resolution.
 
     Args:
-        values: Boundary value of each channel; None if it is unknown.
-        ends: For each axis of a box or a structured mesh, whether its first and last points lie on
-            the boundary.
-        edge: Mask of the boundary points of a cloud, in place of `ends`.
+        values: Boundary value of each channel; None if the value is unknown.
+        ends: For each axis of a box or a structured mesh: whether the first and last points along
+            this axis lie on the boundary.
+        edge: Mask of the boundary points of a cloud; replaces `ends`.
 
     >>> Boundary((0.0,), (True,)).points((4,))
     tensor([ True, False, False,  True])
@@ -33,10 +33,10 @@ class Boundary:
 
     @classmethod
     def of(cls, domain: Domain, values: Sequence[float | None]) -> Boundary | None:
-        """The boundary values on a domain; None if none are known, or no points lie on the
-        boundary.
+        """The boundary values on a domain.
 
-        The outermost points of a cell grid lie half a cell inside, not on the boundary.
+        The result is None if no value is known or no point lies on the boundary. The outermost
+        points of a cell grid, for example, lie half a cell inside the domain.
         """
         boundary = cls(tuple(values))
         if isinstance(domain, Box):
@@ -59,7 +59,7 @@ class Boundary:
 
     @classmethod
     def described(cls, content: Mapping[str, Any]) -> Boundary:
-        """Boundary values from their `description`."""
+        """Create boundary values from their `description`."""
         edge = None
         if content["edge"] is not None:
             edge = torch.zeros(content["edge"][0], dtype=torch.bool)
@@ -68,8 +68,11 @@ class Boundary:
         return cls(values, tuple(map(bool, content["ends"])), edge)
 
     def points(self, grid: tuple[int, ...]) -> Bool[Tensor, " *grid"]:
-        """Mask of the boundary points of a grid with this shape. Raises ValueError for a cloud of
-        another size."""
+        """Mask of the boundary points of a grid with this shape.
+
+        Raises:
+            ValueError: If a cloud has another number of points.
+        """
         if self.edge is not None:
             if self.edge.shape != grid:
                 raise ValueError(
@@ -82,8 +85,10 @@ class Boundary:
         return mask
 
     def on(self, grid: tuple[int, ...], like: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The factor of u, and the summand (None if all boundary values are 0), that impose the
-        boundary values."""
+        """Tensors (factor, summand) such that factor * u + summand has the boundary values.
+
+        The summand is None if all boundary values are 0.
+        """
         fixed = self.points(grid)[..., None] & torch.tensor([v is not None for v in self.values])
         added = fixed * torch.tensor([v or 0.0 for v in self.values])
         return (~fixed).to(like), added.to(like) if any(self.values) else None

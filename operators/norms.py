@@ -1,7 +1,7 @@
-"""Norms of functions, one value per sample, and losses of (prediction, target, input, weight).
+"""Relative errors, with one value per sample, and losses.
 
-The weight is the quadrature weight of each point, shape (*grid) or (batch, *grid), 0 at padding.
-None stands for equal weights.
+A loss is a function of (prediction, target, input, weight). The weight is the quadrature weight of
+each point, shape (*grid) or (batch, *grid), and 0 at padding. None stands for equal weights.
 """
 
 import math
@@ -20,7 +20,7 @@ Function = Float[Tensor, "batch n c"]
 def relative_l2(
     prediction: Float[Tensor, "batch ..."], target: Float[Tensor, "batch ..."]
 ) -> Float[Tensor, " batch"]:
-    """‖p - u‖ / ‖u‖ per sample. The quadrature weight cancels on a uniform grid.
+    """‖p - u‖ / ‖u‖ in L² for each sample. On a uniform grid, quadrature weights cancel.
 
     >>> u = torch.tensor([[3.0, 4.0]])
     >>> relative_l2(1.1 * u, u)
@@ -38,11 +38,11 @@ def relative_error(
     order: int = 2,
     parts: int = 1,
 ) -> Float[Tensor, "batch parts"]:
-    """‖p - u‖ / ‖u‖ in L¹ or L² of each of `parts` equal groups of consecutive channels.
+    """‖p - u‖ / ‖u‖ in L¹ or L² for each of `parts` equal groups of consecutive channels.
 
-    One part is the error of all channels together. As many parts as channels give the error of each
-    channel. As many parts as times give the error at each time: channels are ordered by time.
-    The error of a group whose target is 0 is nan.
+    With one group, the error is that of all channels together. With as many groups as channels, it
+    is the error of each channel. With as many groups as times, it is the error at each time,
+    because channels are ordered by time. The error is nan if the target of a group is 0.
 
     >>> u = torch.tensor([[[3.0, 0.0, 1.0, 1.0], [0.0, 4.0, 1.0, 1.0]]])  # two points, 4 channels
     >>> relative_error(u + torch.tensor([1.0, 0, 0, 0]), u, parts=2)
@@ -89,14 +89,15 @@ class RelativeL1(RelativeL2):
 class RelativeH1:
     """Mean over the batch of ‖p - u‖/‖u‖ + √(γh) ‖Dp - Du‖/‖Du‖, D the central difference.
 
-    The unsquared form of the published code (Cao 2021 prints the squared one, equations 1 and 2).
+    The norms are not squared, as in the published code. Equations 1 and 2 of Cao 2021 have squared
+    norms.
 
     Args:
-        gamma: Weight γ of the derivative term, which is scaled by the spacing h = 1/n.
-        periodic: True wraps differences around the ends, as is right for periodic data. False is
-            the published form: the derivative error at interior points only, relative to Du at all
-            points. Here Du is the periodic difference on the grid of the target. The published
-            code computes it from the 8192 points of its data, with a repeated end point.
+        gamma: Weight γ of the derivative term. The term is also scaled by the spacing h = 1/n.
+        periodic: True for periodic differences at all points. False for the published form: the
+            numerator has interior points only, the denominator all points. Here Du is the periodic
+            difference on the grid of the target. The published code computes Du from the 8192
+            points of its data, with a repeated end point.
     """
 
     def __init__(self, gamma: float = 0.1, periodic: bool = True) -> None:
@@ -125,18 +126,19 @@ class RelativeH1:
 class WeightedH1:
     """Mean over the batch of ‖p - u‖/‖u‖ + √(γh) ‖a^½ (Dp - Du)‖/‖a^½ Du‖ on the square.
 
-    D is the central difference at the inner points, the same for target and prediction, so that the
-    term can vanish. The coefficient a makes the norm the energy of -div(a grad u) = f.
+    D is the central difference at the inner points. It is the same for target and prediction, and
+    the derivative term of an exact prediction is therefore 0. With the coefficient a, the norm is
+    the energy norm of -div(a grad u) = f.
 
     Args:
-        gamma: Weight γ of the derivative term, which is scaled by h = 1/n with n points along the
-            first axis. The spacing differs slightly: it is 3/421 for every third of 421 cells,
-            where n = 141. The quotient does not depend on it.
-        published: Use the derivative term of the published code, √(γh N/(2M + 10^-10)) with
-            N = mean |a (Dp - Du)|² over the inner points and M = mean a |Du|² over all points and
-            both components, u extended by 0. The code has a² in N, a in M, and a factor 2 only in
-            M. It computes Du on the finest grid, so that the term cannot vanish. Here Du is
-            computed on the grid of the target.
+        gamma: Weight γ of the derivative term. The term is also scaled by h = 1/n, with n points
+            along the first axis. The true spacing is slightly different: every third of 421 cells
+            has the spacing 3/421, but n = 141. The spacing cancels in the quotient.
+        published: Use the derivative term of the published code, √(γh N/(2M + 10^-10)). Here
+            N is the mean of |a (Dp - Du)|² over the inner points, and M is the mean of a |Du|²
+            over all points and both components, with u extended by 0. The code has a² in N, a in
+            M, and a factor 2 only in M. It computes Du on the finest grid, so that the term of an
+            exact prediction is not 0. Here Du is computed on the grid of the target.
 
     References: Cao 2021, section 5.2.
     """
@@ -175,7 +177,7 @@ class WeightedH1:
 
 
 def gradient(u: Float[Tensor, "batch n1 n2 1"]) -> Float[Tensor, "batch m1 m2 2"]:
-    """h ∂u/∂x and h ∂u/∂y at the inner points, by central differences; components last."""
+    """Central differences for h ∂u/∂x and h ∂u/∂y at the inner points, as two channels."""
     x = u[:, 2:, 1:-1] - u[:, :-2, 1:-1]
     y = u[:, 1:-1, 2:] - u[:, 1:-1, :-2]
     return torch.cat([x, y], dim=-1) / 2
@@ -212,7 +214,7 @@ def over_defined(statistic: Callable[[list[float]], float], errors: Iterable[flo
 def by_column(
     statistic: Callable[[list[float]], float], errors: Float[np.ndarray, "samples columns"]
 ) -> Float[np.ndarray, " columns"]:
-    """`over_defined` of each column, for instance of each time."""
+    """Apply `over_defined` to each column of errors, for example to the errors at each time."""
     return np.array([over_defined(statistic, column) for column in errors.T])
 
 
@@ -231,7 +233,7 @@ def undefined(samples: Sequence[int], errors: Sequence[float]) -> list[int]:
 
 
 def rising(errors: Iterable[float]) -> list[int]:
-    """Indices of the errors that are not nan, from the smallest error to the largest.
+    """Indices of the errors that are not nan, sorted from the smallest error to the largest.
 
     >>> rising([0.3, float("nan"), 0.1])
     [2, 0]

@@ -1,4 +1,4 @@
-"""Registry of operators by name, and their construction from the description in a checkpoint."""
+"""Registry of operator names, and construction of operators from checkpoint descriptions."""
 
 import inspect
 import math
@@ -62,7 +62,12 @@ DEEPEST, LARGEST = 1000, 2**24  # largest depth, and largest value of other sett
 
 @dataclass(frozen=True)
 class Registered:
-    """A registered operator class, and the words for arguments that are objects."""
+    """A registered operator class.
+
+    Args:
+        operator: The class.
+        words: For each argument of the class that is an object: a mapping from words to objects.
+    """
 
     operator: type[Operator]
     words: Words
@@ -70,14 +75,14 @@ class Registered:
     def build(
         self, settings: Mapping[str, Any], in_channels: int, out_channels: int, dim: int | None
     ) -> Operator:
-        """An operator with these settings and numbers of channels.
+        """Construct an operator.
 
         Args:
-            settings: Arguments of the constructor, with words in place of objects.
+            settings: Arguments of the constructor. Words replace arguments that are objects.
             dim: Number of space dimensions; None if the checkpoint does not state it.
 
         Raises:
-            ValueError, TypeError: If the settings are impossible, or do not support `dim`.
+            ValueError, TypeError: If the settings are impossible or do not support `dim`.
         """
         parameters = inspect.signature(self.operator).parameters
         if unknown := settings.keys() - parameters.keys():
@@ -94,7 +99,11 @@ class Registered:
         return operator
 
     def _argument(self, name: str, value: Any) -> Any:
-        """The argument of a setting. Raises ValueError for an unknown word or impossible number."""
+        """The constructor argument for a setting.
+
+        Raises:
+            ValueError: If a word is unknown or a number is impossible.
+        """
         if name in self.words:
             if value not in self.words[name]:
                 raise ValueError(f"unknown {name} {value!r}: known: {', '.join(self.words[name])}")
@@ -104,7 +113,7 @@ class Registered:
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise ValueError for a number that no setting may have.
+    """Raise ValueError if a number is not finite or is too large for a setting.
 
     >>> check_number("depth", 10**6)
     Traceback (most recent call last):
@@ -121,15 +130,16 @@ OPERATORS: dict[str, Registered] = {}
 
 
 def register(name: str, operator: type[Operator], words: Words | None = None) -> None:
-    """Register an operator, before experiments or checkpoints that use it are read.
+    """Register an operator. This must happen before an experiment or checkpoint with it is read.
 
     Args:
         name: Name in experiments and checkpoints.
         operator: The class.
-        words: For arguments that are objects, the words that stand for them in files.
+        words: For each argument of the class that is an object: a mapping from the words in
+            experiments and checkpoints to objects.
 
     Raises:
-        ValueError: If the name is taken.
+        ValueError: If the name is already registered.
 
     >>> register("fno", FNO)
     Traceback (most recent call last):
@@ -176,7 +186,11 @@ register("neuraloperator", NeuralOperatorModel)
 
 
 def build_operator(description: Mapping[str, Any]) -> Operator:
-    """The operator of a description: name, settings, channels and dimension.
+    """Construct the operator that a checkpoint describes.
+
+    Args:
+        description: Entries "in_channels", "out_channels", "dim" and "model". The entry "model"
+            contains the name and the settings.
 
     Raises:
         KeyError, ValueError, TypeError: If the description is incomplete or impossible.

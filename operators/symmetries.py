@@ -9,11 +9,12 @@ from pdegen.domains import Box, Domain
 
 
 class CircleSymmetries:
-    """Random symmetries of equations on the circle, drawn for each sample of a batch.
+    """Random symmetries of equations on the circle, drawn separately for each sample of a batch.
 
-    Shifts by grid points, u(x, t) -> u(x - s, t), and the odd reflection u(x, t) -> -u(-x, t) map
-    solutions of Burgers' equation, among others, to solutions. They leave the law of a homogeneous
-    symmetric random field unchanged. Input and target are transformed alike.
+    A shift by grid points is u(x, t) -> u(x - s, t). The odd reflection is u(x, t) -> -u(-x, t).
+    Both map solutions to solutions, for example those of Burgers' equation. They do not change the
+    distribution of a homogeneous symmetric random field. The same symmetry is applied to the input
+    and the target of a sample.
     """
 
     def __init__(self, shift: bool = True, reflection: bool = True) -> None:
@@ -21,12 +22,12 @@ class CircleSymmetries:
 
     @property
     def names(self) -> set[str]:
-        """Names of the symmetries as in a store (`pdegen.store.format.Physics`)."""
+        """Names of the symmetries in stores (`pdegen.store.format.Physics`)."""
         drawn = {"shift": self.shift, "odd-reflection": self.reflection}
         return {name for name, is_drawn in drawn.items() if is_drawn}
 
     def check(self, domain: Domain) -> None:
-        """Raise ValueError if the domain is no circle."""
+        """Raise ValueError if the domain is not a circle."""
         if not isinstance(domain, Box) or domain.kinds != ("periodic",):
             raise ValueError(
                 f"shift and reflection need one periodic axis, the data have {domain.kind} axes "
@@ -50,17 +51,18 @@ class CircleSymmetries:
 
 
 class SquareSymmetries:
-    """A random one of the 8 symmetries of the square, drawn for each sample of a batch.
+    """One of the 8 symmetries of the square, drawn at random for each sample of a batch.
 
     Reflections and rotations map solutions of -div(a grad u) = 1 with u = 0 on the boundary to
-    solutions. They leave the law of the Gaussian fields on the square unchanged. Input and target
-    are transformed alike; they may have different grids if these are symmetric.
+    solutions. They do not change the distribution of the Gaussian fields on the square. The same
+    symmetry is applied to the input and the target of a sample. Their grids may differ, but each
+    grid must be symmetric.
     """
 
     names = frozenset({"square"})
 
     def check(self, x: Float[Tensor, "n1 n2 2"]) -> None:
-        """Raise ValueError if a grid lacks the symmetries of the square."""
+        """Raise ValueError if a grid does not have the symmetries of the square."""
         first, second = axes_of(x)
         if first.shape != second.shape or not torch.equal(first, second):
             raise ValueError("symmetries of the square need the same points along both axes")

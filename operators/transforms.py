@@ -1,4 +1,4 @@
-"""Normalisation of inputs and targets, and the predictor: an operator between normalisers."""
+"""Normalisers of inputs and targets, and predictors, which combine an operator with normalisers."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _PART = 2**20  # numbers that are copied to float64 at a time
 class Normalizer(nn.Module):
     """The map v -> (v - mean)/std and its inverse. Mean and std are saved with the model.
 
-    Mean and std have one value per channel, or one per point and channel. Pointwise values come
-    with the coordinates of their points: on another grid of a box they are interpolated linearly;
-    other points of a mesh or a cloud are refused. If each sample has its own mesh with the same
-    nodes, the values belong to the node numbers. Meshes of other sizes are then refused, because no
-    interpolation gives the means at other nodes to within the deviations.
+    Mean and std have one value per channel, or one value per point and channel. Pointwise values on
+    a box are interpolated linearly to other grids. Pointwise values on a mesh or a cloud can only
+    be used at the same points. If each sample has its own mesh, the values belong to node numbers
+    and can only be used on meshes of the same size. Interpolation to other nodes would cause errors
+    larger than the deviations.
 
     Args:
-        mean, std: Shape (c,) or (*grid, c); std > 0.
-        axes: Coordinates along each axis of a box; empty for one value per channel.
-        points: Positions of the points of a mesh or a cloud, in place of `axes`.
-        nodes: Whether the points are nodes of meshes that differ by sample.
+        mean, std: Means and standard deviations, shape (c,) or (*grid, c); std > 0.
+        axes: Coordinates of pointwise values along each axis of a box.
+        points: Positions of pointwise values on a mesh or a cloud.
+        nodes: Whether pointwise values belong to the node numbers of meshes that differ by sample.
 
     Raises:
-        ValueError: If a deviation is not positive, or shapes or types do not agree.
+        ValueError: If a deviation is not positive, or if shapes or types do not agree.
     """
 
     mean: Tensor
@@ -71,13 +71,15 @@ class Normalizer(nn.Module):
 
     @classmethod
     def identity(cls, channels: int) -> Normalizer:
-        """The normaliser with mean 0 and deviation 1."""
+        """A normaliser with mean 0 and standard deviation 1."""
         return cls(torch.zeros(channels), torch.ones(channels))
 
     @classmethod
     def of(cls, values: Function | Blocks) -> Normalizer:
-        """Normaliser by mean and deviation of each channel over samples and points, summed in
-        float64."""
+        """A normaliser with one value per channel.
+
+        Mean and standard deviation are taken over samples and points, in float64.
+        """
         if isinstance(values, Tensor):
             flat = values.flatten(0, -2).double()
             return cls(flat.mean(0).float(), flat.std(0, correction=0).float())
@@ -92,14 +94,17 @@ class Normalizer(nn.Module):
         eps: float | None = None,
         box: bool = True,
     ) -> Normalizer:
-        """Normaliser by mean and deviation over the samples at each point, summed in float64.
+        """A normaliser with one value per point and channel.
+
+        Mean and standard deviation are taken over samples, in float64.
 
         Args:
-            values: Functions, or blocks of them.
-            x: Points that the samples share; None for nodes of meshes that differ by sample.
-            eps: Added to the deviations, which may be 0 at some points. By default a thousandth of
-                their root mean square for each channel, so that units do not matter. The published
-                code has 1e-5, a third of the deviation of Darcy pressures next to a wall.
+            values: Values of functions, or blocks of such values.
+            x: Points that the samples share; None if each sample has its own mesh.
+            eps: Number added to the deviations, which may be 0 at some points. By default 1/1000 of
+                the root mean square deviation of each channel, so that the result does not depend
+                on units. The published code adds 1e-5, a third of the deviation of Darcy pressures
+                next to a wall.
             box: Whether the points are a grid of a box.
         """
         moments = _moments(values) if isinstance(values, Tensor) else _running_moments(values)
@@ -110,18 +115,21 @@ class Normalizer(nn.Module):
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor], name: str) -> Normalizer:
-        """The normaliser from the tensors `name.mean`, ... of a state dictionary."""
+        """Restore a normaliser from the tensors `name.mean`, `name.std`, ... of a state dict."""
         axes = [state[key] for key in sorted(state) if key.startswith(f"{name}.axis")]
         mean, points = state[f"{name}.mean"], state.get(f"{name}.points")
         nodes = mean.ndim > 1 and points is None and not axes
         return cls(mean, state[f"{name}.std"], axes, points, nodes)
 
     def at(self, x: Float[Tensor, "*grid dim"] | None) -> tuple[Tensor, Tensor]:
-        """Mean and deviation at the points x, or by channel, or by node."""
+        """Mean and standard deviation at the points x.
+
+        Values per channel and values at node numbers do not depend on x.
+        """
         return self._at(self.mean, x), self._at(self.std, x)
 
     def check(self, grid: tuple[int, ...]) -> None:
-        """Raise ValueError if values belong to nodes and the grid has another shape."""
+        """Raise ValueError if pointwise values belong to node numbers and the mesh size differs."""
         if self.nodes and grid != self.nodes:
             raise ValueError(
                 f"pointwise normalisation by node needs meshes of {_by(self.nodes)} nodes, "
@@ -139,7 +147,11 @@ class Normalizer(nn.Module):
         return v * std + mean
 
     def _at(self, values: Tensor, x: Tensor | None) -> Tensor:
-        """Mean or deviation at the points x. Raises ValueError for points it is not known at."""
+        """Evaluate means or deviations at the points x.
+
+        Raises:
+            ValueError: If the values are not known at x and cannot be interpolated.
+        """
         if values.ndim == 1 or self.nodes:
             return values
         if x is None:
@@ -164,14 +176,14 @@ def _by(grid: tuple[int, ...]) -> str:
 
 
 def _moments(values: Function) -> tuple[Tensor, Tensor]:
-    """Mean and deviation over samples, summed in float64 part by part."""
+    """Mean and standard deviation over samples, in float64."""
     mean = torch.stack([part.double().sum(0) for part in values.split(64)]).sum(0) / len(values)
     squares = [(part.double() - mean).square().sum(0) for part in values.split(64)]
     return mean, (torch.stack(squares).sum(0) / len(values)).sqrt()
 
 
 def _running_moments(blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and deviation over the first axis of all blocks in one pass, summed in float64."""
+    """Mean and standard deviation over the first axis of all blocks, in one pass and float64."""
     count, mean, squares = 0, *torch.zeros(2, dtype=torch.float64)
     for block in blocks:
         for part in block.split(max(1, _PART // block[0].numel())):
@@ -194,7 +206,7 @@ def axes_of(x: Float[Tensor, "*grid dim"]) -> list[Tensor]:
 
 
 def _linear_interpolation(x: Float[Tensor, " n"], y: Float[Tensor, " m"]) -> Float[Tensor, "m n"]:
-    """Weights of linear interpolation from the points x to y, constant beyond the ends."""
+    """Matrix of linear interpolation from points x to points y; constant beyond the ends of x."""
     right = torch.searchsorted(x, y).clamp(1, len(x) - 1)
     t = ((y - x[right - 1]) / (x[right] - x[right - 1])).clamp(0, 1)
     weights = torch.zeros(len(y), len(x), dtype=x.dtype, device=x.device)
@@ -204,7 +216,7 @@ def _linear_interpolation(x: Float[Tensor, " n"], y: Float[Tensor, " m"]) -> Flo
 
 @dataclass(frozen=True)
 class Extent:
-    """The box of a domain, x -> (x - start)/length: operators see points in [0, 1].
+    """The box of a domain. A call maps its points to [0, 1]^dim by x -> (x - start)/length.
 
     >>> Extent((-5.0,), (10.0,))(torch.tensor([[-5.0], [0.0]])).flatten()
     tensor([0.0000, 0.5000])
@@ -215,8 +227,10 @@ class Extent:
 
     @classmethod
     def of(cls, domain: Domain) -> Extent | None:
-        """The extent of a box; None for the unit box, and for meshes and clouds, whose points are
-        not rescaled."""
+        """The extent of a box.
+
+        The result is None if points are not rescaled: for the unit box, for meshes and for clouds.
+        """
         if not isinstance(domain, Box):
             return None
         extent = cls(*zip(*[(grid.start, grid.length) for grid in domain.grids], strict=True))
@@ -233,14 +247,15 @@ class Extent:
 
 
 class Predictor(nn.Module):
-    """An operator between its normalisers: physical values in, physical values out.
+    """An operator with normalisers. Its inputs and outputs are physical values.
 
     Args:
         operator: The operator.
-        input, target: Normalisers of inputs and targets.
-        boundary: Known boundary values of u, which are imposed at the points of a.
+        input, target: Normalisers of inputs and of targets.
+        boundary: Known boundary values of u. They are imposed if predictions are at the points of
+            the inputs.
         task: The learning task, which may apply the operator repeatedly.
-        extent: The box by which points are rescaled; None leaves them unchanged.
+        extent: The box whose points are rescaled to the unit box; None for no rescaling.
     """
 
     def __init__(
@@ -268,14 +283,15 @@ class Predictor(nn.Module):
         """Predictions u(y).
 
         Args:
-            steps: Number of applications of the operator, whose outputs become channels.
+            steps: Number of applications of the operator; their outputs are concatenated as
+                channels.
         """
         pairs = [(None, v) if v is not None and v.ndim == a.ndim else (v, None) for v in (x, y)]
         shared, by_sample = zip(*pairs, strict=True)
         return self.on(*shared)(a, *by_sample, mask, steps, weight=weight)
 
     def adapt(self, pairs: Samples) -> None:
-        """Fit the operator to the training samples (`Operator.adapt`)."""
+        """Fit the operator to training samples by `Operator.adapt`."""
         step = pairs.single_step
         y = step.x if step.y is None else step.y
         if y is not None:  # otherwise each sample has its own points
@@ -284,8 +300,18 @@ class Predictor(nn.Module):
             self.operator.adapt((self.target(block.to(y.device), y) for block in u), placed)
 
     def on(self, x: Tensor | None, y: Tensor | None = None) -> Callable[..., Tensor]:
-        """The function (a, x, y, mask, ..., weight) -> u for inputs at the points x. What depends
-        only on the points is computed once."""
+        """Prepare predictions at points that all samples share, and return the prediction function.
+
+        Quantities that depend only on the points are computed once.
+
+        Args:
+            x: Points of the inputs that all samples share; None if they differ by sample.
+            y: Points of the outputs that all samples share; None if they are those of the inputs.
+
+        Returns:
+            A function (a, x, y, mask, steps, truth, weight) -> u. Its points x and y are those that
+            differ by sample.
+        """
         mean, std = self.input.at(x)
         target_mean, target_std = self.target.at(x if y is None else y)
         fixed = None

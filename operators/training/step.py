@@ -40,8 +40,8 @@ class Acceleration:
 
     Args:
         precision: Precision of matrix products: "float32", "tf32" or "bf16". "tf32" rounds factors
-            to 10 bits and sums in float32. "bf16" is PyTorch's autocast; Fourier transforms,
-            norms and the loss stay in float32.
+            to 10 bits and sums in float32. "bf16" is PyTorch's autocast. Fourier transforms, norms
+            and the loss are always in float32.
         compiled: Whether torch.compile fuses kernels.
         graphed: Whether the kernels of a step are recorded once as a CUDA graph, and replayed.
         tuned: Whether compilation selects matrix product kernels by timing them. These kernels may
