@@ -51,8 +51,8 @@ class MinimumPrinciple:
     - Boundary "periodic": u = m + w, where m is the mean. The solver computes w and shifts it by
       m t. The minimiser for w is at most the length of the circle away from x.
     - Boundary "outflow": u₀ is continued by its end values. This equals the condition uₓ = 0 as
-      long as no wave re-enters. V is the smaller of the minimum over
-      y in [0, 1] and the V of a constant state.
+      long as no wave re-enters. V is the smaller of two values: the minimum over y in [0, 1], and
+      the V of the constant state outside.
 
     The error is estimated from a second solution with half as many candidates. The estimate is at
     least the round-off error of V divided by h. It is larger only if there are too few candidates
