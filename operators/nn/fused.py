@@ -215,8 +215,7 @@ class _SliceSums(torch.autograd.Function):
 
 @contextmanager
 def exactly(u: Tensor) -> Iterator[None]:
-    """Context in which float32 products have full precision, and autocast is off for the device of
-    u."""
+    """Context in which float32 products have full precision and autocast is off."""
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:

@@ -1,4 +1,4 @@
-"""Operators on grids and structured meshes, with padding, frames as an axis, and output points."""
+"""Base of operators on grids and structured meshes: padding, an axis of frames, output points."""
 
 from collections.abc import Sequence
 from typing import Literal, TypeVar
@@ -15,27 +15,27 @@ Number = TypeVar("Number", int, float)
 
 
 class GridOperator(Operator):
-    """u = D L E (a, x): E and D act at each point, L on the grid, padded with zeros at its ends.
+    """u = D L E (a, x): E and D act at each point, and L on the grid after padding with zeros.
 
-    Values at output points y are interpolated linearly along each axis of a box. Beyond the
-    outermost points x they are constant, on periodic grids too. On curvilinear meshes L acts along
-    the axes of the indices, and y must be None.
+    On a box, values at output points y are interpolated linearly along each axis. Beyond the
+    outermost points x the values are constant, even on periodic grids. On curvilinear meshes L acts
+    along the indices, and y must be None.
 
     Args:
-        padding: Number of zeros after the last point of each axis, as a share of its n points, for
-            functions that are not periodic. A share keeps the length of the padding on all
-            resolutions. One number for all axes, or one for each.
-        padding_points: Number of these zeros on all resolutions, instead of a share.
-        frame_channels: Number of channels of a frame, if the channels of u are frames in turn.
-            Frames become a further, last axis of the grid: the input is repeated along it, with
-            the coordinate 0 ... 1 of the frame as a feature. 0 if u has no frames.
+        padding: Padding after the last point of each axis, for functions that are not periodic. One
+            number for all axes or one for each: the number of zeros divided by that of the points.
+            The length of the padding is then the same at all resolutions.
+        padding_points: Number of these zeros, the same at all resolutions; instead of `padding`.
+        frame_channels: Number of channels of a frame if the channels of u are consecutive frames,
+            otherwise 0. Frames become the last axis of the grid. The input is repeated along this
+            axis, with the position of the frame, 0 ... 1, as a further feature.
         frame_padding: Number of zeros after the last frame.
-        indices: Whether positions are the indices of points, scaled to [0, 1]; y must be None.
+        indices: Whether positions are the indices of points, scaled to [0, 1]; then y must be None.
 
     Attributes:
         lift, layers, head: E, L and D.
-        features: Number of channels that E takes.
-        axes: Number of axes that L acts along.
+        features: Number of input channels of E.
+        axes: Number of axes along which L acts.
     """
 
     domains = MESHES
@@ -78,7 +78,7 @@ class GridOperator(Operator):
         self.axes = dim + frame_axis
 
     def margins(self, grid: Sequence[int]) -> list[int]:
-        """Numbers of zeros before and after each axis in the order of `pad`, channels first."""
+        """Numbers of zeros before and after each axis, in the order of `nn.functional.pad`."""
         margins = [0, 0, 0, self.frame_padding] if self.frame_channels else [0, 0]
         for n, share in zip(reversed(grid), reversed(self.shares), strict=True):
             margins += [0, self.padding_points or round(share * n)]
@@ -109,7 +109,7 @@ class GridOperator(Operator):
         return interpolated(u, x, y)
 
     def _with_frames(self, a: Function) -> Float[Tensor, "batch ... f"]:
-        """a repeated along an axis of frames, with their time as a feature; a without frames."""
+        """Repeat a along an axis of frames, if there are frames, with their time as a feature."""
         channels = self.frame_channels
         if not channels:
             return a
@@ -124,7 +124,7 @@ class GridOperator(Operator):
 
 
 def for_each_axis(name: str, value: Number | list[Number], axes: int) -> list[Number]:
-    """A list of one number for each axis, given such a list or one number for all.
+    """A list of one number for each axis, given such a list or one number for all axes.
 
     >>> for_each_axis("modes", 16, 2)
     [16, 16]

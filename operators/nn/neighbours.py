@@ -1,7 +1,7 @@
-r"""Sums over the points near each node of a lattice, and over the nodes near each point.
+r"""Sums over the points near each node of a lattice, or over the nodes near each point.
 
-No search is needed and no shape depends on values: the candidates of a point are the nodes in the
-square around its ball, whose number depends only on radius and spacing.
+No search is needed, and no shape depends on values. The candidate nodes of a point are those in the
+square around its ball of the given radius. Their number depends only on radius and spacing.
 """
 
 import math
@@ -19,16 +19,17 @@ _SLACK = 1 + 4 * torch.finfo(torch.float32).eps  # so that float32 and float64 f
 
 
 class Edges(NamedTuple):
-    """Pairs of a point and a node of a lattice, k candidates for each point.
+    """Pairs of a point and a node of a lattice, with k candidate nodes for each point.
 
-    The first axis is that of the samples, of length 1 if they share the points.
+    The first axis has length e: the number of samples, or 1 if all samples share the points.
 
     Args:
         points: Positions of the points.
         node_points: Positions of the nodes.
-        nodes: Numbers of the candidate nodes of each point.
+        nodes: Indices of the candidate nodes of each point.
         near: Whether a candidate lies within the radius; False at padding.
-        to_nodes: Whether values go from points to nodes; otherwise from nodes to points.
+        to_nodes: Whether points are the sources and nodes the queries of sums; otherwise the
+            reverse.
     """
 
     points: Float[Tensor, "e n dim"]
@@ -40,7 +41,7 @@ class Edges(NamedTuple):
 
 @dataclass(frozen=True)
 class Lattice:
-    """n points along each axis of [-1, 1]^dim, the ends included.
+    """A product grid on [-1, 1]^dim, with `sizes` points along the axes, including the ends.
 
     >>> edges = Lattice([3]).edges(torch.tensor([[[0.2]], [[-3.0]]]), 0.9, to_nodes=True)
     >>> edges.nodes[edges.near]  # the first sample is near 0 and 1, the other far from all
@@ -62,7 +63,7 @@ class Lattice:
     def edges(
         self, p: Float[Tensor, "e n dim"], radius: float, to_nodes: bool, mask: Real | None = None
     ) -> Edges:
-        """Pairs of the points p and the nodes at most a radius away."""
+        """Pairs of the points p and the nodes within the radius."""
         p = p if mask is None else p.expand(len(mask), -1, -1)
         dim, nodes, squared = len(self.sizes), 0, 0.0
         near = torch.ones(*p.shape[:2], *[1] * dim, dtype=torch.bool, device=p.device)
@@ -88,7 +89,7 @@ def of_sources(v: Float[Tensor, "batch _ c"], edges: Edges) -> Float[Tensor, "_ 
 
 
 def of_queries(v: Float[Tensor, "batch _ c"], edges: Edges) -> Float[Tensor, "_ n _ c"]:
-    """Values v at the query of each pair, where values go to."""
+    """Values v at the query of each pair."""
     return taken(v, edges.nodes) if edges.to_nodes else v[:, :, None]
 
 
@@ -112,7 +113,7 @@ def ends(edges: Edges) -> tuple[Float[Tensor, "e n k dim"], Float[Tensor, "e n k
 
 
 def taken(v: Float[Tensor, "batch m c"], index: Int[Tensor, "e n k"]) -> Float[Tensor, "_ n k c"]:
-    """Rows of v by their numbers, which all samples share if e is 1.
+    """Select the rows of v with the given indices, which all samples share if e is 1.
 
     >>> taken(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[[2, 0]]])).flatten()
     tensor([3., 1.])
@@ -126,7 +127,7 @@ def taken(v: Float[Tensor, "batch m c"], index: Int[Tensor, "e n k"]) -> Float[T
 
 
 def _rows(index: Int[Tensor, "e n k"], m: int) -> Int[Tensor, " rows"]:
-    """Numbers of rows in a list of the m rows of all samples, one sample after another."""
+    """Indices of the same rows after the m rows of all samples are concatenated."""
     samples = torch.arange(len(index), device=index.device)
     return (index + m * samples[:, None, None]).flatten()
 
@@ -134,7 +135,7 @@ def _rows(index: Int[Tensor, "e n k"], m: int) -> Int[Tensor, " rows"]:
 def within_box(
     p: Float[Tensor, "e _ dim"], x: Float[Tensor, "e n dim"], mask: Real | None = None
 ) -> Float[Tensor, "_ _ dim"]:
-    """Positions p in coordinates in which the points x of each sample span [0, 1]^dim."""
+    """Positions p, scaled such that the points x of each sample have bounding box [0, 1]^dim."""
     real = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
     low = x.masked_fill(~real[..., None], math.inf).amin(dim=1, keepdim=True)
     high = x.masked_fill(~real[..., None], -math.inf).amax(dim=1, keepdim=True)
@@ -144,8 +145,8 @@ def within_box(
 def statistics(edges: Edges) -> Float[Tensor, "e _ s"]:
     """Statistics of the sources near each query; 0 for queries without sources.
 
-    They are the number of sources, mean and variance of their distance, their mean offset, and the
-    eigenvalues of the covariance of the offsets, in descending order.
+    The statistics are the number of sources, mean and variance of their distances, the mean of
+    their offsets, and the eigenvalues of the covariance of the offsets, in descending order.
     """
     source, query = ends(edges)
     offset = source - query
@@ -175,9 +176,9 @@ def eigenvalues(c: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim
 
 
 def standardized(f: Float[Tensor, "e n s"], real: Real | None) -> Float[Tensor, "_ n s"]:
-    """f with mean 0 and standard deviation 1 over the real points.
+    """Scale f to mean 0 and standard deviation 1 over the points, ignoring padding.
 
-    A deviation below 1e-6 counts as 1.
+    If the standard deviation is below 1e-6, f is not divided by it.
     """
     weight = f.new_ones(1, f.shape[1], 1) if real is None else real[..., None].to(f)
     n = weight.sum(dim=1, keepdim=True)

@@ -1,4 +1,4 @@
-r"""Fourier transforms of functions on scattered points, and maps of these points to a torus.
+r"""Fourier transforms of functions on scattered points, and maps from these points to a torus.
 
 References: Z. Li, D. Z. Huang, B. Liu and A. Anandkumar, Fourier Neural Operator with Learned
 Deformations for PDEs on General Geometries, JMLR 24 (2023), section 3.
@@ -23,7 +23,7 @@ Transform = Literal["mean", "sum"]
 
 
 def frequencies(dim: int, m: int) -> Float[Tensor, "dim modes"]:
-    """The frequency k of each weight of `SpectralConv1d` or `SpectralConv2d`, in their order.
+    """Frequencies k in the order of the weights of `SpectralConv1d` or `SpectralConv2d`.
 
     >>> frequencies(2, 2).long().tolist()
     [[0, 0, 1, 1, -1, -1, -2, -2], [0, 1, 0, 1, 0, 1, 0, 1]]
@@ -36,9 +36,9 @@ def frequencies(dim: int, m: int) -> Float[Tensor, "dim modes"]:
 
 
 def waves(xi: TokenPoints, k: Float[Tensor, "dim modes"]) -> Waves:
-    """(cos 2πk·ξ, -sin 2πk·ξ) at each point, the columns of v = Σ_k Re(v̂_k exp(2πik·ξ)).
+    """(cos 2πk·ξ, -sin 2πk·ξ) at each point, as needed for v = Σ_k Re(v̂_k exp(2πik·ξ)).
 
-    Phases are not computed by a matrix product, whose reduced precision would lose them.
+    Phases are not computed by a matrix product, because reduced precision would make them useless.
     """
     turns = xi[..., :1] * k[0]
     for axis in range(1, len(k)):
@@ -48,16 +48,17 @@ def waves(xi: TokenPoints, k: Float[Tensor, "dim modes"]) -> Waves:
 
 
 class NonuniformConv(nn.Module):
-    """The convolution of `SpectralConv1d` or `SpectralConv2d` from points ξ_j, or to points.
+    """The convolution of `SpectralConv1d` or `SpectralConv2d`, with scattered points ξ_j.
 
     With "mean", the paper's choice, the coefficients of a function on n points are
 
         û_k = 1/n Σ_j u_j exp(-2πik·ξ_j),  and  v(ξ) = Σ_k v̂_k exp(2πik·ξ),
 
-    with k and -k together, so that v is real. On a regular grid with at least 2m points along each
-    axis both equal those of the FFT. With "sum", as in the released code, û is divided by the
-    number of points of the latent grid instead of n, and v is multiplied by it. Then û has no limit
-    as n grows. All points have equal weights, so the result depends on their density.
+    where the terms of k and -k are combined, so that v is real. On a regular grid with at least 2m
+    points along each axis both equal those of the FFT. With "sum", as in the released code, û is
+    divided by the number of points of the latent grid instead of n, and v is multiplied by that
+    number. Then û has no limit as n grows. All points have equal weights, so the result depends on
+    their density.
     """
 
     k: Tensor
@@ -79,13 +80,13 @@ class NonuniformConv(nn.Module):
         self.register_buffer("counted", counted[:, None, None], persistent=False)
 
     def waves(self, xi: TokenPoints) -> Waves:
-        """The columns of both transforms at the points ξ."""
+        """Values at the points ξ of the waves of both transforms."""
         return waves(xi, self.k)
 
     def from_points(
         self, u: Tokens, at: Waves, mask: Real | None, grid: Sequence[int]
     ) -> Float[Tensor, "batch *grid c"]:
-        """The convolution on the latent grid j/s, from values at points.
+        """Convolution from values at scattered points to values on the latent grid j/s.
 
         Args:
             u: Values at the points.
@@ -105,7 +106,7 @@ class NonuniformConv(nn.Module):
         return values(self._weighted(u_hat), grid, self.modes) * math.sqrt(total)
 
     def to_points(self, u: Float[Tensor, "batch *grid c"], at: Waves) -> Tokens:
-        """The convolution at points with the waves `at`, from values on the latent grid."""
+        """Convolution from values on the latent grid to scattered points with the waves `at`."""
         total = math.prod(u.shape[1:-1])
         scale = math.sqrt(total) if self.transform == "sum" else 1 / math.sqrt(total)
         v_hat = self.counted * self._weighted(spectrum(u, self.modes) * scale)
@@ -119,10 +120,10 @@ class NonuniformConv(nn.Module):
 class Deformation(nn.Module):
     """ξ(x) = x + x ⊙ MLP(f(x)), a map from [0, 1]^d to the torus of period 1.
 
-    The features f are a linear map of x, of its distance to the centre and, in two dimensions, of
-    its angle about the centre; and sines and cosines of 2^j π times these numbers, j < width/4. As
-    in the released code there is no activation after the first map of the MLP, angles jump at ±π,
-    and the origin is a fixed point.
+    Let z be a linear map of x, of the distance of x to the centre and, in two dimensions, of the
+    angle of x about the centre. The features f are z and the sines and cosines of 2^j π z for j <
+    width/4. As in the released code there is no activation after the first map of the MLP, the
+    angle jumps at ±π, and the origin is a fixed point.
     """
 
     powers: Tensor

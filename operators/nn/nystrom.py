@@ -2,8 +2,8 @@ r"""Softmax attention through m landmarks, by the Nyström method.
 
     softmax(QKᵀ/√d) V ≈ softmax(QK̃ᵀ/√d) A⁺ softmax(Q̃Kᵀ/√d) V,   A = softmax(Q̃K̃ᵀ/√d),
 
-with Q̃, K̃ the means of Q and K over m segments of neighbouring points. The cost is linear in n:
-the two outer factors are attentions with m keys and with m queries.
+with Q̃, K̃ the means of Q and K over m segments of neighbouring points. The cost is linear in n,
+because the two outer factors are attention with m keys and with m queries.
 
 References: Y. Xiong et al., Nyströmformer, AAAI 2021, equations (10)-(14).
 """
@@ -33,9 +33,10 @@ Matrices = Float[Tensor, "batch heads m m"]
 
 
 def pseudo_inverse(a: Matrices, iterations: int = 6) -> Matrices:
-    """A⁺ by Z <- Z(13 - AZ(15 - AZ(7 - AZ)))/4 from Aᵀ/(‖A‖₁ ‖A‖_∞) (Xiong et al., eq. 11).
+    """Iterate Z <- Z(13 - AZ(15 - AZ(7 - AZ)))/4 for A⁺ (Xiong et al., eq. 11).
 
-    Small singular values are not inverted after a few iterations, which regularises the inverse.
+    The initial value is Aᵀ/(‖A‖₁ ‖A‖_∞). After a few iterations small singular values are not yet
+    inverted, which regularises the inverse.
     """
     # norms of each matrix: the released code takes maxima over batch and heads, which makes a
     # sample depend on its batch
@@ -49,9 +50,9 @@ def pseudo_inverse(a: Matrices, iterations: int = 6) -> Matrices:
 
 
 def segment_means(u: Heads, m: int) -> Landmarks:
-    """Means over m <= n segments of neighbouring points, whose sizes differ by one at most.
+    """Means over m <= n segments of consecutive points; lengths of segments differ by at most 1.
 
-    The released code pads with zeros in front up to a multiple of m, which count as points.
+    The released code instead prepends zeros up to a multiple of m, which count as points.
     """
     n = u.shape[-2]
     segment = torch.arange(n, device=u.device) * m // n
@@ -68,7 +69,7 @@ def through_landmarks(
     iterations: int = 6,
     drop: Drop = keep,
 ) -> Heads:
-    """softmax(QK̃ᵀ/√d) A⁺ softmax(Q̃Kᵀ/√d) V; `drop` acts on A⁺."""
+    """softmax(QK̃ᵀ/√d) A⁺ softmax(Q̃Kᵀ/√d) V; `drop` is applied to A⁺."""
     middle = torch.softmax(q_m @ k_m.mT * q.shape[-1] ** -0.5, dim=-1)
     inverse = drop(pseudo_inverse(middle, iterations))
     return softmax_attention(q, k_m, inverse @ softmax_attention(q_m, k, v))
@@ -83,9 +84,9 @@ def nystrom(
     landmarks: int = 256,
     iterations: int = 6,
 ) -> Heads:
-    """Softmax attention through landmarks; exact softmax attention on n <= landmarks points.
+    """Softmax attention through landmarks; if there are no more points than landmarks it is exact.
 
-    Points are neighbours in the order in which they are stored. Padding is not supported.
+    Segments consist of points that are consecutive in memory. Padding is not supported.
     """
     assert mask is None
     if q.shape[-2] <= landmarks:
@@ -95,7 +96,7 @@ def nystrom(
 
 
 def through(landmarks: int = 256, iterations: int = 6) -> AttentionKind:
-    """The attention kind of `nystrom`, normalised like softmax attention."""
+    """The `AttentionKind` of `nystrom`, with Q and K normalised as for softmax attention."""
     at_least(1, landmarks=landmarks)
     apply = partial(nystrom, landmarks=landmarks, iterations=iterations)
     return formula(apply, normalizes_query=True, masks=False)
@@ -107,13 +108,13 @@ NYSTROM = through()
 class NystromAttention(nn.Module):
     """Multi-head `nystrom` of projections of u, plus a convolution of the values.
 
-    Follows lucidrains/nystrom-attention 0.0.14 except for the differences stated at
-    `pseudo_inverse` and `segment_means`. The convolution runs along the points in their stored
-    order, with one kernel for each head. Its width is a number of points, whatever their spacing,
-    so with it the operator has no limit on fine grids.
+    The class reproduces lucidrains/nystrom-attention 0.0.14 except for the differences stated at
+    `pseudo_inverse` and `segment_means`. The convolution runs along the points in their order in
+    memory, with one kernel for each head. The kernel covers a number of points, whatever the
+    spacing, so an operator with this convolution does not converge as grids are refined.
 
     Args:
-        landmarks: Number m of landmarks; on m points or fewer this is exact softmax attention.
+        landmarks: Number m of landmarks. On m points or fewer this is exact softmax attention.
         iterations: Number of iterations of the pseudo-inverse.
         kernel: Number of points of the convolution kernel, odd; 0 for no convolution.
         dropout: Dropout rate of the output.

@@ -1,4 +1,4 @@
-"""Pointwise layers: MLPs, small convolutions, norms, dropout; and their initialisation."""
+"""MLPs, small convolutions, norms and dropout, and the initialisation of linear maps."""
 
 import math
 from itertools import pairwise
@@ -12,13 +12,13 @@ from operators.base import Function, Mask
 
 
 def mlp(*features: int, activation: type[nn.Module] = nn.GELU, bias: bool = True) -> nn.Sequential:
-    """Linear maps from each number of features to the next, with activations between them."""
+    """Linear maps between consecutive numbers of features, with activations between the maps."""
     maps = [nn.Linear(*pair, bias=bias) for pair in pairwise(features)]
     return nn.Sequential(*[layer for linear in maps for layer in (activation(), linear)][1:])
 
 
 class ResidualMLP(nn.Module):
-    """v = σ(W₀ u + b₀), v <- v + σ(W v + b) for each hidden layer, then W₁ v + b₁.
+    """MLP v = σ(W₀ u + b₀), v <- v + σ(W v + b) for each hidden layer, then W₁ v + b₁.
 
     Args:
         first: Whether u is added to the first v.
@@ -50,7 +50,7 @@ class ResidualMLP(nn.Module):
 
 
 class GEGLU(nn.Module):
-    """W₁ (GELU(u₁) u₂) + b₁ with [u₁ u₂] = W₀ u + b₀, a gated MLP."""
+    """Gated MLP W₁ (GELU(u₁) u₂) + b₁ with [u₁ u₂] = W₀ u + b₀."""
 
     def __init__(self, in_features: int, hidden: int, out_features: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def start_truncated(model: nn.Module, std: float | None = 0.02) -> None:
     """Initialise the linear maps of a model: truncated normal weights, biases 0.
 
     Args:
-        std: Standard deviation; None for in_features^(-1/2).
+        std: Standard deviation before truncation; None means in_features^(-1/2).
     """
     for module in model.modules():
         if isinstance(module, nn.Linear):
@@ -76,7 +76,7 @@ def start_truncated(model: nn.Module, std: float | None = 0.02) -> None:
 
 
 class Convolution(nn.Module):
-    """Convolution with 3 points along each axis of the grid; channels last."""
+    """Convolution with 3 points along each axis of the grid; channels are on the last axis."""
 
     def __init__(self, dim: int, width: int, padding: Literal["zeros", "circular"]) -> None:
         super().__init__()
@@ -88,9 +88,9 @@ class Convolution(nn.Module):
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """v = γ (u - E u) / √(Var u + 1e-5) + β with moments over batch and grid, without padding.
+    """v = γ (u - E u) / √(Var u + 1e-5) + β, with moments over batch and grid except padding.
 
-    Evaluation uses averages of the moments of training, so that a sample does not depend on its
+    Evaluation uses moving averages of the training moments, so that a sample does not depend on its
     batch.
 
     >>> BatchNorm(3)(torch.randn(2, 8, 8, 3)).shape
@@ -118,7 +118,7 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 class InstanceNorm(nn.Module):
-    """u with mean 0 and variance 1 over the grid, for each channel and sample. No parameters."""
+    """Normalise u to mean 0 and variance 1 over the grid, for each channel and sample."""
 
     def forward(self, u: Function, mask: Mask | None = None) -> Function:
         grid = tuple(range(1, u.ndim - 1))
@@ -132,10 +132,10 @@ class InstanceNorm(nn.Module):
 
 
 def dropped(count: int, p: float) -> Tensor:
-    """Ascending indices out of 0 ... count - 1, each included independently with probability p.
+    """Draw ascending indices from 0 ... count - 1, each independently with probability p.
 
-    The gaps between neighbours are geometric, floor(log U / log(1 - p)) + 1 with U uniform in
-    (0, 1]: about p · count random numbers instead of count.
+    Gaps between consecutive indices have a geometric distribution, floor(log U / log(1 - p)) + 1
+    with U uniform in (0, 1]. This needs about p · count random numbers instead of count.
     """
     mean = p * count
     draws = int(mean + 8 * math.sqrt(mean) + 8)
@@ -150,7 +150,7 @@ def dropped(count: int, p: float) -> Tensor:
 
 
 class _Thinned(torch.autograd.Function):
-    """u/(1 - p) with random values set to zero, and the same map for the gradient."""
+    """Set random values to zero and divide the others by 1 - p; the gradient has the same map."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, p: float) -> Tensor:
@@ -172,10 +172,10 @@ def _thin(u: Tensor, indices: Tensor, p: float) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """`torch.nn.Dropout`, several times faster on the processor where the rate is small.
+    """A dropout like `torch.nn.Dropout`, but several times faster on the CPU for small rates.
 
-    On the processor PyTorch draws a random number for each value; this draws one for each dropped
-    value. The distribution is the same; random numbers come from torch's default generator.
+    On the CPU PyTorch draws a random number for each value. This module draws a random number only
+    for each value that is set to zero, from the default generator. The distribution is the same.
 
     Args:
         p: Probability that a value is set to zero; other values are divided by 1 - p.
@@ -189,7 +189,7 @@ class Dropout(nn.Module):
 
     @property
     def active(self) -> bool:
-        """Whether values are dropped now: in training, with p > 0."""
+        """Whether the module sets values to zero: in training mode, if p > 0."""
         return self.training and self.p > 0
 
     def forward(self, u: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-r"""Attention with weights from distances between points, instead of values.
+r"""Attention whose weights depend on distances between points instead of values.
 
-The layers map values u(x) at n points x to values at m points y, for several heads. Points have
-shape (n, dim), or (batch, n, dim) if they differ by sample; grids are flattened. A mask is False at
-padding among the points x, to which no point attends.
+The layers have several heads and map values u(x) at n points x to values at m points y. Points have
+shape (n, dim), or (batch, n, dim) if they differ between samples; grids are flattened. A mask is
+False at padding among the points x, and padding gets no attention.
 
 References: J. Chen and K. Wu, Positional Knowledge is All You Need: Position-induced Transformer
 (PiT) for Operator Learning, ICML 2024, section 2.2; code in
@@ -28,13 +28,13 @@ ENTRIES = 2**26
 
 @dataclass(frozen=True)
 class SquaredDistance:
-    """D_ij = |y_i - x_j|² / s; if periodic, along the shortest path on the unit torus.
+    """D_ij = |y_i - x_j|² / s, in the periodic case with the shortest distance on the unit torus.
 
-    The published periodic distance in two dimensions wraps around one axis at a time, so opposite
-    corners are far apart. This distance is invariant under translations.
+    The published periodic distance in two dimensions wraps around only one axis at a time, so that
+    opposite corners are far apart. The distance here is invariant under translations.
 
     Args:
-        periodic: Whether points lie on the unit torus.
+        periodic: Whether distances are those on the unit torus.
         scale: The scale s.
 
     >>> SquaredDistance(True, 0.25)(torch.tensor([[0.0]]), torch.tensor([[0.5], [0.75]]))
@@ -69,10 +69,10 @@ def check_localities(**localities: float) -> None:
 def neighbours(
     d: Float[Tensor, "*batch m n"], locality: float, mask: Real | None = None
 ) -> Bool[Tensor, "*batch m n"]:
-    """Whether d is at most the percentile `locality` of its row; True at the minimum of a row.
+    """Whether each distance in d is at most the percentile `locality` of its row.
 
-    The interpolated percentile lies between two order statistics and below the second, so only the
-    first matters: entry number ⌊locality (n - 1) / 100⌋ of the sorted row. Distances that differ
+    The minimum of a row is always True. The bound is entry ⌊locality (n - 1) / 100⌋ of the sorted
+    row: the interpolated percentile lies between this entry and the next. Distances that differ
     only by rounding of the coordinates are treated alike. Padding is never a neighbour, and does
     not count among the n points.
 
@@ -94,10 +94,10 @@ def neighbours(
 
 
 def projection(in_channels: int, width: int, heads: int) -> nn.Linear:
-    """The matrices W of all heads as one map without bias, normal with variance 2/(h c_in).
+    """The matrices W of h heads as one map without bias; weights are normal of variance 2/(h c_in).
 
-    The published code stores them as one (h, c_in, d/h) tensor, whose first axis its He
-    initialisation counts among the inputs; hence the factor h.
+    The published code stores the matrices in a tensor of shape (h, c_in, d/h). The factor h arises
+    because its He initialisation counts the first axis among the inputs.
     """
     linear = nn.Linear(in_channels, width, bias=False)
     nn.init.normal_(linear.weight, std=math.sqrt(2 / (heads * in_channels)))
@@ -107,14 +107,16 @@ def projection(in_channels: int, width: int, heads: int) -> nn.Linear:
 class PositionWeights(nn.Module):
     """Attention matrices softmax(-λ D(y, x)), with one λ > 0 for each head (eqs. 9, 10).
 
-    All samples share them if they share the points. They are computed for some points y at a time:
-    evaluation holds `ENTRIES` entries in memory, training all.
+    Samples that share the points share the matrices. The matrices are computed for a part of the
+    points y at a time. In evaluation at most about `ENTRIES` entries are in memory, in training
+    all.
 
-    λ = tan(π/4 (1 - 10⁻⁷)(1 + sin r)) with r free, the most accurate form in the published code.
+    λ = tan(π/4 (1 - 10⁻⁷)(1 + sin r)) with a free parameter r; of the forms in the published code
+    this is the most accurate.
 
     Args:
         heads: Number of heads.
-        locality: Percentage of the points x, the nearest ones, that a point y attends to.
+        locality: Percentage of the points x that a point y attends to; these are the nearest.
         distance: The squared distance D.
     """
 
@@ -126,13 +128,13 @@ class PositionWeights(nn.Module):
 
     @property
     def rate(self) -> Float[Tensor, " heads"]:
-        """λ; a point attends to points within a distance of about λ^(-1/2)."""
+        """λ of each head; the weights are concentrated within a distance of about λ^(-1/2)."""
         return torch.tan(math.pi / 4 * (1 - 1e-7) * (1 + torch.sin(self.r)))
 
     def scores(
         self, x: Points, y: Targets, mask: Real | None = None
     ) -> Float[Tensor, "*batch heads m n"]:
-        """-λD, and -∞ beyond the neighbours; without a batch axis if samples share x and y."""
+        """-λD for neighbours and -∞ for other points; no batch axis if samples share x and y."""
         d = self.distance(y, x)
         d = d if mask is None else d.expand(len(mask), -1, -1)
         scores = -self.rate[:, None, None] * d[..., None, :, :]
@@ -147,7 +149,7 @@ class PositionWeights(nn.Module):
     def averages(
         self, v: Float[Tensor, "batch n heads d"], x: Points, y: Targets, mask: Real | None = None
     ) -> Float[Tensor, "batch m width"]:
-        """The matrix of each head times its values v; heads are concatenated."""
+        """Multiply the matrix of each head by the values v of the head; concatenate the heads."""
         if x.ndim == 3 or y.ndim == 3 or mask is not None:
             v = v.transpose(1, 2)
             rows = self._rows(len(v), x)
@@ -184,7 +186,7 @@ class PositionAttention(PositionWeights):
 
 
 class PositionAverage(PositionWeights):
-    """softmax(-λ D(y, x)) u(x) of h heads, concatenated: no W, so h times as many channels."""
+    """softmax(-λ D(y, x)) u(x) of h heads, concatenated to h times as many channels as u."""
 
     def __init__(self, heads: int, locality: float, distance: SquaredDistance) -> None:
         super().__init__(heads, locality, distance)
@@ -197,11 +199,12 @@ class PositionAverage(PositionWeights):
 
 
 class SelfPositionAttention(PositionAttention):
-    """v = GELU(softmax(QKᵀ/√d - λD) V) at the points x of u, from values and distances (eq. 12).
+    """v = GELU(softmax(QKᵀ/√d - λD) V) at the points x of u (eq. 12).
 
-    The matrix differs by sample. The points y must be x, as in the published code, because a query
-    is made of the value at its point. The published λ = tan r, with r kept positive after each step
-    of training, is replaced by the λ of `PositionAttention`, which needs no constraint.
+    The matrix depends on values and distances, and differs between samples. As in the published
+    code the points y must be x, because a query is computed from the value at the same point. The
+    published code has λ = tan r and makes r positive after each training step. Here λ is that of
+    `PositionAttention`, which needs no constraint.
     """
 
     def __init__(

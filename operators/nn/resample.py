@@ -1,4 +1,4 @@
-"""Interpolation between product grids, linear, cubic or trigonometric; windows of grids."""
+"""Linear, cubic and trigonometric interpolation between product grids, and windows of grids."""
 
 import math
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ Resampling = Literal["bicubic", "periodic", "fourier"]
 def resized(u: Function, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]:
     """Bilinear interpolation to n1 x n2 points, evenly spaced between the first and the last.
 
-    Points are those of uniform grids with common ends: coordinates resized like functions
-    (`resized_grid`) are then exactly those of the new points.
+    The given points are uniform too, with the same ends. If the coordinates of the points are
+    interpolated in the same way (`resized_grid`), they are exactly those of the new points.
 
-    On devices other than the processor it is a product with a matrix along each axis, in at least
-    float32; its gradient is then a product too, the same in every run.
+    On devices other than the CPU each axis is interpolated by a matrix product in at least float32.
+    The gradient is then a product too, and the same in every run.
     """
     if u.shape[1:3] == (n1, n2):
         return u
@@ -78,7 +78,7 @@ def resized_grid(x: Grid, n1: int, n2: int) -> Float[Tensor, "{n1} {n2} 2"]:
 def interpolation(x: Float[Tensor, " n"], y: Float[Tensor, " m"]) -> Float[Tensor, "m n"]:
     """The matrix of linear interpolation from ascending points x to points y.
 
-    Rows sum to 1. Beyond the ends values are constant.
+    The rows of the matrix sum to 1. Beyond the ends the interpolant is constant.
 
     >>> interpolation(torch.tensor([0.0, 1.0, 3.0]), torch.tensor([0.5, 2.5, 9.0]))
     tensor([[0.5000, 0.5000, 0.0000],
@@ -109,14 +109,14 @@ def interpolated(
 def resampled(
     u: Float[Tensor, "batch c *grid"], kind: Resampling, sizes: Sequence[int]
 ) -> Float[Tensor, "batch c ..."]:
-    """The same functions on other evenly spaced points of the same box; channels first.
+    """Resample functions to other evenly spaced points of the same box; axis 1 is that of channels.
 
     If the new grid is coarser, modes that it cannot represent are filtered out.
 
     Args:
-        kind: "bicubic": cubic convolution on points (j + ½)/n, as the antialiased interpolation of
-            PyTorch. "periodic": the same kernel on periodic points j/n. "fourier": evaluation of
-            the trigonometric polynomial, cut off at the modes that both grids have.
+        kind: "bicubic": cubic convolution on points (j + ½)/n, like the antialiased interpolation
+            of PyTorch. "periodic": the same kernel on periodic points j/n. "fourier": trigonometric
+            interpolation, cut off at the modes that both grids have.
         sizes: Number of new points along each axis.
     """
     for axis, (n, m) in enumerate(zip(u.shape[2:], sizes, strict=True)):
@@ -131,7 +131,7 @@ def resampled(
 def _resampling(
     kind: Resampling, n: int, m: int, dtype: torch.dtype, device: torch.device
 ) -> Float[Tensor, "{m} {n}"]:
-    """The matrix from n values to m values; lengths are in spacings of the n points."""
+    """The matrix of resampling from n to m points; lengths are in spacings of the n points."""
     shift = 0.5 if kind == "bicubic" else 0.0
     new = (torch.arange(m, dtype=torch.float64, device=device) + shift) * (n / m) - shift
     distance = new[:, None] - torch.arange(n, device=device)
@@ -153,7 +153,7 @@ _cached_resampling = cache(_resampling)
 
 
 def _cubic(x: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
-    """Cubic convolution with a = -½ (R. G. Keys 1981, equation 15)."""
+    """Kernel of cubic convolution with a = -½ (R. G. Keys 1981, equation 15)."""
     x = x.abs()
     inner, outer = (1.5 * x - 2.5) * x * x + 1, ((2.5 - 0.5 * x) * x - 4) * x + 2
     return torch.where(x < 1, inner, torch.where(x < 2, outer, torch.zeros_like(x)))
@@ -162,7 +162,7 @@ def _cubic(x: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
 def windows(
     u: Float[Tensor, "batch *grid c"], side: int | list[int]
 ) -> Float[Tensor, "batch *coarse p c"]:
-    """Values in windows of `side` points along each axis, the last axis fastest.
+    """Split a grid into windows of `side` points along each axis, with the last axis fastest.
 
     >>> import torch
     >>> windows(torch.arange(8).view(1, 2, 4, 1).float(), 2).flatten(-2).tolist()

@@ -1,4 +1,4 @@
-"""Values of functions at fixed sensors, and branch networks of these values."""
+"""Values of functions at fixed sensors, and branch networks with these values as input."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,7 +18,7 @@ ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiL
 
 
 def linear(c_in: int, c_out: int, gain: float = 1.0, offset: float = 0.0) -> nn.Linear:
-    """A linear layer whose weights start Glorot-normal with a gain, its biases at `offset`."""
+    """A linear layer with Glorot-normal initial weights and initial biases `offset`."""
     layer = nn.Linear(c_in, c_out)
     nn.init.xavier_normal_(layer.weight, gain)
     nn.init.constant_(layer.bias, offset)
@@ -28,7 +28,7 @@ def linear(c_in: int, c_out: int, gain: float = 1.0, offset: float = 0.0) -> nn.
 def mlp(
     sizes: Sequence[int], activation: Activation, gain: float = 1.0, offset: float = 0.0
 ) -> nn.Sequential:
-    """Linear layers with activations between them; `gain` and `offset` are those of the last."""
+    """Linear layers with activations between them; `gain` and `offset` are for the last layer."""
     *hidden, last = pairwise(sizes)
     layers: list[nn.Module] = []
     for pair in hidden:
@@ -39,9 +39,9 @@ def mlp(
 def at_sensors(
     a: Function, x: Points, sensors: int, sensor_grid: SensorGrid
 ) -> Float[Tensor, "batch ... c_in"]:
-    """Values of a at the sensors, `sensors` points along each axis of the grid x.
+    """Values of a at the sensors, a grid with `sensors` points along each axis.
 
-    With sensor_grid "points" the sensors are all points of a.
+    With sensor_grid "points" the sensors are all points of a, and `sensors` is their total number.
 
     Raises:
         ValueError: If the sensors are not points of the grid x.
@@ -91,7 +91,7 @@ def at_sensors(
 def convolutions(
     in_channels: int, channels: int, sensors: int, dim: int, activation: Activation
 ) -> tuple[list[nn.Module], int]:
-    """Two convolutions of 5 points a side that halve the grid; and the number of their outputs."""
+    """Two convolutions with 5 points per axis and stride 2; and the number of output values."""
     size = ((sensors - 3) // 2 - 3) // 2
     if size < 1:
         raise ValueError(f"the convolution branch needs at least 13 sensors, got {sensors}")
@@ -106,7 +106,7 @@ def convolutions(
 
 
 def sensor_count(sensors: int, sensor_grid: SensorGrid, dim: int) -> int:
-    """Number of all sensors, given their number along each axis, or the number of points."""
+    """Total number of sensors, equal to `sensors` if the sensor grid is "points"."""
     return sensors if sensor_grid == "points" else sensors**dim
 
 

@@ -1,4 +1,4 @@
-"""Blocks and operators with attention between slices, of Transolver and its successors."""
+"""Blocks and operators with attention among slices, for Transolver and its successors."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -16,7 +16,7 @@ Padding = Literal["zeros", "circular"]
 
 
 def projected(projection: Projection, dim: int, width: int, padding: Padding) -> nn.Module:
-    """The map of features before slices: a convolution on a grid, or a linear map of each point."""
+    """The map of features before the slices: a convolution on a grid, or a pointwise linear map."""
     if projection == "linear":
         return nn.Linear(width, width)
     return Convolution(dim, width, padding)
@@ -25,7 +25,7 @@ def projected(projection: Projection, dim: int, width: int, padding: Padding) ->
 def means(
     sums: Float[Tensor, "*heads slices d"], totals: Float[Tensor, "*heads 1 slices"]
 ) -> Float[Tensor, "*heads slices d"]:
-    """Means over slices: sums over the points of each slice, divided by its total weight."""
+    """Means over slices: the weighted sum over each slice divided by its total weight."""
     return (sums / (totals.mT + 1e-5)).to(sums.dtype)
 
 
@@ -44,20 +44,21 @@ class Block(nn.Module):
 
 
 class SliceOperator(FieldOperator):
-    """MLP of a and the positions, plus a learned vector; blocks; LN and a linear map at each point.
+    """Pointwise MLP of a and positions, plus a learned vector; blocks; pointwise LN and linear map.
 
-    Initial weights of linear maps are truncated normal.
+    The initial weights of linear maps are truncated normal.
 
     Args:
         slices: Number of slices of each head.
-        projection: Map of the features before slices: "convolution" on grids, or "linear", which
-            takes point clouds too. With "linear" and coordinates "none" the operator commutes with
+        projection: Map of the features before the slices: "convolution" for grids, or "linear", for
+            point clouds too. With "linear" and coordinates "none" the operator commutes with
             permutations of the points.
-        padding: Convolutions pad values by "zeros" or "circular", for periodic functions; with
+        padding: Padding of convolutions: "zeros", or "circular" for periodic functions. With
             "circular" and coordinates "none" the operator commutes with shifts.
-        orthogonal: Whether the map to the slices starts orthogonal, as in the released attention
-            modules. False: truncated normal like the other linear maps; in the released models
-            that initialisation comes last and takes effect. All slices then start alike.
+        orthogonal: Whether the map to the slices is initially orthogonal, as in the released
+            attention modules. Otherwise it is truncated normal like the other linear maps, and all
+            slices start alike. The released models do the latter, because they initialise all
+            linear maps again.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class SliceOperator(FieldOperator):
         start_truncated(self)
 
     def encoded(self, u: Function, mask: Real | None) -> Function:
-        """The blocks, after the learned vector is added."""
+        """Add the learned vector, then apply the blocks."""
         u = u + self.placeholder
         for block in self.blocks:
             u = block(u, mask)

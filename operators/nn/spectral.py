@@ -1,4 +1,4 @@
-"""Spectral convolutions: products in Fourier space with a limited number of modes."""
+"""Spectral convolutions: products in Fourier space of a limited number of modes."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def _angles(k: Tensor, n: int) -> Tensor:
 
 
 def frequencies(n: int, modes: int) -> Int[Tensor, " rows"]:
-    """Frequencies 0 ... modes - 1 and -modes ... -1 that are distinct on n points.
+    """Frequencies 0 ... modes - 1 and -modes ... -1; of two that are equal on n points, the second.
 
     >>> frequencies(8, 2).tolist(), frequencies(4, 3).tolist()
     ([0, 1, -2, -1], [0, -3, -2, -1])
@@ -31,7 +31,8 @@ def frequencies(n: int, modes: int) -> Int[Tensor, " rows"]:
 
 @cache  # recorded graphs keep reading the cached matrices
 def _matrix(kind: str, n: int, modes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A real matrix of the orthonormal DFT of a real function, cut off at `modes`, by kind.
+    """A real matrix for the orthonormal DFT of real functions cut off at `modes`; `kind` selects
+    it.
 
     In one dimension, for n points:
         "spectrum" (2 modes, n): rows cos and -sin: (Re, Im) of rfft(f)[:modes].
@@ -39,8 +40,8 @@ def _matrix(kind: str, n: int, modes: int, dtype: torch.dtype, device: torch.dev
     In two dimensions e^{-iθ₂} (cos θ₁ ∓ i sin θ₁) is the wave of (±k₁, k₂), with θ = 2πkj/n:
         "first" (2 (modes + 1), n1): rows cos θ₁ and sin θ₁ of k₁ = 0 ... modes, interleaved.
         "second" (4 modes, 2 n2): from (cos, sin) x n2 to (+, -) x (Re, Im) x modes.
-        "back" (2 n2, 4 modes): the transpose of "second", with columns k₂ > 0 doubled, as they
-            stand for -k₂ too. The other factor of the inverse is the transpose of "first".
+        "back" (2 n2, 4 modes): the transpose of "second" with columns k₂ > 0 doubled, because
+            they also stand for -k₂. The other factor of the inverse is the transpose of "first".
         "complex" (2 min(n, 2 modes), 2 n): the DFT of complex numbers, re and im interleaved, at
             the frequencies 0 ... modes - 1 and -modes ... -1. Its transpose is the inverse.
     """
@@ -73,7 +74,7 @@ def _matrix(kind: str, n: int, modes: int, dtype: torch.dtype, device: torch.dev
 
 
 def _rows(kind: str, n: int, modes: int, transposed: bool) -> int:
-    """Number of rows of a matrix of `_matrix`, or of its transpose."""
+    """Number of rows of the result of `_matrix`, or of its transpose."""
     shape = {
         "spectrum": (2 * modes, n), "values": (n, 2 * modes), "first": (2 * (modes + 1), n),
         "second": (4 * modes, 2 * n), "back": (2 * n, 4 * modes),
@@ -86,7 +87,7 @@ Columns = Float[Tensor, "batch _ c"]
 
 
 def transformed(u: Columns, kind: str, n: int, modes: int, transposed: bool = False) -> Columns:
-    """The product of a matrix of `_matrix`, or of its transpose, with each u of a batch."""
+    """Multiply each u of a batch by the result of `_matrix`, or by its transpose."""
     if on_processor(u):
         return _product(u, kind, n, modes, transposed)
     return _exact_product(u, kind, n, modes, transposed)
@@ -136,7 +137,7 @@ _exact_product.register_autograd(_transposed_product, setup_context=_save_argume
 def complex_products(
     u: Float[Tensor, "modes 2 batch c_in"], weight: Float[Tensor, "modes c_in c_out 2"]
 ) -> Float[Tensor, "2 modes batch c_out"]:
-    """u W for each mode, as pairs of real numbers: compilers do not fuse complex numbers."""
+    """u W for each mode, in real numbers because compilers do not fuse complex products."""
     # real and imaginary parts of u times those of the weights, adjacent in memory
     parts = torch.bmm(u.flatten(1, 2), weight.flatten(2))
     of_re, of_im = parts.unflatten(1, (2, -1)).unflatten(-1, (-1, 2)).unbind(1)
@@ -147,15 +148,16 @@ def complex_products(
 class SpectralConv1d(nn.Module):
     """v = irfft(W · rfft(u)[:modes]) on a periodic grid: a convolution with a learned kernel.
 
-    The transforms are orthonormal: on another grid the kernel is the same, as factors √n of the two
-    transforms cancel. With only `modes` modes both transforms are products with an (n, 2 modes)
-    matrix, cheaper than an FFT if modes << n.
+    The transforms are orthonormal. The kernel is the same on all grids, because the factors √n of
+    the two transforms cancel. Both transforms are products with a matrix of shape (n, 2 modes),
+    which is cheaper than an FFT if modes << n.
 
     Args:
-        modes: Number of modes, 0 ... modes - 1; the grid needs n >= 2 modes points.
-        std: Standard deviation of the initial real and imaginary parts of W. By default that of
-            the published code, Xavier-normal with gain 1/(c_in c_out) on a tensor of shape
-            (c_in, c_out, modes, 2): close to zero.
+        modes: Number of modes; the frequencies are 0 ... modes - 1, and the grid needs n >= 2 modes
+            points.
+        std: Standard deviation of the initial real and imaginary parts of W. The default, close to
+            zero, is that of the published code: Xavier-normal with gain 1/(c_in c_out) for a tensor
+            of shape (c_in, c_out, modes, 2).
 
     References: Z. Li et al., Fourier Neural Operator, ICLR 2021.
     """
@@ -181,30 +183,30 @@ class SpectralConv1d(nn.Module):
 
 
 def line_modes(u: Float[Tensor, "batch n c"], modes: int) -> Float[Tensor, "{modes} 2 batch c"]:
-    """The first modes, at most n/2 + 1, of functions of one variable."""
+    """The first `modes` modes, at most n/2 + 1, of functions of one variable."""
     u_hat = transformed(u, "spectrum", u.shape[1], modes)
     return u_hat.unflatten(1, (2, modes)).permute(2, 1, 0, 3)
 
 
 def line_of(v_hat: Float[Tensor, "2 modes batch c"], n: int) -> Float[Tensor, "batch {n} c"]:
-    """Functions on n points with these modes."""
+    """Values on n points of functions of one variable, given their modes."""
     modes = v_hat.shape[1]
     return transformed(v_hat.permute(2, 0, 1, 3).flatten(1, 2), "values", n, modes)
 
 
 class SpectralConv2d(nn.Module):
-    """v = irfft2(W · rfft2(u)) with the modes |k₁| < modes, 0 <= k₂ < modes, and k₁ = -modes.
+    """v = irfft2(W · rfft2(u)) with the modes -modes <= k₁ < modes and 0 <= k₂ < modes.
 
-    The frequencies k₁ = -modes ... modes - 1 of the first axis are those of the published code:
-    two blocks of weights, for k₁ >= 0 and k₁ < 0. Transforms are orthonormal products with small
-    matrices, as in `SpectralConv1d`. At k₂ = 0 only the part of W û that belongs to a real field is
-    used, as in irfft2.
+    The frequencies k₁ are those of the published code, with one block of weights for k₁ >= 0 and
+    one for k₁ < 0. As in `SpectralConv1d` the transforms are orthonormal and computed as products
+    with small matrices. As in irfft2, at k₂ = 0 only the part of W û that belongs to a real field
+    is used.
 
     Args:
-        modes: Number m of modes along each axis, or m₁ and m₂; grids need n >= 2m points along
-            both.
-        std: Standard deviation of the initial real and imaginary parts of W. By default that of
-            the published code, 1/(c_in c_out m), m² = m₁m₂: close to zero.
+        modes: Number m of modes along each axis, or a list of m₁ and m₂; the grid needs at least 2m
+            points along an axis with m modes.
+        std: Standard deviation of the initial real and imaginary parts of W. The default, close to
+            zero, is that of the published code: 1/(c_in c_out m) with m² = m₁m₂.
     """
 
     def __init__(
@@ -232,7 +234,7 @@ class SpectralConv2d(nn.Module):
 def _modes(
     u: Float[Tensor, "batch n1 n2 c"], m1: int, m2: int
 ) -> Float[Tensor, "2 m1 m2 2 batch c"]:
-    """Modes (±, k₁, k₂, re/im, batch, c) of fields on a square; minus stands for -1 - k₁."""
+    """Modes (±, k₁, k₂, re/im, batch, c) of fields on a square; (-, k₁) is frequency -1 - k₁."""
     batch, n1, n2, _ = u.shape
     waves = transformed(u.flatten(2), "first", n1, m1).view(batch * (m1 + 1), 2 * n2, -1)
     u_hat = transformed(waves, "second", n2, m2)
@@ -244,7 +246,7 @@ def _modes(
 def _field(
     v_hat: Float[Tensor, "2 2 m1 m2 batch c"], n1: int, n2: int
 ) -> Float[Tensor, "batch n1 n2 c"]:
-    """Real fields on a square with the modes (re/im, ±, k₁, k₂, batch, c)."""
+    """Real fields on a square, given their modes (re/im, ±, k₁, k₂, batch, c)."""
     m1, m2, batch = v_hat.shape[2:5]
     plus, minus = v_hat.permute(1, 4, 2, 0, 3, 5)  # (batch, k₁, re/im, k₂, c)
     empty = torch.zeros_like(plus[:, :1])
@@ -257,14 +259,14 @@ def _field(
 
 
 def spectrum(u: Float[Tensor, "batch *grid c"], m: int) -> Float[Tensor, "modes 2 batch c"]:
-    """Orthonormal modes of fields on an interval or a square, in the order of the weights."""
+    """Orthonormal modes of fields on an interval or square, in the order of convolution weights."""
     return line_modes(u, m) if u.ndim == 3 else _modes(u, m, m).flatten(0, 2)
 
 
 def values(
     v_hat: Float[Tensor, "2 modes batch c"], grid: Sequence[int], m: int
 ) -> Float[Tensor, "batch *grid c"]:
-    """Real fields on a grid of one or two axes with these modes."""
+    """Real fields on a grid of one or two axes, given their modes as in `spectrum`."""
     if len(grid) == 1:
         return line_of(v_hat, grid[0])
     return _field(v_hat.unflatten(1, (2, m, m)), *grid)
@@ -273,11 +275,12 @@ def values(
 def convolved(
     u: Float[Tensor, "batch n1 n2 c_in"], weight: Float[Tensor, "2 m m c_in c_out 2"]
 ) -> Float[Tensor, "batch n1 n2 c_out"]:
-    """irfft2(W · rfft2(u)) on a grid of any size; modes that the grid lacks are left out.
+    """irfft2(W · rfft2(u)) on a grid of any size; modes that the grid does not have are omitted.
 
-    With l = min(m, n1/2 + 1), frequencies along the first axis are 0 ... l - 1 with the weights
-    `weight[0, :l]`, and -l ... -1 with `weight[1, :l]` in this order. If the two ranges overlap,
-    -l ... -1 takes precedence. Along the second axis they are 0 ... min(m, n2/2 + 1) - 1.
+    Let l = min(m, n1/2 + 1). The frequencies along the first axis are 0 ... l - 1, with the weights
+    `weight[0, :l]`, and -l ... -1, with the weights `weight[1, :l]` in this order. If two of these
+    frequencies are equal on n1 points, the negative one is used. The frequencies along the second
+    axis are 0 ... min(m, n2/2 + 1) - 1.
     """
     batch, n1, n2, _ = u.shape
     first, second = (min(weight.shape[1], n // 2 + 1) for n in (n1, n2))
@@ -294,16 +297,16 @@ def convolved(
 
 
 class SpectralConv3d(nn.Module):
-    """v = irfftn(W · rfftn(u)) with the modes |k₁|, |k₂| < modes, 0 <= k₃ < modes, and -modes.
+    """v = irfftn(W · rfftn(u)) with the modes -modes <= k₁, k₂ < modes and 0 <= k₃ < modes.
 
-    The frequencies -modes ... modes - 1 of the first two axes are those of the published code, in
-    four blocks of weights. The first axis is transformed to sums with cos θ₁ and sin θ₁, then the
-    other two as in `SpectralConv2d`.
+    The frequencies are those of the published code, with four blocks of weights for the signs of k₁
+    and k₂. The first axis is transformed to sums with cos θ₁ and sin θ₁; the other two are then
+    transformed as in `SpectralConv2d`.
 
     Args:
         modes: Number m of modes along each axis; grids need n >= 2m points along all axes.
-        std: Standard deviation of the initial real and imaginary parts of W. By default
-            1/(c_in c_out m^(3/2)), so that v is as large as in two dimensions.
+        std: Standard deviation of the initial real and imaginary parts of W. The default is 1/(c_in
+            c_out m^(3/2)), with which v is as large as in two dimensions.
     """
 
     def __init__(

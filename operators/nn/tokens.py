@@ -1,4 +1,4 @@
-"""Points of any domain as tokens: positional features, attention heads, and base operators."""
+"""Points as tokens: positional features, attention heads, and base classes of operators."""
 
 import math
 from abc import abstractmethod
@@ -28,13 +28,13 @@ Real = Bool[Tensor, "batch n"]  # False at padding
 
 @dataclass(frozen=True)
 class Positions:
-    """Positional features of points x, concatenated to the values of a function.
+    """Positional features of points x, which are concatenated to the values of a function.
 
     Args:
-        kind: "raw", x itself; "periodic", cos 2πx and sin 2πx, which have no jump at the ends;
-            "none", no features; "lattice", the distances to reference points of [0, 1]^dim.
-        lattice: Number of reference points along each axis, the ends included.
-        last: Whether the features come after the values, not before.
+        kind: "raw": x. "periodic": cos 2πx and sin 2πx, which have no jump at the ends of [0, 1].
+            "none": no features. "lattice": the distances from x to reference points in [0, 1]^dim.
+        lattice: Number of reference points along each axis, including the ends.
+        last: Whether the features come after the values of the function; otherwise before them.
 
     >>> Positions("periodic", 1)(torch.tensor([[0.0]]))
     tensor([[1., 0.]])
@@ -47,7 +47,7 @@ class Positions:
 
     @property
     def count(self) -> int:
-        """Number of features of a point."""
+        """Number of positional features of a point."""
         dim = self.dim
         return {"raw": dim, "periodic": 2 * dim, "none": 0, "lattice": self.lattice**dim}[self.kind]
 
@@ -63,13 +63,13 @@ class Positions:
         return torch.linalg.vector_norm(x[..., None, :] - reference.flatten(0, -2), dim=-1)
 
     def beside(self, a: Function, x: Points) -> Float[Tensor, "batch *grid f"]:
-        """Features of the points x concatenated to the values of a."""
+        """Concatenate the positional features of the points x to the values of a."""
         p = self(x).expand(*a.shape[:-1], -1)
         return torch.cat([a, p] if self.last else [p, a], dim=-1)
 
 
 class PointOperator(Operator):
-    """An operator that takes a function as values at arbitrary points."""
+    """An operator whose input is the values of a function at arbitrary points."""
 
     domains = EVERYWHERE
     points_by_sample = True
@@ -81,14 +81,14 @@ class PointOperator(Operator):
 
 
 class FieldOperator(PointOperator):
-    """u = D L E (a, x): embedding E and decoder D act at each point, layers L on all points."""
+    """u = D L E (a, x): embedding E and decoder D act at each point, layers L couple points."""
 
     embed: nn.Module
     decoder: nn.Module
 
     @abstractmethod
     def encoded(self, u: Function, mask: Real | None) -> Function:
-        """The layers L; the grid is flattened in `mask`."""
+        """Apply the layers L; `mask` has the axes of the grid flattened."""
 
     def forward(
         self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
@@ -99,13 +99,13 @@ class FieldOperator(PointOperator):
 
 
 class TokenOperator(PointOperator):
-    """u(y) = F(y; (a, x)) with points as tokens; with `indices` points are at j/n."""
+    """u(y) = F(y; (a, x)) with points as tokens; with `indices` the positions are j/n instead."""
 
     other_points = True
     indices = False
 
     def see_indices(self) -> None:
-        """Use indices of points in a grid as positions; true positions must be channels of a."""
+        """Use grid indices as positions; the coordinates must then be channels of a."""
         self.indices, self.domains, self.masks, self.other_points = True, MESHES, False, False
 
     @abstractmethod
@@ -116,7 +116,8 @@ class TokenOperator(PointOperator):
 
         Args:
             v: Values and positional features at the points x.
-            x, y: Points, shared or by sample; the same tensor if outputs are at x.
+            x, y: Points, either shared by all samples or one set per sample. Both are the same
+                tensor if the output is at x.
             mask, of_y: False at padding among the points x, and among the points y.
         """
 
@@ -145,12 +146,12 @@ def check_heads(width: int, heads: int) -> None:
 def flattened(
     x: Float[Tensor, "*points p"], by_sample: bool
 ) -> Float[Tensor, "n p"] | Float[Tensor, "batch n p"]:
-    """x with the grid flattened, after the axis of samples if points differ by sample."""
+    """Flatten the grid axes of x, which follow an axis of samples if `by_sample`."""
     return x.flatten(int(by_sample), -2)
 
 
 def mesh(points: int | list[int], x: Float[Tensor, "*points dim"]) -> Float[Tensor, "latent dim"]:
-    """Product grid of the points j/points, j = 0 ... points - 1, in the dimension of x.
+    """Product grid of the points j/points, j = 0 ... points - 1, with the dimension of x.
 
     >>> mesh(2, torch.zeros(5, 2)).tolist()
     [[0.0, 0.0], [0.0, 0.5], [0.5, 0.0], [0.5, 0.5]]
@@ -163,7 +164,7 @@ def mesh(points: int | list[int], x: Float[Tensor, "*points dim"]) -> Float[Tens
 def sinusoids(x: Float[Tensor, "*points dim"], features: int) -> Float[Tensor, "*points f"]:
     """sin ωx and cos ωx of each coordinate, ω = 10000^(-j/w), j = 0 ... w - 1, w = ⌊features/2dim⌋.
 
-    Remaining features are 0.
+    If `features` is not a multiple of 2 dim, the remaining features are 0.
 
     >>> sinusoids(torch.tensor([[0.0]]), 3)
     tensor([[0., 1., 0.]])
@@ -176,7 +177,7 @@ def sinusoids(x: Float[Tensor, "*points dim"], features: int) -> Float[Tensor, "
 
 
 def split(u: Tokens, heads: int) -> Float[Tensor, "batch heads n d"]:
-    """Features split into heads.
+    """Split features into heads.
 
     >>> split(torch.zeros(2, 5, 6), 3).shape
     torch.Size([2, 3, 5, 2])
@@ -185,23 +186,22 @@ def split(u: Tokens, heads: int) -> Float[Tensor, "batch heads n d"]:
 
 
 def merged(v: Float[Tensor, "batch heads n d"]) -> Tokens:
-    """Heads merged into features."""
+    """Merge heads into features."""
     return v.transpose(1, 2).flatten(2)
 
 
 def as_keys(mask: Real | None) -> Bool[Tensor, "batch 1 1 n"] | None:
-    """The mask as argument of `scaled_dot_product_attention`: padding gets no attention."""
+    """Convert a mask to the mask argument of `scaled_dot_product_attention`."""
     return None if mask is None else mask[:, None, None]
 
 
 class CrossAttention(nn.Module):
-    """softmax(QKᵀ/√d) V W + b in each head, Q = q W_q and K, V = z W_k, z W_v.
+    """Multi-head softmax(QKᵀ/√d) V W + b with Q = q W_q, K = z W_k and V = z W_v.
 
     Args:
-        queries, sources, out: Numbers of features of q, of z and of the result; None for the width.
-        project: Whether Q = q W_q; otherwise Q = q, for queries that are parameters.
-        normalize: Whether Q and K are scaled in each head to root mean square 1, times a learned
-            factor.
+        queries, sources, out: Numbers of features of q, of z and of the result; None means `width`.
+        project: Whether Q = q W_q; otherwise Q = q, for queries q that are learned parameters.
+        normalize: Whether Q and K have an RMS norm with learned factors in each head.
         bias: Whether the maps to Q, K and V have a bias.
     """
 
@@ -229,7 +229,7 @@ class CrossAttention(nn.Module):
     def forward(
         self, q: Float[Tensor, "_ m _"], z: Float[Tensor, "batch n _"], mask: Real | None = None
     ) -> Float[Tensor, "batch m _"]:
-        """Values at the queries q, which samples may share; `mask` is False at padding of z."""
+        """Attention from q, which samples may share, to z; `mask` is False at padding of z."""
         q, k, v = (split(u, self.heads) for u in (self.query(q), self.key(z), self.value(z)))
         q, k = self.norm_query(q), self.norm_key(k)  # (batch, heads, m|n, d)
         q = q.expand(len(k), -1, -1, -1)
@@ -242,11 +242,12 @@ def rotated(
     x: Float[Tensor, "n dim"] | Float[Tensor, "batch n dim"],
     rate: float,
 ) -> Float[Tensor, "batch heads n d"]:
-    """u with each pair of features rotated by an angle proportional to a coordinate.
+    """Rotate pairs of features by angles proportional to the coordinates of the points.
 
-    Features are split into dim parts, one for each coordinate. Pair j of the p pairs of a part is
-    rotated by the angle rate x 10000^(-j/p); its two features are d/(2 dim) indices apart. Products
-    of rotated queries and keys depend only on the differences of their points.
+    Features are split into dim groups, one for each coordinate x. Each group has p = d/(2 dim)
+    pairs. The features j and j + p of a group are pair j, which is rotated by the angle rate x
+    10000^(-j/p). Products of rotated queries and keys depend on positions only through differences
+    of points.
 
     Args:
         rate: Angle of the fastest pair per unit length.

@@ -1,8 +1,8 @@
-r"""U-Nets of functions on grids: down to coarser grids and back, with skip connections.
+r"""U-Nets for functions on grids: convolutions on coarser grids and back, with skip connections.
 
-The sizes of the grid must be multiples of 2^levels, or of another `multiple`: other grids are
-padded with zeros after their last points, and the result is cropped. The width of a convolution is
-a number of points, not a length.
+The network needs grid sizes that are multiples of 2^levels, or of another `multiple`. Other grids
+are padded with zeros after their last points, and the result is cropped. A convolution covers a
+number of points, whatever the spacing.
 
 References: O. Ronneberger, P. Fischer, T. Brox, U-Net, MICCAI 2015; G. Wen et al., U-FNO, Advances
 in Water Resources 163 (2022), and its code gegewen/ufno at 8315fd7b; thuml/Neural-Solver-Library at
@@ -31,13 +31,13 @@ LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
 class UNet(nn.Module):
-    """A U-Net v = U(u) of functions with `width` channels.
+    """A U-Net v = U(u), where u and v have `width` channels.
 
     Args:
         levels: Number of coarser grids.
-        normalization: Norm of each channel after each convolution, over batch and grid ("batch"),
-            or over the grid of each sample ("instance").
-        multiple: Divisor of the sizes of the padded grid; 0 for 2^levels.
+        normalization: Norm of each channel after each convolution. "batch": over batch and grid.
+            "instance": over the grid of each sample.
+        multiple: Divisor of the sizes of the padded grid; 0 means 2^levels.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class UNet(nn.Module):
 
     @abstractmethod
     def coarsened(self, u: Tensor) -> Tensor:
-        """The map U, channels first, on a grid whose sizes `multiple` divides."""
+        """The map U for grid sizes that `multiple` divides, with channels first."""
 
     def convolution(
         self, c_in: int, c_out: int, activation: nn.Module, stride: int = 1
@@ -113,12 +113,13 @@ class StridedUNet(UNet):
 class PooledUNet(UNet):
     """The U-Net of Neural-Solver-Library and PyTorch examples: max pooling down, interpolation up.
 
-    Each grid has two convolutions with ReLU on the way down and two on the way up. Channels double
-    at each level except the coarsest. A linear map of the channels comes last.
+    Each grid has two convolutions with ReLU on the way down and two on the way up, except that the
+    coarsest grid has two in all. The number of channels doubles at each level except the coarsest.
+    A pointwise linear map comes last.
 
     Args:
-        beside: Modules in the skip connections, one for each of the `levels + 1` grids, finest
-            first, acting channels first; identities by default.
+        beside: Modules in the skip connections, one for each of the `levels + 1` grids from the
+            finest on, for tensors with channels first. The default is the identity.
 
     >>> PooledUNet(1, 4, 4, "instance")(torch.randn(2, 43, 4)).shape
     torch.Size([2, 43, 4])
