@@ -1,4 +1,4 @@
-"""The command line `pdegen`. No other package prints."""
+"""The command line `pdegen`. This is the only package that prints."""
 
 import os
 
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def _explained(error: Exception) -> str:
-    """An error as one line."""
+    """The message of an error as one line."""
     if isinstance(error, MemoryError):
         return f"out of memory: {message_of(error)}"
     if isinstance(error, OSError):
@@ -79,7 +79,7 @@ def _explained(error: Exception) -> str:
 
 
 def _given(option: object) -> str | None:
-    """The value of an option on the command line; None if the option is not there."""
+    """The value of an option on the command line; None if the command line does not contain it."""
     names: list[str] = getattr(option, "opts", [])
     for word, following in zip(sys.argv, [*sys.argv[1:], None], strict=True):
         name, equals, value = word.partition("=")
@@ -89,7 +89,7 @@ def _given(option: object) -> str | None:
 
 
 def _blamed(error: Exception) -> str | None:
-    """The line of a user's equation or operator that raised an error; None for other errors."""
+    """The line of a user's own equation or operator that raised an error; None for other errors."""
     from pdegen.equations.registry import error_in_equation_file
 
     operators = sys.modules.get("pipelines.config.models")  # absent if no operator was built
@@ -98,14 +98,16 @@ def _blamed(error: Exception) -> str | None:
 
 
 def _rank() -> str:
-    """The process of torchrun, for messages; empty for the first process."""
+    """The number of this torchrun process, for messages; empty in the first process."""
     rank = os.environ.get("RANK", "0")
     return "" if rank == "0" else f" [process {rank}]"
 
 
 def _status(error: Exception) -> int | None:
-    """Exit status of an error that a user can mend, from its `exit_status` or Typer's `exit_code`;
-    None for a bug."""
+    """Exit status for an error that the user can correct; None for a bug.
+
+    It is the `exit_status` of the error, or Typer's `exit_code`, if the error has one.
+    """
     for name in ("exit_status", "exit_code"):
         if (status := getattr(error, name, None)) is not None:
             return status

@@ -1,4 +1,4 @@
-"""Commands that write tables of operators: benchmark, break-even."""
+"""Commands that write tables of operators: benchmark and break-even."""
 
 import shlex
 import sys
@@ -142,7 +142,7 @@ def break_even_command(
 def chosen(
     benchmark: "Benchmark", quick: bool, only: Words, on: Words, set_: Words, data: Words = None
 ) -> "Benchmark":
-    """The part of a benchmark that --quick, --only and --on select, with overrides."""
+    """The part of a benchmark that --quick, --only and --on select, with the values of --set."""
     small = benchmark.quickly() if quick else benchmark
     absent = {} if only else small.not_installed()
     for label, package in absent.items():
@@ -154,7 +154,7 @@ def chosen(
 
 
 def _cells(run: "BenchmarkRun", out: Path | None) -> Iterator[list[str]]:
-    """The command of each training whose row is missing."""
+    """Command lines that train one case and seed each, for all rows that are missing."""
     words = sys.argv[1:]
     for flag in ("--cells", "--resume"):
         words = [word for word in words if word != flag]
@@ -169,7 +169,7 @@ def _cells(run: "BenchmarkRun", out: Path | None) -> Iterator[list[str]]:
 
 
 def _without(words: list[str], *options: str) -> list[str]:
-    """Words of a command without these options and their values."""
+    """The words of a command line without the given options and their values."""
     remaining = list[str]()
     skip = False
     for word in words:
@@ -180,7 +180,7 @@ def _without(words: list[str], *options: str) -> list[str]:
 
 
 def _profile(profile: "Profile", quick: bool, out: Path | None, launch: Launch) -> None:
-    """Measure the cost of training steps and write the report of a profile."""
+    """Measure the costs of training steps and write the report of a profile."""
     from pipelines.config.benchmark import load_quick_profile
     from pipelines.reports.studies import write_profile_report
     from pipelines.studies.profile import HOLDING, ProfileRun

@@ -1,7 +1,7 @@
-"""Options, progress lines and interrupts that the commands share.
+"""Shared options, progress lines and interrupts of the commands.
 
-Modules of commands do not import `annotations` from `__future__`: Typer would then compile each
-annotation from its text.
+Modules of commands do not import `annotations` from `__future__`, because Typer would have to
+compile each annotation from its text.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ Function = TypeVar("Function", bound=Callable[..., None])
 
 
 def command(words: str, *examples: str, of: typer.Typer = app) -> Callable[[Function], Function]:
-    """Register a command. Its help ends with the examples; lists of commands show the first
-    paragraph of its docstring."""
+    """Register a command.
+
+    Its help ends with the examples. Lists of commands show the first paragraph of its docstring.
+    """
     EXAMPLES[words] = examples
     lines = ["\b", "Examples:", *(f"  {example}" for example in examples)]
 
@@ -160,12 +162,17 @@ class Failed(Exception):
 
 
 class Interrupted(Exception):
-    """Ctrl-C in a job whose finished parts are kept (the message says where): exit status 130."""
+    """The user interrupted a job whose finished parts are saved: exit status 130.
+
+    The message says where they are.
+    """
 
 
 def parsed(texts: list[str] | None) -> dict[str, Any]:
-    """Overrides {"a.b": value, ...} of the texts ["a.b=value", ...]. Raises SchemaError if a text
-    is not KEY=VALUE."""
+    """Parse texts ["a.b=value", ...] into overrides {"a.b": value, ...}.
+
+    Raises SchemaError if a text is not KEY=VALUE.
+    """
     return dict(parse_override(text) for text in texts or [])
 
 
@@ -173,7 +180,7 @@ FEW = 16  # below this number of samples, single ones dominate the mean error
 
 
 def warn_of_few(splits: Mapping[str, int]) -> None:
-    """Warn of evaluation splits with too few samples for a meaningful mean error."""
+    """Print a warning if evaluation splits have too few samples for a meaningful mean error."""
     few = [f"{size} {name}" for name, size in splits.items() if name != "train" and size < FEW]
     if few:
         note(
@@ -192,8 +199,10 @@ def number(value: float) -> str:
 
 
 class Reporter:
-    """Progress lines: on a terminal one line that is redrawn, otherwise a line every `every`
-    seconds."""
+    """Prints progress.
+
+    On a terminal, it redraws a single line. Otherwise it prints a line every `every` seconds.
+    """
 
     def __init__(self, title: str, every: float = 10.0) -> None:
         self.title, self.every = title, every
@@ -220,8 +229,11 @@ def _rate(rate: float) -> str:
 
 
 class LastingInterrupt:
-    """Remember Ctrl-C, which Python drops in places such as destructors: the next `check` raises it
-    again."""
+    """Remembers that the user pressed Ctrl-C.
+
+    Python ignores KeyboardInterrupt in some places, such as destructors. The next call of `check`
+    raises it again.
+    """
 
     requested: ClassVar[bool] = False
 
@@ -243,13 +255,16 @@ class LastingInterrupt:
 
     @classmethod
     def check(cls) -> None:
-        """Raise KeyboardInterrupt if Ctrl-C was pressed."""
+        """Raise KeyboardInterrupt if the user has pressed Ctrl-C."""
         if cls.requested:
             raise KeyboardInterrupt
 
 
 class Interrupts:
-    """A flag that Ctrl-C or SIGTERM sets and a loop reads; a second signal interrupts at once."""
+    """Records Ctrl-C or SIGTERM, so that a loop can check `requested` and stop.
+
+    A second signal raises KeyboardInterrupt immediately.
+    """
 
     def __enter__(self) -> Interrupts:
         self._requested = False

@@ -1,6 +1,7 @@
-"""Completion of names by the tab key. Names are read from files without importing operators.
+"""Completion of names on the command line with the tab key.
 
-Typer shows those that begin with the typed text.
+The functions read names from files without importing operators. Typer shows the names that begin
+with the typed text.
 """
 
 import re
@@ -31,7 +32,7 @@ def declarations() -> list[str]:
 
 
 def finished_runs(incomplete: str) -> list[str]:
-    """Folders of finished runs in the typed folder and one level below it."""
+    """Folders of finished runs, in the folder typed so far and one level below it."""
     is_folder = not incomplete or incomplete.endswith("/")
     folder = Path(incomplete) if is_folder else Path(incomplete).parent
     scores = [path for depth in ("*", "*/*") for path in folder.glob(f"{depth}/scores.json")]
@@ -40,7 +41,10 @@ def finished_runs(incomplete: str) -> list[str]:
 
 
 def operators() -> list[str]:
-    """Names of operators, read from the text of the registry, whose import takes a second."""
+    """Names of operators.
+
+    They are read from the source text of the registry, because importing it takes a second.
+    """
     registry = Path(__file__).parents[2] / "operators" / "registry.py"
     return re.findall(r'^register\("([^"]+)"', registry.read_text(), re.M)
 
@@ -54,7 +58,7 @@ def datasets_of_benchmark(ctx: typer.Context) -> list[str]:
 
 
 def _table(ctx: typer.Context, name: str) -> list[str]:
-    """Names in a table of the benchmark that the command names."""
+    """Keys of a table in the file of the benchmark that the command line names."""
     # while the value of an option is typed, the other words are in `ctx.args`
     defaults = [option.default for option in ctx.command.params if option.name == "name"]
     words = [ctx.params.get("name"), *ctx.args, *defaults]

@@ -75,14 +75,14 @@ def import_command(
 
 
 def _word(option: str, word: str | None, allowed: tuple[str, ...]) -> Any:
-    """The word, if it is allowed for the option. Raises SchemaError otherwise."""
+    """Return the word if the option allows it; raise SchemaError otherwise."""
     if word is not None and word not in allowed:
         raise SchemaError(f"unknown {option} {word!r}: known: {', '.join(allowed)}")
     return word
 
 
 def _sizes(texts: list[str] | None) -> dict[str, int] | None:
-    """Sizes of splits from texts NAME=SIZE; None if there are none."""
+    """Parse sizes of splits from texts NAME=SIZE; None if there are no texts."""
     if not texts:
         return None
     pairs = [parse_override(text) for text in texts]

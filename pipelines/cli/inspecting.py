@@ -58,7 +58,7 @@ def info_command(
 
 
 def _contents(store: "Store") -> dict[str, object]:
-    """The contents of a store for `info --json`."""
+    """Contents of a store as `info --json` prints them."""
     held, attributes = store.metadata, store.raw_attributes
     arrays = {name: store.arrays[name] for name in store.variables}
     return {

@@ -169,13 +169,16 @@ _OVERRIDES = "data.overrides"
 
 
 def _below_overrides(key: "Key") -> tuple[str, str, str]:
-    """A key below `data.overrides` as (name, condition, value) of the recipe itself."""
+    """(name, condition, value) of a key below `data.overrides`, as in the recipe itself.
+
+    All three are empty for other keys.
+    """
     name, when = (text.removeprefix(f"{_OVERRIDES}.") for text in (key.name, key.when))
     return (name, when, _written(key.value)) if name != key.name else ("", "", "")
 
 
 def _lines(key: "Key") -> Iterator[str]:
-    """The lines of a key: value and unit, allowed values, meaning, choices."""
+    """The printed lines of a key: value and unit, allowed values, meaning and choices."""
     value = "not set" if key.value is None else f"= {_written(key.value)}"
     yield f"  {key.name} {value}{f'  [{key.unit}]' if key.unit else ''}"
     default = "required" if key.required else f"default {_written(key.default)}"

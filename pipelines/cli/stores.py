@@ -104,7 +104,7 @@ def generate_command(
 
 
 def shown_shards(title: str) -> "Callable[[Progress], None]":
-    """A callback that prints progress, retries and skipped samples."""
+    """A callback that prints the progress, the retries and the skipped samples of a generation."""
     report = Reporter(title)
 
     def progress(p: "Progress") -> None:
@@ -131,7 +131,9 @@ def _generate(
 
 
 def generated(recipe: "Recipe") -> str:
-    """URL of the default store of a recipe, which is generated or completed first if necessary."""
+    """URL of the default store of a recipe. If necessary, the store is first generated or
+    completed.
+    """
     from pdegen.generation.generate import Options
     from pdegen.recipe import default_store
     from pdegen.store.objects import Objects
@@ -176,9 +178,9 @@ SKIP = "--resume --skip-failed leaves the sample out"
 
 @contextmanager
 def kept(url: str, help: str = SKIP) -> Iterator[None]:
-    """Say after an interrupt or failure that finished shards are kept in the store.
+    """Report after an interrupt or failure that the store contains finished shards.
 
-    `help` says what to do about a sample that fails.
+    `help` tells the user what to do about a sample that fails.
     """
     if url.startswith("memory://"):
         raise SchemaError(
@@ -259,7 +261,7 @@ def stem(store: str) -> str:
 
 
 def in_no_split(splits: Mapping[str, Sequence[int]], samples: int) -> list[tuple[int, int]]:
-    """First and last sample of each range that no split contains."""
+    """First and last sample of each range of samples that belongs to no split."""
     ranges, end = [], 0
     for start, stop in sorted([*map(tuple, splits.values()), (samples, samples)]):
         if start > end:
@@ -302,7 +304,7 @@ def verify_command(
 def verified(
     store: str, *, deep: int = 0, repair: bool = False, take_over: bool = False
 ) -> "Verification":
-    """Verify a store, or repair it, with a progress line."""
+    """Verify or repair a store, and print a progress line."""
     from pdegen.generation.repair import repair as repair_store
     from pdegen.generation.verify import verify
 

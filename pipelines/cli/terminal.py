@@ -1,5 +1,7 @@
-"""Output of the commands. Control characters in titles, names and paths are escaped, because a
-terminal would obey them."""
+"""Output of the commands.
+
+Control characters in titles, names and paths are escaped, because a terminal would execute them.
+"""
 
 import os
 import sys
@@ -11,10 +13,10 @@ _redrawn = False  # whether the last line of stderr may be redrawn
 
 
 def shown(text: str) -> str:
-    """Text with control characters, and characters that reorder or hide text, escaped.
+    """Escape control characters and characters that reorder or hide text.
 
-    >>> shown("\\x1b[2Jverified")
-    '\\\\x1b[2Jverified'
+    >>> shown("\x1b[2Jverified")
+    '\\x1b[2Jverified'
     """
     return visible(str(text))
 
@@ -40,7 +42,7 @@ def redraw(line: object, *, last: bool = False) -> None:
 
 
 def _end_line() -> None:
-    """End a line that was redrawn."""
+    """End the current line if it was redrawn."""
     global _redrawn
     if _redrawn:
         _redrawn = False

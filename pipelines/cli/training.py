@@ -1,4 +1,4 @@
-"""Commands on one experiment: train, evaluate, predict, run, report."""
+"""Commands for one experiment: train, evaluate, predict, run and report."""
 
 import json
 import sys
@@ -103,14 +103,16 @@ def train_command(
 def _with_overrides(
     experiment: "Experiment", data: str | None, stream: str | None, set_: list[str] | None
 ) -> "Experiment":
-    """The experiment on a store, with the values of --stream and --set."""
+    """The experiment for a given store, with the values of --stream and --set."""
     streamed = {} if stream is None else {"data.stream.recipe": stream}
     return experiment.on(data, {**streamed, **parsed(set_)})
 
 
 def _generated(experiment: "Experiment", device: str) -> str:
-    """URL of the default store of an experiment. The experiment is checked before the store is
-    generated."""
+    """URL of the default store of an experiment, which is generated if necessary.
+
+    The experiment is checked before the store is generated.
+    """
     from pipelines.runs.checks import check_device
     from pipelines.runs.stream import check_data
 
@@ -122,8 +124,10 @@ def _train(
     experiment: "Experiment", data: str | None, folder: Path, device: str, precision: str,
     compiled: str, resume: bool, overwrite: bool, track: "list[Tracker]", check: bool = False,
 ) -> str | None:  # fmt: skip
-    """Train in all processes of torchrun. Returns the URL of the store in the first process, None
-    in the others."""
+    """Train in all processes of torchrun.
+
+    Returns the URL of the store in the first process, and None in all others.
+    """
     from operators.training.fit import Stopped
     from operators.training.ranks import torchrun
     from operators.training.step import Acceleration
@@ -160,7 +164,7 @@ def _train(
 
 
 def _callbacks(experiment: "Experiment", store: str) -> dict[str, Callable[[Any], None]]:
-    """Callbacks of `train` that print how data are read, how steps run, and each epoch."""
+    """Callbacks of `train` that print how data are read, how steps are executed, and each epoch."""
     from pipelines.reports.wording import how_read
 
     report = Reporter(f"training {experiment.name}, epochs")

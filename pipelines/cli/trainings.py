@@ -1,4 +1,4 @@
-"""Launching of studies and benchmarks from the command line."""
+"""Launch of studies and benchmarks from the command line."""
 
 import os
 import shlex
@@ -24,14 +24,14 @@ if TYPE_CHECKING:  # each command imports its own modules when it runs, so comma
 
 
 def command_line() -> str:
-    """The command line that repeats this study from its start."""
+    """The command line that repeats this study from the beginning."""
     words = [word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")]
     return shlex.join(["pdegen", *words])
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a study is run: workers, device, scheduler, and whether to resume or to overwrite."""
+    """Options of a study: workers, device and scheduler, and whether to resume or overwrite it."""
 
     workers: int
     device: str
@@ -60,7 +60,7 @@ class Launch:
     def study(
         self, study: "Study[Any]", title: str, begun: Callable[[], None] = lambda: None
     ) -> None:
-        """Run a study to its end. `begun` is called after all checks have passed."""
+        """Run a study until it is finished. `begun` is called after all checks have passed."""
         from operators.training.fit import Stopped
 
         report, started = Reporter(title, every=0), time.monotonic()
@@ -95,12 +95,13 @@ class Launch:
         wanted: Collection[str] = (),
         seed: int | None = None,
     ) -> "BenchmarkRun":
-        """A benchmark on given stores; absent stores are generated from the recipes.
+        """A benchmark that is ready to run. Stores that are not given are generated from their
+        recipes.
 
         Args:
             given: URLs of stores, by dataset.
-            wanted: Operators that `--only` names.
-            seed: The only seed to train with; None for all.
+            wanted: Labels of the operators that `--only` names.
+            seed: The only seed to train with; None for all seeds.
         """
         from pipelines.runs.data import Source
         from pipelines.runs.stream import check_data
@@ -132,7 +133,7 @@ class Launch:
     def benchmark(
         self, run: "BenchmarkRun", write: "Callable[[BenchmarkRun, torch.device, str], Path]"
     ) -> None:
-        """Train, evaluate and write the report; for a single seed, print its rows instead."""
+        """Run the benchmark and write the report. With a single seed, print its rows instead."""
         from pipelines.studies.runner import Execution
 
         def begun() -> None:

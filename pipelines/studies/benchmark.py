@@ -1,4 +1,4 @@
-"""A benchmark in its folder: errors on all grids and costs of operators x datasets x seeds."""
+"""A benchmark in its folder: errors and costs of operators x datasets x seeds, on all grids."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -41,13 +41,15 @@ Seeded = tuple[Case, int]
 
 @dataclass(frozen=True)
 class BenchmarkRun(Study[Seeded]):
-    """A benchmark in its folder: an ordinary run folder `runs/DATASET/OPERATOR/seed-0` for each
-    training, and `rows/` with a row for each finished training. The row of a training that diverges
-    or does not fit into memory states this.
+    """A benchmark in its folder.
+
+    Each training has an ordinary run folder such as `runs/DATASET/OPERATOR/seed-0`. Each finished
+    training also has a row in `rows/`. If a training diverges or runs out of memory, its row states
+    this.
 
     Args:
         stores: URL of the store of each dataset.
-        seed: The only seed whose rows are made; by default all.
+        seed: The only seed to compute rows for; by default all seeds.
     """
 
     benchmark: Benchmark
@@ -56,13 +58,13 @@ class BenchmarkRun(Study[Seeded]):
     seed: int | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as JSON: the classes of operator settings are created at import."""
+        """Pickle as JSON, because the classes of operator settings are created at import."""
         declared = self.benchmark.model_dump_json(exclude_none=True)
         return _from_text, (declared, dict(self.stores), self.folder, self.seed)
 
     @cached_property
     def cases(self) -> list[Case]:
-        """The operators on the datasets whose dimension they support."""
+        """All cases whose operator supports the dimension of the dataset."""
         dims = {
             dataset: self.source(dataset).stored("test").dim for dataset in self.benchmark.datasets
         }
@@ -72,7 +74,7 @@ class BenchmarkRun(Study[Seeded]):
         return Source(self.stores[dataset], self.benchmark.datasets[dataset].load())
 
     def rows(self) -> list[Row]:
-        """The finished rows that are not stale, in the order of the declaration."""
+        """The finished rows that are not stale, in the order of the cases."""
         order = {case: number for number, case in enumerate(self.cases)}
         return sorted(super().rows(), key=lambda row: order[row_case(row)])
 
@@ -93,7 +95,7 @@ class BenchmarkRun(Study[Seeded]):
         return self.folder / "runs" / slug(case.dataset) / slug(case.operator) / name
 
     def trivial(self, dataset: str) -> dict[str, float]:
-        """Mean test errors of predictors that do not learn, by name."""
+        """Mean test errors of trivial predictors, which do not learn, by name."""
         if dataset not in self._trivial:
             source, folder = self.source(dataset), self.folder / "runs" / slug(dataset)
             scores = trivial_scores(source.experiment, source.url, folder, torch.device("cpu"))
@@ -109,12 +111,16 @@ class BenchmarkRun(Study[Seeded]):
         return {}
 
     def label_error(self, dataset: str) -> float | None:
-        """Mean error of the test labels, as stated by their store; None if it states none."""
+        """Mean error of the test labels according to their store; None if the store states no
+        error.
+        """
         return label_error(self.source(dataset))
 
     def has_coarser_solver(self, dataset: str) -> bool:
-        """Whether the solver of a dataset is measured at coarser resolutions. The benchmark must
-        declare such resolutions, and the store must be made by a recipe.
+        """Whether the solver of a dataset is measured at coarser resolutions.
+
+        This requires that the benchmark declares such resolutions and that a recipe generated the
+        store.
 
         Raises:
             SchemaError: See `recipe_of`.
@@ -123,7 +129,7 @@ class BenchmarkRun(Study[Seeded]):
         return bool(coarser) and recipe_of(self.stores[dataset], coarser) is not None
 
     def solver(self, dataset: str) -> SolverCost | None:
-        """Measured cost of the solver of a dataset; None if it was not measured."""
+        """Measured cost of a dataset's solver; None if it has not been measured."""
         try:
             cost = SolverCost.model_validate(read_json(self._solver_path(dataset)))
         except (FileNotFoundError, DamagedError, ValidationError):
@@ -170,7 +176,10 @@ class BenchmarkRun(Study[Seeded]):
             _HOLDING.claim(self.folder, declared, resume=resume, overwrite=overwrite)
 
     def stages(self) -> Sequence[Sequence[Seeded]]:
-        """All parts in one stage, by seed: the search of seed 0 serves all seeds, which wait."""
+        """A single stage with all parts, ordered by seed.
+
+        All seeds use the settings that a search with seed 0 finds, and wait for this search.
+        """
         seeds = range(self.benchmark.seeds) if self.seed is None else [self.seed]
         return [[(case, seed) for seed in seeds for case in self.cases]]
 
@@ -247,7 +256,7 @@ class BenchmarkRun(Study[Seeded]):
             raise SchemaError(f"{case}: {error}") from error
 
     def _check_measure(self, case: Case, source: Source) -> None:
-        """Raise SchemaError if the data of a dataset do not have its measure."""
+        """Raise SchemaError if the measure of a dataset cannot be computed from its data."""
         pairs = source.samples("test", noise=None)
         measure = self.benchmark.datasets[case.dataset].measure
         first = pairs.first()
@@ -258,7 +267,9 @@ class BenchmarkRun(Study[Seeded]):
             )
 
     def _searched(self, case: Case, how: Execution) -> dict[str, Any]:
-        """The searched settings with the smallest validation error among those that converge."""
+        """The tried settings with the smallest validation error among those whose training
+        converges.
+        """
         best: dict[str, Any] = {}
         smallest, failure = float("inf"), None
         words = filter(None, [slug(case.dataset), slug(case.operator), case.protocol, "search"])
@@ -278,14 +289,16 @@ class BenchmarkRun(Study[Seeded]):
         return best
 
     def _tuning_seconds(self, case: Case, chosen: Mapping[str, object]) -> float:
-        """Seconds of the trainings of a search, without the chosen one."""
+        """Training time in seconds of all settings of a search except the chosen ones."""
         others = [values for values in self.benchmark.searched(case) if values != chosen]
         folders = [self.training(case, 0, values).folder for values in others]
         return sum(e.seconds for f in folders if f.exists() for e in read_history(f))
 
     def _measure(self, row: Row, device: torch.device) -> None:
-        """Fill in the costs of a row, measured on as many threads as it was trained with. They
-        stay 0 if memory is too short to measure them."""
+        """Measure the costs of a row with the number of threads that its training used.
+
+        The costs stay 0 if there is not enough memory to measure them.
+        """
         training, case = self.training_of(row), row_case(row)
         row.tuning_seconds = self._tuning_seconds(case, row.chosen)  # older rows have none
         some = (
@@ -362,7 +375,7 @@ def row_case(row: Row) -> Case:
 
 
 def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
-    """Raise RunError if a folder holds anything else than this benchmark."""
+    """Raise RunError if a folder contains anything other than this benchmark."""
     if not _HOLDING.check(folder, True, False):
         return
     try:

@@ -1,4 +1,4 @@
-"""Break-even of a benchmark's operators, computed again from the logs of its runs alone."""
+"""Break-even points of a benchmark's operators, recomputed from the logs of its runs alone."""
 
 import csv
 import math
@@ -17,13 +17,13 @@ from pipelines.studies.row import Row
 
 
 def break_evens(folder: Path) -> dict[str, tuple[float, float]]:
-    """Case -> (break-even in solves from the logs, break-even in the table).
+    """The break-even of each case as a pair (computed from the logs, stated in the table).
 
-    The logs are the seconds of every epoch of every training, the scores of the reported
-    checkpoints, and the measured seconds of predictions and of the solver.
+    A break-even is a number of solves. The logs contain the time of every epoch, the scores of the
+    reported checkpoints, and the measured times of predictions and of the solver.
 
     Raises:
-        RunError: If the folder holds no finished benchmark, or its logs are incomplete.
+        RunError: If the folder contains no finished benchmark, or its logs are incomplete.
     """
     try:
         declared = read_json(folder / "benchmark.json")
@@ -43,7 +43,7 @@ def break_evens(folder: Path) -> dict[str, tuple[float, float]]:
 
 
 def _logged(run: BenchmarkRun, case: Case) -> float:
-    """Break-even of a case in solves, from its run folders."""
+    """Break-even of a case as a number of solves, computed from its run folders."""
     measure, solver = run.benchmark.datasets[case.dataset].measure, run.solver(case.dataset)
     parts = [(case, seed) for seed in range(run.benchmark.seeds)]
     rows = [row for row in map(run.kept, parts) if row is not None and not row.failed]
@@ -69,7 +69,9 @@ def _seconds(folder: Path) -> float:
 
 
 def _searched(run: BenchmarkRun, case: Case, row: Row) -> float:
-    """Seconds of the searched trainings of seed 0 that were not chosen."""
+    """Training time in seconds of the settings that the search with seed 0 tried but did not
+    choose.
+    """
     if not row.chosen:
         return 0.0
     folder = run.run_folder(case, "")

@@ -8,7 +8,10 @@ from pipelines.config.benchmark import Benchmark, Case
 
 
 def cases_on(benchmark: Benchmark, dims: Mapping[str, int]) -> list[Case]:
-    """Cases of a benchmark. `dims` has the dimension of each dataset."""
+    """The cases of a benchmark whose operator supports the dimension of the dataset.
+
+    `dims` has the dimension of each dataset.
+    """
     return [
         case
         for case in benchmark.cases()
@@ -18,7 +21,7 @@ def cases_on(benchmark: Benchmark, dims: Mapping[str, int]) -> list[Case]:
 
 
 def check_cases(benchmark: Benchmark, dims: Mapping[str, int], wanted: Collection[str]) -> None:
-    """Raise SchemaError if there is no case, or a wanted operator supports no dataset."""
+    """Raise SchemaError if no case is left, or a requested operator supports no dataset."""
     left = {case.operator for case in cases_on(benchmark, dims)}
     datasets = ", ".join(f"{dataset}: {dim}" for dataset, dim in dims.items())
     for label in (label for label in wanted if label not in left):
@@ -33,7 +36,7 @@ def check_cases(benchmark: Benchmark, dims: Mapping[str, int], wanted: Collectio
 
 
 def nothing_left(benchmark: Benchmark) -> SchemaError:
-    """Error of a benchmark without any case."""
+    """The error to raise for a benchmark that has no case."""
     return SchemaError(
         f"benchmark {benchmark.name}: no operator supports the dimension of "
         f"{', '.join(benchmark.datasets)}"

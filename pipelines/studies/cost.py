@@ -1,4 +1,4 @@
-"""Cost of one training step of an operator: seconds, memory, floating-point operations."""
+"""Cost of one training step of an operator: time, memory and floating-point operations."""
 
 import math
 import time
@@ -65,7 +65,7 @@ Clock = Callable[[], float]
 
 
 def clock_of(device: torch.device) -> Clock:
-    """A clock that first waits until the device has finished all its work."""
+    """A clock that waits for all pending work of the device before it returns the time."""
 
     def now() -> float:
         if device.type == "cuda":
@@ -80,9 +80,9 @@ class Cost:
     """Cost of one training step.
 
     Args:
-        peak_bytes: Largest memory of all tensors that exist at once, data included.
-        flops: Operations of matrix products, attention and convolutions, counted from their shapes.
-            FFTs and other operations are not counted.
+        peak_bytes: Peak memory of all tensors, including the data.
+        flops: Number of operations in matrix products, attention and convolutions, derived from
+            their shapes. FFTs and other operations are not counted.
     """
 
     seconds: float
@@ -91,7 +91,7 @@ class Cost:
 
 
 class _Tracker(MemTracker):
-    """Memory tracker for steps that apply a model several times, as rollouts do."""
+    """Memory tracker for steps that apply a model several times, for example rollouts."""
 
     def _pre_fw_hook(self, module: nn.Module, inputs: object) -> None:
         if set(self._mod_tracker.parents) <= {"Global", self._mod_tracker.get_known_fqn(module)}:
@@ -133,7 +133,7 @@ def peak_bytes(
     step: Callable[[], object],
     device: torch.device,
 ) -> int:
-    """Largest memory of all tensors that exist at once in a step."""
+    """Peak memory in bytes of all tensors during a step."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         step()
@@ -150,10 +150,10 @@ _STEPS = 10**6  # length of the schedule; the cost of a step does not depend on 
 
 
 def random_pairs(experiment: Experiment, device: torch.device) -> Samples:
-    """Two batches of random functions on the domain of an experiment's recipe: a, uniform between 1
-    and 2, and u, normal.
+    """Two batches of random functions on the domain of an experiment's recipe.
 
-    A box has the experiment's resolution along its first axis, and proportional ones along others.
+    The inputs a are uniform between 1 and 2, and the targets u are normal. A box has the resolution
+    of the experiment along its first axis; the other axes are scaled in proportion.
     """
     data, count = experiment.data, 2 * experiment.training.batch
     problem = data.load_recipe().problem
@@ -181,7 +181,10 @@ def _channels(variable: Variable) -> int:
 
 
 class Steps:
-    """Training steps as in `fit`: each call is gradient, clipping, optimizer and schedule."""
+    """Training steps as in `fit`.
+
+    A call computes the gradient, clips it, and advances the optimiser and the schedule.
+    """
 
     def __init__(self, experiment: Experiment, pairs: Samples, acceleration: Acceleration) -> None:
         if pairs.device.type == "cpu":
@@ -210,6 +213,8 @@ class Steps:
         return loss
 
     def peak_bytes(self, batch: Batch) -> int:
-        """Largest memory of all tensors that exist at once in a step, earlier ones included."""
+        """Peak memory in bytes of all tensors during a step, including tensors that existed before
+        it.
+        """
         self(batch)
         return peak_bytes(self.predictor, self.optimizer, lambda: self(batch), batch.a.device)

@@ -1,4 +1,4 @@
-"""Classical inversions of a store's equation, applied to the data of an experiment."""
+"""Classical inversion methods of a store's equation, applied to the data of an experiment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Inverted:
     """Estimates of a classical inversion, one for each sample.
 
     Args:
-        seconds: Processor time for a sample, samples one after another.
+        seconds: Processor time per sample. Samples are inverted one after another.
     """
 
     estimates: tuple[Estimate, ...]
@@ -44,17 +44,19 @@ class Inverted:
 
     @property
     def solves(self) -> float:
-        """Mean number of systems of equations solved for a sample."""
+        """Mean number of systems of equations that were solved per sample."""
         return float(np.mean([estimate.solves for estimate in self.estimates]))
 
     def fields(self, cells: int) -> Float[np.ndarray, " samples *cells"]:
-        """The estimates averaged on `cells` cells along each axis."""
+        """The estimates, averaged on `cells` cells along each axis."""
         return np.stack([on_cells(estimate.a, cells) for estimate in self.estimates])
 
 
 @dataclass(frozen=True)
 class Observed:
-    """Data of a classical inversion: values at the sensors, and the deviation of their noise."""
+    """Data of a classical inversion: values at the sensors, and the standard deviations of their
+    noise.
+    """
 
     values: Float[np.ndarray, " samples *data"]
     deviation: Float[np.ndarray, " samples *data"]
@@ -69,9 +71,10 @@ class Inversions:
     """Classical inversions of noisy inputs.
 
     Args:
-        only: Names of the methods; by default all that the equation offers.
-        cells: Cells along each axis on which the target is reconstructed; by default as many as
-            the data have points. Stores without cells: the points of the data.
+        only: Names of the methods to use; by default all methods that the equation offers.
+        cells: Number of cells along each axis on which the target is reconstructed; by default the
+            number of data points. In stores without cells, the target is reconstructed at the
+            points of the data.
     """
 
     source: Source
@@ -80,7 +83,7 @@ class Inversions:
 
     @cached_property
     def setting(self) -> InverseProblem:
-        """The points of the data, and training samples that methods may use."""
+        """The points of the data, and the training samples that methods may use."""
         count = min(KNOWN, len(self.source.stored("train")))
         training = self._on_cells({"data.samples": count}).samples("train", noise=None).resident()
         x = training.points.flatten(1, -2)[:, 0, 0] if training.dim > 1 else training.points[:, 0]
@@ -88,7 +91,7 @@ class Inversions:
         return InverseProblem(x.double().numpy(), a, u, self._seen(u.shape[1:]))
 
     def _seen(self, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."] | None:
-        """Points with a sensor; None if all points have one."""
+        """Mask of the points that have a sensor; None if all points have one."""
         noise = self.source.experiment.noise
         model = None if noise is None else noise.build()
         if noise is None or not isinstance(model, SensorNoise):
@@ -105,7 +108,7 @@ class Inversions:
 
     @cached_property
     def truth(self) -> Float[np.ndarray, "samples n n"]:
-        """Targets of the test samples on the cells of the methods."""
+        """Targets of the test samples, on the cells of the classical methods."""
         return self._on_cells({}).samples("test", noise=None).resident().u[..., 0].double().numpy()
 
     @property
@@ -120,8 +123,11 @@ class Inversions:
 
     @cached_property
     def methods(self) -> dict[str, ClassicalMethod]:
-        """The methods by name. Raises SchemaError for a name that the equation does not offer, or
-        if it offers no method for the distribution of its inputs."""
+        """The methods by name.
+
+        Raises SchemaError if the equation does not offer a requested method, or offers no method
+        for the distribution of its inputs.
+        """
         problem = self._problem
         try:
             offered = problem.inversions(self.setting)
@@ -136,18 +142,18 @@ class Inversions:
 
     @property
     def corrector(self) -> str | None:
-        """The first method that can start at the answer of a model."""
+        """Name of the first method that can start from a prediction; None if there is none."""
         names = (name for name, m in self.methods.items() if m.correction is not None)
         return next(names, None)
 
     def data(
         self, pairs: Samples, noise: InputNoise, assumed_level: float, samples: int
     ) -> Observed:
-        """Data of the first samples.
+        """Data of the first `samples` samples.
 
         Args:
-            noise: The kind and level of noise that methods assume.
-            assumed_level: Factor of its deviation.
+            noise: The noise whose kind and level the methods assume.
+            assumed_level: Factor that multiplies the assumed standard deviation of the noise.
         """
         setting, model = self.setting, noise.build()
         values = pairs.a[:samples, ..., 0].double().numpy()
@@ -164,15 +170,17 @@ class Inversions:
         return _timed(inversion, data.values, data.deviation)
 
     def correct(self, data: Observed, answers: np.ndarray) -> Inverted:
-        """The estimates of steps of the corrector that start at the answers of a model."""
+        """Correct a model's predictions by the method `corrector`, which starts from them."""
         assert self.corrector is not None
         correction = self.methods[self.corrector].correction
         assert correction is not None
         return _timed(correction, data.values, data.deviation, answers)
 
     def weight(self, name: str, data: Observed, known: Float[np.ndarray, "samples m m"]) -> float:
-        """The weight with the smallest mean error on samples with known targets. A method with one
-        weight ignores the samples."""
+        """The weight with the smallest mean error on samples with known targets.
+
+        If the method has only one weight, the samples are not used.
+        """
         weights = self.methods[name].weights
         if len(weights) == 1:
             return weights[0]
@@ -187,8 +195,11 @@ class Inversions:
     def misfits(
         self, data: Observed, fields: Sequence[Float[np.ndarray, "n n"]]
     ) -> Float[np.ndarray, " samples"] | None:
-        """Root mean square of (d - H u(a))/σ, by the solver of the recipe; None without noise or
-        without a solver of the equation."""
+        """Root mean square of (d - H u(a))/σ for each field a.
+
+        The solver of the recipe computes u(a). The result is None if there is no noise, or if the
+        equation has no solver.
+        """
         if self._forward is None or not np.all(data.deviation > 0):
             return None
         solved = np.stack([self._forward(a) for a in fields])
@@ -203,7 +214,7 @@ class Inversions:
 
     @cached_property
     def solve_seconds(self) -> float:
-        """Processor time of the recipe's solver for a known sample; 0 without a solver."""
+        """Processor time of the recipe's solver per sample; 0 if the equation has no solver."""
         if self._forward is None:
             return 0.0
         self._forward(self.setting.a[0])  # compiles
@@ -214,7 +225,7 @@ class Inversions:
 
 
 def on_cells(a: Float[np.ndarray, " *cells"], cells: int) -> Float[np.ndarray, " *fewer"]:
-    """Averages over `cells` cells along each axis."""
+    """Averages of a on a grid with `cells` cells along each axis."""
     weights = averaging_weights(len(a), cells)
     for axis in range(a.ndim):
         a = np.moveaxis(np.tensordot(weights, a, axes=(1, axis)), 0, axis)

@@ -1,4 +1,4 @@
-"""Noise study: models trained at some noise levels, tested at others, beside classical methods."""
+"""Noise study: models trained at some noise levels and tested at others, and classical methods."""
 
 import hashlib
 import json
@@ -42,22 +42,23 @@ _HOLDING = FolderClaim("study", "study.json")
 
 @dataclass(frozen=True)
 class NoiseStudy(Study[Cell]):
-    """A noise study in its folder: models/ holds its trainings, cells/ its rows.
+    """A noise study in its folder: models/ contains its trainings, cells/ its rows.
 
     Args:
-        train_levels: Noise levels; a range is one training with the level of each sample as input.
-        inversion_samples: Largest number of test samples of the classical methods.
-        assumed_levels: Levels that classical methods and models of a range assume, as multiples of
-            the true level; 1 is the truth.
-        only: The classical methods to test, by name; by default all that the equation offers.
-        test_kind: Kind of the noise of the test samples, unknown to all methods; by default that
-            of the experiment.
-        cells: Cells along each axis on which classical methods reconstruct the coefficient; by
-            default as many as the data have points.
+        train_levels: Noise levels to train at. For a range, one model is trained on random levels,
+            and the level of each sample is an input.
+        inversion_samples: Largest number of test samples on which classical methods are tested.
+        assumed_levels: Noise levels that classical methods, and models trained on a range, assume.
+            They are multiples of the true level and include 1.
+        only: Names of the classical methods to test; by default all that the equation offers.
+        test_kind: Kind of noise on the test samples. The methods do not know it and assume the
+            noise of the experiment, which is also the default.
+        cells: Number of cells along each axis on which classical methods reconstruct the
+            coefficient; by default the number of data points.
 
     Raises:
-        SchemaError: If the experiment does not learn the input from noisy solutions, or a level is
-            impossible. `check` raises it if the equation does not offer a method.
+        SchemaError: If the experiment does not map noisy solutions to the input, or a level is
+            impossible. `check` also raises it if the equation does not offer a requested method.
     """
 
     experiment: Experiment
@@ -92,7 +93,7 @@ class NoiseStudy(Study[Cell]):
             self.tested(level)  # raises for an unknown kind
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as JSON: the classes of operator settings are created at import."""
+        """Pickle as JSON, because the classes of operator settings are created at import."""
         rest = (
             self.store, self.folder, self.train_levels, self.test_levels, self.seeds,
             self.inversion_samples, self.assumed_levels, self.only, self.test_kind, self.cells,
@@ -100,12 +101,14 @@ class NoiseStudy(Study[Cell]):
         return _from_text, (self.experiment.model_dump_json(exclude_none=True), *rest)
 
     def noise(self, level: Trained) -> InputNoise:
-        """The experiment's noise at a level, which models are trained with and methods assume."""
+        """The experiment's noise at a given level. Models are trained with it, and methods assume
+        it.
+        """
         assert self.experiment.noise is not None
         return self.experiment.noise.replaced({"level": level}, "noise level")
 
     def tested(self, level: float) -> InputNoise:
-        """The noise of the test samples at a level."""
+        """The noise on the test samples at a given level."""
         noise = self.noise(level)
         if self.test_kind is None:
             return noise
@@ -114,7 +117,7 @@ class NoiseStudy(Study[Cell]):
 
     @property
     def values(self) -> tuple[float, float] | None:
-        """The smaller and the larger value of a two-phase coefficient; None for other targets."""
+        """The two values of a two-phase coefficient, smaller one first; None for other targets."""
         physics = physics_of(open_sealed(self.store))
         return physics.phases.get(self.experiment.data.target)
 
@@ -124,14 +127,14 @@ class NoiseStudy(Study[Cell]):
 
     @property
     def with_wrong_level(self) -> list[Cell]:
-        """The models of a range once for each wrong level that they assume."""
+        """A cell for each model trained on a range and each wrong level that it assumes."""
         wrong = [factor for factor in self.assumed_levels if factor != 1]
         ranged = [model for model in self.models if isinstance(model.method, tuple)]
         return [replace(model, assumed_level=factor) for factor in wrong for model in ranged]
 
     @property
     def classical(self) -> list[Cell]:
-        """The classical methods, once for each level that they assume."""
+        """A cell for each classical method and each level that it assumes."""
         return [
             Cell(name, assumed_level=factor)
             for factor in self.assumed_levels
@@ -141,13 +144,16 @@ class NoiseStudy(Study[Cell]):
 
     @property
     def corrected(self) -> list[Cell]:
-        """The models whose answers a classical method corrects; none without such a method."""
+        """The models whose predictions a classical method corrects.
+
+        The list is empty if no method can start from a prediction.
+        """
         if self.inversions.corrector is None:
             return []
         return [Cell(level, corrected=True) for level in self.train_levels]
 
     def tests(self, method: Cell) -> list[list[Cell]]:
-        """Tests of a method: for each test level a list with one test per seed."""
+        """The tests of a method, as a list of the tests with each seed for each test level."""
         seeds = range(1 if isinstance(method.method, str) else self.seeds)
         return [[replace(method, seed=seed, at=at) for seed in seeds] for at in self.test_levels]
 
@@ -249,16 +255,16 @@ class NoiseStudy(Study[Cell]):
         return Source(self.store, self.experiment)
 
     def test_pairs(self, level: float) -> Samples:
-        """The test samples with noise of a level, drawn once."""
+        """The test samples with noise of a given level, which is drawn only once."""
         return self.source.samples("test", noise=self.tested(level)).resident()
 
     @cached_property
     def truth(self) -> np.ndarray:
-        """The coefficients of the test samples on the target's cells."""
+        """The true coefficients of the test samples, on the cells of the target."""
         return self.source.samples("test", noise=None).resident().u[..., 0].double().numpy()
 
     def predicted(self, cell: Cell, device: torch.device) -> np.ndarray:
-        """Predictions of a model for noisy test samples, shape (samples, *cells)."""
+        """A model's predictions for noisy test samples, shape (samples, *cells)."""
         assert cell.at is not None
         training = self.training(cell)
         words = [
@@ -272,7 +278,9 @@ class NoiseStudy(Study[Cell]):
         return predictions[..., 0].double().numpy()
 
     def test_pairs_of(self, cell: Cell) -> Samples:
-        """The test samples as inputs of a model, with the assumed level if the model takes it."""
+        """The test samples as inputs of a model, including the assumed level if the model takes
+        one.
+        """
         assert cell.at is not None
         experiment, assumed_level = self.training(cell).experiment, None
         if cell.assumed_level != 1:
@@ -285,7 +293,7 @@ class NoiseStudy(Study[Cell]):
         )
 
     def _constant(self) -> np.ndarray:
-        """The mean coefficient of the training samples, as a prediction for every test sample."""
+        """The mean coefficient of the training samples, repeated for every test sample."""
         mean = kept_mean(self.training(self.models[0]).folder, self.source)
         return np.full_like(self.truth, float(mean.mean()))
 
@@ -294,13 +302,15 @@ class NoiseStudy(Study[Cell]):
         return Inversions(self.source, self.only, self.cells)
 
     def data(self, part: Cell) -> Observed:
-        """Data of the first test samples for a classical method."""
+        """The data of the first test samples, for a classical method."""
         assert part.at is not None
         pairs, noise = self.test_pairs(part.at), self.noise(part.at)
         return self.inversions.data(pairs, noise, part.assumed_level, self.inversion_samples)
 
     def weight(self, part: Cell) -> float:
-        """Weight of a classical method, chosen on validation samples with the noise it assumes."""
+        """Weight of a classical method, chosen on validation samples with the noise that it
+        assumes.
+        """
         assert isinstance(part.method, str)
         assert part.at is not None
         noise = self.noise(part.at)
@@ -310,11 +320,14 @@ class NoiseStudy(Study[Cell]):
         return self.inversions.weight(part.method, data, targets)
 
     def model_answers(self, part: Cell, device: torch.device) -> np.ndarray:
-        """Predictions of a model for the samples that a classical method corrects."""
+        """A model's predictions for the samples that a classical method inverts."""
         return self.predicted(replace(part, corrected=False), device)[: self.inversion_samples]
 
     def _inverted(self, part: Cell, device: torch.device) -> Row:
-        """Row of a classical method alone, or after a model, on the first test samples."""
+        """The row of a classical method on the first test samples.
+
+        The method runs alone or starts from the predictions of a model.
+        """
         data, weight, seconds = self.data(part), None, 0.0
         if isinstance(part.method, str):
             weight = self.weight(part)
@@ -330,8 +343,11 @@ class NoiseStudy(Study[Cell]):
         return row
 
     def _scored(self, part: Cell, fields: np.ndarray, estimates: Sequence[Estimate] = ()) -> Row:
-        """Row with all measures of reconstructed fields. The misfit solves for each on the cells of
-        its method, limited to the values of its phases."""
+        """The row with all measures of reconstructed fields.
+
+        To compute the misfit, the equation is solved for each field on the cells of its method. The
+        values of the field are first limited to the range between the two phases.
+        """
         assert part.at is not None
         count, (low, high) = len(fields), self.values or (-np.inf, np.inf)
         noise, solved = self.tested(part.at), min(count, self.inversion_samples)
@@ -348,20 +364,20 @@ class NoiseStudy(Study[Cell]):
 
     @property
     def solved_samples(self) -> int:
-        """Number of training and validation samples that a training uses."""
+        """Number of training and validation samples of a training, all of which had to be solved."""
         data, count = self.experiment.data, len(self.source.stored("train"))
         if data.stream is not None:
             count = (data.epoch_samples or count) * self.experiment.training.epochs
         return count + len(self.source.stored("validation"))
 
     def pays_after(self, part: Cell, how: Execution) -> float:
-        """Number of inversions after which a corrected model has paid off; infinite if never.
+        """Number of inversions after which a corrected model saves time; infinite if it never does.
 
         N = (T_training + samples t_solve) / (t_alone - t_started)
 
-        Here t_solve is the time of the recipe's solver for one training or validation sample,
-        t_alone that of an inversion alone, and t_started that of a model's answer and the inversion
-        that starts there.
+        t_solve: time of the recipe's solver for a training or validation sample. t_alone: time of
+        an inversion without a model. t_started: time of a prediction and of the inversion that
+        starts from it.
         """
         assert self.inversions.corrector is not None
         alone = self.row(Cell(self.inversions.corrector, at=part.at), how)

@@ -1,4 +1,4 @@
-"""Parts of a noise study (a method at a test level), and noise levels from text."""
+"""Cells of a noise study (a method at a test level), and parsing of noise levels."""
 
 import math
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ _LEAST = 4  # cells along an axis
 
 @dataclass(frozen=True)
 class Cell:
-    """A part of a noise study.
+    """A part of a noise study: one training, or one test of a method.
 
     Args:
-        method: Name of a classical method, or the noise level that a model was trained at, or the
-            range of levels of a model with the level as an input.
+        method: Name of a classical method; or the noise level, or the range of levels, at which a
+            model is trained. A model trained on a range has the level as an input.
         at: Noise level of the test samples; None for the training itself.
-        assumed_level: Level that a classical method, or a model of a range, assumes, as a multiple
-            of the true level.
-        corrected: Whether steps of a classical method start at the model's answer.
+        assumed_level: Noise level that a classical method, or a model trained on a range, assumes.
+            It is a multiple of the true level.
+        corrected: Whether a classical method corrects the model's prediction.
     """
 
     method: str | Trained
@@ -41,17 +41,19 @@ class Cell:
 
 
 def key(level: Trained) -> str:
-    """Part of a file name: a level, or the ends of a range."""
+    """A level, or the ends of a range, as part of a file name."""
     return f"{level[0]:g}-to-{level[1]:g}" if isinstance(level, tuple) else f"{level:g}"
 
 
 def word(level: Trained) -> str:
-    """A level in words; the range of a study has all its levels."""
+    """A level in words. A study has at most one range, which is called "all levels"."""
     return "all levels" if isinstance(level, tuple) else f"{level:g}"
 
 
 def parse_trained(text: str, tested: tuple[float, ...]) -> tuple[Trained, ...]:
-    """Noise levels to train at; ALL is the range that holds all trained and tested levels.
+    """Parse the noise levels to train at. The word ALL stands for one range.
+
+    This range contains all levels to train at and all tested levels.
 
     >>> parse_trained("0.01,all", (0.0, 0.1))
     (0.01, (0.0, 0.1))
@@ -65,7 +67,7 @@ def parse_trained(text: str, tested: tuple[float, ...]) -> tuple[Trained, ...]:
 
 
 def parse_levels(text: str) -> tuple[float, ...]:
-    """Noise levels separated by commas.
+    """Parse noise levels separated by commas.
 
     >>> parse_levels("0,0.01,0.1")
     (0.0, 0.01, 0.1)
@@ -77,7 +79,7 @@ def parse_levels(text: str) -> tuple[float, ...]:
 
 
 def check_levels(name: str, levels: Sequence[Trained]) -> None:
-    """Raise SchemaError unless the levels differ in their file names, with at most one range."""
+    """Raise SchemaError if two levels have the same file name, or there is more than one range."""
     if not levels or len(set(map(key, levels))) < len(levels):
         raise SchemaError(f"{name} levels must be one or more different numbers, got {levels}")
     if sum(isinstance(level, tuple) for level in levels) > 1:
@@ -85,9 +87,10 @@ def check_levels(name: str, levels: Sequence[Trained]) -> None:
 
 
 def check_kinds(assumed: str, tested: str | None) -> None:
-    """Raise SchemaError unless methods can assume one kind of noise and be tested with another.
+    """Raise SchemaError unless methods that assume one kind of noise can be tested with the other.
 
-    Levels of "snr" are decibels, and "sensors" leave points out, so neither can be mixed.
+    Neither "snr" nor "sensors" can be combined with another kind, because the levels of "snr" are
+    in decibels and "sensors" has data at some points only.
     """
     if assumed == tested:
         raise SchemaError(
@@ -104,7 +107,7 @@ def check_kinds(assumed: str, tested: str | None) -> None:
 def check_classical(
     inversion_samples: int, assumed_levels: tuple[float, ...], cells: int | None
 ) -> None:
-    """Raise SchemaError unless classical methods can be tested with these options."""
+    """Raise SchemaError if classical methods cannot be tested with these options."""
     if cells is not None and cells < _LEAST:
         raise SchemaError(f"--cells must be at least {_LEAST}, got {cells}")
     if inversion_samples < 1:

@@ -1,4 +1,4 @@
-"""Measures of the reconstructions of a noise study, by name."""
+"""Measures of the reconstructions in a noise study."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ Scores = Float[np.ndarray, " samples"]
 
 @dataclass(frozen=True)
 class Reconstructed:
-    """Inputs (such as coefficients) that a method reconstructs for some samples, and the truth.
+    """The fields, such as coefficients, that a method reconstructs for some samples, and the truth.
 
     Args:
         fields, truth: Reconstructed and true values on the cells of the target.
-        values: The smaller and the larger value of a coefficient of two phases.
-        misfits: Root mean square of (d - H u(a))/σ; None without noise or without a solver.
-        estimates: Answers of a classical method, with their stated uncertainty.
+        values: The two values of a two-phase coefficient, smaller one first; None for other fields.
+        misfits: Root mean square of (d - H u(a))/σ; None if there is no noise or no solver.
+        estimates: Estimates of a classical method, with the uncertainty that it states.
         cells: True values on the grid of the estimates.
     """
 
@@ -38,14 +38,16 @@ class Reconstructed:
 
     @cached_property
     def agreement(self) -> tuple[Scores | None, Scores | None]:
-        """Intersection over union, and Hausdorff distance, of phases."""
+        """Intersection over union and Hausdorff distance of the phases; None if there are no
+        phases.
+        """
         if self.values is None:
             return None, None
         return agreement(self.fields, self.truth, self.values)
 
     @property
     def misclassified(self) -> Scores | None:
-        """Share of the cells in the wrong phase."""
+        """Fraction of the cells in the wrong phase."""
         if self.values is None:
             return None
         wrong = phases(self.fields, self.values) != phases(self.truth, self.values)
@@ -53,8 +55,11 @@ class Reconstructed:
 
     @cached_property
     def stated(self) -> tuple[Float[np.ndarray, "samples n n"], Bool[np.ndarray, "samples n n"]]:
-        """Stated probability of the upper phase in each cell, and where that phase is true; zero
-        samples if the method states no probability."""
+        """The stated probability of the upper phase in each cell, and a mask of the true upper
+        phase.
+
+        Both arrays have zero samples if the method states no probability.
+        """
         if self.cells is None or self.values is None or not self._stating:
             return np.empty((0, 1, 1)), np.empty((0, 1, 1), dtype=bool)
         low, high = self.values
@@ -63,12 +68,12 @@ class Reconstructed:
 
     @property
     def _stating(self) -> bool:
-        """Whether the method states a deviation."""
+        """Whether the method states a standard deviation for every estimate."""
         return all(estimate.deviation is not None for estimate in self.estimates)
 
     @property
     def covered(self) -> Scores | None:
-        """Coverage of the sets of phases, or of the intervals, that are stated with LEVEL."""
+        """Coverage of the sets of phases, or otherwise of the intervals, of probability LEVEL."""
         if self.values is not None or self.cells is None or not self._stating:
             return self.each_stated(covered)
         off = abs(self.cells - np.stack([estimate.a for estimate in self.estimates]))
@@ -76,24 +81,25 @@ class Reconstructed:
         return np.mean(off <= HALF * spread, axis=tuple(range(1, off.ndim)))
 
     def by_norm(self, order: int) -> Scores:
-        """Relative error in L¹ or L²; NaN where the truth is 0."""
+        """Relative error in L¹ or L² for order 1 or 2; NaN where the truth is 0."""
         axes, power = tuple(range(1, self.truth.ndim)), 1 / order
         error = (abs(self.fields - self.truth) ** order).sum(axis=axes) ** power
         size = (abs(self.truth) ** order).sum(axis=axes) ** power
         return error / np.where(size > 0, size, np.nan)
 
     def each_stated(self, score: Callable[[np.ndarray, np.ndarray], float]) -> Scores | None:
-        """A score of the stated probabilities of each sample; None if the method states none."""
+        """A score of each sample's stated probabilities; None if the method states none."""
         p, true = self.stated
         return np.array(list(map(score, p, true))) if len(p) else None
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A score of each sample.
+    """A measure that gives a score for each sample.
 
     Args:
-        column: Header of its column in the report's table; empty if it is in measures.csv only.
+        column: Header of the column in the table of the report; empty for measures that are in
+            measures.csv only.
     """
 
     column: str
@@ -103,7 +109,7 @@ class Measure:
 
 
 def covered(p: np.ndarray, true: np.ndarray) -> float:
-    """Share of cells whose phase is in the smallest set of phases stated with LEVEL.
+    """Fraction of the cells whose true phase is in the smallest set of phases of probability LEVEL.
 
     >>> covered(np.array([0.95, 0.95, 0.5, 0.5]), np.array([True, False, True, False]))
     0.75
@@ -112,7 +118,7 @@ def covered(p: np.ndarray, true: np.ndarray) -> float:
 
 
 def miscalibration(p: np.ndarray, true: np.ndarray) -> float:
-    """Mean over the cells of |stated probability - share of the phase|, in ten classes.
+    """Mean over the cells of |stated probability - true fraction|, computed in ten bins.
 
     >>> round(miscalibration(np.array([0.75, 0.75]), np.array([True, False])), 12)
     0.25
@@ -171,6 +177,6 @@ MEASURES = {
 
 
 def measured(reconstructed: Reconstructed) -> dict[str, list[float]]:
-    """Every measure that the reconstructions have, one number for each sample."""
+    """All measures that can be computed from the reconstructions, with one number per sample."""
     scores = {name: measure.of(reconstructed) for name, measure in MEASURES.items()}
     return {name: values.tolist() for name, values in scores.items() if values is not None}

@@ -1,4 +1,4 @@
-"""Parts of a study in Dask processes, on this machine or others."""
+"""Computation of the parts of a study in Dask processes, on this machine or on others."""
 
 from __future__ import annotations
 
@@ -34,15 +34,17 @@ _CONFIG = {  # a training may use more than its share of the memory, and is not 
 
 
 class Processes(AbstractContextManager["Processes"]):
-    """Processes that call a function; they start with the first call. On this machine each process
-    gets an equal share of the cores.
+    """Processes that call a function.
+
+    They start at the first call. On this machine they share the cores equally.
 
     Args:
-        call: A function of an argument and of a function that returns whether to stop.
+        call: The function to call. Its arguments are a part and a function that returns whether to
+            stop.
         workers: Number of processes.
         stop: Returns whether to stop.
         scheduler: `LOCAL`, "slurm", or the address of a Dask scheduler.
-        folder: A folder that all processes see; a file in it asks them to stop.
+        folder: A folder that all processes can read. A file in this folder asks them to stop.
     """
 
     def __init__(
@@ -59,19 +61,20 @@ class Processes(AbstractContextManager["Processes"]):
 
     @property
     def parallel(self) -> bool:
-        """Whether calls need other processes than this one."""
+        """Whether calls run in processes other than this one."""
         return self.workers > 1 or self.scheduler != LOCAL
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
     def __call__(self, arguments: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-        """Arguments and results, in the order in which they finish.
+        """Call the function for each argument and yield (argument, result) as calls finish.
 
         Raises:
-            Stopped: If `stop` asks for it; all calls have ended then.
+            Stopped: If `stop` returns true. It is raised after all calls have ended.
             RunError: If a process was killed.
-            Exception: The first exception of a call, after the results that are ready.
+            Exception: The first exception that a call raises. Results that are ready are yielded
+                before.
         """
         from distributed import wait
         from distributed.scheduler import KilledWorker
@@ -106,7 +109,7 @@ class Processes(AbstractContextManager["Processes"]):
 
     @cached_property
     def _started(self) -> tuple[Client, Path]:
-        """The client, and the file that asks all calls to stop when it exists."""
+        """The Dask client, and the path of a file. If this file exists, all calls stop."""
         folder = TemporaryDirectory(prefix=".stop-", dir=self.folder)
         halt = Path(self._stack.enter_context(folder)).absolute() / "halt"
         if self.scheduler == LOCAL:
@@ -117,8 +120,11 @@ class Processes(AbstractContextManager["Processes"]):
 
 
 def dask_setup(server: object) -> None:
-    """Ignore interrupts in a worker process, so that only the parent handles them. Dask calls this
-    when the process starts, as this module is a preload."""
+    """Ignore interrupts in a worker process, so that only the parent process handles them.
+
+    Dask preloads this module in each worker process and calls this function when the process
+    starts.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
@@ -130,8 +136,11 @@ def _called(
     equations: Sequence[EquationFile],
     argument: Any,
 ) -> Any:
-    """Call in a worker process, after it has registered the equations of this process. The result
-    is None once `halt` exists: it is not read, and an exception would be logged by Dask."""
+    """Call the function in a worker process, which first registers the equations of the parent.
+
+    Returns None if the file `halt` exists. The parent does not use this result, whereas Dask would
+    log an exception.
+    """
     if halt.exists():
         return None
     for source in equations:

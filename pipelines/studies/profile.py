@@ -1,4 +1,4 @@
-"""A profile in its folder: costs of training steps of operators on one grid."""
+"""A profile in its folder: the costs of operators' training steps on one grid."""
 
 import hashlib
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ HOLDING = FolderClaim("profile", "profile.json", "use --overwrite, or --resume t
 
 @dataclass(frozen=True)
 class ProfileRun(Study[str]):
-    """A profile in its folder. Its parts are names of operators."""
+    """A profile in its folder. Each part is the name of an operator."""
 
     profile: Profile
     folder: Path
@@ -83,7 +83,7 @@ class ProfileRun(Study[str]):
         return row
 
     def _functions(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Random a and u, and the points x of the circle."""
+        """Random functions a and u, and the points x of the circle."""
         torch.manual_seed(0)
         n = self.profile.points
         x = (torch.arange(n, device=device) / n)[:, None]

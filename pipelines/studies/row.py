@@ -14,29 +14,30 @@ NO_MEMORY = "not enough memory"
 
 
 class Row(BaseModel):
-    """Errors and costs of a method on the test samples; the method may be trained with a seed.
+    """Errors and costs of a method on the test samples, for one seed if the method is trained.
 
     Args:
-        made_from: Hash of everything that the row is computed from.
-        dataset, operator, protocol, seed: The training. The protocol is empty unless a benchmark
-            has several.
+        made_from: Hash of all inputs of the computation of the row.
+        dataset, operator, protocol, seed: Identify the training. The protocol is empty unless the
+            benchmark has several.
         chosen: Settings that the search chose.
         best, best_epoch: Mean error and number of the epoch with the smallest test error; None and
-            0 unless the protocol watches the test samples.
-        errors: Error of each test sample on the training grid, relative in L² or by the measure of
-            the dataset; NaN where the target is 0. Means leave NaN out.
-        scores: Further scores of each test sample, by measure (`pipelines.studies.noise_measures`).
-        means: Mean error by resolution, for the grids that the operator can evaluate.
-        measures: Mean over the test samples, by further measure.
-        refused: Reason why a grid cannot be evaluated, by resolution.
+            0 unless the protocol evaluates the test samples after each epoch.
+        errors: Error of each test sample on the training grid, in the measure of the dataset (by
+            default the relative L² error). It is NaN where the target is 0; means omit NaN.
+        scores: Other scores of each test sample, by measure (`pipelines.studies.noise_measures`).
+        means: Mean error by resolution, for the grids on which the operator can be evaluated.
+        measures: Means of other measures over the test samples, by measure.
+        refused: Reason why the operator cannot be evaluated on a grid, by resolution.
         weight: Regularisation weight of a classical inversion; None for other methods.
-        solves: Mean number of systems of equations that a classical inversion solves for a sample.
-        solve_seconds: Processor time of the recipe's solver for a sample.
+        solves: Mean number of systems of equations that a classical inversion solves per sample.
+        solve_seconds: Processor time of the recipe's solver per sample.
         training_seconds: Time of the training, including evaluations on the selection samples.
-        tuning_seconds: Time of the other trainings of the search.
-        inference_seconds: Time of a prediction for a test sample, in a batch, with nothing else
-            running. For classical inversions: processor time, samples one after another; also for
-            models beside them (wall time on a GPU).
+        tuning_seconds: Total time of the trainings whose settings the search did not choose.
+        inference_seconds: Time per test sample of a prediction in a batch, with no other load. For
+            a classical inversion it is the processor time per sample, with samples inverted one
+            after another. Models in the same table also have their processor time (wall time on a
+            GPU).
         step_seconds, step_bytes, step_flops: See `pipelines.studies.cost.Cost`.
         failed: Reason why the training failed; empty if it did not.
     """
@@ -83,19 +84,20 @@ class Row(BaseModel):
 
     @property
     def has_costs(self) -> bool:
-        """Whether the costs of a step and of a prediction are measured."""
+        """Whether the costs of a training step and of a prediction are measured."""
         return bool(self.step_seconds and self.inference_seconds)
 
     @property
     def lacked_memory(self) -> bool:
-        """Whether a resumed study makes the row again, as memory was short."""
+        """Whether the training ran out of memory. A resumed study computes such a row again."""
         return self.failed.startswith(NO_MEMORY)
 
 
 def mean_and_spread(rows: Sequence[Row], measure: str = "errors") -> tuple[float, float]:
-    """Mean over samples and seeds, and standard deviation over the seeds of the sample means.
+    """Mean over samples and seeds, and the spread between seeds.
 
-    The mean is NaN for a measure that a row does not have.
+    The spread is the standard deviation of the means over the samples of each seed. The mean is NaN
+    if a row does not have the measure.
 
     >>> mean_and_spread([Row(errors=[1, 3]), Row(errors=[3, 5])])
     (3.0, 1.4142135623730951)
@@ -107,7 +109,7 @@ def mean_and_spread(rows: Sequence[Row], measure: str = "errors") -> tuple[float
 
 
 def interval(errors: Sequence[float]) -> float:
-    """Half the length of the 95 % interval of the mean over samples, by normal approximation.
+    """Half the length of the 95 % confidence interval of the mean, in the normal approximation.
 
     >>> round(interval([1.0, 3.0] * 50), 3)
     0.197
@@ -119,7 +121,7 @@ def interval(errors: Sequence[float]) -> float:
 
 
 def by_case(rows: Iterable[Row]) -> dict[tuple[str, str, str], list[Row]]:
-    """(dataset, operator, protocol) -> its rows, one for each seed."""
+    """The rows of each (dataset, operator, protocol), with one row per seed."""
     cases: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         cases.setdefault((row.dataset, row.operator, row.protocol), []).append(row)

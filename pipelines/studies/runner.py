@@ -1,4 +1,4 @@
-"""Runner of all studies: makes their parts in stages, and writes each row when it is made."""
+"""Runner of all studies: computes their parts in stages and saves each row when it is finished."""
 
 import time
 from abc import ABC, abstractmethod
@@ -46,13 +46,14 @@ _POLL = 1.0  # seconds between attempts to take a folder that another process ho
 
 @dataclass(frozen=True)
 class Execution:
-    """How a part of a study is made.
+    """Settings for the computation of a part of a study.
 
     Args:
-        device: The device of trainings and predictions.
+        device: The device on which trainings and predictions run.
         on_epoch: Called after each epoch.
         stop: Returns whether to stop.
-        measures_costs: Whether costs are measured with each row, as other machines make parts too.
+        measures_costs: Whether each row includes its costs. This is needed if parts are computed on
+            several machines; otherwise costs are measured after all rows.
     """
 
     device: torch.device
@@ -61,13 +62,16 @@ class Execution:
     measures_costs: bool = False
 
     def check(self) -> None:
-        """Raise Stopped if `stop` asks for it."""
+        """Raise Stopped if `stop` returns true."""
         if self.stop():
             raise Stopped("the study was stopped")
 
     def wait_and_hold(self, folder: Path) -> ExitStack:
-        """Wait until no other process (on any machine that shares the folder) holds it, then hold
-        it. Raises Stopped if `stop` asks for it."""
+        """Wait until no other process holds the lock of the folder, then lock it.
+
+        The lock also applies to processes on other machines that share the folder. Raises Stopped
+        if `stop` returns true.
+        """
         stack = ExitStack()
         while True:
             self.check()
@@ -80,7 +84,7 @@ class Execution:
 
 @dataclass(frozen=True)
 class StudyTraining:
-    """A training of a study: an ordinary run folder with a file `done` when it is finished."""
+    """A training of a study: an ordinary run folder, with a file `done` once it is finished."""
 
     experiment: Experiment
     store: str
@@ -96,8 +100,11 @@ class StudyTraining:
     def predicted(
         self, pairs: Samples, device: torch.device, folder: Path | None = None, noise: str = ""
     ) -> Tensor:
-        """Predictions for test samples, shape (samples, *grid, c). They are read from `folder` (by
-        default the run's) if it keeps them, else written there; see `kept_predictions`."""
+        """Predictions for test samples, shape (samples, *grid, c).
+
+        If `folder` (by default that of the run) contains these predictions, they are read.
+        Otherwise they are computed and saved there; see `kept_predictions`.
+        """
 
         def predict() -> Tensor:
             return predictions(self.predictor(device), pairs.to(device))
@@ -105,8 +112,10 @@ class StudyTraining:
         return kept_predictions(folder or self.folder, self.checkpoint, pairs, predict, noise)
 
     def seconds(self, pairs: Samples, device: torch.device) -> float:
-        """Seconds of a prediction for one sample, in a batch of a few samples: processor time on a
-        CPU, wall time on a GPU."""
+        """Seconds of a prediction per sample, in a batch of a few samples.
+
+        This is processor time on a CPU and wall time on a GPU.
+        """
         predictor, few = self.predictor(device), pairs.rows(slice(_FEW)).to(device)
         predictions(predictor, few)  # warms up
         now = time.process_time if device.type == "cpu" else clock_of(device)
@@ -115,8 +124,10 @@ class StudyTraining:
         return (now() - start) / len(few)
 
     def finished(self) -> list[Epoch] | None:
-        """The epochs of the finished training; None if it is unfinished, damaged or declared
-        otherwise."""
+        """The epochs of the finished training.
+
+        None if the training is unfinished or damaged, or was made from another experiment or store.
+        """
         try:
             if read(self.folder / "done") != self._made_from():
                 return None
@@ -127,7 +138,9 @@ class StudyTraining:
             return None
 
     def run(self, how: Execution) -> list[Epoch]:
-        """The epochs; an unfinished training continues at its last state."""
+        """Train, or continue from the last saved state if the training is unfinished; return the
+        epochs.
+        """
         history = self.finished()
         if history is None:
             training = self.experiment, self.store, self.folder, how.device
@@ -140,40 +153,40 @@ class StudyTraining:
 
 
 class Study(ABC, Generic[Part]):
-    """A study in its folder. A subclass declares its parts and how a part becomes a row."""
+    """A study in its folder. A subclass declares the parts and computes a row for each of them."""
 
     folder: Path
 
     @abstractmethod
     def check(self, device: torch.device) -> None:
-        """Raise SchemaError or DataError if a part cannot be made."""
+        """Raise SchemaError or DataError if some part cannot be computed."""
 
     @abstractmethod
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
-        """Take the folder. Raises RunError if it holds something else."""
+        """Reserve the folder for this study. Raises RunError if it contains something else."""
 
     @abstractmethod
     def stages(self) -> Sequence[Sequence[Part]]:
-        """All parts, in stages; a stage starts when the stage before it is finished."""
+        """All parts, grouped in stages. A stage starts after the stage before it has finished."""
 
     @abstractmethod
     def row_path(self, part: Part) -> Path:
-        """The file of a row."""
+        """Path of the file of a part's row."""
 
     @abstractmethod
     def digest(self, part: Part) -> str:
-        """Hash of everything that a row is computed from."""
+        """Hash of all inputs of the computation of a part's row."""
 
     @abstractmethod
     def make(self, part: Part, how: Execution) -> Row:
-        """Compute a row."""
+        """Compute the row of a part."""
 
     @abstractmethod
     def progress_line(self, part: Part, row: Row) -> str:
-        """Description of a finished part in a line of progress."""
+        """Text about a finished part for the progress line."""
 
     def finish(self, how: Execution, progress: Callable[[str], None]) -> None:
-        """Work that remains when all rows are made; by default none."""
+        """Work that remains after all rows are computed; by default there is none."""
 
     def run(
         self,
@@ -188,21 +201,23 @@ class Study(ABC, Generic[Part]):
         stop: Callable[[], bool] = lambda: False,
         begun: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make the missing rows; with `overwrite`, make all rows anew.
+        """Compute the missing rows, or all rows if `overwrite` is true.
 
         Args:
-            workers: Number of parts made at a time; more than one use processes, which share the
-                cores.
-            scheduler: The Dask scheduler: processes on this machine, the address of a running
-                scheduler, or "slurm" for `workers` jobs. All workers must see the folder and the
-                stores.
-            progress: Called after each row with its progress line, its number and the total.
-            begun: Called when the folder is taken.
+            workers: Number of parts computed at a time. If it is above 1, they run in separate
+                processes, which share the cores.
+            scheduler: `LOCAL` for processes on this machine, the address of a running Dask
+                scheduler, or "slurm" for `workers` jobs. All workers need access to the folder and
+                the stores.
+            progress: Called after each row with the progress line, the number of rows so far and
+                the number of all rows.
+            begun: Called once all checks have passed and the folder is reserved.
 
         Raises:
-            SchemaError, DataError: If a part cannot be made; nothing is written then.
-            RunError: If the folder holds something else, or exists without `resume`.
-            Stopped: If `stop` asks for it; `resume` continues the study.
+            SchemaError, DataError: If a part cannot be computed. Nothing has been written then.
+            RunError: If the folder contains something else, or already exists and neither `resume`
+                nor `overwrite` is true.
+            Stopped: If `stop` returns true. A call with `resume` continues the study.
         """
         how, stages, done = Execution(device, on_epoch, stop), self.stages(), 0
         self.check(device)
@@ -225,24 +240,24 @@ class Study(ABC, Generic[Part]):
         return [row for row in map(self.kept, parts) if row is not None]
 
     def check_device(self, device: torch.device) -> None:
-        """Raise RunError if rows were made on another kind of device."""
+        """Raise RunError if existing rows were computed on another kind of device."""
         finished = [row for row in self.rows() if not row.failed]
         kinds = {row.provenance["device"].split()[0] for row in finished}
         if kinds - {device.type}:
             raise RunError(f"{self.folder} was made on {kinds.pop()}: resume it there")
 
     def row(self, part: Part, how: Execution) -> Row:
-        """The row of a part: read, or made if its file is absent, damaged or stale."""
+        """The row of a part. It is computed if its file is absent, damaged or stale."""
         row = self.kept(part)
         return self.make_and_keep(part, how) if row is None else row
 
     def make_and_keep(self, part: Part, how: Execution) -> Row:
-        """Make and keep a row, or wait for another process that makes it."""
+        """Compute and save a row, or wait for another process that computes it."""
         with how.wait_and_hold(self._claimed(part)):
             return self._made(part, how)
 
     def try_to_make(self, part: Part, how: Execution) -> Row | None:
-        """Make and keep a row; None if another process is making it."""
+        """Compute and save a row; None if another process is computing it."""
         try:
             with locked(self._claimed(part)):
                 return self._made(part, how)
@@ -257,11 +272,11 @@ class Study(ABC, Generic[Part]):
         return row
 
     def _claimed(self, part: Part) -> Path:
-        """The folder that is locked while a row is made."""
+        """The folder whose lock a process holds while it computes the row."""
         return self.folder / "claims" / self.row_path(part).stem
 
     def kept(self, part: Part) -> Row | None:
-        """The row from its file; None if that is absent, damaged or stale."""
+        """Read a row from its file; None if the file is absent, damaged or stale."""
         try:
             row = Row.model_validate(read_json(self.row_path(part)))
             return row if row.made_from == self.digest(part) else None
@@ -274,7 +289,7 @@ class Study(ABC, Generic[Part]):
     def _rows(
         self, stage: Sequence[Part], how: Execution, processes: Processes
     ) -> Iterator[tuple[Part, Row]]:
-        """All rows of a stage, kept ones first."""
+        """All rows of a stage; saved rows come first."""
         rows = {part: self.kept(part) for part in stage}
         usable = {
             part: row for part, row in rows.items() if row is not None and not row.lacked_memory
@@ -306,11 +321,15 @@ def _make(
     part_and_wait: tuple[Part, bool],
     stop: Callable[[], bool],
 ) -> Row | None:
-    """Make a row in a worker process; with `wait`, wait for one that another process makes."""
+    """Compute a row in a worker process.
+
+    If another process computes it already, wait for that process if `wait` is true; otherwise
+    return None.
+    """
     (part, wait), how = part_and_wait, Execution(device, stop=stop, measures_costs=measures_costs)
     return (study.make_and_keep if wait else study.try_to_make)(part, how)
 
 
 def content(store: str) -> str:
-    """Hash of the content of a store."""
+    """The content hash of a store."""
     return open_sealed(store).metadata.content

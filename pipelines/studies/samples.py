@@ -1,4 +1,4 @@
-"""Samples study: error of one operator against the number of training samples, at equal steps."""
+"""Samples study: the error of an operator by number of training samples, at equal steps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,13 +19,15 @@ def samples_study(
     overrides: Mapping[str, object],
     store: str | None = None,
 ) -> Benchmark:
-    """A benchmark of one operator; its datasets are the numbers of distinct training samples.
+    """A benchmark of one operator in which each dataset is a number of distinct training samples.
 
-    All trainings take as many steps as the experiment. They share one store, with one validation
-    and one test split; its training split has the largest number of samples.
+    All trainings take the number of steps that the experiment declares. They use the first samples
+    of one store, whose training split has the largest of these numbers. The validation and test
+    samples are the same for all.
 
     Args:
-        numbers: Numbers of training samples; None streams samples of the store's recipe.
+        numbers: Numbers of training samples. None stands for an unlimited stream of samples from
+            the store's recipe.
 
     Raises:
         SchemaError: If a number is impossible, an override is wrong, or the experiment itself sets
@@ -98,7 +100,7 @@ def _listed(numbers: Sequence[Number]) -> str:
 
 
 def _enlarged(experiment: Experiment, samples: int) -> dict[str, Any]:
-    """Overrides that give the training split of the recipe at least `samples` samples."""
+    """Overrides of the recipe that enlarge its training split to at least `samples` samples."""
     splits = experiment.data.load_recipe().splits
     if samples <= splits.train:
         return {}

@@ -1,1 +1,1 @@
-"""Epochs of a training for other tools: CSV, TensorBoard, MLflow."""
+"""Export of the epochs of a training to other tools: CSV, TensorBoard and MLflow."""

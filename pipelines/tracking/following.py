@@ -1,4 +1,4 @@
-"""Trackers that follow a training; their failures do not stop it."""
+"""Output of a training to trackers. If a tracker fails, the training continues."""
 
 import logging
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ _log = logging.getLogger(__name__)
 
 
 def trackers(words: Sequence[str]) -> list[Tracker]:
-    """Trackers for the words of `--track`, such as "tensorboard" or "mlflow:URI".
+    """Trackers for the values of `--track`, such as "tensorboard" or "mlflow:URI".
 
     Raises:
-        TrackerError: If a tracker is unknown or not installed, or its store cannot be reached.
-            Nothing is written.
+        TrackerError: If a tracker is unknown or not installed, or the place where it stores results
+            cannot be reached. Nothing is written in this case.
 
     >>> trackers(["wandb"])
     Traceback (most recent call last):
@@ -48,9 +48,11 @@ def trackers(words: Sequence[str]) -> list[Tracker]:
 
 
 class Following:
-    """Shows a training in trackers. A call takes all rows so far, like `Callback`.
+    """Writes the progress of a training to trackers. The arguments of a call are those of
+    `Callback`.
 
-    A tracker that fails is skipped until the training ends; then it gets all missing rows.
+    A tracker that fails is skipped until the end of the training. It then receives all missing
+    rows.
     """
 
     def __init__(self, trackers: Sequence[Tracker], run: TrackedRun) -> None:

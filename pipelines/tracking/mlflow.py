@@ -1,4 +1,4 @@
-"""MLflow tracker: a training is an MLflow run, identified by its tag `pdegen.training`."""
+"""MLflow tracker. A training is an MLflow run, identified by the tag `pdegen.training`."""
 
 from __future__ import annotations
 
@@ -41,15 +41,17 @@ _SETTINGS = {  # values set in the environment take precedence
 
 
 def mlflow(uri: str | None = None) -> Tracker:
-    """Tracker that writes an MLflow run: the experiment as parameters, hashes as tags, files as
-    artifacts.
+    """Tracker that writes an MLflow run.
+
+    The experiment becomes parameters of the run, hashes become tags, and files become artifacts.
 
     Args:
-        uri: The tracking server or database. By default MLFLOW_TRACKING_URI, or if that is not set
-            the database mlflow.db in this folder.
+        uri: The tracking server or database. The default is MLFLOW_TRACKING_URI; if this is not
+            set, it is the database mlflow.db in the current folder.
 
     Raises:
-        TrackerError: If MLflow is not installed or the store cannot be used. Nothing is written.
+        TrackerError: If MLflow is not installed, or the server or database cannot be used. Nothing
+            is written in this case.
     """
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
     word = f"--track mlflow:{_CREDENTIALS.sub('//***@', uri)}"
@@ -87,7 +89,10 @@ def _client(uri: str) -> MlflowClient:
 
 
 def _opened(uri: str, run: TrackedRun) -> Callback:
-    """Open the run with the training's tag, or create it; after a kill there is still only one."""
+    """Open the run that has the training's tag, or create it.
+
+    A training that is killed and resumed therefore still has only one run.
+    """
     from mlflow.entities import Metric, Param
 
     client = _client(uri)
@@ -126,8 +131,11 @@ def _opened(uri: str, run: TrackedRun) -> Callback:
 
 
 def _group(uri: str, client: MlflowClient, name: str) -> str:
-    """ID of an MLflow experiment, which is created if absent. Artifacts are stored beside an SQLite
-    database; the default of MLflow is the current folder."""
+    """ID of the MLflow experiment with a name. It is created if it does not exist.
+
+    With an SQLite database, artifacts are stored in the folder of the database. By default MLflow
+    would use the current folder.
+    """
     experiment = client.get_experiment_by_name(name)
     if experiment is not None:
         return experiment.experiment_id
@@ -137,7 +145,7 @@ def _group(uri: str, client: MlflowClient, name: str) -> str:
 
 
 def _database(uri: str) -> Path | None:
-    """File of an SQLite database; None for other stores."""
+    """File of an SQLite database; None for servers and other databases."""
     if not uri.startswith("sqlite"):
         return None
     from sqlalchemy.engine import make_url
@@ -149,7 +157,10 @@ def _database(uri: str) -> Path | None:
 
 
 def _check_database(file: Path) -> None:
-    """Raise sqlite3.Error if a file is no readable database; MLflow would retry for minutes."""
+    """Raise sqlite3.Error if a file is not a readable database.
+
+    Without this check, MLflow would retry for minutes.
+    """
     uri = f"{file.as_uri()}?mode=rw"
     with closing(sqlite3.connect(uri, uri=True, timeout=_LOCKED_SECONDS)) as database:
         database.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -165,6 +176,6 @@ def _text(value: object) -> str:
 
 
 def _message(error: Exception) -> str:
-    """First sentence of an error message, without credentials and SQL."""
+    """First sentence of an error message, with credentials and SQL removed."""
     text = _CREDENTIALS.sub("//***@", " ".join(str(error).split())) or type(error).__name__
     return _END.split(text)[0][:300]

@@ -17,8 +17,10 @@ _SUFFIX = ".pdegen"
 
 
 def tensorboard() -> Tracker:
-    """Tracker that writes RUN/tensorboard, in float32. Raises TrackerError if TensorBoard is not
-    installed."""
+    """Tracker that writes TensorBoard event files to RUN/tensorboard, in float32.
+
+    Raises TrackerError if TensorBoard is not installed.
+    """
     try:
         import tensorboard  # noqa: F401 - checks that it is installed
     except ImportError:
@@ -29,13 +31,16 @@ def tensorboard() -> Tracker:
 
 
 def event_files(folder: Path) -> list[Path]:
-    """Event files that trainings of a run wrote."""
+    """Event files in a folder that trainings have written."""
     return sorted(folder.glob(f"events.out.tfevents.*{_SUFFIX}"))
 
 
 def _opened(run: TrackedRun) -> Callback:
-    """Write all rows anew: a kill may have truncated the last record of earlier files, and then
-    they cannot be extended."""
+    """Delete the earlier event files of the run and write all rows again.
+
+    Earlier files cannot be extended, because their last record may be truncated if the training was
+    killed.
+    """
     from torch.utils.tensorboard.writer import SummaryWriter
 
     for path in event_files(run.folder / FOLDER):

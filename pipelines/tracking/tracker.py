@@ -1,4 +1,4 @@
-"""Interface of trackers, which show the epochs of a training in another tool."""
+"""Interface of trackers, which write the epochs of a training to another tool."""
 
 import csv
 import io
@@ -15,20 +15,21 @@ RUNNING = "RUNNING"  # later FINISHED, KILLED (stopped by request) or FAILED
 
 
 class TrackerError(ValueError):
-    """An unknown or missing tracker, or one that cannot be written; the message is one line."""
+    """Raised if a tracker is unknown, missing or not writable. The message is a single line."""
 
     exit_status = 2
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """Description of a training for trackers.
+    """Description of a training that trackers receive.
 
     Args:
-        id: Unique identifier. A resumed training keeps it; `--overwrite` makes a new one.
-        group: Name of the experiment; trainings of a group are shown together.
+        id: Unique identifier. It stays the same if a training is resumed; `--overwrite` creates a
+            new one.
+        group: Name of the experiment. Tools show the trainings of a group together.
         declaration: The experiment, which trackers show as parameters.
-        tags: Further text values by name.
+        tags: Other text values by name.
     """
 
     id: str
@@ -44,19 +45,19 @@ Callback = Callable[[Sequence[MetricRow], str, Sequence[Path]], None]
 
 @dataclass(frozen=True)
 class Tracker:
-    """A tool: its name, and a function that starts to show a training there."""
+    """A tool: its name, and a function that opens a training in this tool."""
 
     name: str
     open: Callable[[TrackedRun], Callback]
 
 
 def rows_of(history: Sequence[Epoch]) -> list[MetricRow]:
-    """Rows for trackers, one for each epoch."""
+    """Convert epochs to rows for trackers, with one row per epoch."""
     return [(epoch.epoch, {name: getattr(epoch, name) for name in METRICS}) for epoch in history]
 
 
 def flat(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Values of a nested declaration by dotted key, without None and empty tables.
+    """Flatten a nested declaration to values by dotted key, without None and empty tables.
 
     >>> flat({"model": {"name": "fno", "modes": 8}, "noise": None})
     {'model.name': 'fno', 'model.modes': 8}
@@ -74,8 +75,11 @@ TABLE = "history.csv"
 
 
 def write_table(folder: Path, history: Sequence[Epoch]) -> None:
-    """Write history.csv: a row for each epoch with epoch, loss, score, lr and seconds, numbers with
-    all their digits. The file appears whole; an earlier one stays if writing raises OSError."""
+    """Write history.csv, which has a row for each epoch.
+
+    The columns are epoch, loss, score, lr and seconds. Numbers have all their digits. The file is
+    replaced atomically: if writing raises OSError, an earlier file stays unchanged.
+    """
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(("epoch", *METRICS))
