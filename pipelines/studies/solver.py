@@ -214,7 +214,7 @@ def _at_labels(
 
 
 def _coordinates(domain: Domain, axis: int) -> Float[np.ndarray, " n"]:
-    """Coordinates of the points along an axis. For a mesh, they are the indices scaled to [0, 1]."""
+    """Coordinates of the points along an axis; for a mesh, its indices scaled to [0, 1]."""
     if isinstance(domain, Box):
         return domain.grids[axis].x
     n = domain.shape[axis]
