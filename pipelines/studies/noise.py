@@ -364,7 +364,7 @@ class NoiseStudy(Study[Cell]):
 
     @property
     def solved_samples(self) -> int:
-        """Number of training and validation samples that a training uses and that had to be solved."""
+        """Number of training and validation samples of a training; all of them had to be solved."""
         data, count = self.experiment.data, len(self.source.stored("train"))
         if data.stream is not None:
             count = (data.epoch_samples or count) * self.experiment.training.epochs
