@@ -66,7 +66,8 @@ def generate(
         recipe: Name of a recipe, a TOML file, or a `pdegen.recipe.Recipe`.
         out: Path or URL of the store; by default data/NAME-FINGERPRINT.zarr.
         samples: Number of samples.
-        resolution: Number of points of the output grid along each axis.
+        resolution: The key `resolution` of the equation, usually the number of output points along
+            each axis.
         overrides: Values that replace those of the recipe, by dotted key, such as {"viscosity":
             0.02}.
         device: "cuda" to solve on a GPU; by default NumPy on the CPU.

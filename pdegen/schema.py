@@ -80,7 +80,7 @@ class Strict(BaseModel):
         """Make a declaration. Raises SchemaError if a key is unknown or a value is impossible.
 
         Args:
-            content: The dictionary.
+            content: The content of the declaration.
             where: Name of the declaration in error messages.
         """
         try:

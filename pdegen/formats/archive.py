@@ -26,7 +26,7 @@ class ArchiveEntry:
     """An entry of an archive, with a verified checksum."""
 
     name: str  # name in the archive
-    # first byte of the entry in the file, and info past the last
+    # first byte of the entry in the file, and one past the last
     start: int
     stop: int
     bytes: int  # unpacked size

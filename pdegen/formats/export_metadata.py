@@ -231,8 +231,8 @@ def _origin(attributes: Mapping[str, Any]) -> Json:
 
 
 def _view(contents: Contents, name: str, array: ExportedArray) -> View:
-    """The view of a variable. If the variable has fewer than two axes, MATLAB has added axes with a
-    single point."""
+    """The view of a variable. In MATLAB files, a variable with fewer than two axes has additional
+    axes with a single point."""
     stored = contents.array(name)
     _check(stored, array)
     added = len(stored.shape) - len(array.shape)

@@ -48,9 +48,9 @@ def export(
     Each array keeps its name. The metadata of the store are written as JSON, to an array of bytes
     with the name "pdegen"; the format "npy" writes them to the file pdegen.json instead. They
     contain the SHA-256 of each array and of themselves. `import_files` restores the same variables,
-    coordinates and splits, bit for bit. It refuses a modified file. Only "huggingface" cannot be
-    imported again; `datasets.load_dataset` reads it. The write is atomic: an older file stays until
-    the new one is complete (`pdegen.formats.replacing`).
+    coordinates and splits, bit for bit, or refuses a modified file. The format "huggingface" is an
+    exception: `datasets.load_dataset` reads it, and it cannot be imported. The write is atomic: an
+    older file stays until the new one is complete (`pdegen.formats.replacing`).
 
     Args:
         url: Path or URL of a sealed store.

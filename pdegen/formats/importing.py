@@ -56,9 +56,10 @@ def import_files(
 
     Raises:
         FormatError: If a file cannot be read, is hostile or damaged, is neither recognised nor
-            described, does not fit its description, or is a modified export; one line.
+            described, does not fit its description, or is a modified export. The message has one
+            line.
         SampleError: If a value is not finite, or larger than 1e150.
-        StoreError, OSError, ...: As `pdegen.generation.generate.write`.
+        StoreError, OSError, ...: See `pdegen.generation.generate.write`.
     """
     paths = [Path(file).absolute() for file in files]
     if not paths:

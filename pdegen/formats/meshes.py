@@ -20,7 +20,7 @@ _POINTS, _MIXED = ("point", "part", "sample"), ("sample", "part", "i", "j")
 
 def flow_spread(u: Float[np.ndarray, "samples i j"]) -> Float[np.ndarray, " samples"]:
     """Difference between the largest and the smallest flow through the sections i of a pipe,
-    multiplied by 6. Each section has height 1. The flow is integrated over j by Simpson's rule."""
+    divided by 1/6. Each section has height 1. The flow is integrated over j by Simpson's rule."""
     weights = np.full(u.shape[2], 2.0)
     weights[1::2], weights[[0, -1]] = 4, 1
     return 6 * np.ptp(u @ (weights / weights.sum()), axis=1)

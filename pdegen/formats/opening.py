@@ -49,7 +49,7 @@ def open_file(path: Path, folder: Path) -> Contents:
 
     Args:
         path: Path of the file.
-        folder: Folder to which small compressed arrays are unpacked.
+        folder: Folder to which small arrays are unpacked if they cannot be mapped in the file.
 
     Raises:
         FormatError: If the format is unknown or the file is damaged.

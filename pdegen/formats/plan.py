@@ -292,8 +292,8 @@ def box(grid: str, sizes: Mapping[str, int], points: Mapping[str, np.ndarray]) -
 
 
 def _grid(dim: str, kind: type[Grid], n: int, x: np.ndarray | None) -> Grid:
-    """Make the grid of an axis. Given points may differ from those of the grid by rounding errors,
-    which are small compared with the spacing."""
+    """Make the grid of an axis. The given points may be rounded: they may differ from those of the
+    grid by a small part of the spacing."""
     try:
         unit = kind(n)
         if x is None or _near(unit, x):

@@ -63,8 +63,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _locked(folder: Path, path: Path) -> int:
-    """Make and lock the hidden folder. Returns its file descriptor; the lock ends when this is
-    closed."""
+    """Make and lock the hidden folder. Returns its file descriptor. The lock ends when the
+    descriptor is closed."""
     while True:
         try:
             with suppress(FileExistsError):

@@ -76,8 +76,8 @@ class Request:
 
 
 def open_file(path: Path, reader: str, folder: Path) -> Contents:
-    """The contents of a file. Large compressed arrays have no location yet. Raises FormatError if
-    the file is damaged or hostile."""
+    """The contents of a file. Large arrays that must be unpacked have no location yet. Raises
+    FormatError if the file is damaged or hostile."""
     small = limits.SMALL_BYTES
     return _read(Request(str(path), str(folder), reader, small=small), 4 * small)
 

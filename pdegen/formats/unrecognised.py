@@ -16,10 +16,10 @@ from pdegen.store.variables import positions, times
 def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
     """The import plan of files whose arrays, grid and splits are described by the user.
 
-    By default, the axis of samples is the first, or the last if `options.samples` says so, and the
-    other axes are those of space. If the target has one axis more than the input, this is the axis
-    of times. Its position follows from the shapes or is `options.times`. For other axes,
-    `options.input_axes` and `options.target_axes` give the names of all axes.
+    The axis of samples is the first, or the last if `options.samples` is "last". The other axes are
+    those of space. If the target has one axis more than the input, this is the axis of times. Its
+    position follows from the shapes or is `options.times`. For other axes, `options.input_axes` and
+    `options.target_axes` give the names of all axes.
 
     Raises:
         FormatError: If an option is missing (the message lists the contents of the file), or does

@@ -37,9 +37,9 @@ def store_at(objects: Objects, job: str | None = None) -> Store | None:
 
     Args:
         objects: The objects at the URL.
-        job: Identity of the job to resume, if any. An unfinished layout over shards of this job
-            also counts as a store. It exists if another job lost the lock while it laid out its
-            store.
+        job: Identity of the job to resume, if any. Shards of this job under an unfinished layout
+            also count as a store. They are left if another job lost the lock while it was laying
+            out its own store.
 
     Raises:
         StoreError: If there is something other than a store.
@@ -108,8 +108,8 @@ def _records(objects: Objects) -> Iterator[Record]:
 
 
 def holds_only_job(objects: Objects, job: str) -> bool:
-    """Whether all readable records belong to a job. `zarr.json` is not considered if there are
-    records."""
+    """Whether all readable records belong to a job. If there are no records: whether the store is
+    damaged and has no seal."""
     records = _records(objects)
     first = next(records, None)
     if first is not None:

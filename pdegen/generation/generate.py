@@ -190,7 +190,7 @@ def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int)
 def values_of(
     job: Job, store: Store, samples: range, skipped: dict[int, str] | None
 ) -> dict[str, np.ndarray]:
-    """Compute the values of samples, for each variable.
+    """Compute the values of samples. Returns an array for each variable, by name.
 
     Args:
         job: The job that computes them.

@@ -57,16 +57,16 @@ class Job(ABC):
 
     @abstractmethod
     def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
-        """Compute the values of samples, by variable. The store is already laid out. Raises
-        SampleError if a sample cannot be computed or is not finite."""
+        """Compute the values of samples. Returns an array for each variable, by name. The store is
+        already laid out. Raises SampleError if a sample cannot be computed or is not finite."""
 
     def skipped(self, samples: range) -> Mapping[int, str]:
-        """The reason why a sample has no values, by number of the sample. `compute` returns NaN for
-        these samples."""
+        """The samples that have no values: the reason, by number of the sample. `compute` returns
+        NaN for these samples."""
         return {}
 
     def measurements(self, workers: Pool) -> Json:
-        """Attributes to add to the complete store, which workers measure on its samples."""
+        """Attributes that are added to the complete store. Workers measure them on its samples."""
         return {}
 
     def matches(self, store: Store) -> bool:

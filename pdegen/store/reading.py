@@ -267,8 +267,7 @@ class Store:
 def not_finite(
     values: Values, samples: range, skipped: Mapping[int, str] | list[int]
 ) -> np.ndarray:
-    """Numbers of the samples that have values which are not finite. Skipped samples are not
-    listed."""
+    """Numbers of the samples that have a NaN or infinite value. Skipped samples are not listed."""
     finite = np.isfinite(values)
     if finite.all():
         return np.array([], dtype=int)
