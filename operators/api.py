@@ -39,7 +39,7 @@ _Values = TypeVar("_Values", Tensor, np.ndarray)
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained operator with its normalisers. Its inputs and outputs are physical values."""
+    """A trained operator with its normalisers. Inputs and outputs are physical values."""
 
     predictor: Predictor
     description: Mapping[str, Any]

@@ -95,9 +95,9 @@ class RelativeH1:
     Args:
         gamma: Weight γ of the derivative term. The term is also scaled by the spacing h = 1/n.
         periodic: True for periodic differences at all points. False for the published form: the
-            numerator has interior points only, the denominator all points. Here Du is the periodic
-            difference on the grid of the target. The published code computes Du from the 8192
-            points of its data, with a repeated end point.
+            norm in the numerator is over interior points, that in the denominator over all points.
+            Here Du is the periodic difference on the grid of the target. The published code
+            computes Du from the 8192 points of its data, with a repeated end point.
     """
 
     def __init__(self, gamma: float = 0.1, periodic: bool = True) -> None:

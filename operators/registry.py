@@ -66,7 +66,7 @@ class Registered:
 
     Args:
         operator: The class.
-        words: For each argument of the class that is an object: a mapping from words to objects.
+        words: For each argument that is an object: the words in files, and their objects.
     """
 
     operator: type[Operator]
@@ -135,8 +135,8 @@ def register(name: str, operator: type[Operator], words: Words | None = None) ->
     Args:
         name: Name in experiments and checkpoints.
         operator: The class.
-        words: For each argument of the class that is an object: a mapping from the words in
-            experiments and checkpoints to objects.
+        words: For each argument that is an object: the words in experiments and checkpoints, and
+            their objects.
 
     Raises:
         ValueError: If the name is already registered.

@@ -55,8 +55,8 @@ class SquareSymmetries:
 
     Reflections and rotations map solutions of -div(a grad u) = 1 with u = 0 on the boundary to
     solutions. They do not change the distribution of the Gaussian fields on the square. The same
-    symmetry is applied to the input and the target of a sample. Their grids may differ, but each
-    grid must be symmetric.
+    symmetry is applied to the input and the target of a sample. The grids of inputs and targets may
+    differ, but each grid must be symmetric.
     """
 
     names = frozenset({"square"})

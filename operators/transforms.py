@@ -247,7 +247,7 @@ class Extent:
 
 
 class Predictor(nn.Module):
-    """An operator with normalisers. Its inputs and outputs are physical values.
+    """An operator with normalisers. Inputs and outputs of the predictor are physical values.
 
     Args:
         operator: The operator.

@@ -51,10 +51,12 @@ class Batch:
     Args:
         a: Inputs, shape (batch, *grid, c_in).
         u: Targets, shape (batch, *target_grid, c_out).
-        x, y: Positions of the points of inputs and of targets, shape (batch, *grid, dim); None
-            if all samples share those of `Samples`.
+        x: Positions of the points of the inputs, shape (batch, *grid, dim); None if all samples
+            share the points.
+        y: Positions of the points of the targets, shape (batch, *target_grid, dim); None if all
+            samples share the points, or if they are those of the inputs.
         weight: Quadrature weights of the targets, shape (batch, *target_grid); None if all
-            samples share those of `Samples`.
+            samples share the weights.
         mask: False at padding, True at the points of a sample, shape (batch, *grid); None without
             padding.
         parameters: Parameters of the samples, shape (batch, p).
@@ -96,7 +98,7 @@ class Batch:
 
     @property
     def per_sample(self) -> dict[str, Tensor]:
-        """The tensors other than inputs and targets, as a dict of fields."""
+        """A dict of all tensors except inputs and targets; the keys are field names."""
         return {name: getattr(self, name) for name in self.names[2:]}
 
     def tensors(self) -> list[Tensor]:
@@ -104,7 +106,7 @@ class Batch:
         return [getattr(self, name) for name in self.names]
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        """A new batch after applying a function to each tensor."""
+        """Apply a function to each tensor, and return the results as a batch."""
         return Batch(**{name: function(getattr(self, name)) for name in self.names})
 
     def weights(self, shared: Tensor | None, y: Tensor | None) -> Tensor | None:

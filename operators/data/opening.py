@@ -42,8 +42,8 @@ def open_pairs(
         url: URL or path of a sealed store.
         split: Name of a split, or the pair (first sample, last sample + 1).
         resolution: Number of points along the first axis, or a tuple with a number for each axis.
-            By default all n points of an axis. Values are subsampled at every r-th point, not
-            averaged. Periodic axes have r = n/resolution. Other axes have
+            By default, all points are used. Values are taken at every r-th of the n points of an
+            axis, not averaged. Periodic axes have r = n/resolution. Other axes have
             r = (n-1)/(resolution-1), which keeps both ends: 421 cells give 211, 141, 85, ...
             A single number sets r for all axes. Clouds always keep all points.
         input, target: Names of the variables. Several variables are concatenated as channels. By
@@ -173,7 +173,7 @@ def _of_role(store: Store, role: str) -> list[str]:
 
 
 def _axes(store: Store, names: list[str]) -> tuple[str, ...]:
-    """Names of the domain axes of these functions. Raises DataError if the functions differ."""
+    """Names of the domain axes. Raises DataError if the functions have different axes."""
     axes_of = {name: store.description.axes_of(array_of(store, name)) for name in names}
     first, shared = next(iter(axes_of.items()))
     for name, axes in axes_of.items():

@@ -28,7 +28,7 @@ class Perturbation(Protocol):
 
     @property
     def channels(self) -> int:
-        """Number of channels appended to the inputs, for example 1 for the noise level."""
+        """Number of channels appended to the inputs, for example 1 if it is the noise level."""
         ...
 
     @property
@@ -205,7 +205,7 @@ class EpochInputs:
         self._next: tuple[int, Future[Tensor]] | None = None
 
     def of(self, epoch: int | None) -> Tensor:
-        """The inputs of a training epoch; for None, the inputs outside of training."""
+        """The inputs of a training epoch. If `epoch` is None, those used outside of training."""
         return torch.from_numpy(self.noise(self.clean.numpy(), self.samples, epoch))
 
     def __call__(self, epoch: int, device: torch.device) -> Tensor:

@@ -37,7 +37,7 @@ class Strided:
         return values[(..., *[slice(None, None, r) for r in self.strides])]
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Shape of a grid after subsampling, given its shape before."""
+        """Shape of the subsampled grid, given the shape of the full grid."""
         return tuple(-(-n // r) for n, r in zip(shape, self.strides, strict=True))
 
 
@@ -148,7 +148,7 @@ def averaging_weights(n: int, m: int) -> Float[np.ndarray, "m n"]:
     """Matrix that maps values on n equal cells of an interval to averages over m equal cells.
 
     Entry (i, j) is the fraction of coarse cell i that fine cell j covers. Averages are exact for
-    functions that are constant on the fine cells. They preserve the integral.
+    functions that are constant on the fine cells. Averaging preserves the integral.
 
     >>> averaging_weights(3, 2)
     array([[0.66666667, 0.33333333, 0.        ],
@@ -185,8 +185,7 @@ def strides(domain: Domain, resolution: Resolution | None, where: str) -> tuple[
         where: URL of the store, for messages.
 
     Raises:
-        DataError: If no strides give the resolution. If possible, the message lists resolutions
-            close to it.
+        DataError: If no strides give the resolution.
     """
     shape, kinds = domain.shape, domain.kinds
     if resolution is None:

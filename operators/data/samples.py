@@ -153,7 +153,7 @@ class Samples(Dataset[dict[str, Tensor]]):
     def single_step(self) -> Samples:
         """The samples to which normalisers are fitted.
 
-        One application of the operator gives their targets.
+        The targets are those of a single application of the operator.
         """
         if self.examples is None or not self.examples.count:
             return replace(self, length=None)

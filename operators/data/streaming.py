@@ -283,17 +283,17 @@ def sample_weights(domain: Domain, x: Float[Tensor, "batch *grid dim"]) -> dict[
 
 
 def shards_within(size: int, *entries: Stacked) -> int:
-    """Number of shards that fit into `size` bytes as float32, with all entries; at least 1."""
+    """Number of shards that fit into `size` bytes, at least 1. All entries count, as float32."""
     return max(1, size // (entries[0].variables[0].shards.samples * _row_bytes(*entries)))
 
 
 def _row_bytes(*entries: Stacked) -> int:
-    """Size in bytes of one sample as float32, with all entries."""
+    """Total size in bytes of all entries of one sample, as float32."""
     return 4 * sum(math.prod(entry.shape) for entry in entries)
 
 
 def _in_rows(pieces: list[Piece], values: list[np.ndarray]) -> Iterator[tuple[Any, ...]]:
-    """Each piece, together with the next rows of the arrays `values`, one row for each sample."""
+    """Pair each piece with its rows in the arrays `values`; rows are in the order of pieces."""
     start = 0
     for piece in pieces:
         yield piece, *(v[start : start + len(piece)] for v in values)

@@ -60,11 +60,14 @@ class Task(ABC):
         return self.example(batch, torch.zeros(len(batch), dtype=torch.long), pairs)
 
     def outputs(self, pairs: Samples) -> slice:
-        """The range of target channels that evaluation examples have."""
+        """The slice of the data's target channels that are targets of evaluation examples."""
         return slice(None)
 
     def inputs(self, pairs: Samples) -> tuple[Channel, ...]:
-        """Descriptions of the data channels at the beginning of the inputs, in evaluation."""
+        """Descriptions of the first input channels of evaluation examples.
+
+        Later channels, such as parameters and times, have no description.
+        """
         return pairs.input_channels
 
     def predict(
@@ -74,7 +77,7 @@ class Task(ABC):
 
         Args:
             apply: The operator, input -> output.
-            a: Inputs of an evaluation example.
+            a: Inputs of the examples.
             steps: Number of applications of the operator.
             truth: Targets that replace predictions as inputs of the next step (teacher forcing).
         """

@@ -25,7 +25,7 @@ def open_store(url: str) -> Store:
 
 @dataclass(frozen=True)
 class StoredVariable:
-    """A variable of a store. A sample of it is a function on the domain or a list of numbers.
+    """A variable of a store. Each sample is a function on the domain or a list of numbers.
 
     The object has no open files.
 
@@ -58,8 +58,8 @@ class StoredVariable:
             axes: Names of the trailing axes that belong to the domain; empty for numbers.
 
         Raises:
-            DataError: If the variable, its noise level or the expected order of its axes is
-                missing.
+            DataError: If the variable or the noise level is missing, or if the axes are in an
+                unexpected order.
         """
         array = array_of(store, name)
         between = array.dims[1 : len(array.dims) - len(axes)]
@@ -132,7 +132,7 @@ class StoredVariable:
 
 @dataclass(frozen=True)
 class Stacked:
-    """Variables of a store, concatenated as channels to one field of a `Batch`."""
+    """Variables of a store, concatenated as the channels of one field of a `Batch`."""
 
     variables: tuple[StoredVariable, ...]
 

@@ -135,7 +135,11 @@ def load_checkpoint(
 
 
 def check_checkpoint(path: Path) -> dict[str, Any]:
-    """The description in a checkpoint. Raises CheckpointError if the file is missing or damaged."""
+    """Read the description in a checkpoint.
+
+    Raises:
+        CheckpointError: If the file is missing or damaged.
+    """
     return _read_checkpoint(path)[1]
 
 
@@ -293,9 +297,9 @@ def _kind(tensor: Tensor) -> str:
 
 
 def start_from(operator: Operator, path: Path) -> dict[str, Any]:
-    """Load initial weights from a file. Tensor names are the published ones or those here.
+    """Load initial weights from a file with published tensor names or those of this package.
 
-    The names in the file must be those of the operator. Shapes must agree too, except for tensors
+    The file must contain exactly the tensors of the operator. Shapes must agree, except for tensors
     whose shapes depend on the channels. Such tensors keep their initial values if the file has
     other channels. Real tensors may have any precision. All values must be finite.
 

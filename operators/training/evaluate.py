@@ -97,7 +97,7 @@ def _batch(pairs: Samples) -> int:
 def _predicted(
     predictor: nn.Module, pairs: Samples, batch: int | None
 ) -> Iterator[tuple[Tensor, Batch]]:
-    """Pairs of the predictions for a batch and this batch, for all samples in order."""
+    """Pairs (predictions, batch) for all samples in order."""
     batch = batch or _batch(pairs)
     training = predictor.training
     predictor.eval()
@@ -114,9 +114,9 @@ def _predicted(
 
 
 def positions(batch: Batch, pairs: Samples) -> tuple[Tensor | None, ...]:
-    """The arguments x, y and, for batches with padding, mask of an operator.
+    """The arguments x and y of an operator, and the argument mask if the batch has padding.
 
-    Points that the batch does not contain are those that all samples share.
+    If the batch does not contain points, the points that all samples share are used.
     """
     pairs_of_points = zip((batch.x, batch.y), (pairs.x, pairs.y), strict=True)
     points = [common if local is None else local for local, common in pairs_of_points]
@@ -126,8 +126,8 @@ def positions(batch: Batch, pairs: Samples) -> tuple[Tensor | None, ...]:
 def quadrature_of(model: nn.Module, batch: Batch, pairs: Samples) -> dict[str, Tensor]:
     """The argument `weight` of an operator or predictor, as a dict of keyword arguments.
 
-    Weights that the batch does not contain are those that all samples share. The dict is empty if
-    the operator does not take weights, or if the points of a box count alike.
+    If the batch does not contain weights, the weights that all samples share are used. The dict is
+    empty if the operator does not take weights, or if the points of a box count alike.
 
     Raises:
         ValueError: If the operator takes weights, but the points of a mesh or cloud have none.

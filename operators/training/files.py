@@ -45,8 +45,8 @@ def write(path: Path, data: bytes) -> None:
     write the same file at the same time.
 
     Raises:
-        FileError: If the path exists and is not a regular file. Also if it is a file of other
-            origin in a claimed folder (`pdegen.ownership`).
+        FileError: If the path exists and is not a regular file, or if it is a foreign file in a
+            claimed folder (`pdegen.ownership`).
         OSError: If the file cannot be written. An earlier file is then unchanged.
     """
     check_file(path)
@@ -87,7 +87,7 @@ def check_file(path: Path) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:
-    """Write a JSON object, extended by its SHA-256."""
+    """Write a JSON object after adding its SHA-256."""
     write(path, json.dumps(_sealed(content), indent=1).encode())
 
 
@@ -97,7 +97,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
-    """Write JSON objects, one on each line, extended by their SHA-256."""
+    """Write JSON objects, one on each line, after adding a SHA-256 to each."""
     write(path, "".join(json.dumps(_sealed(line)) + "\n" for line in lines).encode())
 
 

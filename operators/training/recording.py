@@ -52,8 +52,8 @@ class Recorded:
     depend on torch.manual_seed as usual.
 
     Raises:
-        RuntimeError: If the capture fails. The current stream, the memory and the random number
-            generator are then restored.
+        RuntimeError: If the capture fails. The current stream and the random number generator are
+            then restored, and the memory of the capture is released.
     """
 
     def __init__(self, function: Callable[[Batch], Tensor], batch: Batch) -> None:

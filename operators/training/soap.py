@@ -45,9 +45,9 @@ class SOAP(torch.optim.Optimizer):
     """The SOAP optimizer, W <- W - lr Q_L Adam(Q_Lᵀ G Q_R) Q_Rᵀ for a matrix W with gradient G.
 
     Q_L and Q_R are the eigenvectors of running means of G Gᵀ and Gᵀ G. Adam's second moment refers
-    to these eigenbases. Every few steps, one orthogonal iteration updates the bases. Weights of one
-    dimension, and matrices with a single row or column, are updated by plain Adam. In the first
-    step, matrices only get their bases. A missing gradient counts as 0.
+    to these eigenbases. Every few steps, one orthogonal iteration updates the bases. Vectors, and
+    matrices with a single row or column, are updated by plain Adam. The first step computes the
+    bases, but does not change the matrices. A missing gradient counts as 0.
 
     Args:
         params: Parameters with one or more axes. Weights that are not matrices are reshaped as in

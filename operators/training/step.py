@@ -122,7 +122,7 @@ AS_WRITTEN = Acceleration()
 
 
 class Step:
-    """A function that returns the loss of a batch, and stores the clipped gradient in `grad`.
+    """A function that returns the loss of a batch. The parameters receive the clipped gradient.
 
     Args:
         x: Points of the inputs that all samples share; None if they differ by sample.
@@ -210,7 +210,7 @@ class Step:
         return loss.detach()
 
     def largest(self, batch: Batch) -> int:
-        """Number of samples of a batch that fit into memory, found by halving; 0 if none fits."""
+        """Number of samples that fit into memory, among half a batch, a quarter, ...; 0 if none."""
         size = len(batch)
         while size := size // 2:
             try:
