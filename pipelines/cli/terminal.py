@@ -15,8 +15,8 @@ _redrawn = False  # whether the last line of stderr may be redrawn
 def shown(text: str) -> str:
     """Escape control characters and characters that reorder or hide text.
 
-    >>> shown("\x1b[2Jverified")
-    '\\x1b[2Jverified'
+    >>> shown("\\x1b[2Jverified")
+    '\\\\x1b[2Jverified'
     """
     return visible(str(text))
 

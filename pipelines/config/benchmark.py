@@ -1,4 +1,4 @@
-"""A benchmark file: operators x datasets x seeds at one protocol or several."""
+"""A benchmark file: operators x datasets x seeds, with one or more protocols."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Values = Annotated[list[Any], Field(min_length=1)]
 
 @dataclass(frozen=True)
 class Case:
-    """One operator on one dataset, and the protocol if the table has several."""
+    """One operator on one dataset, with the protocol if the benchmark has several."""
 
     dataset: str
     operator: str
@@ -38,16 +38,17 @@ class Benchmark(Strict):
     Args:
         name: Name of the benchmark.
         summary: Description in one line.
-        differs: Differences from all published figures in the table, in words.
-        seeds: Number of trainings of each operator on each dataset, with seeds 0, 1, ...
-        protocols: Protocols by which each operator is trained; by default that of the experiment.
-        search: Keys of the experiments and the values to try, in all combinations, with seed 0.
-            Every operator gets, on every dataset, the values with the smallest validation error.
-            The protocol "published" has no validation error and keeps the declared values.
-        widths: Factors of the width of each operator to try in the same search. [1]
-        datasets: The datasets, by their labels in the table.
-        operators: The operators, by their labels in the table.
-        quick: The quick version; by default none.
+        differs: How this benchmark differs from the published results in its table, in words.
+        seeds: Number of trainings of each operator on each dataset; their seeds are 0, 1, ...
+        protocols: Protocols with which each operator is trained; by default that of the experiment.
+        search: Keys of the experiments and the values to try for each key. All combinations are
+            trained with seed 0, for every operator and dataset, and the one with the smallest
+            validation error is used. The protocol "published" has no validation error and uses the
+            declared values.
+        widths: Factors of each operator's width to try in the same search. [1]
+        datasets: The datasets, by label in the table.
+        operators: The operators, by label in the table.
+        quick: The quick version; by default there is none.
     """
 
     name: Name
@@ -116,7 +117,7 @@ class Benchmark(Strict):
                     self.model(case, chosen)
 
     def searched(self, case: Case) -> list[dict[str, Any]]:
-        """The combinations that a search tries: settings of the training and `model.width`."""
+        """All combinations of settings that a search tries, including widths of the operator."""
         if case.protocol == "published" or not (self.search or self.widths):
             return []
         keys = {key: list(values) for key, values in self.search.items()}
@@ -131,7 +132,7 @@ class Benchmark(Strict):
         return [dict(zip(keys, values, strict=True)) for values in product(*keys.values())]
 
     def cases(self) -> list[Case]:
-        """All cases: datasets x operators declared for them x protocols."""
+        """All cases: each dataset with each operator declared for it and each protocol."""
         return [
             Case(dataset, label, protocol)
             for dataset in self.datasets
@@ -142,7 +143,7 @@ class Benchmark(Strict):
 
     @property
     def grids(self) -> bool:
-        """Whether a dataset is evaluated on several grids."""
+        """Whether any dataset is evaluated on several grids."""
         return any(len(dataset.load().resolutions) > 1 for dataset in self.datasets.values())
 
     def model(self, case: Case, chosen: Mapping[str, Any] = MappingProxyType({})) -> Any:
@@ -156,8 +157,10 @@ class Benchmark(Strict):
         return type(model).parse({**model.model_dump(mode="json"), **changed}, where)
 
     def experiment(self, case: Case, seed: int, chosen: Mapping[str, object]) -> Experiment:
-        """The experiment of a case and a seed, with the settings that a search has chosen. Raises
-        SchemaError for an unknown key or an impossible value."""
+        """The experiment of a case and a seed, with the settings that a search has chosen.
+
+        Raises SchemaError for an unknown key or an impossible value.
+        """
         experiment, model = self.datasets[case.dataset].load(), self.model(case, chosen)
         settings = {key: value for key, value in chosen.items() if not key.startswith("model.")}
         overrides = {**self.operators[case.operator].overrides, **settings}
@@ -175,22 +178,28 @@ class Benchmark(Strict):
         )
 
     def _name_of(self, case: Case) -> str:
-        """Name of a training: labels may have any characters, names may not."""
+        """Name of the experiment of a case, without characters that labels allow and names do not."""
         dataset = case.dataset if is_name(f"{self.name}-{case.dataset}") else slug(case.dataset)
         return f"{self.name}-{dataset}-{slug(case.operator)}"
 
     def not_installed(self) -> dict[str, str]:
-        """The missing package of each operator that needs one, by label."""
+        """The missing package of each operator whose package is not installed, by label."""
         return {label: entry.lacks for label, entry in self.operators.items() if entry.lacks}
 
     def installed(self) -> Benchmark:
-        """This benchmark without operators whose package is missing; with all if none is left."""
+        """This benchmark without the operators whose package is not installed.
+
+        If this would leave no operator, all operators are included.
+        """
         absent = self.not_installed()
         return self.only([label for label in self.operators if label not in absent], [])
 
     def only(self, operators: list[str], datasets: list[str]) -> Benchmark:
-        """This benchmark with some of its operators and datasets; an empty list stands for all.
-        Raises SchemaError for an unknown label, or an operator without a chosen dataset."""
+        """This benchmark with only some of its operators and datasets.
+
+        An empty list selects all. Raises SchemaError for an unknown label, or for an operator that
+        is on none of the datasets.
+        """
         known: dict[str, list[str]] = {
             "operator": list(self.operators),
             "dataset": list(self.datasets),
@@ -222,8 +231,10 @@ class Benchmark(Strict):
         return self.model_copy(update=update)
 
     def quickly(self) -> Benchmark:
-        """The quick version, named NAME-quick, without published figures. Raises SchemaError if
-        there is none."""
+        """The quick version, named NAME-quick, without published results.
+
+        Raises SchemaError if there is no quick version.
+        """
         if self.quick is None:
             raise SchemaError(f"benchmark {self.name} has no quick version")
         bare = {"published": {}, "published_grids": {}, "published_measures": {}, "differs": ""}
@@ -251,8 +262,10 @@ class Benchmark(Strict):
         return small._with(quick.overrides, quick.changes)
 
     def stores(self, texts: list[str]) -> dict[str, str]:
-        """URLs of stores by dataset, from texts DATASET=STORE. Raises SchemaError for an unknown
-        dataset."""
+        """Parse texts DATASET=STORE into the URL of the store of each dataset.
+
+        Raises SchemaError for an unknown dataset.
+        """
         stores = {}
         for text in texts:
             known = [name for name in self.datasets if text.startswith(f"{name}=")]
@@ -271,15 +284,15 @@ class Benchmark(Strict):
     def with_overrides(
         self, overrides: Mapping[str, Any], stores: Mapping[str, str] = MappingProxyType({})
     ) -> Benchmark:
-        """This benchmark with other values of keys in the experiments of all datasets.
+        """This benchmark with some keys changed in the experiments of all datasets.
 
         Args:
-            overrides: Values of keys.
-            stores: URLs of stores that the command names, by dataset.
+            overrides: New values by key.
+            stores: URLs of the stores given on the command line, by dataset.
 
         Raises:
-            SchemaError: For a wrong key or value, a key that the benchmark sets itself, or one that
-                does not agree with a store.
+            SchemaError: For a wrong key or value, for a key that the benchmark itself sets, or if a
+                change does not match a given store.
         """
         if not overrides:
             return self
@@ -301,7 +314,10 @@ class Benchmark(Strict):
     def _with(
         self, overrides: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]] | None = None
     ) -> Benchmark:
-        """This benchmark with other values in all experiments, and further changes by dataset."""
+        """This benchmark with `overrides` applied to all experiments.
+
+        `changes` has further values of keys for each dataset.
+        """
         datasets = {}
         for name, dataset in self.datasets.items():
             merged = {**dataset.overrides, **overrides, **(changes or {}).get(name, {})}
@@ -314,7 +330,10 @@ class Benchmark(Strict):
 
 
 def load_quick_profile(profile: Profile) -> Profile:
-    """The quick version of a profile. Raises SchemaError if there is none, or it is no profile."""
+    """The quick version of a profile.
+
+    Raises SchemaError if there is no quick version, or its name is not that of a profile.
+    """
     if not profile.quick:
         raise SchemaError(f"profile {profile.name} has no quick version")
     quick = load_benchmark(profile.quick)
@@ -324,14 +343,17 @@ def load_quick_profile(profile: Profile) -> Profile:
 
 
 def load_benchmark(name: str, sound: bool = True) -> Benchmark | Profile:
-    """A benchmark or profile, by its name or from a TOML file. A file with `points` is a profile.
+    """Load a benchmark or a profile by name or from a TOML file.
+
+    A file with the key `points` is a profile.
 
     Args:
-        sound: Whether to check the benchmark, without operators whose package is missing.
-            Otherwise the caller runs `Benchmark.check`.
+        sound: Whether to check the benchmark. Operators whose package is not installed are not
+            checked. If this is false, the caller must run `Benchmark.check`.
 
     Raises:
-        SchemaError: For an unknown name (with similar names) or an impossible benchmark.
+        SchemaError: For an unknown name or an impossible benchmark. The message suggests similar
+            names.
     """
     path = file_of("benchmark", name)
     if "points" in read_toml(path):
@@ -343,12 +365,12 @@ def load_benchmark(name: str, sound: bool = True) -> Benchmark | Profile:
 
 
 def _counted(names: Collection[str], plural: str) -> str:
-    """The names if there are few, otherwise their number."""
+    """The names if there are only a few; otherwise their number."""
     return ", ".join(names) if len(names) < 5 else f"{len(names)} {plural}"
 
 
 def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Dataset]) -> None:
-    """Raise ValueError for an unknown dataset, or labels that cannot be told apart in paths."""
+    """Raise ValueError for an unknown dataset, or for labels whose paths would be the same."""
     for label, entry in operators.items():
         figures = (entry.published, entry.published_grids, entry.published_measures)
         named = {*entry.models, *(name for table in figures for name in table)}

@@ -1,4 +1,4 @@
-"""Tables of a benchmark or profile file: datasets, operators, and the quick version."""
+"""Tables of a benchmark or profile file: datasets, operators and the quick version."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _Points = Annotated[int, Field(strict=False)]  # keys in TOML are strings
 
 
 class Dataset(Strict):
-    """A dataset of a benchmark, with the training and evaluation that all operators share.
+    """A dataset of a benchmark, with the training and evaluation common to all operators.
 
     Args:
-        experiment: Name of the experiment that gives data, training, normalisation and resolutions,
-            but not the model.
+        experiment: Name of an experiment. Its data, training, normalisation and resolutions are
+            used, but not its model.
         overrides: Values of keys of the experiment.
-        measure: Error in the table: "l2" or one of `pipelines.runs.measures.MEASURES`.
-        coarser: Overrides of the recipe, each for a coarser solve, with whose cost and error
-            operators are compared (`pipelines.studies.solver`).
+        measure: The error shown in the table: "l2" or one of `pipelines.runs.measures.MEASURES`.
+        coarser: List of overrides of the recipe, each of which makes the solver coarser. Operators
+            are compared with the cost and error of these solves (`pipelines.studies.solver`).
     """
 
     experiment: str
@@ -43,13 +43,13 @@ class Entry(Strict):
     """An operator of a benchmark.
 
     Args:
-        model: The operator for all datasets of a dimension that it supports.
+        model: The operator, for all datasets whose dimension it supports.
         models: Operators by dataset, if their settings differ.
-        overrides: Values of keys of the experiments for this operator alone; reported.
+        overrides: Values of keys of the experiments for this operator only. The report lists them.
         published: Published mean errors by dataset, in the measure of the dataset.
         published_grids: Published mean errors on other grids, by dataset and number of points.
         published_measures: Published mean errors in other measures, by dataset and measure.
-        differs: Differences from the published setting, in words.
+        differs: How the setting differs from the published one, in words.
     """
 
     model: ModelSpec | None = None
@@ -71,12 +71,12 @@ class Entry(Strict):
 
     @property
     def lacks(self) -> str:
-        """The package that its operators need and that is missing; otherwise empty."""
+        """The package that these operators need and that is not installed; otherwise empty."""
         models = [*self.models.values(), *([] if self.model is None else [self.model])]
         return next(filter(None, (model.lacks for model in models)), "")
 
     def on(self, datasets: list[str]) -> Entry:
-        """This entry restricted to some datasets."""
+        """This entry, restricted to the given datasets."""
         return self.model_copy(
             update={
                 name: {k: v for k, v in getattr(self, name).items() if k in datasets}
@@ -90,12 +90,12 @@ class Quick(Strict):
 
     Args:
         datasets: Names of the datasets in the quick version.
-        overrides: Values of keys of all their experiments.
-        changes: Further values of keys, by dataset.
-        coarser: Coarser solves by dataset; datasets that are not named have none.
+        overrides: Values of keys, for all experiments.
+        changes: Values of further keys, by dataset.
+        coarser: Coarser solves by dataset. Datasets that are not named have no coarser solves.
         operators: Operators that replace those of the benchmark; by default they are the same.
         seeds, protocols: Values that replace those of the benchmark; by default they are the same.
-        search: Whether the search of the benchmark is run.
+        search: Whether to run the search of the benchmark.
     """
 
     datasets: Annotated[list[str], Field(min_length=1)]
@@ -121,15 +121,15 @@ class Profiled(Strict):
 
 
 class Profile(Strict):
-    """A table of the cost of training steps on random functions of one variable.
+    """A table of the costs of training steps, measured on random functions of one variable.
 
     Args:
         name: Name of the profile.
         summary: Description in one line.
-        differs: Differences from the published setting, in words.
+        differs: How the setting differs from the published one, in words.
         points: Number of grid points.
         batch: Number of samples in a step.
-        operators: The operators, by their labels in the table.
+        operators: The operators, by label in the table.
         quick: Name of the profile that is its quick version; empty if there is none.
     """
 

@@ -27,10 +27,10 @@ from pipelines.config.training import (
 
 
 class Stream(Strict):
-    """An unlimited stream of training samples, each solved during training and used once.
+    """An unlimited stream of training samples. Each one is solved during training and used once.
 
     Args:
-        recipe: Name of the recipe of the samples, or its TOML file.
+        recipe: Name of the recipe that generates the samples, or its TOML file.
         overrides: Values of keys of this recipe.
     """
 
@@ -47,16 +47,17 @@ class Data(Strict):
     Args:
         recipe: Name of the recipe of the dataset, or its TOML file.
         overrides: Values of keys of this recipe.
-        resolution: Points along each axis of the inputs, and by default of the targets.
+        resolution: Number of points along each axis of the inputs, and by default of the targets.
         input: Name of the input variable: "a" for forward problems, "u" for inverse problems.
         target: Name of the target variable.
-        target_resolution: Cells along each axis of the targets, which are averaged over them.
+        target_resolution: Number of cells along each axis of the targets. The targets are averaged
+            over these cells.
         reading: "resident" keeps all samples in memory, on the device; "streamed" reads shards
             ahead and shuffles a few at a time; "auto" is "resident" if the samples fit.
-        samples: Number of samples of the training split to train on, the first ones; by default
-            all.
-        epoch_samples: Number of samples in an epoch; by default the number to train on, and with a
-            stream the size of the training split.
+        samples: Number of training samples. The first samples of the training split are used; by
+            default all of them.
+        epoch_samples: Number of samples in an epoch. The default is the number of training samples,
+            or with a stream the size of the training split.
         stream: Recipe whose samples replace the training split.
     """
 
@@ -87,14 +88,15 @@ class Data(Strict):
 
 
 class Experiment(Strict):
-    """All settings of a run.
+    """All settings of a training run.
 
     Args:
-        name: Name of the experiment, and of the folder of its runs.
+        name: Name of the experiment and of its run folder.
         summary: Description in one line.
-        data, model, training, normalization: Tables with keys of their own.
-        noise: Noise on the inputs; by default none.
-        resolutions: Points along each axis of the grids to evaluate on, without retraining.
+        data, model, training, normalization: Tables that have their own keys.
+        noise: Noise on the inputs; by default there is no noise.
+        resolutions: Numbers of points along each axis of the grids on which the trained operator is
+            evaluated without retraining.
         task: The learning task; by default the map from data.input to data.target.
     """
 
@@ -111,7 +113,7 @@ class Experiment(Strict):
     @model_validator(mode="before")
     @classmethod
     def _of_a_map(cls, content: Any) -> Any:
-        """A task with inputs or targets is a map, which it need not name."""
+        """Set the kind "map" if a task has inputs or targets but states no kind."""
         task = content.get("task") if isinstance(content, dict) else None
         if isinstance(task, dict) and "kind" not in task and task.keys() & {"inputs", "targets"}:
             return {**content, "task": {"kind": "map", **task}}
@@ -150,7 +152,7 @@ class Experiment(Strict):
         return input, target
 
     def check_applies(self, domain: Domain, where: str) -> None:
-        """Raise SchemaError for a key that is set and has no effect on this domain."""
+        """Raise SchemaError if a key is set that has no effect on this domain."""
         task, noise, stream = self.task, self.noise, self.data.stream
         if isinstance(task, RolloutTask) and task.teacher_forcing and task.steps == 1:
             raise SchemaError(
@@ -170,7 +172,7 @@ class Experiment(Strict):
 
     @property
     def unread(self) -> dict[str, str]:
-        """Keys of `data` that the task ignores, and why."""
+        """Keys of `data` that the task does not use, with the reason for each."""
         task = self.task
         if isinstance(task, MapTask):
             lists = {"data.input": task.inputs, "data.target": task.targets}
@@ -187,7 +189,7 @@ class Experiment(Strict):
         return {"data.input": f"{frames}{condition}"}
 
     def mapped(self, store: str) -> str:
-        """One line that names inputs and targets, and the inputs of the store that are not used."""
+        """One line that names the inputs, the targets, and the unused inputs of the store."""
         inputs, targets = ([name] if isinstance(name, str) else name for name in self.variables)
         task, described = self.task, open_sealed(store).description
         if isinstance(task, RolloutTask | TimeTask | BlockTask) and task.history:
@@ -206,11 +208,12 @@ class Experiment(Strict):
 
     @classmethod
     def on_store(cls, store: str, model: str) -> Experiment:
-        """An operator with default settings on all points of a store, by the protocol "validation".
+        """An experiment for a store: an operator with default settings, trained on all its points.
 
-        All inputs of the store are channels of the input, and its first target is the target. The
-        loss is the relative H¹ error on a circle, the weighted H¹ error on a square whose store
-        names the weight, and the relative L² error elsewhere.
+        The protocol is "validation". All inputs of the store become input channels, and the first
+        target is the target. On a circle, the loss is the relative H¹ error. On a square, it is the
+        weighted H¹ error if the store names the weight. In all other cases, it is the relative L²
+        error.
 
         Raises:
             StoreError: If the store is absent, or has no inputs or no targets.
@@ -239,17 +242,20 @@ class Experiment(Strict):
         return cls.parse(content, f"model {model} on {store}")
 
     def at_level(self, level: float) -> Experiment:
-        """This experiment with another noise level. Raises SchemaError for an impossible level."""
+        """This experiment with another noise level.
+
+        Raises SchemaError for an impossible level.
+        """
         noise = self.noise or InputNoise(level=0.0)
         where = f"experiment {self.name}, noise"
         return self.model_copy(update={"noise": noise.replaced({"level": level}, where)})
 
     def on(self, store: str | None, overrides: Mapping[str, object]) -> Experiment:
-        """`with_overrides`, for use on a store.
+        """This experiment with overrides, for use on a given store; see `with_overrides`.
 
         Raises:
-            SchemaError: See `with_overrides`; also if the overrides change the recipe, and the
-                store is not a store of the changed recipe.
+            SchemaError: See `with_overrides`. It is also raised if the overrides change the recipe
+                and the store was not generated by the changed recipe.
         """
         changed = self.with_overrides(overrides)
         before, after = (
@@ -265,14 +271,15 @@ class Experiment(Strict):
         return changed
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Experiment:
-        """This experiment with other values of keys such as "training.epochs".
+        """This experiment with new values of some keys such as "training.epochs".
 
-        Keys below `data.overrides` and `data.stream.overrides` are keys of the recipes. The keys
-        `data.stream.recipe` and `task.kind` add a stream or a task, and the table `noise` adds
-        noise.
+        Keys below `data.overrides` and `data.stream.overrides` are keys of the recipes. If the
+        experiment has no stream, task or noise, the keys `data.stream.recipe` and `task.kind` and
+        the table `noise` add one.
 
         Raises:
-            SchemaError: For an unknown key, an impossible value, or a key that the task ignores.
+            SchemaError: For an unknown key, an impossible value, or a key that the task does not
+                use.
         """
         where = f"experiment {self.name}"
         below = {
@@ -322,10 +329,13 @@ class Experiment(Strict):
 def asked_for(
     experiment: str | Experiment | None, model: str | None, data: str | None
 ) -> Experiment:
-    """The requested experiment: given, by name or TOML file, or an operator on a store.
+    """The requested experiment.
+
+    The request is either an experiment, given as an object, by name or by TOML file, or an operator
+    and a store.
 
     Raises:
-        SchemaError: If both or neither are requested, or the experiment is impossible.
+        SchemaError: If both or neither of these are requested, or the experiment is impossible.
         StoreError: See `Experiment.on_store`.
     """
     if isinstance(experiment, Experiment) and model is None:
@@ -338,8 +348,11 @@ def asked_for(
 
 
 def load_experiment(name: str, store: str | None = None) -> Experiment:
-    """An experiment by its name or from a TOML file. Raises SchemaError for an unknown name (with
-    similar names) or an impossible experiment."""
+    """Load an experiment by name or from a TOML file.
+
+    Raises SchemaError for an unknown name or an impossible experiment. The message suggests similar
+    names.
+    """
     experiment = Experiment.load(file_of("experiment", name))
     data, stream = experiment.data, experiment.data.stream
     if store is None or data.recipe != open_sealed(store).metadata.recipe.name:

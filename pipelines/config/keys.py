@@ -1,8 +1,8 @@
 """The keys of recipes, experiments and benchmarks: type, default, unit and meaning.
 
-Types and defaults come from the pydantic models, meanings and units from their docstrings. An entry
-of the section Args says what a key means and ends with its unit in square brackets, [1] if it is
-dimensionless. Arguments of operators are explained by the docstrings of the operators.
+Types and defaults are those of the pydantic models. Meanings and units come from the section Args
+of their docstrings. An entry states what a key means and ends with its unit in square brackets, [1]
+if it is dimensionless. For the arguments of operators, the docstrings of the operators are used.
 """
 
 import inspect
@@ -35,13 +35,13 @@ class Key:
     """A key of a recipe, an experiment or a benchmark.
 
     Args:
-        allowed: Allowed values in words; empty if all values of the type are allowed.
-        choices: Allowed words and their meanings; empty for other types.
+        allowed: The allowed values in words; empty if all values of the type are allowed.
+        choices: The allowed words with their meanings; empty for keys of other types.
         required: Whether the file must set the key.
-        default: Value of a key that is not set; None for no value.
-        value: Value in the file, or the default.
-        unit: Unit of a number, "dimensionless" for a pure number; empty for counts and words.
-        when: Choice at another key on which this key depends; empty if it always applies.
+        default: The value if the key is not set; None if there is no default.
+        value: The value in the file, or the default.
+        unit: The unit of a number, or "dimensionless"; empty for counts and words.
+        when: The value of another key that this key requires; empty if the key always applies.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Key:
 
 
 def keys_of(model: type[Strict], content: Mapping[str, Any] | None = None) -> list[Key]:
-    """All keys of a declaration, including those of all kinds of its tables.
+    """All keys of a declaration. If a table has several kinds, the keys of every kind are included.
 
     >>> from pdegen.equations.burgers.problem import Burgers
     >>> viscosity = next(key for key in keys_of(Burgers) if key.name == "viscosity")
@@ -71,14 +71,16 @@ def keys_of(model: type[Strict], content: Mapping[str, Any] | None = None) -> li
 
 
 def opening(documented: type) -> str:
-    """First paragraph of a docstring, in one line."""
+    """First paragraph of a class's docstring, as one line."""
     return " ".join((inspect.getdoc(documented) or "").partition("\n\n")[0].split())
 
 
 @cache
 def meanings(model: type) -> Mapping[str, tuple[str, str | None]]:
-    """Meaning and unit of each key in the docstrings of a class and its bases. The unit is None if
-    the docstring states none."""
+    """Meaning and unit of each key, from the docstrings of a class and its bases.
+
+    The unit is None if the docstring states none.
+    """
     explained = dict[str, tuple[str, str | None]]()
     for base in reversed(getattr(model, "operator", model).__mro__):
         for names, text in _entries(inspect.cleandoc(base.__doc__ or "")):
@@ -89,7 +91,7 @@ def meanings(model: type) -> Mapping[str, tuple[str, str | None]]:
 
 
 def _entries(doc: str) -> Iterator[tuple[list[str], str]]:
-    """Names and text of each entry in the section Args."""
+    """Names and text of each entry in the Args section of a docstring."""
     section = re.search(r"^Args:\n((?: {4}.*\n?|\n(?= {4}))*)", doc, re.M)
     entries = list[tuple[list[str], list[str]]]()
     for line in section.group(1).splitlines() if section else ():
@@ -103,7 +105,7 @@ def _entries(doc: str) -> Iterator[tuple[list[str], str]]:
 def _of_table(
     kinds: list[type[Strict]], prefix: str, content: object, defaults: Mapping[str, Any], when: str
 ) -> Iterator[Key]:
-    """Keys of a table that may be of several kinds."""
+    """Keys of a table that may have several kinds."""
     table = cast("Mapping[str, Any]", content) if isinstance(content, Mapping) else None
     values = _NOTHING if table is None else table
     tag = next((n for n, f in kinds[0].model_fields.items() if _word(f)), None)
@@ -130,7 +132,7 @@ def _of_kind(
     kind: type[Strict], tag: str | None, prefix: str, content: Mapping[str, Any] | None,
     defaults: Mapping[str, Any], when: str,
 ) -> Iterator[Key]:  # fmt: skip
-    """Keys of one kind of table, without the key that names the kind."""
+    """Keys of one kind of table, except the key that selects the kind."""
     explained, presets = meanings(kind), getattr(getattr(kind, "operator", None), "presets", {})
     if "preset" in kind.resets and presets:
         sources = {name: preset.source for name, preset in presets.items()}
@@ -171,7 +173,10 @@ def _plain(value: Any) -> Any:
 
 
 def _word(field: FieldInfo) -> str | None:
-    """The only word that a field allows, which names the kind of its table; otherwise None."""
+    """The word that a field allows if it allows only one; otherwise None.
+
+    Such a field selects the kind of its table.
+    """
     words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
     return words[0] if len(words) == 1 and isinstance(words[0], str) else None
 
@@ -213,7 +218,7 @@ def _plural(kind: str) -> str:
 
 
 def _head(kind: str) -> tuple[str, str]:
-    """A noun and the words after it: "list", " of numbers"."""
+    """Split "list of numbers" into the noun and the words after it: "list", " of numbers"."""
     head, of, rest = kind.partition(" of ")
     return head, of + rest
 
@@ -223,7 +228,7 @@ def _joined(limits: list[str]) -> str:
 
 
 def _limits(metadata: list[Any]) -> list[str]:
-    """Allowed values under constraints of pydantic, in words."""
+    """Allowed values in words, from pydantic's constraints."""
     constraints = list(_constraints(metadata))
     limits = list[str]()
     for name, (words, tightest) in _BOUNDS.items():
@@ -245,7 +250,7 @@ def _limits(metadata: list[Any]) -> list[str]:
 
 
 def _constraints(metadata: list[Any]) -> Iterator[Any]:
-    """The constraints of a field, those of nested fields too."""
+    """The constraints of a field, including those of nested fields."""
     for constraint in metadata:
         if isinstance(constraint, FieldInfo):
             yield from _constraints(constraint.metadata)

@@ -1,4 +1,4 @@
-"""The tables `model` of experiments: their keys follow from the constructors of the operators."""
+"""The tables `model` of experiments. Their keys are the arguments of operator constructors."""
 
 import inspect
 import sys
@@ -22,9 +22,9 @@ _FROM_DATA = ("in_channels", "out_channels", "dim")  # set by the data, not by a
 
 
 class Model(Strict):
-    """An operator by name, with the arguments of its constructor as keys.
+    """An operator, given by its name and the arguments of its constructor.
 
-    The key `preset` stands for the settings of a published configuration; other keys override them.
+    The key `preset` selects the settings of a published configuration. Other keys override them.
     """
 
     operator: ClassVar[type[Operator]]
@@ -62,7 +62,7 @@ class Model(Strict):
 
     @property
     def lacks(self) -> str:
-        """The package that the operator needs and that is missing; otherwise empty."""
+        """The package that the operator needs and that is not installed; otherwise empty."""
         package = self.operator.package
         return package if package and find_spec(package) is None else ""
 
@@ -75,7 +75,7 @@ class Model(Strict):
             )
 
     def _refusal(self) -> str | None:
-        """Why the operator cannot be built in any dimension; None if it can."""
+        """Reason why the operator cannot be built in any dimension; None if it can be built."""
         refusals = []
         for dim in self.dims():  # a setting may have one number per axis
             try:
@@ -92,7 +92,7 @@ class Model(Strict):
         return refusals[0]
 
     def weight_bytes(self, in_channels: int, out_channels: int, dim: int) -> int:
-        """Size of the weights in bytes. No memory is allocated for them."""
+        """Size of the weights in bytes, computed without allocating them."""
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             try:
                 operator = self.build(in_channels, out_channels, dim)
@@ -104,16 +104,19 @@ class Model(Strict):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of the constructor that the table sets."""
+        """Values of the constructor's arguments in this table."""
         return self.model_dump(exclude={"name"})
 
     def dims(self) -> tuple[int, ...]:
-        """Dimensions of the domains that the operator supports with these settings."""
+        """Dimensions of domains that the operator supports with these settings."""
         return self.operator.dims_with(self.arguments)
 
     def build(self, in_channels: int, out_channels: int, dim: int) -> Operator:
-        """The operator for these numbers of channels on a domain of dimension `dim`. Raises
-        ValueError if it does not support the dimension, or the settings are impossible."""
+        """Build the operator for the given numbers of channels on a domain of dimension `dim`.
+
+        Raises ValueError if the operator does not support the dimension, or the settings are
+        impossible.
+        """
         if dim not in self.dims():
             raise ValueError(
                 f"{self.name} supports domains of dimension {', '.join(map(str, self.dims()))}, "
@@ -123,8 +126,10 @@ class Model(Strict):
 
 
 def declared(name: str, registered: Registered) -> type[Model]:
-    """The table class of an operator, with a key for each argument of its constructor. Raises
-    SchemaError if the constructor has arguments that no file can set."""
+    """Create the table class of an operator, with a key for each argument of its constructor.
+
+    Raises SchemaError if a file cannot set some argument.
+    """
     operator, words = registered.operator, registered.words
     named: Any = Literal[name]
     where = f"operator {name}: {operator.__qualname__}"
@@ -159,8 +164,10 @@ def declared(name: str, registered: Registered) -> type[Model]:
 
 
 def error_in_operator_file(error: BaseException) -> str | None:
-    """The line of a user's own operator that raised an error, with the message; None for errors
-    from elsewhere."""
+    """The line of a user's own operator that raised an error, with the message.
+
+    None if the error comes from another file.
+    """
     modules = {registered.operator.__module__ for registered in OPERATORS.values()}
     for module in sorted(modules):
         path = getattr(sys.modules.get(module), "__file__", None)
@@ -192,13 +199,15 @@ MODELS = Declarations()
 
 
 def model_union() -> Any:
-    """Union of the table classes of the operators that are registered so far."""
+    """Union of the table classes of all operators that are registered so far."""
     return Union[tuple(MODELS.values())]  # noqa: UP007 - of a tuple
 
 
 def parse_model(content: Mapping[str, Any]) -> Model:
-    """An operator from a table. Raises SchemaError for an unknown operator or key, or an impossible
-    value."""
+    """Parse the table of an operator.
+
+    Raises SchemaError for an unknown operator or key, or an impossible value.
+    """
     name = content.get("name")
     if not isinstance(name, str) or name not in MODELS:
         hint = near(str(name), list(MODELS), lists="pdegen operators")

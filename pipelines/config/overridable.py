@@ -1,4 +1,4 @@
-"""The keys of a recipe, an experiment or a benchmark that `--set` overrides."""
+"""The keys of a recipe, an experiment or a benchmark that `--set` can override."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMMANDS: dict[FileKind, str] = {
 
 @dataclass(frozen=True)
 class Overridable:
-    """A recipe, an experiment or a benchmark, and its keys."""
+    """A recipe, an experiment or a benchmark, with its keys."""
 
     what: FileKind
     name: str
@@ -34,7 +34,7 @@ class Overridable:
 
     @property
     def command(self) -> str:
-        """The command that takes these keys."""
+        """The command that accepts these keys."""
         return f"pdegen {COMMANDS[self.what]} {self.name} --set KEY=VALUE"
 
     def as_dict(self) -> dict[str, Any]:
@@ -43,8 +43,11 @@ class Overridable:
 
 
 def overridable(name: str) -> list[Overridable]:
-    """The keys of everything that has a name (a recipe and an experiment may share it), or of a
-    TOML file. Raises SchemaError on an unknown name."""
+    """The keys of everything that has the given name, or of a TOML file.
+
+    The result is a list because a recipe and an experiment may have the same name. Raises
+    SchemaError for an unknown name.
+    """
     return [Overridable(kind, name, tuple(_keys(kind, name))) for kind in _kinds(name)]
 
 
@@ -81,7 +84,7 @@ def _keys(kind: FileKind, name: str) -> Iterator[Key]:
 
 
 def of_recipe(recipe: Recipe) -> Iterator[Key]:
-    """Keys of a recipe with their values, without those of other equations."""
+    """Keys of a recipe with their values, without the keys of other equations."""
     for key in _single(keys_of(Recipe, recipe.model_dump(mode="json"))):
         if key.name == "problem.equation":
             yield replace(key, choices={key.value: key.choices[key.value]})
@@ -90,7 +93,7 @@ def of_recipe(recipe: Recipe) -> Iterator[Key]:
 
 
 def of_experiment(experiment: Experiment) -> Iterator[Key]:
-    """Keys of an experiment with their values; `data.overrides` has the keys of its recipe."""
+    """Keys of an experiment with their values. Those of its recipe are below `data.overrides`."""
     from pipelines.config.experiment import Experiment
 
     for key in _single(keys_of(Experiment, experiment.model_dump(mode="json"))):
@@ -105,7 +108,10 @@ def of_experiment(experiment: Experiment) -> Iterator[Key]:
 
 
 def of_benchmark(benchmark: Benchmark) -> Iterator[Key]:
-    """Keys that the experiments of all datasets share. Differing values are a table by dataset."""
+    """Keys that the experiments of all datasets have in common.
+
+    If the values of a key differ, its value is a table of the values by dataset.
+    """
     tables = {
         dataset: {(key.name, key.when): key for key in of_experiment(declared.load())}
         for dataset, declared in benchmark.datasets.items()
@@ -121,12 +127,12 @@ def of_benchmark(benchmark: Benchmark) -> Iterator[Key]:
 
 
 def _single(keys: list[Key]) -> Iterator[Key]:
-    """Keys outside lists; a list is set as a whole."""
+    """Keys that are not inside a list. A list can only be set as a whole."""
     return (key for key in keys if "[]" not in key.name)
 
 
 def _below(prefix: str, recipe: Recipe) -> Iterator[Key]:
-    """Keys of a recipe under a prefix such as "data.overrides"."""
+    """Keys of a recipe, with a prefix such as "data.overrides"."""
     for key in of_recipe(recipe):
         when = f"{prefix}.{key.when}" if key.when else ""
         yield replace(key, name=f"{prefix}.{key.name}", when=when)

@@ -1,4 +1,4 @@
-"""Physics, domain and functions of a store, from its attributes."""
+"""Physics, domain and functions of a store, read from its attributes."""
 
 from pdegen.domains import Domain
 from pdegen.recipe import Recipe
@@ -8,9 +8,10 @@ from pdegen.store.reading import Store, StoreError
 
 
 def physics_of(store: Store) -> Physics:
-    """Boundary values, symmetries, phases, sentences and drawing hints of a store.
+    """The physics of a store: boundary values, symmetries, phases, sentences and drawing hints.
 
-    A store without them has those of its recipe, if the equation is known here.
+    If the store does not contain these, they are taken from its recipe, provided that the equation
+    of the recipe is registered.
     """
     if "physics" in store.raw_attributes or not store.metadata.recipe.problem:
         return store.metadata.physics
@@ -21,20 +22,23 @@ def physics_of(store: Store) -> Physics:
 
 
 def domain_of(store: Store) -> Domain:
-    """Domain of the functions of a store. Raises StoreError if the store describes none."""
+    """The domain on which the functions of a store are defined.
+
+    Raises StoreError if the store describes no domain.
+    """
     described = store.description
     axes = max(map(described.axes_of, described.variables.values()), key=len)
     return store.domain(axes)
 
 
 def functions_in(store: Store, role: str) -> list[str]:
-    """Names of the variables of a role that are functions on the domain.
+    """Names of the variables with a given role that are functions on the domain.
 
-    A store without an input has samples that differ only in their geometry. The positions of the
-    points, whose role is "geometry", are then the inputs.
+    If a store has no input, its samples differ only in geometry. The positions of the points, which
+    have the role "geometry", are then the inputs.
 
     Raises:
-        StoreError: If there are none.
+        StoreError: If there is no such variable.
     """
     names = [
         name

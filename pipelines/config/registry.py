@@ -1,6 +1,6 @@
-"""Losses, optimisers, symmetries, normalisation and noise of an experiment, as tables with keys.
+"""Tables of an experiment: losses, optimisers, symmetries, normalisation and noise.
 
-Operators are in `models`.
+The tables of operators are in `models`.
 """
 
 import math
@@ -53,7 +53,7 @@ class H1Loss(Strict):
 
     Args:
         gamma: Weight γ of the derivative term. [1]
-        periodic: Whether differences wrap around the ends; the published code uses false.
+        periodic: Whether finite differences wrap around the ends. The published code uses false.
     """
 
     name: Literal["h1"]
@@ -124,7 +124,7 @@ OptimizerSpec = Annotated[AdamOptimizer | SOAPOptimizer, Field(discriminator="na
 
 
 class Symmetries(Strict):
-    """Random symmetries of the training samples (`operators.symmetries`).
+    """Augmentation of training samples by random symmetries (`operators.symmetries`).
 
     Args:
         shift: Random shifts along the circle.
@@ -158,11 +158,11 @@ class Normalization(Strict):
     (`operators.transforms.Normalizer`).
 
     Args:
-        input, target: "scalar" has one mean and deviation per channel, "pointwise" one per channel
-            and point (per node, if samples have meshes with the same nodes), "none" is the
-            identity.
-        eps: Added to pointwise deviations; by default a thousandth of their root mean square.
-            The published value is 1e-5. [the quantity's]
+        input, target: "none" is the identity. "scalar" uses one mean and deviation per channel, and
+            "pointwise" one per channel and point. On meshes, "pointwise" requires that all samples
+            have the same nodes, and uses one per channel and node.
+        eps: Number added to pointwise deviations; by default a thousandth of their root mean
+            square. The published value is 1e-5. [the quantity's]
     """
 
     input: Scaling = "none"
@@ -176,8 +176,11 @@ class Normalization(Strict):
         return self
 
     def of(self, pairs: Samples) -> tuple[Normalizer, Normalizer]:
-        """Normalisers of the inputs and of the targets. Raises SchemaError for pointwise scaling of
-        samples that share neither points nor nodes, and for a constant channel."""
+        """Normalisers of the inputs and of the targets.
+
+        Raises SchemaError if a channel is constant, or if the scaling is pointwise and the samples
+        share neither points nor nodes.
+        """
         step = pairs.single_step
         return self._of(self.input, step, "a"), self._of(self.target, step, "u")
 
@@ -207,7 +210,10 @@ class Normalization(Strict):
 
 
 def _same_nodes(pairs: Samples, which: Literal["a", "u"]) -> bool:
-    """Whether all samples share points or mesh nodes. Clouds do not: their points have no order."""
+    """Whether all samples have the same points or the same mesh nodes.
+
+    This is false for clouds without cells, whose points have no order.
+    """
     if pairs.masked:
         return False
     if pairs.x is not None:
@@ -217,7 +223,7 @@ def _same_nodes(pairs: Samples, which: Literal["a", "u"]) -> bool:
 
 
 def _present(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:
-    """All inputs or targets, without the padding of samples that have fewer points."""
+    """All inputs or all targets, without the padding of samples that have fewer points."""
     if not pairs.masked:
         return pairs.inputs if which == "a" else pairs.targets
     parts = pairs.in_order(64)
@@ -225,15 +231,15 @@ def _present(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tens
 
 
 class InputNoise(NoiseKind):
-    """Noise on the inputs (`pdegen.sampling.noise`). Validation and test noise is fixed.
+    """Noise on the inputs (`pdegen.sampling.noise`). It is fixed for validation and test samples.
 
     Args:
-        level: Noise level, or a range [low, high] from which each sample draws its level
-            (`pdegen.sampling.noise_levels`). With a range the operator knows the level: a further
-            input channel is the constant (level/high)^½. "snr" takes no range, because no number
-            of decibels means no noise. [dimensionless, dB for "snr"]
-        fresh: Whether noise and levels are drawn anew in each epoch of training, or once, as
-            published.
+        level: Noise level, or a range [low, high] in which each sample has a random level
+            (`pdegen.sampling.noise_levels`). With a range, the operator receives the level in an
+            additional input channel, as the constant (level/high)^½. "snr" does not allow a range,
+            because no level in decibels stands for zero noise. [dimensionless, dB for "snr"]
+        fresh: Whether noise and levels are drawn anew in each training epoch. If not, they are
+            drawn once, as in the published code.
     """
 
     level: Level
@@ -272,5 +278,5 @@ class InputNoise(NoiseKind):
         return Levels(*self.level) if isinstance(self.level, tuple) else None
 
     def build(self) -> NoiseModel:
-        """The noise at its level, or at the upper end of its range."""
+        """The noise model for the level, or for the upper end of the range."""
         return self.at(self.level[1] if isinstance(self.level, tuple) else self.level)

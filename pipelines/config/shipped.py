@@ -1,4 +1,4 @@
-"""Experiments and benchmarks that are shipped: names, files and summaries."""
+"""Shipped experiments and benchmarks: names, files and summaries."""
 
 import re
 import unicodedata
@@ -12,13 +12,15 @@ Kind = Literal["experiment", "benchmark"]
 
 
 def names(kind: Kind) -> list[str]:
-    """Names of the shipped files of a kind, sorted."""
+    """Names of the shipped files of a kind, in alphabetical order."""
     return sorted(file.stem for file in (Path(__file__).parent / f"{kind}s").glob("*.toml"))
 
 
 def file_of(kind: Kind, name: str) -> Path:
-    """TOML file of a shipped name, or a path that ends in .toml. Raises SchemaError on an unknown
-    name, with similar names."""
+    """The TOML file with a shipped name, or at a path that ends in .toml.
+
+    Raises SchemaError for an unknown name. The message suggests similar names.
+    """
     if name.endswith(".toml"):
         return Path(name)
     if name not in names(kind):
@@ -28,7 +30,7 @@ def file_of(kind: Kind, name: str) -> Path:
 
 
 def summary(file: Path) -> str:
-    """Summary line of a file. Its other keys are not parsed, which would need PyTorch.
+    """Summary line of a file. Other keys are not parsed, because parsing them requires PyTorch.
 
     >>> summary(file_of("experiment", "burgers-quick"))[:7]
     'A small'
@@ -49,7 +51,7 @@ def check_asked(experiment: str | None, model: str | None, data: str | None) -> 
 
 
 def slug(label: str) -> str:
-    """A label as part of a path: lower case, digits and hyphens.
+    """Convert a label to a part of a path with lower-case letters, digits and hyphens only.
 
     >>> slug("FNO++ (no BN)")
     'fno-plus-plus-no-bn'
@@ -60,7 +62,7 @@ def slug(label: str) -> str:
 
 
 def check_slugs(names: Collection[str], plural: str) -> None:
-    """Raise ValueError if a label has no slug, or two labels share one."""
+    """Raise ValueError if a label has no slug, or two labels have the same slug."""
     slugs = [slug(name) for name in names]
     for label in (label for label in names if not slug(label)):
         raise ValueError(f"names of {plural} need a letter a-z or a digit, got {label!r}")

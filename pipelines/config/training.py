@@ -16,23 +16,24 @@ class Training(Strict):
     """Settings of a training (`operators.training.settings.Settings`).
 
     Args:
-        protocol: "validation" chooses the epoch on the validation split and reads the test split
-            once, at the end. "published" evaluates the test split after every epoch and reports
-            the last and the best epoch, for comparison with published tables.
-        epochs: Passes over the training samples.
-        batch: Samples in a step; the last incomplete batch of an epoch is dropped.
+        protocol: "validation" chooses the epoch with the validation split and evaluates the test
+            split only once, at the end. "published" evaluates the test split after every epoch and
+            reports the last and the best epoch, for comparison with published tables.
+        epochs: Number of passes over the training samples.
+        batch: Number of samples in a step. An incomplete last batch of an epoch is dropped.
         lr: Peak learning rate of the 1cycle schedule. [1]
         warmup: Fraction of the steps before the peak of the learning rate. [1]
         div: The learning rate starts at lr/div. [1]
         final_div: The learning rate ends at lr/(div final_div). [1]
-        clip: Largest norm of the gradient; larger gradients are scaled down. [1]
+        clip: Largest norm of the gradient. Gradients with a larger norm are scaled down to it. [1]
         seed: Seed of initial weights, order of the samples, augmentation and dropout.
-        average: Decay of an exponential moving average of the weights, which is evaluated and
-            saved in their place; 0 for no average. [1]
-        weights: Quadrature on meshes in the loss and in the choice of the epoch: "area" weights
-            points by their area, "points" weights all alike, as published.
-        start: A safetensors file of initial weights, such as published ones; the run records its
-            SHA-256. By default weights are drawn from the seed.
+        average: Decay of an exponential moving average of the weights; 0 for no average. The
+            average is evaluated and saved instead of the weights. [1]
+        weights: Quadrature on meshes and clouds, for the loss and the choice of the epoch. "area"
+            weights each point by its area. "points" gives all points the same weight, as in
+            published code.
+        start: A safetensors file with initial weights, for example published ones. The run records
+            its SHA-256. By default initial weights are random.
     """
 
     protocol: Protocol = "validation"
@@ -52,7 +53,7 @@ class Training(Strict):
     start: str | None = None
 
     def settings(self) -> Settings:
-        """The settings as `operators.training.fit` takes them."""
+        """The settings in the form that `operators.training.fit` expects."""
         return Settings(
             loss=self.loss.build(),
             optimizer=self.optimizer.build(),
@@ -70,7 +71,7 @@ class Training(Strict):
 
     @property
     def selection_split(self) -> str:
-        """The split that chooses the epoch."""
+        """The split that is used to choose the epoch."""
         return "test" if self.protocol == "published" else "validation"
 
     @property
@@ -83,12 +84,12 @@ Names = Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 
 
 class MapTask(Strict):
-    """Inputs -> targets, all channels at once (`operators.data.Map`).
+    """A map from inputs to targets, all channels at once (`operators.data.Map`).
 
     Args:
-        inputs, targets: Names of the variables, which become channels; by default data.input and
+        inputs, targets: Names of the variables that become channels; by default data.input and
             data.target.
-        parameters: Whether the parameters of a sample are further inputs.
+        parameters: Whether the parameters of a sample are additional inputs.
     """
 
     kind: Literal["map"]
@@ -101,19 +102,19 @@ class MapTask(Strict):
 
 
 class RolloutTask(Strict):
-    """The last frames of data.target -> the next frame (`operators.data.Rollout`).
+    """A map from the last frames of data.target to the next one (`operators.data.Rollout`).
 
     Args:
-        history: Number of past frames that the operator sees.
-        steps: Number of frames that a training step predicts one after another.
-        teacher_forcing: Whether each of these predictions sees true frames instead of predicted
-            ones.
-        noise: Standard deviation of Gaussian noise on the frames in training, relative to their
-            root mean square. [1]
-        static: Whether data.input is a further input.
-        parameters: Whether the parameters of a sample are further inputs.
-        frames: Number of frames used in training; later frames are scored separately. By default
-            all.
+        history: Number of past frames that are inputs of the operator.
+        steps: Number of frames that are predicted one after another in a training step.
+        teacher_forcing: Whether the inputs of these predictions are true frames instead of
+            predicted ones.
+        noise: Standard deviation of Gaussian noise that is added to input frames in training,
+            relative to their root mean square. [1]
+        static: Whether data.input is an additional input.
+        parameters: Whether the parameters of a sample are additional inputs.
+        frames: Number of first frames used in training; by default all. Later frames are scored
+            separately.
     """
 
     kind: Literal["rollout"]
@@ -130,14 +131,16 @@ class RolloutTask(Strict):
 
 
 class TimeTask(Strict):
-    """data.input, or the first frames, and a time t -> data.target at t (`operators.data.AtTime`).
+    """A map from data.input or the first frames to data.target at time t (`operators.data.AtTime`).
 
     Args:
-        history: Number of first frames that the operator sees; 0 for data.input instead.
-        skip: Number of frames after these that are not predicted, such as a first frame of 0.
-        parameters: Whether the parameters of a sample are further inputs.
-        frames: Number of frames used in training; later frames are scored separately. By default
-            all.
+        history: Number of first frames that are inputs of the operator; if it is 0, data.input is
+            the input.
+        skip: Number of frames after the history that are not predicted, for example a first frame
+            that is 0.
+        parameters: Whether the parameters of a sample are additional inputs.
+        frames: Number of first frames used in training; by default all. Later frames are scored
+            separately.
     """
 
     kind: Literal["time"]
@@ -151,11 +154,11 @@ class TimeTask(Strict):
 
 
 class BlockTask(Strict):
-    """The first frames of data.target -> all later frames at once (`operators.data.Block`).
+    """A map from the first frames of data.target to all later ones (`operators.data.Block`).
 
     Args:
-        history: Number of first frames that the operator sees.
-        parameters: Whether the parameters of a sample are further inputs.
+        history: Number of first frames that are inputs of the operator.
+        parameters: Whether the parameters of a sample are additional inputs.
     """
 
     kind: Literal["block"]
