@@ -178,7 +178,7 @@ class Benchmark(Strict):
         )
 
     def _name_of(self, case: Case) -> str:
-        """Name of the experiment of a case, without characters that labels allow and names do not."""
+        """Name of the experiment of a case, without characters that are not allowed in names."""
         dataset = case.dataset if is_name(f"{self.name}-{case.dataset}") else slug(case.dataset)
         return f"{self.name}-{dataset}-{slug(case.operator)}"
 
