@@ -1,4 +1,4 @@
-r"""DeepONet and shift-DeepONet: coefficients from sensors, basis functions from coordinates.
+r"""DeepONet and shift-DeepONet: sums of basis functions, with coefficients from values at sensors.
 
 References: L. Lu, P. Jin, G. Pang, Z. Zhang, G. E. Karniadakis, Learning nonlinear operators via
 DeepONet, Nature Machine Intelligence 3, 2021. L. Lu et al., A comprehensive and fair comparison
@@ -131,7 +131,7 @@ class SensorOperator(Operator):
 
 
 class DeepONet(SensorOperator):
-    """u_c(y) = b_c + Σₖ β_ck(a) τₖ(y), with a branch β of the sensor values of a and a trunk τ.
+    """u_c(y) = b_c + Σₖ β_ck(a) τₖ(y): the branch β reads a at sensors, and the trunk τ reads y.
 
     All output channels and all inputs share the basis functions τₖ, so u is linear in the
     coefficients β(a). The branch reads a at fixed sensors only. The grid of a must therefore

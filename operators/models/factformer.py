@@ -228,10 +228,10 @@ class FactFormer(Operator):
     The kernel between two points is the product of one kernel for each axis. On a grid of n = n₁ n₂
     points this takes n (n₁ + n₂) products instead of n².
 
-    In two dimensions the released code at the commit named above gives the same values with the
-    same weights. A later commit replaces the norm by "heads", but its code fails: it flattens the
-    grid to one axis and then adds the result to values on the grid. Its norm also adds 1e-8 instead
-    of 1e-5 to the variance, and divides the variance by n - 1 instead of n.
+    In two dimensions the released code at commit cd3e263 gives the same values with the same
+    weights. A later commit replaces the norm by "heads", but its code fails: it flattens the grid
+    to one axis and then adds the result to values on the grid. Its norm also adds 1e-8 instead of
+    1e-5 to the variance, and divides the variance by n - 1 instead of n.
 
     The paper divides the kernels by the number of points, the released code does not. The norm
     after the kernels removes constant factors, except for the effect of the 1e-5. The model of this

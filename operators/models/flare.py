@@ -1,4 +1,4 @@
-r"""FLARE: attention of rank m in each head, through m latent tokens by the same scores both ways.
+r"""FLARE: attention of low rank, from points to latent tokens and back with the same scores.
 
 References: V. Puri et al., FLARE: Fast Low-rank Attention Routing Engine, 2025 (arXiv 2508.12594);
 released code vpuri3/FLARE.py at commit 4e05378.
@@ -31,12 +31,14 @@ _POSITIONS = {"coordinates": "none"}
 
 
 def residual(width: int, out: int, depth: int, features: int | None = None) -> nn.Module:
-    """An MLP with a residual sum around each layer whose sizes allow it, and the tanh GELU.
+    """An MLP with residual connections around layers of equal input and output size.
+
+    The activation is GELU in the tanh approximation.
 
     Args:
         width, out: Hidden and output features.
         depth: Number of hidden layers.
-        features: Input features; None, the width.
+        features: Number of input features. None: the width.
     """
     activation = nn.GELU(approximate="tanh")
     first, last = features is None, width == out
@@ -44,10 +46,11 @@ def residual(width: int, out: int, depth: int, features: int | None = None) -> n
 
 
 class LatentRouting(nn.Module):
-    """softmax_m(K Lᵀ) softmax_n(L Kᵀ) V in each head, with K = MLP(u), V = MLP(u), L learned.
+    """softmax_m(K Lᵀ) softmax_n(L Kᵀ) V in each head, with two MLPs K and V of u.
 
-    The matrix between n points has rank m, the number of latent tokens; the same scores lead to
-    the tokens and back, and are not divided by √d. Linear in n; no n x m matrix is stored.
+    L are m learned latent tokens. softmax_m is taken over the tokens, softmax_n over the n points.
+    The attention matrix between the points thus has rank m at most. Both softmaxes have the same
+    scores, without the factor 1/√d. The cost is linear in n, and no n x m matrix is stored.
 
     Args:
         width, heads: Features, and number of heads.
@@ -83,19 +86,21 @@ class Block(nn.Module):
 
 
 class FLARE(FieldOperator):
-    """An MLP of a and the positions, blocks of routing through latent tokens, LN and an MLP.
+    """An MLP of a and the positions, blocks of attention through latent tokens, LN and an MLP.
 
-    Linear in the number of points, by softmax attention twice. Defaults and structure are those of
-    the released code. MLPs, those of keys and values too, have residual sums around all layers of
-    the width. Linear maps start normal with deviation 0.02, biases at 0, latent tokens normal with
-    deviation 0.1. Points are coupled by means over points only: values converge under refinement,
-    and with coordinates "none" the operator commutes with permutations of the points.
+    The cost is linear in the number of points. Defaults and structure are those of the released
+    code. All MLPs, including those of keys and values, have residual connections around the layers
+    that keep the width. Initial weights of linear maps are normal with standard deviation 0.02, and
+    their biases are 0. Initial latent tokens are normal with standard deviation 0.1. Points
+    interact only through means over points, so values converge under refinement. With coordinates
+    "none" the operator commutes with permutations of the points.
 
-    The features of a point need the value of a there: there is no output at other points.
+    The features of a point include the value of a there, so u is available at the points of a only.
 
     Args:
         latents: Latent tokens of each head.
-        mlp_depth: Hidden layers of the MLPs in the blocks; the first and the last MLP have 2.
+        mlp_depth: Number of hidden layers of the MLPs in the blocks. The first and the last MLP
+            have 2.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

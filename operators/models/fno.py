@@ -1,4 +1,4 @@
-r"""The Fourier neural operator: layers σ(K u + W u + b), K a convolution with a learned kernel.
+r"""The Fourier neural operator, with layers σ(K u + W u + b) and learned convolutions K.
 
 References: Z. Li et al., Fourier Neural Operator for Parametric Partial Differential Equations,
 ICLR 2021, equations (2)-(5), and its released code of 2020, 2021 and 2022; S. Cao, Choose a
@@ -41,34 +41,36 @@ CODE_CAO = "Cao (2021), released code, four spectral layers"
 class FNO(GridOperator):
     """A pointwise linear map, Fourier layers, and a pointwise network with one hidden layer.
 
-    The defaults are those of the Burgers example in the code of 2021, with GELU instead of ReLU
-    and without the batch normalisation of 2020: 549,569 parameters. Presets give the other
-    versions: "-2020", "-relu", "-plus" (FNO++) and "-cao", the re-implementation released with Cao
-    (2021); the baseline in Table 5 of Cao (2021) has ReLU, as "-relu".
+    The defaults are those of the Burgers example in the released code of August 2021 (549,569
+    parameters). That version has GELU instead of ReLU, and no longer the batch normalisation of
+    2020. Presets of other versions have names that end in "-2020", "-relu", "-plus" (FNO++) or
+    "-cao", the re-implementation released with Cao (2021). The baseline in Table 5 of Cao (2021)
+    has ReLU, as in the presets "-relu".
 
-    Coordinates of the code of 2020 ran to 2π in 1-D, here to 1; its times in 3-D began with 1/T,
-    here with 0. In the commits before and after the one named in the preset, 3ccb2d21 and
-    b37d24eb, the fourth layer of 1-D overwrites its input by mistake.
+    The code of 2020 scaled coordinates in 1-D to [0, 2π], and times in 3-D began with 1/T. Here
+    coordinates are scaled to [0, 1], and times begin with 0. The presets "-2020" refer to commit
+    90bbd4c9. In the commits before and after it, 3ccb2d21 and b37d24eb, the fourth layer in 1-D
+    overwrites its input by mistake.
 
-    K is a circular convolution on the grid and its padding, with all their points as the period.
-    Without padding that is exact for periodic grids j/n, which do not repeat the first point at
-    the end; other grids are wrapped around too.
+    K is a circular convolution; its period is the whole grid including the padding. Without padding
+    this is exact for periodic functions on grids j/n, which do not repeat the first point at the
+    end. On other grids values are wrapped around too.
 
     Args:
-        activation: "gelu", "relu" (until January 2021), or "silu" (Cao 2021).
-        last_activation: An activation follows the last Fourier layer too (Cao 2021).
-        normalization: "batch": after K u + W u + b, as in 2020; it subtracts the mean, so b has no
-            effect in training. "instance": before and after K, without parameters (FNO++ for flows
-            in time). "none".
-        channel_mlp: An MLP with `width` hidden features follows K at each point (FNO++).
-        initialization: Initial complex weights of K: "uniform", real and imaginary parts in
-            [0, 1/width²), as published; "near-zero" (Cao 2021), normal and smaller, see
-            `SpectralConv1d` and `SpectralConv2d`.
-        dropout: Dropout rate before the transforms (Cao 2021).
+        activation: "gelu", "relu" (released code until January 2021), or "silu" (Cao 2021).
+        last_activation: Whether an activation follows the last Fourier layer too (Cao 2021).
+        normalization: "batch": batch normalisation of K u + W u + b, as in 2020. It subtracts the
+            mean, so b has no effect in training. "instance": instance normalisation before and
+            after K, without parameters (FNO++ for time-dependent flows). "none": no normalisation.
+        channel_mlp: Whether an MLP with `width` hidden features follows K at each point (FNO++).
+        initialization: Distribution of the initial complex weights of K. "uniform", as published:
+            real and imaginary parts in [0, 1/width²). "near-zero" (Cao 2021): normal and smaller,
+            see `SpectralConv1d` and `SpectralConv2d`.
+        dropout: Dropout rate before the Fourier transforms (Cao 2021).
 
-    On boxes u is interpolated linearly along each axis to other points y; beyond the outermost
+    On boxes u is interpolated linearly along each axis to other points y. Beyond the outermost
     points x it is constant, on periodic grids too. On curvilinear meshes K acts along the indices,
-    and there is no output at other points.
+    and u is available at the points of a only.
 
     >>> import torch
     >>> model = FNO()
@@ -92,7 +94,7 @@ class FNO(GridOperator):
         "navier-stokes": Preset(VORTICITY, 926_357, CODE_2021, (10, 1), dim=2),
         "navier-stokes-2020": Preset(VORTICITY | FIRST, 926_517, CODE_2020, (10, 1), dim=2),
         "navier-stokes-plus": Preset(VORTICITY_PLUS, 928_661, CODE_PLUS, (10, 1), dim=2),
-        # on meshes a holds the positions; the coordinates beside it are those of the indices
+        # on meshes a holds the positions; the coordinates appended to it are those of the indices
         "airfoil": Preset(AIRFOIL, 4_727_329, CODE_GEO, (2, 1), dim=2),
         "pipe": Preset(PIPE, 2_368_033, CODE_GEO, (2, 1), dim=2),
         "navier-stokes-3d": Preset(BLOCK, 6_558_377, CODE_2021, (10, 10), dim=2),

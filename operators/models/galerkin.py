@@ -52,53 +52,56 @@ _LIBRARY = "sizes of Neural-Solver-Library, whose embedding, norms and decoder d
 
 
 class GalerkinTransformer(Operator):
-    """Encoder of attention layers over the points, decoder of spectral convolutions on the grid.
+    """An encoder of attention layers over the points and a decoder of spectral convolutions.
 
     The defaults are the published settings of the Burgers example: 530,305 parameters.
 
-    The presets are the published settings of each attention. GT, FT, ST and LT stand for GALERKIN,
-    FOURIER, SOFTMAX and LINEAR, "-ln" for the regular layer norm; RFA and FAVOR have presets too.
-    ET is GT with the regular layer norm and the usual initial weights, η = 1 and δ = 0: the
-    "efficient Transformer" of Table 8. The dropout rates of attention in Table 7 are, as in the
-    code, those of the residual branches; no preset has dropout on the attention matrix
-    ("published" is the dropout of the code there). "navier-stokes" is the lite model of example 4:
-    attention at all points of the square, from ten frames to the next one.
+    The presets "burgers-..." are the published settings of each kind of attention. GT, FT, ST and
+    LT stand for the attentions GALERKIN, FOURIER, SOFTMAX and LINEAR, and "-ln" stands for the
+    regular layer norm. RFA and FAVOR have presets too. ET is the "efficient Transformer" of Table
+    8: GT with the regular layer norm and the usual initial weights, η = 1 and δ = 0.
+
+    Table 7 lists dropout rates of attention. As in the released code, they are applied on the
+    residual branches here. No preset has dropout on the attention matrix; attention_dropout
+    "published" gives that of the released code. The preset "navier-stokes" is the "lite" model of
+    example 4. It maps ten frames to the next one, with attention among all points of the square.
 
     Args:
-        width: Features d of the encoder.
+        width: Number of features in the encoder.
         depth: Number of attention layers.
-        heads: Heads h; must divide the width.
+        heads: Number of heads; must divide the width.
         attention: The attention map: GALERKIN, FOURIER, SOFTMAX, LINEAR or EFFICIENT of
             `operators.nn.attention`, RFA or FAVOR of `operators.nn.features`, NYSTROM of
-            `operators.nn.nystrom`. None: layers have their MLPs only, to measure what attention
+            `operators.nn.nystrom`. None: the layers have MLPs only, to measure what attention
             contributes.
-        normalization: "head", the scheme of the paper: two of Q, K, V are normalised per head, over
-            the features at each point. "instance": the same two, each feature over the points
-            (section C.2; where Q and K are meant, the released code takes V for Q by mistake, this
-            code does not). "layer": LayerNorm after each residual sum.
+        normalization: "head", as in the paper: two of Q, K and V are normalised in each head, over
+            the features at each point. "instance": the same two are normalised over the points,
+            each feature by itself (section C.2). Where these are Q and K, the released code
+            normalises V instead of Q by mistake; this code does not. "layer": LayerNorm after each
+            residual sum.
         feedforward: Hidden features of the MLP in each layer.
-        decoder: "spectral", two spectral convolutions and an MLP, as published; "pointwise", an
-            MLP with `width` hidden features at each point, as published for coefficients, on
-            clouds too.
-        modes: Modes kept by the spectral convolutions of the decoder.
+        decoder: "spectral", as published for solutions: two spectral convolutions and an MLP.
+            "pointwise", as published for coefficients: an MLP with `width` hidden features at each
+            point, which takes point clouds too.
+        modes: Number of modes of the spectral convolutions in the decoder.
         decoder_width: Channels of the spectral decoder.
-        coordinates: "raw" appends x in [0, 1) to every head, as published. "periodic" appends
-            cos 2πx and sin 2πx, which have no jump at the ends. "none" appends nothing: the
-            operator then commutes with shifts of the grid (except NYSTROM, whose landmarks
-            depend on the order of the points).
-        input_coordinates: Coordinates are appended to the input too, as in the paper; its code does
-            so for RFA and FAVOR only.
+        coordinates: Coordinates appended to the features in every head. "raw", as published: x in
+            [0, 1). "periodic": cos 2πx and sin 2πx, which have no jump at the ends. "none":
+            nothing; the operator then commutes with shifts of the grid (except with NYSTROM, whose
+            landmarks depend on the order of the points).
+        input_coordinates: Whether coordinates are appended to the input too, as in the paper. The
+            released code does so for RFA and FAVOR only.
         dropout, feedforward_dropout, decoder_dropout: Dropout rates on the residual branches,
             inside the MLP, and before the transforms of the decoder.
-        attention_dropout: Dropout rate on the attention matrix, in training only; "published" is
-            p = 0.5 in training and evaluation (`PublishedDropout`).
-        gain, diagonal: Factors η and δ of the initial projections, Xavier(η) + δI; 1 and 0 are the
-            usual initial weights, those of the baseline in Table 8.
-        eps: Added to the variance in layer norms.
-        quadrature: Sums over points have the quadrature weights of the data: (1/n) KᵀV becomes
-            KᵀWV, W the diagonal mass matrix of trace 1, and instance norms have the same weights.
-            Attention then approximates its integral for points of any density. For attention
-            GALERKIN and FOURIER. On a box all points have equal weights.
+        attention_dropout: Dropout rate on the attention matrix, in training only. "published", as
+            in the released code: rate 0.5 in training and in evaluation (`PublishedDropout`).
+        gain, diagonal: Factors η and δ of the initial weights of the projections, Xavier(η) + δI.
+            The usual weights, as in the baseline in Table 8, have η = 1 and δ = 0.
+        eps: Number added to the variance in layer norms.
+        quadrature: Whether sums over points use the quadrature weights of the data. Attention then
+            approximates its integral for points of any density: (1/n) KᵀV becomes KᵀWV with the
+            diagonal mass matrix W of trace 1. Instance norms use the same weights. For attention
+            GALERKIN and FOURIER only. On a box all points have equal weights.
 
     >>> import torch
     >>> model = GalerkinTransformer()
@@ -224,7 +227,7 @@ class GalerkinTransformer(Operator):
         return self.decoder(u.unflatten(1, a.shape[1:-1]))
 
     def _checked(self, weight: Tensor, a: Tensor) -> Float[Tensor, "_ n"]:
-        """Quadrature weights of the points, with an axis of samples."""
+        """The quadrature weights in shape (samples, points), with one row if samples share them."""
         if not self.weights:
             raise ValueError("quadrature weights need quadrature=true")
         shapes = a.shape[1:-1], a.shape[:-1]

@@ -30,7 +30,10 @@ def size(x: Tensor) -> Size:
 
 
 def geometric(fine: int, coarse: int) -> tuple[int, int]:
-    """Points √(n m) of the intermediate grids, down and up: two steps of equal ratio.
+    """Numbers of points of the intermediate grids, down and up: both are √(fine · coarse).
+
+    The two steps, from the fine to the intermediate and from there to the coarse grid, then have
+    the same ratio.
 
     >>> geometric(141, 43)
     (78, 78)
@@ -40,12 +43,14 @@ def geometric(fine: int, coarse: int) -> tuple[int, int]:
 
 
 def published(fine: int, coarse: int) -> tuple[int, int]:
-    """Points of the intermediate grids of the released code: ⌊n s⌋ down, [n s] - 1 up.
+    """Numbers of points of the intermediate grids of the released code, down and up.
 
-    s is √(m/n) in steps of 0.005: rounded to three decimals, plus 0.005 where the last nonzero
-    one of the first four decimals is below 5, then to the nearest step. The arithmetic is that of
-    the released code, because n s may round to either side of a whole number. That code makes
-    ⌊⌊n s⌋ s⌋ coarse points, and fails where these are not m.
+    With n = fine and a ratio s they are ⌊n s⌋ down and [n s] - 1 up, where [ ] rounds. Let r be
+    √(coarse/fine) to four decimals. To find s, r is rounded to three decimals, 0.005 is added if
+    the last nonzero decimal of r is below 5, and the result is rounded to a multiple of 0.005. The
+    floating-point operations are those of the released code, because n s may round to either side
+    of a whole number. That code has ⌊⌊n s⌋ s⌋ coarse points and fails if this differs from
+    `coarse`.
 
     >>> published(141, 43)
     (78, 77)
@@ -61,7 +66,7 @@ INTERMEDIATE = {"geometric": geometric, "published": published}
 
 
 class Convolution(nn.Module):
-    """A convolution of 3 x 3 points, zeros outside the grid, no bias; then dropout."""
+    """A 3 x 3 convolution with zero padding and without bias, followed by dropout."""
 
     def __init__(self, in_channels: int, out_channels: int, dropout: float) -> None:
         super().__init__()
@@ -74,13 +79,14 @@ class Convolution(nn.Module):
 
 
 class Downscaler(nn.Module):
-    """Convolutions on a fine grid, on an intermediate one, and interpolation to a coarse one.
+    """Convolutions on a fine grid and on an intermediate grid, each followed by interpolation.
 
-    An activation acts before and after each interpolation, as published. The second one is left
-    out for ReLU: interpolated values are nonnegative already.
+    The results of the three convolutions on the intermediate grid are concatenated and interpolated
+    to a coarse grid. An activation acts before and after each interpolation, as published. For ReLU
+    the second one is left out, because interpolated values are nonnegative already.
 
     Args:
-        in_channels, width: Channels of the input and of the output.
+        in_channels, width: Numbers of channels of the input and of the output.
         activation: "relu" or "silu".
         dropout: Dropout rate after each convolution.
     """
@@ -101,7 +107,7 @@ class Downscaler(nn.Module):
     def forward(
         self, a: Function, x: Grid, middle: Size, coarse: Size, y: TargetGrid | None
     ) -> Float[Tensor, "batch _ _ width"]:
-        """Features at the points y; for y None at `coarse` points between the ends of x."""
+        """Features at the points y or, if y is None, at `coarse` points evenly spaced over x."""
         u = self.second_activation(resized(self.activation(self.lift(a)), *middle))
         parts: list[Tensor] = []
         for convolution in self.convolutions:
@@ -113,7 +119,7 @@ class Downscaler(nn.Module):
 
 
 class Upscaler(nn.Module):
-    """Interpolation to an intermediate grid, a convolution, then dropout and SiLU twice."""
+    """Interpolation to an intermediate grid and a convolution, then SiLU, dropout and SiLU."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
@@ -152,53 +158,57 @@ _FORWARD_211 = _FORWARD | {"latent": 61, "eps": 1e-5}
 class GalerkinTransformer2d(Operator):
     """Convolutions down to a coarse grid, attention over its points, convolutions up, a decoder.
 
-    The defaults are the published settings of the Darcy example on 141 x 141 points, 2,220,829
-    parameters, with other intermediate grids. The presets are the settings for 141 and for 211
-    points a side and for the inverse problem (2,383,873 parameters, both resolutions). Each has a
-    form GT, FT, ST and LT: GALERKIN, FOURIER, SOFTMAX and LINEAR. In evaluation the presets are the
-    functions of the released code (scaomath/galerkin-transformer, commit f9e7d6a). Two features of
-    that code are left out: dropout on the attention matrix, which it never turns off, and a ring
-    of zeros around the solution. Dropout rates are those of Table 7, the rates of
-    "attention" on the residual branches; the command lines of the code differ by up to 0.05.
+    The defaults are the published settings of the Darcy example on 141 x 141 points (2,220,829
+    parameters), except for the sizes of the intermediate grids. The presets are the settings for
+    141 and for 211 points along each side, and for the inverse problem (2,383,873 parameters at
+    both resolutions). Each comes with four kinds of attention: GT (GALERKIN), FT (FOURIER), ST
+    (SOFTMAX) and LT (LINEAR). In evaluation the presets compute the functions of the released code
+    (scaomath/galerkin-transformer, commit f9e7d6a), except for two features that are left out here.
+    That code never turns off dropout on the attention matrix, and it sets a ring of zeros around
+    the solution.
+
+    Dropout rates are those of Table 7; its rates of "attention" are applied on the residual
+    branches. The command lines of the released code differ from the table by up to 0.05.
 
     Grids are products of two uniform axes; component i of the coordinates varies along axis i.
-    Attention and decoder have the coordinates of their points as features. Without `y` all grids
-    have the same ends, and interpolation goes by indices, which is fastest. To points y it goes by
-    coordinates, so that cell centres of another grid are met where they lie.
+    Attention and decoder take the coordinates of their points as features. If `y` is None, all
+    grids have the same ends, and values are interpolated by index, which is fastest. Otherwise they
+    are interpolated by coordinates, because y may have other ends, as grids of cell centres do.
     Beyond the outermost points x values are constant.
 
-    The kernels of the convolutions cover 3 x 3 points of the grid, not a length: the operator acts
-    on every resolution, but does not converge to one map as grids are refined.
+    Convolution kernels cover 3 x 3 points at every resolution, not a fixed length. The operator
+    accepts every grid, but its values do not converge as grids are refined.
 
     Args:
-        width: Features d of the encoder.
+        width: Number of features in the encoder.
         depth: Number of attention layers.
-        heads: Heads h; must divide the width.
+        heads: Number of heads; must divide the width.
         attention: The attention map, see `operators.models.galerkin.GalerkinTransformer`.
         normalization: "head", "instance" or "layer", see
             `operators.models.galerkin.GalerkinTransformer`.
         feedforward: Hidden features of the MLP in each layer.
-        latent: Points along each side of the coarse grid, from end to end of x; "output": the
-            coarse grid is the grid of the output, y (or x, where y is None).
-        intermediate: Sizes of the intermediate grids. "geometric": √(n m) points along each axis.
-            "published": the sizes of the released code, which rounds the ratio of two steps first
-            and has one point less on the way up. With latent "output" there is no intermediate
-            grid on the way up.
-        decoder: "spectral", two spectral convolutions, for smooth functions; "pointwise", an MLP
-            at each point, for functions with jumps.
-        modes, decoder_width: Modes and channels of the spectral convolutions.
+        latent: Number of points along each side of the coarse grid, which extends from end to end
+            of x. "output": the coarse grid is the grid of the output, y (or x if y is None).
+        intermediate: Sizes of the intermediate grids between n fine and m coarse points.
+            "geometric": √(n m) points along each axis. "published": the sizes of the released code,
+            which rounds the ratio of two steps first and has one point less on the way up. With
+            latent "output" there is no intermediate grid on the way up.
+        decoder: "spectral": two spectral convolutions, for smooth functions. "pointwise": an MLP at
+            each point, for functions with jumps.
+        modes, decoder_width: Numbers of modes and of channels of the spectral convolutions.
         head_width: Hidden features of the last two linear layers of the spectral decoder.
         activation: Activation of the convolutions before the encoder, "relu" or "silu".
-        downscaler_dropout, upscaler_dropout: Dropout rates after the convolutions.
+        downscaler_dropout, upscaler_dropout: Dropout rates after the convolutions before and after
+            the encoder.
         latent_dropout: Dropout rate before the encoder and before the decoder.
         dropout, feedforward_dropout: Dropout rates on the residual branches and inside the MLP.
         decoder_dropout: Dropout rate before the transforms of the decoder.
         head_dropout: Dropout rate inside the pointwise decoder.
-        attention_dropout: Dropout rate on the attention matrix, in training only; "published" is
-            p = 0.5 in training and evaluation (`PublishedDropout`).
-        gain, diagonal: Factors η and δ of the initial projections, Xavier(η) + δI.
-        eps: Added to the variance in layer norms. Published: 1e-7 on grids of fewer than 211
-            points a side and in the inverse problem, otherwise 1e-5.
+        attention_dropout: Dropout rate on the attention matrix, in training only. "published", as
+            in the released code: rate 0.5 in training and in evaluation (`PublishedDropout`).
+        gain, diagonal: Factors η and δ of the initial weights of the projections, Xavier(η) + δI.
+        eps: Number added to the variance in layer norms. Published: 1e-7 for the inverse problem
+            and for grids of fewer than 211 points along each side, otherwise 1e-5.
     """
 
     dims = (2,)
@@ -311,7 +321,7 @@ class GalerkinTransformer2d(Operator):
     def on_target(
         self, u: Float[Tensor, "batch _ _ c"], x: Grid, y: TargetGrid | None
     ) -> Float[Tensor, "batch _ _ c"]:
-        """Features of the upscaler, interpolated to the points of the output."""
+        """The features u of the upscaler, interpolated to the points of the output."""
         if y is None or self.latent == "output":
             return resized(u, *size(x if y is None else y))
         return interpolated(u, resized_grid(x, u.shape[1], u.shape[2]), y)

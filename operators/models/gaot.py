@@ -1,4 +1,4 @@
-r"""The Geometry-Aware Operator Transformer: a Transformer on a lattice between local averages.
+r"""The Geometry-Aware Operator Transformer (GAOT), a Transformer on a lattice in the domain.
 
 References: S. Wen, A. Kumbhat, L. Lingsch, S. Mousavi, Y. Zhao, P. Chandrashekar, S. Mishra,
 Geometry Aware Operator Transformer as an efficient and accurate neural surrogate for PDEs on
@@ -43,18 +43,20 @@ _READING = "not published: the settings of the released examples"
 
 
 class Neighbourhoods(nn.Module):
-    """v(y) = W [Σ α(y, x) K(x, y) f(x), G(statistics of y)] + b, with sums over x near y.
+    """v(y) = W [Σ α(y, x) K(x, y) f(x), G(statistics of y)] + b, summed over the x near y.
 
-    α is a softmax over the neighbours. Its scores are the cosines between the positions x and y,
-    as vectors from the middle of the domain, or Q y · K (x - y) / √64. The latter has K x - K y
-    instead of the published K x, which gives the same softmax. Without a neighbour the sum is 0.
+    α is a softmax over the neighbours x of y. Its "cosine" scores are the cosines of the angles
+    between the vectors from the centre of the domain to x and to y. With learned linear maps Q and
+    P its "dot" scores are Q(y)·P(x - y) / √64. The paper has P(x) instead of P(x - y), which gives
+    the same softmax. If y has no neighbours, the sum is 0. G is an MLP of statistics of the
+    neighbours.
 
     Args:
         dim: Number of coordinates.
         channels: Channels of f and of v.
-        hidden, depth: Features and number of hidden layers of the MLP K; G has one hidden layer of
+        hidden, depth: Width and number of hidden layers of the MLP K. G has one hidden layer of
             `hidden` features.
-        attention: Scores of the softmax α: "cosine" or "dot".
+        attention: Scores of the softmax α, "cosine" or "dot".
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Neighbourhoods(nn.Module):
         self.mix = nn.Linear(2 * channels, channels)
 
     def shares(self, edges: Edges) -> Float[Tensor, "e n k"]:
-        """The weights α; they sum to 1 over the neighbours of a query, if it has any."""
+        """The weights α, which sum to 1 over the neighbours of each query that has any."""
         source, query = ends(edges)
         if self.query is None or self.key is None:
             scores = nn.functional.cosine_similarity(source, query, dim=-1)
@@ -97,7 +99,8 @@ class Block(nn.Module):
 
     Args:
         width, heads: Features, and number of heads.
-        skip: The features of an earlier layer are concatenated and mapped to the width first.
+        skip: Whether the features of an earlier layer are first concatenated to u and mapped back
+            to the width.
     """
 
     def __init__(self, width: int, heads: int, skip: bool) -> None:
@@ -121,10 +124,10 @@ class Block(nn.Module):
 
 
 class Processor(nn.Module):
-    """A Transformer over patches of the lattice, with skip connections from first to last layers.
+    """A Transformer over patches of the lattice; skip connections lead from first to last layers.
 
     Args:
-        sizes: Nodes of the lattice along each axis.
+        sizes: Numbers of nodes of the lattice along each axis.
         patch: Nodes of a patch along each axis.
         channels: Features of a node.
         width, depth, heads: Features, layers and heads of the Transformer.
@@ -145,7 +148,10 @@ class Processor(nn.Module):
         self.outof = nn.Identity() if same else nn.Linear(width, features)
 
     def positions(self, like: Tensor) -> Float[Tensor, "patches features"]:
-        """Sines and cosines of i / 10000^(j/count) for the index i of a patch along each axis."""
+        """Sines and cosines of i / 10000^(j/w), j = 0 ... w - 1, for each axis.
+
+        i is the index of the patch along the axis, and w is the number of frequencies.
+        """
         counts = [size // self.patch for size in self.sizes]
         axes = [torch.arange(n, device=like.device) for n in counts]
         indices = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
@@ -167,47 +173,52 @@ class Processor(nn.Module):
 
 
 class GAOT(TokenOperator):
-    """Local attention from points to a lattice, a Transformer over its patches, and back to points.
+    """Local attention from points to a lattice, a Transformer on the lattice, and attention back.
 
-    The defaults are the settings of the released examples. A node of the lattice sums over the
-    points within the radius, weighted by a softmax over them and a kernel of both positions. A
-    point y of the output sums over nodes in the same way. Sums are means over a neighbourhood:
-    values converge as evenly spread points are refined. A node without points in its radius has
-    the value 0 and the statistics of an empty neighbourhood; at a point y without nodes in its
-    radius u depends on these statistics only.
+    The defaults are the settings of the released examples. The value of a lattice node is a sum
+    over the points within the radius, weighted by a softmax over these points and by a kernel of
+    both positions. The value at an output point y is a sum over nodes in the same way. These sums
+    are means over a neighbourhood, so values converge as evenly spread points are refined. If a
+    node has no points in its radius, its sum is 0, and its statistics are those of an empty
+    neighbourhood. At a point y without nodes in its radius, u depends on these statistics only.
 
-    The published radius, 0.033 in a square of side 2, contains on average π radius² n/4 of n
-    points: less than one for the 972 points of elasticity. With few points take a radius of 1 to 2
-    of their spacings, and a lattice whose spacing is at most the radius.
+    A disc of the published radius, 0.033 in a square of side 2, contains on average π radius² n/4
+    of n points. That is less than one for the 972 points of elasticity. For few points, choose a
+    radius of 1 to 2 point spacings, and a lattice whose spacing is at most the radius.
 
     Args:
-        lattice: Nodes along each axis, one number or a list; `patch` must divide it.
-        radius: Radius of neighbourhoods, in a domain scaled to [-1, 1] along each axis.
-        scales: Multiples of the radius; the results of these neighbourhoods are averaged.
-        scale_weights: The average has weights, a softmax of an MLP of the position.
+        lattice: Number of nodes along each axis, as one number or a list; `patch` must divide it.
+        radius: Radius of the neighbourhoods in the domain, which is scaled to [-1, 1] along each
+            axis.
+        scales: Multiples of the radius. Each gives neighbourhoods of that radius, and their results
+            are averaged.
+        scale_weights: Whether this average has learned weights, a softmax of an MLP of the
+            position.
         channels: Features of a node.
-        hidden, kernel_depth: Features and number of hidden layers of the kernel.
-        attention: Weights of neighbours from the "cosine" of positions, the published default, or
-            from a scaled "dot" product.
+        hidden, kernel_depth: Width and number of hidden layers of the kernel.
+        attention: Scores of the softmax over neighbours: the "cosine" of positions, the published
+            default, or a scaled "dot" product.
         patch: Nodes of a patch along each axis.
-        width, depth, heads: Features, layers and heads of the Transformer over patches.
-        scaling: Region scaled to [-1, 1] along each axis. "sample": the bounding box of the points
-            x of each sample, as in the graphs of the released code. "unit": the unit interval, for
-            coordinates in [0, 1].
+        width, depth, heads: Features, layers and heads of the Transformer.
+        scaling: Region that is scaled to [-1, 1] along each axis. "sample": the bounding box of the
+            points x of each sample, as in the graphs of the released code. "unit": the unit
+            interval, for coordinates in [0, 1].
 
-    Differences from the released code (commit aec18bb). That code finds neighbours before training
-    and sums over lists of them; here the candidates of each point are the nodes around it, which
-    gives the same sums. Coordinates of kernels and graphs have the same scaling here; the released
-    code scales those of kernels by the bounds of the dataset. The keys of "dot" have no bias, on
-    which a softmax does not depend, and G has `hidden` features instead of always 64.
+    Differences from the released code (commit aec18bb). That code searches for neighbours before
+    training and stores lists of them. Here neighbours are selected in each call, among the lattice
+    nodes around each point, which gives the same sums. Here kernels and neighbourhoods use the same
+    scaled coordinates; the released code scales the coordinates of kernels by the bounds of the
+    dataset. The keys of "dot" have no bias here, because it would not change the softmax. G has
+    `hidden` features here and always 64 in that code.
 
-    Options of the released code that its examples do not use are left out. These are PointNet
-    instead of statistics, sines of positions in kernels, dropped pairs, rotary positions (by the
-    number of the patch), fewer heads of keys, and a norm that depends on time. Its kernel of values
-    does not fit its lifting.
+    Options of the released code that its examples do not use are left out: PointNet instead of
+    statistics, sines of positions in kernels, random removal of neighbours, rotary positions (of
+    the index of the patch), fewer heads for keys than for queries, and norms that depend on time.
+    Kernels that depend on the values of f are left out because they do not fit the lifted features
+    of that code.
 
-    Statistics of neighbourhoods are standardised over all points of the output, as published: u at
-    one point depends weakly on the positions of the others.
+    As published, the statistics of neighbourhoods are standardised over all points of the output. u
+    at one point therefore depends weakly on the positions of the other points.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -277,7 +288,7 @@ class GAOT(TokenOperator):
     def scaled(
         self, p: Float[Tensor, "e _ dim"], x: Float[Tensor, "e n dim"], mask: Real | None
     ) -> Float[Tensor, "_ _ dim"]:
-        """Positions p in the domain scaled to [-1, 1] along each axis."""
+        """Positions p in the domain after scaling to [-1, 1] along each axis."""
         if self.scaling == "unit":
             return 2 * p - 1
         return 2 * within_box(p, x, mask) - 1

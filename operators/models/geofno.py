@@ -19,7 +19,7 @@ from operators.nn.tokens import Coordinates, Positions, Real, TokenOperator, Tok
 
 
 class LatentLayer(nn.Module):
-    """v = GELU(K u + W u + B g + b) at the points g of the latent grid, with a convolution K."""
+    """v = GELU(K u + W u + B g + b) on a grid of points g, with a spectral convolution K."""
 
     def __init__(self, dim: int, width: int, modes: int) -> None:
         super().__init__()
@@ -35,33 +35,35 @@ class LatentLayer(nn.Module):
 class GeoFNO(TokenOperator):
     """A pointwise linear map, Fourier layers on a latent grid, and a pointwise network.
 
-        u <- GELU(K₀ u + B₀ g + b₀)             from points ξ(x) to the grid g of the torus.
+        u <- GELU(K₀ u + B₀ g + b₀)             from the points ξ(x) to the grid g of the torus.
         u <- GELU(K u + W u + B g + b)          on the grid, depth - 2 times.
-        u(y) = MLP(K₁ u (ξ(y)) + B₁ y + b₁)     from the grid to points ξ(y).
+        u(y) = MLP((K₁ u)(ξ(y)) + B₁ y + b₁)    from the grid to the points ξ(y).
 
-    K₀ and K₁ contain Fourier sums over scattered points (see `NonuniformConv`); ξ is a learned
-    deformation (see `Deformation`). With ξ(x) = x on a regular grid this is FNO: a test compares
-    both with the same weights. The defaults are the released settings for elasticity, 3,003,107
-    parameters with one input channel. K₀ and K₁ cost n · modes^dim · width operations and store
-    4 · modes^dim numbers for each point.
+    K₀ and K₁ compute Fourier sums over scattered points (see `NonuniformConv`). ξ is a learned
+    deformation (see `Deformation`). If ξ(x) = x and the points are a regular grid, this is FNO; a
+    test compares both with the same weights. The defaults are the released settings for elasticity;
+    with one input channel they give 3,003,107 parameters. K₀ and K₁ take n · modes^dim · width
+    operations for n points and store 4 · modes^dim numbers per point.
 
-    Differences from the released code (d499bde7). The deformation depends on x only, not on the
-    42 parameters of a shape too (the branch `code=None` of that code), because an operator takes
-    functions. Pairs k and -k are completed exactly, as in the FFT; that code pairs -modes of the
-    first axis with -modes again. Its versions before a04a7904 complete all frequencies at the
+    Differences from the released code (d499bde7). In that code the deformation also depends on 42
+    parameters of a shape, unless `code=None`. Here it depends on x only, because the input of an
+    operator is a function. The coefficients of frequencies k and -k of a real function are
+    conjugate. Here all such pairs are completed exactly, as in the FFT; that code pairs -modes of
+    the first axis with -modes again. Its versions before a04a7904 complete all frequencies at the
     wrong place. The published models of airfoils, pipes and blocks are FNO along the indices of a
-    mesh: presets of `fno`.
+    mesh; see the presets of `fno`.
 
     Args:
         depth: Number of Fourier layers, including the first and the last.
-        modes: Modes m kept along each axis.
-        latent: Points of the latent grid along each axis, at least 2m.
-        transform: "mean" over points, as in the paper; "sum", as in the released code, which has
-            no limit as points are added.
-        deformed: Learn the deformation; False: ξ(x) = x.
+        modes: Number m of modes kept along each axis.
+        latent: Number of points of the latent grid along each axis, at least 2m.
+        transform: Fourier sums over points are a "mean", as in the paper, or a "sum", as in the
+            released code. A sum has no limit as points are added.
+        deformed: Whether the deformation is learned. False: ξ(x) = x.
         deformation_width: Features of the first map of the deformation.
-        start, length: Box of the points along each axis, [start, start + length]; the equations
-            above have (x - start)/length as x. The torus has the period `length`.
+        start, length: The points lie in the box [start, start + length] along each axis. In the
+            equations above x and y are scaled to [0, 1]; in the original coordinates the torus has
+            the period `length`.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -38,15 +38,16 @@ def normalized(
     v: Float[Tensor, "batch heads m c"],
     mask: OfSources | None = None,
 ) -> Float[Tensor, "batch heads n c"]:
-    """Σ_j (q·k_j) v_j / Σ_j q·k_j (eqs. 7 and 10): means of v with positive weights of sum 1.
+    """Σ_j (q·k_j) v_j / Σ_j q·k_j (eqs. 7 and 10), a mean of the v_j with positive weights.
 
-    Linear in the number of points: numerators and denominators are q times the sums of k (v, 1)
-    over the m points, taken as means to stay within the range of half precision.
+    The cost is linear in the numbers of points, because q is multiplied by two sums over the keys,
+    Σ_j k_j v_j and Σ_j k_j. Both are divided by the number m of keys, which keeps them within the
+    range of half precision.
 
     Args:
         q, k: Queries and keys, positive.
         v: Values at the points of the keys.
-        mask: False at keys that are padding.
+        mask: False for keys that are padding.
     """
     k = k if mask is None else k * mask[:, None, :, None]
     v = nn.functional.pad(v, (0, 1), value=1.0)
@@ -56,15 +57,15 @@ def normalized(
 
 
 class NormalizedAttention(nn.Module):
-    """(q + Σ_i m_i) W + b, with m_i the means of `normalized` over input function i, in each head.
+    """(q + Σ_i m_i) W + b, where `normalized` gives m_i for input function i in each head.
 
-    q = softmax(u W_q + b_q) over the features, k_i = softmax(z_i W_ki + b_ki) and
-    v_i = z_i W_vi + b_vi. The query itself is added and the functions are summed, as released; the
-    paper (eq. 10) has the mean over them instead of the sum.
+    q = softmax(u W_q + b_q), k_i = softmax(z_i W_ki + b_ki) and v_i = z_i W_vi + b_vi, with
+    softmaxes over the features. As in the released code, q itself is added, and the m_i are summed.
+    The paper (eq. 10) takes the mean of the m_i instead of their sum.
 
     Args:
         width, heads: Features, and number of heads.
-        inputs: Number of functions z_i; each has separate maps to keys and values.
+        inputs: Number of input functions z_i. Each has its own maps to keys and values.
     """
 
     def __init__(self, width: int, heads: int, inputs: int) -> None:
@@ -88,7 +89,7 @@ class NormalizedAttention(nn.Module):
 
 
 class Experts(nn.Module):
-    """Σ_e g_e E_e(u) with MLPs E_e and weights g at each point, by two matrix products in all.
+    """Σ_e g_e E_e(u) with MLPs E_e and weights g_e at each point, computed as two matrix products.
 
     Args:
         width, feedforward: Features, and hidden features of each expert.
@@ -111,13 +112,13 @@ class Experts(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention to the input functions z_i, experts, attention among the points, experts.
+    """Attention to the input functions z_i, experts, attention among the points, experts again.
 
         u <- u + attention(LN(u), LN_i(z_i)),  u <- u + LN(Σ_e g_e E_e(u)).
         u <- u + attention(LN(u), LN(u)),      u <- u + LN(Σ_e g_e E'_e(u)).
 
-    The norms of the experts act on their output, as released. The gates g are the softmax, over
-    the experts, of an MLP of the coordinates; a single expert has no gate.
+    As released, the norms of the experts act on their outputs. The gates g result from an MLP of
+    the coordinates and a softmax over the experts. A single expert has no gate.
     """
 
     def __init__(
@@ -154,8 +155,8 @@ class Block(nn.Module):
         Args:
             u, p: Features and coordinates of the points of the output.
             functions: Features of the input functions at their points.
-            mask: False at padding among the points of the functions.
-            of_u: False at padding among the points of the output.
+            mask: False at those points of the input functions that are padding.
+            of_u: False at those points of the output that are padding.
         """
         g = p.new_ones(*p.shape[:-1], 1) if self.gate is None else self.gate(p).softmax(-1)
         normed = [norm(z) for norm, z in zip(self.norms, functions, strict=True)]
@@ -169,23 +170,25 @@ class Block(nn.Module):
 class GNOT(TokenOperator):
     """u(y) = MLP(blocks(MLP(y); MLP(x, a(x)))): points y attend to the input and to each other.
 
-    Linear in the number of points. There is output at any points, but these attend to each other:
-    u(y) depends on all points y. Both x and y must be spread evenly for values to converge under
-    refinement.
+    The cost is linear in the number of points. u can be evaluated at any points y. Since these
+    points attend to each other, u at one of them depends on all of them. Both x and y must be
+    evenly spread for values to converge under refinement.
 
-    The released code at the named commit gives the same numbers with the same weights. Its vector
-    of parameters beside the points y, and its functions at other points than x, have no
-    counterpart: here one function a is given at the points x. With branches "each" the channels of
-    a are separate input functions. The library thuml/Neural-Solver-Library has another model under
-    this name: the queries of all its blocks are those of the first. Its parameter counts are not
-    comparable.
+    The released code at commit 5ee2e69 gives the same values with the same weights. That code also
+    takes a vector of parameters at the points y, and input functions at points other than x. Both
+    are left out here, where one function a is given at the points x. With branches "each" the
+    channels of a are separate input functions. The model of this name in the library
+    thuml/Neural-Solver-Library uses the queries of the first block in all blocks; its parameter
+    counts are not comparable.
 
     Args:
-        feedforward: Hidden features of the experts and of the gates, published 4 times the width.
-        experts: Experts after each attention, weighted by gates of the position.
-        mlp_depth: Residual layers of the first and the last MLP.
+        feedforward: Number of hidden features of the experts and of the gates. Published: 4 times
+            the width.
+        experts: Number of experts after each attention. Gates that depend on the position weight
+            their outputs.
+        mlp_depth: Number of residual layers in the first and in the last MLP.
         branches: "one": the channels of a are one input function, with one MLP. "each": every
-            channel is an input function, with separate MLP, norms, keys and values.
+            channel is an input function with its own MLP, norms, keys and values.
         coordinates: Coordinates in the MLPs and gates: "raw", x itself, as published; "periodic",
             cos 2πx and sin 2πx, which have no jump at the ends.
     """

@@ -2,7 +2,7 @@ r"""HT-Net: attention without softmax in windows of a pyramid of grids, then Fou
 
 References: X. Liu, B. Xu, S. Cao and L. Zhang, Mitigating Spectral Bias for the Multiscale Operator
 Learning, Journal of Computational Physics 2024; released code xlliu2017/HANO at its first commit
-(c3e56c9), whose `models.py` has the published network. In later commits the name means another one.
+(c3e56c9), whose `models.py` has the published network. Later commits use the name for another one.
 """
 
 import math
@@ -25,7 +25,7 @@ _OURS = "ours: the settings of Darcy without stride"
 
 
 class WindowAttention(nn.Module):
-    """(QKᵀ/p + B) V among the p points of each window; B_ij depends on the offset of i from j.
+    """(QKᵀ/p + B) V among the p points of each window; B_ij is learned for each offset of i from j.
 
     Args:
         dim: Number of axes.
@@ -55,16 +55,19 @@ class WindowAttention(nn.Module):
 
 
 class WindowPyramid(nn.Module):
-    """Blocks on each of several grids, from fine to coarse, and the sum of all on the finest.
+    """Blocks on each grid of a pyramid, and the sum of their results on the finest grid.
 
-    On the way to the next coarser grid the values of 2ᵈ points are concatenated, normalised and
-    mapped to twice the features. On the way back a linear map gives the values of the 2ᵈ points.
+    Each grid has half the points of the next finer one along each of the d axes. On the way to the
+    coarser grid the features of 2ᵈ points are concatenated, normalised and mapped to twice the
+    width. On the way back a linear map recovers the features of these points from those of the
+    coarser point.
 
     Args:
         dim: Number of axes.
         width: Features on the finest grid, doubled at each coarser one.
         levels: Number of grids.
-        heads, window, blocks: Heads, points along each side of a window, and blocks on each grid.
+        heads, window, blocks: Numbers of heads, of points along each side of a window, and of
+            blocks on each grid.
     """
 
     def __init__(
@@ -117,36 +120,41 @@ class LocalSpectralLayer(nn.Module):
 
 
 class HTNet(PointOperator):
-    """Patches, a pyramid of window attention, Fourier layers, and an MLP at each point.
+    """A convolution over patches, a pyramid of window attention, Fourier layers, a pointwise MLP.
 
-    With stride 1, on grids of whole windows, and in evaluation this is the function of the released
-    code. Differences from that code, which is for squares:
+    The released code is for squares. In evaluation it computes the same function as this network
+    with stride 1 and one block, on grids of whole windows. The differences are:
 
-    * There all blocks of a level act on the same input and only the output of the last one is
-      used. Its function is that of one block, whatever number is declared (2, 4, 2 for
-      Navier-Stokes); the other blocks and one linear map are idle weights. Here `blocks` are
-      composed, as in the paper; with one block the functions agree, without idle weights.
-    * There blocks are dropped at random in training (rates 0 to 0.1), here never.
-    * There grids must consist of whole windows. Here zeros are appended to the features, up to the
-      next multiple of 2^(levels - 1) windows.
-    * There the Darcy example has no zeros before its patches of 6 points and stride 2. It gives u
-      on half the points of a, the last three from the zeros of the Fourier layers. Here, with a
-      `stride`, features are interpolated to the points of a before the MLP.
-    * There zero boundary values are set after denormalisation; here they are learned.
+    * In the released code all blocks of a level act on the same input, and only the output of the
+      last one is used. Each level thus has the function of one block, although more are declared
+      (2, 4, 2 for Navier-Stokes). The other blocks and one linear map are unused weights. Here the
+      blocks are composed, as in the paper, and there are no unused weights.
+    * The released code drops blocks at random in training (rates 0 to 0.1). This network never
+      does.
+    * The released code needs grids of whole windows. Here zeros extend the features to a multiple
+      of 2^(levels - 1) windows along each axis.
+    * The released Darcy example has patches of 6 points with stride 2 and without padding. It gives
+      u at half the points of a along each axis, and the last three of these come from the zeros of
+      the Fourier layers. Here, if `stride` > 1, features are interpolated to the points of a before
+      the MLP.
+    * The released code sets u to zero at the boundary after denormalisation. Here boundary values
+      are learned.
 
-    Windows cover points, not lengths: the operator does not converge to one map as grids are
-    refined. On a mesh it acts along the indices.
+    Windows cover a number of points, not a fixed length, so values do not converge as grids are
+    refined. On a mesh the operator acts along the indices.
 
     Args:
         width: Features on the finest grid, doubled at each coarser one.
-        levels: Grids of the pyramid.
-        blocks: Blocks on each grid.
+        levels: Number of grids in the pyramid.
+        blocks: Number of blocks on each grid.
         window: Points along each side of a window.
-        patch, stride: Points of the kernel of the first convolution, and its stride; it has
+        patch, stride: Kernel size and stride of the first convolution, in points. Its padding is
             (patch - stride)/2 zeros before and after each axis.
-        modes: Modes of the Fourier layers; the features need n >= 2 modes points along each axis.
+        modes: Number of modes of the Fourier layers. The features need n >= 2 modes points along
+            each axis.
         decoder_depth: Number of Fourier layers, with GELU between them.
-        padding_points: Zeros after each axis in the Fourier layers, 5 in all published settings.
+        padding_points: Number of zeros after each axis in the Fourier layers; 5 in all published
+            settings.
     """
 
     domains = MESHES

@@ -1,4 +1,4 @@
-r"""IPOT: latent tokens attend to the points of the input, and the points of the output to them.
+r"""IPOT: latent tokens attend to the points of the input, and output points attend to the tokens.
 
 References: S. Lee and T. Oh, Inducing Point Operator Transformer: A Flexible and Scalable
 Architecture for Solving PDEs, AAAI 2024; S. Lee, Mesh-Independent Operator Learning for Partial
@@ -33,11 +33,11 @@ _SCALE = 0.1
 
 @dataclass(frozen=True)
 class Bands(Positions):
-    """x, sin πfx and cos πfx of each coordinate, with frequencies f from 1 to resolution/2.
+    """x, sin πfx and cos πfx of each coordinate x, with frequencies f from 1 to resolution/2.
 
     Args:
-        bands: Number of equidistant frequencies.
-        resolution: Twice the highest frequency: the points in [0, 1] that resolve it.
+        bands: Number of evenly spaced frequencies.
+        resolution: Twice the highest frequency; this many points in [0, 1] resolve it.
 
     >>> Bands("raw", 1, last=True, bands=2, resolution=4)(torch.tensor([[0.5]]))
     tensor([[ 5.0000e-01,  1.0000e+00, -8.7423e-08, -4.3711e-08, -1.0000e+00]])
@@ -64,27 +64,30 @@ class IPOT(TokenOperator):
         z <- z + attention(LN z, z), z <- z + MLP(LN z), depth times with the same weights.
         u(y) = 0.1 (v + MLP(LN v)),  v = attention(LN p(y), LN z).
 
-    p are the coordinates and their sines and cosines. A query is a position only, so u can be
-    evaluated at any points y. Linear in the number of points. Points are coupled by means over
-    points only: values converge under refinement, and the order of the points has no influence.
+    p(x) are the coordinates x and their sines and cosines (see `Bands`). The queries of the output
+    depend on positions only, so u can be evaluated at any points y. The cost is linear in the
+    number of points. Points interact only through means over points, so values converge under
+    refinement, and the order of the points has no influence.
 
-    The defaults are the released ones, for Burgers' equation; settings for other datasets are not
-    published. Among the latent tokens only the queries are normalised, as released. The released
-    encoder has another MLP, 49,856 numbers that are never used.
+    The defaults are those of the released code, for Burgers' equation. Settings for other datasets
+    are not published. As in the released code, attention among the latent tokens normalises the
+    queries only. The encoder of that code has another MLP of 49,856 parameters that is never used;
+    it is left out here.
 
-    The last norm acts over the output channels: of two channels it leaves little more than the
-    sign of their difference, of one channel only its bias. With one channel the last MLP would
-    thus add a constant, as the bias of the attention before does already: it is left out here.
+    The last LN acts over the output channels. Of two channels it keeps little more than the sign of
+    their difference, and of one channel only its own bias. For one channel the last MLP would thus
+    add a constant, as the bias of the attention already does. It is therefore left out for one
+    channel.
 
     Args:
-        width: Features of latent tokens and of the attentions.
-        depth: Number of times the block is applied.
-        heads: Heads of the attention among latent tokens; must divide the width.
-        cross_heads: Heads of the attentions from and to the points; must divide the width.
+        width: Number of features of a latent token and inside the attentions.
+        depth: Number of times that the block is applied.
+        heads: Number of heads of the attention among latent tokens; must divide the width.
+        cross_heads: Number of heads of the two cross-attentions; must divide the width.
         latents: Number of latent tokens.
-        expansion: Hidden features of the MLPs, in multiples of their input features.
-        bands: Number of frequencies of each coordinate.
-        resolution: Twice the highest frequency: the points in [0, 1] that resolve it.
+        expansion: Number of hidden features of the MLPs, as a multiple of their input features.
+        bands: Number of frequencies for each coordinate.
+        resolution: Twice the highest frequency; this many points in [0, 1] resolve it.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

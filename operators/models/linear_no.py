@@ -1,4 +1,4 @@
-r"""LinearNO: points are coupled by slices as in Transolver, without attention among the slices.
+r"""LinearNO: points interact through slices as in Transolver, without attention among slices.
 
 References: W. Hu et al., Transolver Is a Linear Transformer: Revisiting Physics-Attention Through
 the Lens of Linear Attention, AAAI 2026 (arXiv 2511.06294).
@@ -22,19 +22,20 @@ Shares = Literal["points", "slices"]
 
 
 class LinearPhysicsAttention(nn.Module):
-    """v = softmax_g(x W_q + b) Kᵀ(x W_v) in each head, with one projection x of u.
+    """v = softmax_g(x W_q + b) Kᵀ(x W_v) in each head, where x is a projection of u.
 
-    K are the shares of the points in each slice, which sum to 1 over the points:
+    softmax_g is taken over the slices. K contains the shares of the points in each slice, which sum
+    to 1 over the points:
 
         "points"   K = softmax_n(x W_k).
         "slices"   K = w / (Σ_n w + 1e-5),  w = softmax_g(x W_k + b).
 
-    W_q, W_k, W_v are shared by the heads. A bias in the K of "points" would cancel. Linear in the
-    number n of points: 2 n · slices numbers are stored for each head.
+    All heads share W_q, W_k and W_v. With "points" K has no bias, because it would cancel. The cost
+    is linear in the number n of points: 2 n · slices numbers are stored for each head.
 
     Args:
         width: Features of u.
-        heads, slices: Number of heads, and of slices in each.
+        heads, slices: Numbers of heads and of slices in each head.
         project: The map from u to x.
         shares: The definition of K, "points" or "slices".
     """
@@ -67,29 +68,31 @@ class LinearPhysicsAttention(nn.Module):
 
 
 class LinearNO(SliceOperator):
-    """An MLP of a and the positions, blocks that couple points by slices, and a linear map.
+    """An MLP of a and the positions, blocks that couple points through slices, and a linear map.
 
-    This is Transolver without attention among slices, with separate maps from the points to the
-    slices and back, and one projection of the features instead of two. With shares "slices",
-    W_q = W_k and equal projections in Transolver, it is Transolver with temperature 1 and the
-    identity as attention among slices; with shares "points" it is not a special case.
+    There are three changes to Transolver: no attention among slices, separate maps from the points
+    to the slices and back, and one projection of the features instead of two. The two models agree
+    if this one has shares "slices" and W_q = W_k, and Transolver has equal projections, temperature
+    1 and the identity as attention among slices. With shares "points" this model is not a special
+    case of Transolver.
 
-    The paper is the only source: no released code was found. It says that Q and K are a softmax
-    over slices and over points, that grids keep their convolutions, and that there are 40 % fewer
-    parameters than in Transolver on average. One projection x, shared by Q, K and V, is our
-    interpretation: it gives 38 % fewer with the settings of Darcy. A convolution for each of Q, K
-    and V would give more parameters than Transolver has.
+    The paper is the only source; no released code was found. The paper says that Q is a softmax
+    over slices and K one over points, that models on grids keep their convolutions, and that there
+    are 40 % fewer parameters than in Transolver on average. Our interpretation is one projection x,
+    shared by Q, K and V. It gives 38 % fewer parameters with the settings of Darcy. A separate
+    convolution for each of Q, K and V would give more parameters than Transolver has.
 
-    With projection "convolution" the kernels cover 3 points along each axis, not a length: the
-    operator acts on every resolution, but does not converge to one map as grids are refined. With
-    "linear" points are coupled by sums over points only, and values converge.
+    With projection "convolution" the kernels cover 3 points along each axis at every resolution,
+    not a fixed length. The operator accepts every grid, but its values do not converge as grids are
+    refined. With projection "linear" points interact only through sums over points, and values
+    converge.
 
     Args:
-        shares: Shares of the points in a slice: a softmax over the "points"; or, as in Transolver,
-            a softmax over the "slices", divided by its sum over the points.
-        projection: The map of the features before Q, K and V: "convolution", for grids; "linear",
-            for point clouds too: with coordinates "none" the operator then commutes with
-            permutations of the points.
+        shares: Shares of the points in a slice. "points": a softmax over the points. "slices", as
+            in Transolver: a softmax over the slices, divided by its sum over the points.
+        projection: The map of the features before Q, K and V: "convolution" on grids, or "linear",
+            which takes point clouds too. With "linear" and coordinates "none" the operator commutes
+            with permutations of the points.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

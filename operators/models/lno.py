@@ -1,4 +1,4 @@
-r"""LNO: a Transformer on latent tokens, with attention to and from points by their positions.
+r"""LNO: a Transformer on latent tokens; the maps from and to points depend on positions only.
 
 References: T. Wang and C. Wang, Latent Neural Operator for Solving Forward and Inverse PDE
 Problems, NeurIPS 2024; released code L-I-M-I-T/LatentNeuralOperator at commit 771a874.
@@ -32,7 +32,7 @@ Scores = Float[Tensor, "n latents"] | Float[Tensor, "batch n latents"]
 
 
 class Block(nn.Module):
-    """z <- z + attention(LN(z)), z <- z + MLP(LN(z)), with 2 width hidden features."""
+    """z <- z + attention(LN(z)), z <- z + MLP(LN(z)); the MLP has 2 · width hidden features."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -47,28 +47,31 @@ class Block(nn.Module):
 
 
 class LNO(TokenOperator):
-    """Weighted means of a over the points as latent tokens, blocks among the tokens, and back.
+    """Weighted means over the points as latent tokens, blocks among the tokens, and a map back.
 
         S(x) = MLP(MLP(x)),   z_m = Σ_j softmax_j(S(x_j))_m MLP(x_j, a(x_j)).
         z <- z + attention(LN z), z <- z + MLP(LN z), depth times.
         u(y) = MLP(Σ_m softmax_m(S(y))_m z_m).
 
-    The scores S depend on positions only and are the same for a and u, so u can be evaluated at
-    any points y; they are computed once where samples share the points. Linear in the number of
-    points, each with `latents` scores. Points are coupled by means over points only: values
-    converge under refinement, and the order of the points has no influence.
+    The scores S depend on positions only and are the same function at x and y, so u can be
+    evaluated at any points y. If samples share the points, scores are computed once for all. The
+    cost is linear in the number of points; each point has `latents` scores. Points interact only
+    through means over points, so values converge under refinement, and the order of the points has
+    no influence.
 
-    The defaults are those of the released Darcy example, 762,113 parameters. Initial weights are
-    those of `nn.Linear`: the released code has another initialisation but never calls it. For
-    airfoils and pipes it takes the indices of points as coordinates, j/(n - 1) along each axis, and
-    a holds the positions; with `indices` the coordinates are j/n. Times of Plasticity are a third
-    coordinate in that code, a channel of a here.
+    The defaults are those of the released Darcy example (762,113 parameters). Initial weights are
+    those of `nn.Linear`; the released code has another initialisation but never calls it.
+
+    For airfoils and pipes the released code takes the indices of points, j/(n - 1) along each axis,
+    as coordinates, and a holds the positions. Here, with `indices`, the coordinates are j/n. Times
+    of Plasticity are a third coordinate in that code and a channel of a here.
 
     Args:
-        latents: Number of latent tokens ("modes").
-        mlp_depth: Residual hidden layers of the four MLPs of the points.
-        coordinates: Appended to a at each point: "raw", x itself; "periodic", cos 2πx and sin 2πx,
-            which are the input of the scores too; "none", nothing: the scores depend on x.
+        latents: Number of latent tokens, called "modes" by the authors.
+        mlp_depth: Number of residual hidden layers in each of the four MLPs that act on points.
+        coordinates: Coordinates appended to a at each point. "raw": x itself. "periodic": cos 2πx
+            and sin 2πx, from which the scores are computed too. "none": nothing; the scores are
+            computed from x.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -128,7 +131,7 @@ class LNO(TokenOperator):
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
 
     def scores(self, x: TokenPoints) -> Scores:
-        """The scores S of the points for each latent token."""
+        """The scores S of the points x, one for each latent token."""
         return self.to_scores(self.trunk(self.trunk_positions(x)))
 
     def decoded(
@@ -145,5 +148,5 @@ class LNO(TokenOperator):
 def mixed(
     w: Float[Tensor, "m n"] | Float[Tensor, "batch m n"], v: Float[Tensor, "batch n c"]
 ) -> Float[Tensor, "batch m c"]:
-    """The matrix product w v, with w shared by the samples or one for each."""
+    """The matrix product w v for each sample; w may be the same for all samples."""
     return torch.einsum("mn,bnc->bmc", w, v) if w.ndim == 2 else w @ v

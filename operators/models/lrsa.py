@@ -36,9 +36,9 @@ class Block(nn.Module):
 
     Args:
         width: Features of a point and of a token.
-        heads, latents: Number of heads, and of latent tokens.
+        heads, latents: Numbers of heads and of latent tokens.
         feedforward: Hidden features of the MLPs.
-        normalize: Normalise queries and keys, see `LRSA`.
+        normalize: Whether queries and keys are normalised, see `LRSA`.
         pointwise: The map F.
     """
 
@@ -76,28 +76,30 @@ class Block(nn.Module):
 class LRSA(FieldOperator):
     """An MLP of a and the positions, blocks that couple points through latent tokens, and an MLP.
 
-    Linear in the number of points. The order of the block, the RMS norms, the learned queries
-    without a map or residual sum, and the position of the convolution are those of the released
-    code. The sizes of the published tables are not known: width, depth, heads and number of latent
-    tokens are those of the Transolver it is compared with, and give 3,542,145 parameters. The four
-    heads of the presets of airfoils and pipes are listed in another repository. Linear maps start
-    truncated normal with variance 1/(input features), queries orthogonal.
+    The cost is linear in the number of points. Blocks have the structure of the released code: the
+    order of their layers, RMS norms, the position of the convolution, and learned queries without a
+    linear map or a residual connection. The sizes behind the published tables are not known. Width,
+    depth, heads and number of latent tokens are those of the Transolver that the paper compares
+    with, and give 3,542,145 parameters. The presets of airfoils and pipes have four heads, as
+    listed in another repository. Initial weights of linear maps are truncated normal with variance
+    1/(input features); initial queries are orthogonal.
 
-    Convolutions cover 3 points along each axis, not a length: the operator acts on every
-    resolution, but does not converge to one map as grids are refined. Without convolutions points
-    are coupled by means over points only, and values converge.
+    Convolution kernels cover 3 points along each axis at every resolution, not a fixed length. The
+    operator accepts every grid, but its values do not converge as grids are refined. Without
+    convolutions points interact only through means over points, and values converge.
 
-    The features of a point need the value of a there: there is no output at other points.
+    The features of a point include the value of a there, so u is available at the points of a only.
 
     Args:
-        latents: Latent tokens of each block.
-        convolution: The pointwise map at the end of each block begins with a convolution, as
-            published for grids. False, as published for point clouds: the operator takes clouds,
+        latents: Number of latent tokens in each block.
+        convolution: Whether the pointwise map at the end of each block begins with a convolution,
+            as published for grids. False, as published for point clouds: the operator takes clouds,
             and with coordinates "none" it commutes with permutations of the points.
-        padding: Values beyond the ends in convolutions: "zeros", or "circular" for periodic
-            functions: with coordinates "none" the operator then commutes with shifts.
-        normalize: Queries and keys are normalised in each head (RMS), as in the released settings,
-            which bounds the logits for half precision. False: plain attention.
+        padding: Padding of the convolutions: "zeros", or "circular" for periodic functions. With
+            "circular" and coordinates "none" the operator commutes with shifts.
+        normalize: Whether queries and keys are divided by their root mean square in each head, as
+            in the released settings. This bounds the attention scores, for half precision. False:
+            plain attention.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -1,4 +1,4 @@
-r"""LSM: a U-Net with a spectral map of a few latent tokens for each patch on each of its grids.
+r"""LSM: a U-Net with a spectral map of a few latent tokens in each patch of each of its grids.
 
 References: H. Wu, T. Hu, H. Luo, J. Wang and M. Long, Solving High-Dimensional PDEs with Latent
 Spectral Models, ICML 2023, sections 3.1-3.3; released code thuml/Latent-Spectral-Models, and
@@ -39,18 +39,18 @@ Image = Float[Tensor, "batch c *grid"]
 
 
 class SpectralBlock(nn.Module):
-    """Attention from points u to latent tokens t, a sine series of t, and attention back.
+    """Attention from points u to latent tokens t, a trigonometric series of t, and attention back.
 
         t = softmax(t₀Kᵀ) V + t₀,    K, V = u W_k, u W_v,  t₀ learned.
         t <- t + Σ_i α_i sin(π i t / basis) + β_i cos(π i t / basis),    i = 0 ... basis - 1.
         u <- u + softmax(Q tᵀ) t,    Q = u W_q.
 
-    All of it in each head. Each feature has its α and β, the same for all tokens. Scores have no
-    factor 1/√d.
+    All of this happens in each head separately. Each feature has its own α and β, which are the
+    same for all tokens. Attention scores have no factor 1/√d.
 
     Args:
-        width, heads: Features, and number of heads, of d = width/heads features each.
-        tokens, basis: Number of tokens of a head, and of frequencies i.
+        width, heads: Number of features, and number of heads of d = width/heads features each.
+        tokens, basis: Number of tokens in each head, and number of frequencies i.
     """
 
     frequencies: Tensor
@@ -67,7 +67,7 @@ class SpectralBlock(nn.Module):
     def transition(
         self, t: Float[Tensor, "batch heads tokens d"]
     ) -> Float[Tensor, "batch heads tokens d"]:
-        """t plus its series in sines and cosines."""
+        """t plus its trigonometric series."""
         phase = t[..., None] * (math.pi / len(self.frequencies)) * self.frequencies
         alpha, beta = self.weight.unflatten(0, (self.heads, 1, -1)).unbind(-2)
         return t + (alpha * phase.sin() + beta * phase.cos()).sum(-1)
@@ -81,7 +81,7 @@ class SpectralBlock(nn.Module):
 
 
 class Patches(nn.Module):
-    """A block applied to each patch of an image separately, `count` patches along each axis."""
+    """Applies a block to each patch of an image by itself, with `count` patches along each axis."""
 
     def __init__(self, block: SpectralBlock, count: int) -> None:
         super().__init__()
@@ -98,31 +98,35 @@ class LSM(TokenOperator):
     """An MLP of the positions and a, a U-Net with spectral blocks on each of its grids, an MLP.
 
     The defaults are the settings of the Darcy example in the released benchmark library. On boxes
-    and meshes the U-Net acts on the grid of the points. With `latent` points may lie anywhere: as
-    in Geo-FNO, a deformation moves them, and Fourier sums (`NonuniformConv`) map the features to a
-    latent grid and back.
+    and meshes the U-Net acts on the grid of the points. With a `latent` grid the points may lie
+    anywhere: as in Geo-FNO, a learned deformation moves them, and Fourier sums (`NonuniformConv`)
+    map the features to the latent grid and back.
 
-    Convolutions cover 3 points and patches are parts of the grid: the operator acts on every
-    resolution, but does not converge to one map as grids are refined. With `latent` the grid is
-    fixed, and values converge as points are added (`transform="mean"`).
+    Convolution kernels cover 3 points at every resolution, and patches are shares of the grid. The
+    operator accepts every grid, but its values do not converge as grids are refined. The `latent`
+    grid, however, is fixed; values then converge as points are added (`transform="mean"`).
 
-    Differences from the released library. Patches are counted, not measured in points, which is
-    the same on its grids. Grids that need no zeros along one axis only are cropped correctly. With
-    `latent` frequencies are completed exactly, see `GeoFNO`, and 1,376 parameters are left out
-    that the released deformation has for a shape it never reads.
+    Differences from the released library. `patches` is a number of patches; the library fixes the
+    number of points in a patch, which is the same on its grids. If only one axis of a grid needs no
+    zeros, the library crops the result wrongly; this is corrected here. With a `latent` grid
+    frequencies are completed exactly, see `GeoFNO`. The deformation of the library has 1,376 more
+    parameters, for a shape that it never reads; they are left out here.
 
     Args:
-        levels: Grids of the U-Net, each with half the points of the previous one along each axis.
-        patches: Patches along each axis of the finest grid, half as many on each further one;
-            2^(levels - 1) must divide them. Zeros extend grids that are not whole patches.
-        tokens: Latent tokens of each head in each patch.
-        basis: Frequencies of the sine series.
-        normalization: Norms after convolutions: "batch", or "instance" (published for flows in
-            time).
-        latent: Points of the latent grid along each axis; 0: the grid of the points.
-        modes: Modes kept in the Fourier sums, with `latent`.
-        transform: Fourier sums as "mean" over points, or as "sum", as released; with `latent`.
-        deformation_width: Features of the first map of the deformation, with `latent`.
+        levels: Number of grids of the U-Net. Each has half the points of the previous one along
+            each axis.
+        patches: Number of patches along each axis of the finest grid, and half as many on each
+            further grid. It must be a multiple of 2^(levels - 1). Grids that do not consist of
+            whole patches are extended by zeros.
+        tokens: Number of latent tokens of each head in each patch.
+        basis: Number of frequencies of the trigonometric series.
+        normalization: Norms after convolutions: "batch", or "instance", as published for
+            time-dependent flows.
+        latent: Number of points of the latent grid along each axis. 0: the U-Net acts on the grid
+            of the points.
+        modes: Number of modes of the Fourier sums, if there is a latent grid.
+        transform: Fourier sums over points are a "mean" or, as released, a "sum".
+        deformation_width: Number of features after the first map of the deformation.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
