@@ -37,7 +37,7 @@ _on_device = Lock()
 
 
 class SampleError(ArithmeticError):
-    """A sample of a dataset could not be computed: its number, and the reason."""
+    """A sample of a dataset could not be computed; the message has its number and the reason."""
 
     exit_status = 1
 
@@ -72,11 +72,14 @@ class Problem(Strict):
 
     @classmethod
     def variants(cls) -> tuple[type[Strict], ...]:
-        """The classes that a recipe may declare: for `Problem` itself, all registered problems."""
+        """The classes that a recipe may declare: all registered problems for `Problem` itself.
+
+        A subclass has only itself.
+        """
         return registered_problems() if cls is Problem else (cls,)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """A problem from a file takes the file along to other processes."""
+        """Pickles a problem, with the code of its equation if a file of the user defines it."""
         source = equation_file_of(type(self))
         if source is None:
             return super().__reduce_ex__(protocol)
@@ -94,13 +97,15 @@ class Problem(Strict):
 
     @property
     def latex(self) -> str:
-        """The equation as LaTeX of amsmath in ASCII, with the values of its constants; if it is
-        empty, reports show `formula`."""
+        """The equation in LaTeX (ASCII, amsmath), with the values of its constants.
+
+        If the text is empty, reports show `formula` instead.
+        """
         return ""
 
     @abstractmethod
     def variables(self) -> tuple[Variable, ...]:
-        """The variables that a store holds for every sample."""
+        """The variables that a store contains for every sample."""
 
     @property
     @abstractmethod
@@ -108,28 +113,39 @@ class Problem(Strict):
         """The domain of the functions, which gives the coordinates of space."""
 
     def coordinates(self) -> tuple[Coordinate, ...]:
-        """The coordinates, such as times, that a store holds once, beside the numbers of the
-        samples and the domain."""
+        """Further coordinates that a store contains once, such as times.
+
+        Every store also has the numbers of the samples and the coordinates of the domain.
+        """
         return ()
 
     def physics(self) -> Physics:
-        """Facts about the fields for readers that do not know the equation."""
+        """Facts about the fields, for code that does not know the equation."""
         return Physics()
 
     def inversions(self, setting: InverseProblem) -> dict[str, ClassicalMethod]:
-        """The classical methods that estimate the input from noisy targets, by name. `setting` has
-        the points of the data, and known pairs on the cells where the input is wanted. Raises
-        SchemaError, with the reason, if the equation or the law of its inputs has none."""
+        """The classical methods that estimate the input from noisy targets, by name.
+
+        `setting` contains the points of the data, and known pairs of inputs and targets; inputs are
+        estimated on the cells of the known ones. Raises SchemaError, with the reason, if no method
+        exists for the equation or for the law of its inputs.
+        """
         raise SchemaError(f"{self.equation_name} offers no classical inversions")
 
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward | None:
-        """The map from an input, on any cells or points, to the data of an inverse problem at the
-        points x along each axis, by the solver of the recipe; None if the equation has none."""
+        """The map from an input to the data of an inverse problem; None if the equation has none.
+
+        The map solves the equation. The input may have any number of cells or points. The data are
+        values of the target at the points x along each axis.
+        """
         return None
 
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
-        """Guaranteed error bounds for predictions of the variable `target` from the variables
-        `inputs`. Raises SchemaError, with the reason, if there are none."""
+        """Guaranteed error bounds for predictions of the variable `target`.
+
+        The predictions are computed from the variables `inputs`. Raises SchemaError, with the
+        reason, if there are no such bounds.
+        """
         raise SchemaError(f"{self.equation_name} offers no bound of errors")
 
     @abstractmethod
@@ -139,19 +155,22 @@ class Problem(Strict):
         Args:
             seed: Seed of the dataset.
             samples: Numbers of the samples, at most `largest_batch`.
-            device: The device of PyTorch, such as "cuda", that samples, solves and holds the
-                values; None computes with NumPy. Both agree up to the solver's tolerance.
+            device: The PyTorch device, such as "cuda", on which the values are computed and
+                returned. None computes with NumPy. Both agree up to the solver's tolerance.
 
         Raises:
-            SolveError: If a sample cannot be solved or is not finite; names its index in `samples`.
-            SampleError: The same, naming the number of the sample.
+            SolveError: If a sample cannot be solved or is not finite; `row` is its index in
+                `samples`.
+            SampleError: In the same cases, with the number of the sample.
         """
 
     def solve_in_blocks(
         self, seed: int, samples: range, device: str | None = None
     ) -> dict[str, Array]:
-        """The values of any number of samples, by `solve`, in blocks that fit into memory. Raises
-        SampleError if a sample cannot be solved or is not finite."""
+        """The values of any number of samples, by calls of `solve` for blocks that fit into memory.
+
+        Raises SampleError if a sample cannot be solved or is not finite.
+        """
         size = self.largest_batch if device is None else samples_at_once(self.floats_per_sample)
         values = dict[str, Array]()
         for start in range(0, len(samples), size):
@@ -172,8 +191,10 @@ class Problem(Strict):
     def compute(
         self, seed: int, samples: range, device: str | None = None
     ) -> dict[str, np.ndarray]:
-        """The values of `solve_in_blocks` as NumPy arrays; their bits do not depend on the number
-        of threads that the environment sets."""
+        """The values of `solve_in_blocks` as NumPy arrays.
+
+        The bits of the values do not depend on the number of threads that the environment sets.
+        """
         if device is None:
             with one_thread():
                 return self.solve_in_blocks(seed, samples)
@@ -183,29 +204,38 @@ class Problem(Strict):
 
     @property
     def input_modes(self) -> int | None:
-        """The largest wave number of inputs that are Fourier sums; None if the stored values define
-        the input on any grid."""
+        """The largest wave number of the inputs, if they are finite Fourier sums.
+
+        None if the stored values define the input on any grid.
+        """
         return None
 
     def target_of_interpolant(self, a: np.ndarray) -> np.ndarray:
-        """The target, in float64, of the trigonometric interpolants of stored inputs; only for
-        problems that have `input_modes`. Raises SolveError if a sample cannot be solved."""
+        """The target, in float64, for the trigonometric interpolants of stored inputs.
+
+        Only problems with `input_modes` define this method. Raises SolveError if a sample cannot be
+        solved.
+        """
         raise NotImplementedError
 
     def software(self, device: str | None = None) -> dict[str, str]:
-        """Names and versions of the packages, beside NumPy, that compute the samples on a device of
-        PyTorch, or on the CPU (None)."""
+        """Names and versions of the packages that compute the samples, except NumPy.
+
+        `device` is a device of PyTorch, or None for the CPU.
+        """
         by_device = ("torch",) if device is not None else ("numba",) if self.compiled else ()
         return versions("scipy", *by_device)
 
     @abstractmethod
     def law(self) -> Law:
-        """The law that the values of a store must follow, for one pass over the samples."""
+        """The law that the values of a store must satisfy, for one pass over the samples."""
 
     @property
     def floats_per_sample(self) -> int:
-        """Largest number of float64 values in memory while one sample is drawn and solved; by
-        default twenty times the values that a store keeps of the sample."""
+        """Largest number of float64 values in memory while one sample is drawn and solved.
+
+        The default is twenty times the number of values of a sample in a store.
+        """
         return 20 * sum(math.prod(variable.shape) for variable in self.variables())
 
     def check_solver(self, device: str | None = None) -> None:
@@ -232,8 +262,10 @@ class Problem(Strict):
         raise NotImplementedError
 
     def label_error(self, seed: int, sample: int) -> float:
-        """Relative L² difference between a label, as stored, and the reference solution. Raises
-        SampleError if the sample cannot be solved."""
+        """Relative L² difference between a label, as stored, and the reference solution.
+
+        Raises SampleError if the sample cannot be solved.
+        """
         raise NotImplementedError
 
 

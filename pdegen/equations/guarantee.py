@@ -10,8 +10,10 @@ import numpy as np
 
 
 class Guarantee(ABC):
-    """Error bounds of predicted functions; predictions and inputs have values at all points of the
-    store, shape (batch, *grid)."""
+    """Error bounds of predicted functions.
+
+    Predictions and inputs are arrays of shape (batch, *grid), with values at all points of a store.
+    """
 
     sentences: ClassVar[Mapping[str, str]]
     """The norm of the error that each bound is above, by the name of the bound."""
@@ -21,5 +23,7 @@ class Guarantee(ABC):
 
     @abstractmethod
     def bounds(self, inputs: Mapping[str, np.ndarray], p: np.ndarray) -> dict[str, np.ndarray]:
-        """Bounds of the error of each prediction, shape (batch,), by the names of `sentences`.
-        Raises SolveError if a sample has no bound, for example if a value is not finite."""
+        """Bounds of the error of each prediction, shape (batch,), by the keys of `sentences`.
+
+        Raises SolveError if a sample has no bound, for example if a value is not finite.
+        """

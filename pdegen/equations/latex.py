@@ -1,10 +1,10 @@
-"""Parts of the formulas that equations state in LaTeX."""
+"""Parts of the LaTeX formulas of equations."""
 
 from __future__ import annotations
 
 
 def number(value: float) -> str:
-    r"""A number with six digits as LaTeX, with its power of ten if it has one.
+    r"""A number with six digits in LaTeX, with a power of ten for large and small numbers.
 
     >>> number(0.1), number(2e-05)
     ('0.1', '2 \\cdot 10^{-5}')
@@ -14,7 +14,7 @@ def number(value: float) -> str:
 
 
 def with_value(symbol: str, value: float) -> str:
-    r"""The end of a formula that states the value of a constant.
+    r"""The last part of a formula, which states the value of a constant.
 
     >>> with_value(r"\nu", 0.1)
     ',\\quad \\nu = 0.1'

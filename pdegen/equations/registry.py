@@ -1,9 +1,9 @@
 """The registry of equations: those of the project, of installed packages and of a user's files.
 
 The package `pdegen/equations/NAME/` registers the equation NAME when its module `problem` is
-imported; an installed package does so when its entry point `NAME` of the group `pdegen.equations`
-is loaded. Both are imported when a recipe names them. A file is run only if the user names it
-(`load_file`); neither a store nor a recipe can make it run.
+imported. An installed package registers it when its entry point `NAME` of the group
+`pdegen.equations` is loaded. Either happens when a recipe names the equation. A file is run only if
+the user names it (`load_file`); neither a store nor a recipe can make it run.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ _lock = RLock()
 
 
 def equation(problem: _P) -> _P:
-    """Registers a problem under the one name that its field `equation` takes.
+    """Registers a problem under the name that its field `equation` accepts.
 
     Raises:
-        SchemaError: If it has no such field, lacks a member, or another problem has that name.
+        SchemaError: If the problem has no such field, if it lacks a member, or if another problem
+            has the name.
 
     >>> from pdegen.equations.burgers.problem import Burgers
     >>> equation(Burgers) is find("burgers")
@@ -72,8 +73,10 @@ def equation(problem: _P) -> _P:
 
 
 def equation_name_of(problem: type[Problem]) -> str:
-    """The name of a problem's equation in recipes. Raises SchemaError if the field `equation` does
-    not take exactly one string."""
+    """The name of a problem's equation in recipes.
+
+    Raises SchemaError if the field `equation` does not accept exactly one string.
+    """
     field = problem.model_fields.get("equation")
     literals = get_args(field.annotation) if field is not None else ()
     if len(literals) != 1 or not isinstance(literals[0], str):
@@ -90,8 +93,11 @@ def names() -> list[str]:
 
 
 def find(name: str) -> type[Problem] | None:
-    """The problem of an equation, by name; None for an unknown name. Raises SchemaError if an
-    installed package declares the equation but cannot be loaded or does not register it."""
+    """The problem of an equation, by name; None if the name is unknown.
+
+    Raises SchemaError if an installed package declares the equation but cannot be loaded or does
+    not register it.
+    """
     if name not in _registered and _is_shipped(name):
         import_module(_module(name))
     elif name not in _registered:
@@ -107,7 +113,7 @@ def find(name: str) -> type[Problem] | None:
 
 
 def registered_problems() -> tuple[type[Problem], ...]:
-    """The problems of the project, and those registered so far by packages and files."""
+    """The problems of the project, and those that packages and files have registered so far."""
     # `names` would read the entry points of every installed package
     shipped = _shipped()
     for name in shipped:
@@ -124,8 +130,10 @@ def _shipped() -> list[str]:
 
 @lru_cache(maxsize=1)
 def _installed(*path: str) -> EntryPoints:
-    """Entry points of the packages in these folders; cached, since the search takes longer than
-    parsing a recipe."""
+    """Entry points of the packages in these folders.
+
+    They are cached, because the search takes longer than parsing a recipe.
+    """
     return entry_points(group=GROUP)
 
 
@@ -147,8 +155,10 @@ class RegisteredProblem:
 
 
 def problem_from_table(content: object) -> Problem:
-    """The problem that a table declares by its key `equation`. Raises ValidationError if the
-    equation is missing or unknown, or if a value is invalid."""
+    """The problem that a table declares by its key `equation`.
+
+    Raises ValidationError if the equation is missing or unknown, or if a value is invalid.
+    """
     if not isinstance(content, Mapping):
         if type(content) in _registered.values():
             return cast(Problem, content)
@@ -172,7 +182,7 @@ def problem_from_table(content: object) -> Problem:
 
 @cache
 def _validator(problem: type[Problem]) -> SchemaValidator:
-    """A validator whose errors name the equation, as the errors of a tagged union do."""
+    """A validator whose errors name the equation, like the errors of a tagged union."""
     choice = core_schema.no_info_plain_validator_function(problem.model_validate)
     return SchemaValidator(
         core_schema.tagged_union_schema({equation_name_of(problem): choice}, "equation")
@@ -199,12 +209,12 @@ class EquationFile:
         return hashlib.sha256(self.code).hexdigest()
 
     def attributes(self) -> dict[str, str]:
-        """Attributes of a store: the name and the digest of the file."""
+        """The attributes that describe the file in a store: its name and its digest."""
         return {"name": Path(self.path).name, "sha256": self.digest}
 
     @property
     def module(self) -> str:
-        """Name of the module that runs the file; each content has its own."""
+        """Name of the module in which the file runs; a changed file has another name."""
         return f"pdegen_equation_{self.digest[:16]}"
 
     @property
@@ -213,8 +223,11 @@ class EquationFile:
         return any(problem.__module__ == self.module for problem in _registered.values())
 
     def run(self) -> ModuleType:
-        """The module of the file, which is run once in each process and registers its equations.
-        Raises SchemaError if the code raises an error."""
+        """Runs the file, unless this process has run it already, and returns its module.
+
+        The code registers the equations of the file. Raises SchemaError if the code raises an
+        error.
+        """
         with _lock:
             if self.module in _sources:
                 return sys.modules[self.module]
@@ -238,8 +251,10 @@ class EquationFile:
 
 def load_file(path: str) -> None:
     """Run a Python file that registers equations. Call it only for a path that the user names.
+
     Raises SchemaError if the file cannot be read, raises an error, registers no equation, or
-    registers a name that is taken."""
+    registers a name that another equation has.
+    """
     try:
         with open(path, "rb") as file:
             code = file.read(_MOST_BYTES + 1)
@@ -271,8 +286,10 @@ def path_of_equation(problem: type[Problem]) -> str | None:
 
 
 def error_in_equation_file(error: BaseException) -> str | None:
-    """Path, line and message of an error that arose in the file of a user's or a package's
-    equation; None for errors that arose elsewhere."""
+    """Path, line and message of an error in the file of a user's or a package's equation.
+
+    None if the error arose elsewhere.
+    """
     for path in dict.fromkeys(map(path_of_equation, _registered.values())):
         if path is not None and (line := line_of_error(error, path)):
             return f"{path}{line}: {error_summary(error)}"
@@ -285,8 +302,11 @@ def equation_files() -> tuple[EquationFile, ...]:
 
 
 def unpickled(source: EquationFile, name: str, content: dict[str, Any]) -> Problem:
-    """A problem from a file, in the process that received it. The code travels with the problem: a
-    worker may have another disk, or may have run another version of the file before."""
+    """Rebuilds a problem, whose equation a file defines, in the process that received its pickle.
+
+    The pickle includes the code of the file. The receiving process may have another disk, or may
+    have run another version of the file before.
+    """
     with _lock:
         if source.module not in _sources:
             for module in list(_sources):
@@ -302,7 +322,7 @@ def _forget(module: str) -> None:
 
 
 def line_of_error(error: BaseException, path: str) -> str:
-    """The line of a file where an error arose, such as ", line 3"; empty for other files."""
+    """The line of a file where an error arose, such as ", line 3"; empty if it arose elsewhere."""
     if isinstance(error, SyntaxError) and error.filename == path:
         return f", line {error.lineno}"
     frames, line = error.__traceback__, ""

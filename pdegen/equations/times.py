@@ -28,8 +28,10 @@ TimesFromStart = Annotated[tuple[NonNegative, ...], *_List]
 
 
 def checked_times(t: float | Sequence[float]) -> list[float]:
-    """One or several times as a list. Raises ValueError unless they are finite, >= 0 and do not
-    decrease."""
+    """One or several times as a list.
+
+    Raises ValueError if a time is negative or not finite, or if the times decrease.
+    """
     times = [float(s) for s in np.atleast_1d(t)]
     if not all(np.isfinite(times)) or any(s < 0 for s in times) or times != sorted(times):
         raise ValueError(f"times must be >= 0 and must not decrease, got {t}")
@@ -37,7 +39,7 @@ def checked_times(t: float | Sequence[float]) -> list[float]:
 
 
 def squeeze_single_time(u: Array) -> Array:
-    """Values (batch, times, ...) as stores hold them: without the axis of a single time."""
+    """Values of shape (batch, times, ...), without the axis of times if there is one time only."""
     return u[:, 0] if u.shape[1] == 1 else u
 
 
@@ -45,7 +47,7 @@ def check_divides(resolution: int, solving: int) -> None:
     """Refuse a resolution of the output whose points are not points of the solver.
 
     Raises:
-        ValueError: With the nearest even resolutions that are allowed.
+        ValueError: If the resolution is refused; the message has the nearest allowed ones.
 
     >>> check_divides(384, 2048)
     Traceback (most recent call last):
@@ -64,7 +66,7 @@ def check_steps(dt: float, times: tuple[float, ...]) -> None:
     """Refuse a largest time step that is longer than every interval, or that makes too many steps.
 
     Raises:
-        ValueError: With the steps that are allowed.
+        ValueError: If the step is refused; the message has the limit for the step.
     """
     longest = max(np.diff(times, prepend=0.0))
     if dt > longest > 0:

@@ -15,14 +15,16 @@ def solve_block_tridiagonal(
     ends: Float[Array, "batch segments+1 outer"],
     inner: Float[Array, "batch segments inner"],
 ) -> tuple[Float[Array, "batch segments+1 outer"], Float[Array, "batch segments inner"]]:
-    """The solution of Σ_k A_k (u_k, v_k, u_{k+1}) = (f, g).
+    """Solves Σ_k A_k (u_k, v_k, u_{k+1}) = (f, g). The matrices A_k are overwritten.
 
-    The segments k - 1 and k share the unknowns u_k; the unknowns v_k are inside segment k. The left
-    end and the inside of a segment are eliminated together, by a dense factorisation with pivoting
-    among these rows. So the matrices may be indefinite, and each segment is held only once.
+    The segments k - 1 and k share the unknowns u_k. The unknowns v_k belong to segment k alone.
+    Elimination of u_k and v_k takes one dense factorisation, with pivoting among their rows. The
+    matrices may therefore be indefinite. Each matrix is used only once, so `matrices` may be a
+    generator.
 
     Args:
-        matrices: A_k, in order, which act on (u_k, v_k, u_{k+1}).
+        matrices: The A_k in order, which act on (u_k, v_k, u_{k+1}). The function adds to these
+            arrays in place.
         ends: f, the loads on u.
         inner: g, the loads on v.
 

@@ -14,14 +14,16 @@ Linear = Callable[[Array], Array]
 def conjugate_gradients(
     operator: Linear, preconditioner: Linear, b: Array, rtol: float, limit: int
 ) -> tuple[Array, Array]:
-    """u with ‖b - A u‖ <= rtol ‖b‖ for each sample, and the number of iterations.
+    """Solves A u = b for each sample; returns u and the number of iterations.
+
+    If `limit` iterations suffice, then ‖b - A u‖ <= rtol ‖b‖ for each sample.
 
     Args:
-        operator: The map u -> A u of arrays of the shape of b.
-        preconditioner: An approximation of A⁻¹, symmetric and positive definite, that returns a new
-            array.
+        operator: The map u -> A u for arrays of the shape of b.
+        preconditioner: An approximation of A⁻¹, symmetric and positive definite. It must return a
+            new array.
         b: Right-hand sides, shape (batch, n, n).
-        rtol: Relative tolerance; a sample that has reached it does not change any more.
+        rtol: Relative tolerance; a sample that meets the tolerance does not change any more.
         limit: Largest number of iterations.
 
     >>> import numpy as np

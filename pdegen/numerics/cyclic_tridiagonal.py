@@ -10,18 +10,18 @@ def solve_cyclic_tridiagonal(
     matrices: Float[np.ndarray, "batch segments 2*size 2*size"],
     loads: Float[np.ndarray, "batch segments size"],
 ) -> Float[np.ndarray, "batch segments size"]:
-    """The solution of Σ_k A_k (u_k, u_{k+1}) = f on n lines in a ring, u_n = u_0.
+    """Solves Σ_k A_k (u_k, u_{k+1}) = f on a ring of n lines of unknowns, where u_n = u_0.
 
-    Segment k joins the lines k and k + 1. Every second line is eliminated, which merges two
-    segments into one, until a single segment joins a line to itself. There is no pivoting between
-    lines: the matrix of the ring must be symmetric and positive definite.
+    Segment k joins the lines k and k + 1. Each reduction eliminates every second line and merges
+    the two segments of that line into one, until a single segment joins a line to itself. There is
+    no pivoting between lines, so the matrix of the ring must be symmetric and positive definite.
 
     Args:
-        matrices: A_k, which act on (u_k, u_{k+1}).
+        matrices: The A_k, which act on (u_k, u_{k+1}).
         loads: f on each line.
 
     Raises:
-        LinAlgError: If a line's matrix is singular.
+        LinAlgError: If the matrix of a line is singular.
 
     >>> around = np.array([[[[3.0, -1], [-1, 0]]] * 4])  # 3u_k - u_{k-1} - u_{k+1} = 1
     >>> solve_cyclic_tridiagonal(around, np.ones((1, 4, 1))).ravel()

@@ -19,24 +19,27 @@ _DEVICE_BYTES = 4_000_000_000  # largest memory of a block on a device, whatever
 
 
 def torch() -> Any:
-    """The module torch, imported only to compute on its devices."""
+    """The module torch; it is imported only when a device is used."""
     return importlib.import_module("torch")
 
 
 def empty(shape: tuple[int, ...], dtype: Any, device: str | None) -> Array:
-    """An uninitialised array of a NumPy type, of NumPy (None) or on a device of PyTorch."""
+    """An uninitialised array with a NumPy dtype.
+
+    If `device` is None, it is a NumPy array, and otherwise a tensor on this device of PyTorch.
+    """
     if device is None:
         return np.empty(shape, dtype)
     return torch().empty(shape, dtype=getattr(torch(), np.dtype(dtype).name), device=device)
 
 
 def zeros(shape: tuple[int, ...], like: Array) -> Array:
-    """Zeros on the device and of the type of another array."""
+    """Zeros with the dtype and on the device of another array."""
     return array_namespace(like).zeros(shape, dtype=like.dtype, device=device(like))
 
 
 def constant(values: np.ndarray, like: Array) -> Array:
-    """NumPy values on the device of another array; their type does not change."""
+    """NumPy values as an array on the device of `like`; their dtype does not change."""
     return array_namespace(like).asarray(values, device=device(like))
 
 
@@ -46,17 +49,19 @@ def to_numpy(values: Array) -> np.ndarray:
 
 
 def detached(values: Array) -> Array:
-    """Values detached from PyTorch's graph of derivatives; NumPy arrays are returned unchanged."""
+    """Values detached from the autograd graph of PyTorch; NumPy arrays are returned unchanged."""
     return values if isinstance(values, np.ndarray) else values.detach()
 
 
 def recorded(values: Array) -> bool:
-    """Whether PyTorch records computations with the values, for derivatives."""
+    """Whether PyTorch records operations on the values for automatic differentiation."""
     return not isinstance(values, np.ndarray) and bool(values.requires_grad)
 
 
 def multiplied(v: Array, factor: Array) -> Array:
-    """v times a factor. v is overwritten, unless PyTorch records it: derivatives need its values.
+    """v times a factor, computed in place unless PyTorch records v.
+
+    If PyTorch records v, the result is a new tensor, because derivatives need the values of v.
 
     >>> v = np.array([1.0, 2.0])
     >>> multiplied(v, np.array([3.0, 4.0])) is v, v.tolist()
@@ -69,7 +74,7 @@ def multiplied(v: Array, factor: Array) -> Array:
 
 
 def scaled(v: Complex[Array, "*batch k"], factor: Float[Array, " k"]) -> Complex[Array, "*batch k"]:
-    """v times real numbers, without products with zero imaginary parts."""
+    """Complex v times real factors, without multiplications by zero imaginary parts."""
     xp = array_namespace(v)
     return (v.view(xp.float64) * xp.repeat(factor, 2)).view(xp.complex128)
 
@@ -80,8 +85,10 @@ def singular_matrix_error(like: Array) -> type[Exception]:
 
 
 def first_true(failed: Array) -> int | None:
-    """Index of the first row that is true, or None; a device is synchronised only once if no row is
-    true."""
+    """Index of the first row that is true; None if no row is true.
+
+    In the second case a device is synchronised only once.
+    """
     xp = array_namespace(failed)
     return int(xp.argmax(xp.astype(failed, xp.int64))) if bool(xp.any(failed)) else None
 
@@ -91,20 +98,23 @@ def reuse_memory() -> None:
     """Make this process reuse memory that it frees, up to 64 MB, for the next arrays.
 
     Time steps allocate and free arrays of about 100 kB. By default glibc returns this memory to the
-    system and requests fresh pages, which at 64 x 64 points takes longer than the transforms. It
-    stops doing so up to the size of a block that was freed (`M_MMAP_THRESHOLD` in mallopt(3)). This
-    function frees one large block, none of whose pages is touched.
+    system and requests fresh pages, which at 64 x 64 points takes longer than the transforms. After
+    a large block has been freed, glibc keeps freed memory up to the size of that block
+    (`M_MMAP_THRESHOLD` in mallopt(3)). This function frees one large block without touching its
+    pages.
     """
     np.empty(_REUSED_BYTES, np.uint8)
 
 
 def blocks(rows: int, points: int, at_once: bool) -> Iterator[slice]:
-    """Slices of rows, each of `points` points, that fit into a core's cache; one slice of all rows
-    if `at_once`, for devices."""
+    """Slices of rows that fit into a core's cache, if a row has `points` points.
+
+    If `at_once`, as for devices, a single slice contains all rows.
+    """
     size = max(1, rows if at_once else _CACHE_POINTS // points)
     return (slice(start, start + size) for start in range(0, rows, size))
 
 
 def samples_at_once(values: int) -> int:
-    """Number of samples in a block on a device, for `values` float64 numbers in each sample."""
+    """Number of samples in a block on a device, if a sample takes `values` float64 numbers."""
     return max(1, _DEVICE_BYTES // (8 * values))

@@ -22,7 +22,7 @@ Symbol = Float[Array, " *modes"] | Complex[Array, " *modes"]
 class Step:
     """One step of size h of dv/dt = L v + N(v) for a diagonal L. `Step.of(L, h)` builds it.
 
-    Without N it is exact for any h:
+    Without N the step is exact for any h:
 
     >>> step = Step.of(np.array([-1.0, -100.0]), h=0.5)
     >>> bool(np.allclose(step.full, np.exp([-0.5, -50.0]), rtol=1e-14))
@@ -38,10 +38,11 @@ class Step:
 
     @classmethod
     def of(cls, linear: Symbol, h: float, points: int = 32) -> Step:
-        """The step, with coefficients that are means over a circle of radius 1 about L h.
+        """The step of size h for the symbol L.
 
-        The closed forms suffer from cancellation near L h = 0, but not on the circle. For a real
-        symbol, the real part on half of the circle suffices.
+        The coefficients are means over `points` points of a circle of radius 1 about L h. Their
+        closed forms suffer from cancellation near L h = 0, but not on the circle. For a real
+        symbol, the mean of the real part over half of the circle suffices.
         """
         real = np.isrealobj(linear)
         turn = np.pi if real else 2 * np.pi
@@ -70,8 +71,10 @@ class Step:
         return self._compiled(v, nonlinear) if compiled else self.plain(v, nonlinear)
 
     def plain(self, v: State, nonlinear: Callable[[State], State]) -> State:
-        """The state after the step, without compiled code, whose start takes longer than a few
-        steps."""
+        """The state after the step, computed without compiled code.
+
+        Loading compiled code takes longer than a few steps.
+        """
         n_v = nonlinear(v)
         v_half = self.half * v
         a = v_half + self.q * n_v
@@ -83,7 +86,10 @@ class Step:
         return self.full * v + self.f1 * n_v + self.f2 * (n_a + n_b) + self.f3 * n_c
 
     def _compiled(self, v: State, nonlinear: Callable[[State], State]) -> State:
-        """The state after the step, to the same bits, with one pass over memory for each sum."""
+        """The state after the step, computed by compiled code with the same bits as `plain`.
+
+        Each sum takes one pass over memory.
+        """
         from pdegen.numerics import etdrk_stages  # imported late: compilation takes a while
 
         shape, rows = v.shape, (len(v), -1)

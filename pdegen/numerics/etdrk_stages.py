@@ -1,7 +1,7 @@
 """Compiled sums of the stages of exponential Runge-Kutta steps. The mathematics is in `etdrk.py`.
 
-Arrays have the shape (batch, modes), coefficients (modes,). Each sum takes one pass over memory and
-has the same order, and so the same bits, as the array expression in its docstring.
+Arrays have the shape (batch, modes), coefficients (modes,). Each sum takes one pass over memory. It
+adds in the order of the array expression in its docstring, so that the bits are the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Matrix products on one thread, so that their bits do not depend on the environment.
 
-OpenBLAS, MKL and OpenMP split a product among threads, whose number follows from the cores or from
-variables such as `OPENBLAS_NUM_THREADS`. Each split rounds differently. So all numbers that are
-stored, or compared with stored numbers, are computed within `one_thread()`.
+OpenBLAS, MKL and OpenMP split a product among threads. The number of threads depends on the cores,
+or on variables such as `OPENBLAS_NUM_THREADS`. Each split rounds differently. All numbers that are
+stored, or compared with stored numbers, are therefore computed within `one_thread()`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from threadpoolctl import LibController, ThreadpoolController
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limits the BLAS libraries and OpenMP to one thread; may be nested.
+    """Limits the BLAS libraries and OpenMP to one thread; contexts may be nested.
 
-    The limit of OpenMP holds for the calling thread. The limit of a BLAS library holds for the
+    The limit of OpenMP applies to the calling thread. The limit of a BLAS library applies to the
     whole process, until the last thread has left the context.
     """
     with _blas, _controller().select(user_api="openmp").limit(limits=1):
@@ -28,7 +28,7 @@ def one_thread() -> Iterator[None]:
 
 
 class _Blas:
-    """The limit of the BLAS libraries, shared by all threads that enter it."""
+    """The limit of the BLAS libraries, shared by all threads in the context."""
 
     def __init__(self) -> None:
         self._lock, self._users = Lock(), 0
@@ -53,10 +53,11 @@ _blas = _Blas()
 
 
 def _set(numbers: list[tuple[LibController, int]]) -> None:
-    """Set the numbers of threads of libraries, whichever thread has set them before.
+    """Set the numbers of threads of libraries, even if another thread has set them before.
 
-    In threadpoolctl, the thread that first set the number of OpenBLAS silently prevents others from
-    setting it. Here the last thread to leave need not be the first that entered.
+    In threadpoolctl, the thread that first sets the number of OpenBLAS silently prevents others
+    from setting it. Here the last thread that leaves the context need not be the first that entered
+    it.
     """
     for library, threads in numbers:
         give_up = getattr(library, "clear_controlling_thread", lambda force: None)
@@ -74,5 +75,8 @@ def _controller() -> ThreadpoolController:
 
 @lru_cache(maxsize=1)
 def _cached_controller(modules: int) -> ThreadpoolController:
-    """The controller, cached until another module is imported; the search takes milliseconds."""
+    """The controller of the thread pools, cached until another module is imported.
+
+    A search for the pools takes milliseconds.
+    """
     return ThreadpoolController()

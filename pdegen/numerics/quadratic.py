@@ -10,7 +10,8 @@ from pdegen.numerics.device import Array
 def with_midpoints(values: Array, axis: int) -> Array:
     """Values at the nodes and at the midpoints between them, along an axis.
 
-    Midpoints are on the parabolas through the nodes 0 1 2, 2 3 4, ...; the number of nodes is odd.
+    The midpoint values lie on the parabolas through the nodes (0, 1, 2), (2, 3, 4), and so on. The
+    number of nodes must be odd.
 
     >>> import numpy as np
     >>> with_midpoints(np.array([0.0, 1.0, 4.0]), 0).tolist()

@@ -1,8 +1,9 @@
 """Semilinear equations in Fourier space, with an error estimate for each sample and frame.
 
-Each sample is integrated with the steps h, 2h and 4h. h is halved until Richardson's estimate of
-the error in time, at the observed order, meets the tolerance. A run with 2h on a finer torus then
-gives the error in space. A sample does not depend on the other samples of its batch.
+Each sample is integrated with the steps h, 2h and 4h. The step h is halved until Richardson's
+estimate of the error in time, with the observed order, meets the tolerance. The difference to a run
+on a finer torus then estimates the error in space. A sample does not depend on the other samples of
+its batch.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Semilinear:
-    """v' = L v + N(v) for the modes v of one or several functions on a torus.
+    """The equation v' = L v + N(v) for the modes v of one or several functions on a torus.
 
-    PyTorch differentiates the solution and the integrals with respect to v₀, for the steps that the
-    tolerance requires; error estimates have no derivative. Each step keeps a few states for
-    `backward`.
+    PyTorch differentiates the solution and the integrals with respect to v₀. The derivative is that
+    of the time steps with which the tolerance was met. Error estimates have no derivative. Each
+    time step stores a few states for `backward`.
     """
 
     torus: Torus  # the domain
@@ -90,12 +91,12 @@ class Semilinear:
         Args:
             v0: Modes at time 0.
             times: Times >= 0 that do not decrease.
-            needed: Whether the tolerance must be met, for each time; by default for all times.
-            finer: Modes at time 0 on `torus.finer`, unless v0 has all modes.
+            needed: For each time, whether the tolerance must be met; by default at all times.
+            finer: Modes at time 0 on `torus.finer`; None if v0 has all modes of the initial value.
 
         Raises:
-            SolveError: If a sample misses the tolerance with the smallest step, or since the torus
-                is too coarse.
+            SolveError: If a sample misses the tolerance with the smallest step, or because the
+                torus is too coarse.
         """
         xp = array_namespace(v0)
         moments = _checked(times)
@@ -130,13 +131,12 @@ class Semilinear:
         change: AtTimes,
         halvings: int = 0,
     ) -> tuple[Array, Array, Array, Array]:
-        """The solution with dt halved `halvings` times; smaller steps for samples that miss the
-        tolerance.
+        """The solution with dt halved `halvings` times, or more if a sample misses the tolerance.
 
-        `change` is the distance of `coarse`, a run with twice the step, to a run with four times
-        the step. If it is less than 2⁴ times the distance of this solution to `coarse`, the method
-        does not reach its order, as for waves that turn far within a step. The error estimate then
-        divides by less.
+        `coarse` is a run with twice the step. `change` is the distance between `coarse` and a run
+        with four times the step. At order 4, `change` is 2⁴ times the distance between this
+        solution and `coarse`. The ratio is smaller if waves turn far within a step. The error
+        estimate then divides by less than 2⁴ - 1.
         """
         xp, times = array_namespace(v0), frames.times
         v, integrals = self.discrete.march(v0, times, self.dt, halvings, self.watched)
@@ -173,7 +173,7 @@ class Semilinear:
         return v, error, step, integrals
 
     def _misses(self, error: AtTimes, frames: _Frames) -> Bool[Array, " batch"]:
-        """Whether each sample misses the tolerance at a needed time, or is not finite."""
+        """Whether a sample misses the tolerance at a needed time, or its error is not finite."""
         xp = array_namespace(error)
         return xp.any(~xp.isfinite(error) | (frames.must & (error > self.tolerance)), axis=1)
 
@@ -218,7 +218,10 @@ class Semilinear:
         return v, error, xp.full_like(error[:, 0], math.inf), integrals
 
     def _rounding(self, v0: Array, v: Array, times: list[float]) -> AtTimes:
-        """Norm of the rounding of v₀, which is in all modes, advanced by e^(Lt), over that of v."""
+        """Relative error of v due to the rounding of v₀.
+
+        Rounding errors of v₀ are in all modes, and each mode grows by e^(Lt).
+        """
         xp, eps, weights = array_namespace(v0), np.finfo(float).eps, self.torus.weights
         with np.errstate(over="ignore", invalid="ignore"):
             rates = np.reshape(np.max(np.real(self.discrete.linear), axis=0), (1, *weights.shape))
@@ -243,7 +246,7 @@ class _Frames:
 
 @dataclass(frozen=True)
 class Discrete:
-    """L and N on one torus, with the coefficients of time steps."""
+    """L and N on one torus, with the cached coefficients of time steps."""
 
     torus: Torus
     linear: Symbol
@@ -267,9 +270,9 @@ class Discrete:
     ) -> tuple[Array, Float[Array, "batch times watched"]]:
         """The states and the integrals at the times.
 
-        Each interval between times is cut into equal steps of at most 4 dt, which are halved
-        `halvings` + 2 times, where `halvings` >= -2. Integrals are sums of Simpson's rule over
-        pairs of steps. The march ends early if no sample is finite.
+        Each interval between times is cut into equal steps of at most 4 dt. These steps are then
+        halved `halvings` + 2 times, where `halvings` >= -2. The integrals are sums of Simpson's
+        rule over pairs of steps. The march ends early if no sample is finite.
         """
         xp = array_namespace(v0)
         v, now = v0, 0.0
@@ -291,7 +294,7 @@ class Discrete:
     def _interval(
         self, v: Modes, h: float, count: int, watched: Watched | None
     ) -> tuple[Modes, Array | float]:
-        """The state after `count` steps of size h, and the integrals over them."""
+        """The state after `count` steps of size h, and the integrals over these steps."""
         nonlinear = self.nonlinear
         assert nonlinear is not None
         step, total = self._step(h).where(v), 0.0
@@ -324,7 +327,7 @@ def _checked(times: Sequence[float]) -> list[float]:
 
 
 def _norms(torus: Torus, v: Complex[Array, "b t components *modes"]) -> Float[Array, "b t"]:
-    """The L² norms of all components together."""
+    """The L² norm of all components together, for each sample and time."""
     xp = array_namespace(v)
     with np.errstate(over="ignore", invalid="ignore"):
         squares = constant(torus.weights, v) * (xp.real(v) ** 2 + xp.imag(v) ** 2)
@@ -332,7 +335,7 @@ def _norms(torus: Torus, v: Complex[Array, "b t components *modes"]) -> Float[Ar
 
 
 def _contraction(change: Array, difference: Array) -> Array:
-    """The factor by which halving the step reduced the distance of two runs, between 2 and 2⁴."""
+    """The factor by which a halved step reduced the distance between runs, clipped to [2, 2⁴]."""
     xp = array_namespace(difference)
     with np.errstate(over="ignore", invalid="ignore"):
         ratio = change / (difference + np.finfo(float).tiny)
@@ -341,7 +344,7 @@ def _contraction(change: Array, difference: Array) -> Array:
 
 
 def _relative(difference: Array, size: Array) -> Array:
-    """The difference over the norm of the solution; infinite if it is not finite."""
+    """The difference divided by the norm of the solution; infinite if this is not finite."""
     xp = array_namespace(difference)
     with np.errstate(over="ignore", invalid="ignore"):
         error = difference / (size + np.finfo(float).tiny)
@@ -349,7 +352,7 @@ def _relative(difference: Array, size: Array) -> Array:
 
 
 def _blown_up(v: Modes) -> bool:
-    """Whether no sample is finite."""
+    """Whether every sample has blown up, that is, has a value that is not finite."""
     xp = array_namespace(v)
     with np.errstate(over="ignore", invalid="ignore"):
         return not bool(xp.any(xp.isfinite(xp.sum(xp.abs(v), axis=tuple(range(1, v.ndim))))))

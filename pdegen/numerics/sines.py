@@ -56,16 +56,17 @@ def faster_by_fft(n: int) -> bool:
 
 
 def by_products(grid: CellGrid, like: Array) -> Sines:
-    """The transform in the plane by two matrix products, for arrays on the device of `like`."""
+    """The two-dimensional transform by matrix products, for arrays on the device of `like`."""
     s = constant(matrix(grid), like)
     return Sines(lambda v: s.T @ v @ s, lambda v: s @ v @ s.T)
 
 
 def by_fft(grid: CellGrid, like: Array) -> Sines:
-    """The transform in the plane by FFTs along both axes, for arrays on the device of `like`.
+    """The two-dimensional transform by FFTs, for arrays on the device of `like`.
 
-    Let t be the entries (-1)^j v_j, even j first, then odd j backwards, and T = rfft(t). Then
-    z_m = √(2/n) e^(-iπm/2n) T_m has the real part v̂_(n-m) and the imaginary part -v̂_m.
+    Along each axis, let t have the entries (-1)^j v_j: first those of even j, then those of odd j
+    in reverse order. Let T = rfft(t). Then z_m = √(2/n) e^(-iπm/2n) T_m has the real part v̂_(n-m)
+    and the imaginary part -v̂_m.
 
     References: J. Makhoul, A fast cosine transform in one and two dimensions, IEEE Trans. ASSP 28
     (1980).

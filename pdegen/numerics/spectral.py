@@ -9,8 +9,10 @@ from pdegen.domains import PeriodicGrid
 
 
 def wave_numbers(grid: PeriodicGrid) -> Float[np.ndarray, " k"]:
-    """Angular wave numbers 2πk/L of the modes k = 0 ... n/2. Raises ValueError if n is odd or less
-    than 4."""
+    """Angular wave numbers 2πk/L of the modes k = 0 ... n/2.
+
+    Raises ValueError if n is odd or less than 4.
+    """
     if grid.n < 4 or grid.n % 2:
         raise ValueError(f"a spectral method needs an even number of points >= 4, got {grid.n}")
     return 2 * np.pi * np.arange(grid.n // 2 + 1) / grid.length
@@ -46,12 +48,12 @@ def dealiased(grid: PeriodicGrid) -> Bool[np.ndarray, " k"]:
 def interpolated(
     u: Float[np.ndarray, "..."], points: int, dimension: int = 1
 ) -> Float[np.ndarray, "..."]:
-    """The trigonometric interpolant of u, with the smallest wave numbers, on a finer grid.
+    """The trigonometric interpolant of u on a finer grid, with the smallest wave numbers.
 
     Args:
-        u: Values at n points along each of the last axes.
-        points: Number of points along each of these axes in the result, at least n.
-        dimension: Number of these axes.
+        u: Values at n points along each of the last `dimension` axes.
+        points: Number of points of the result along each of these axes, at least n.
+        dimension: Number of axes along which u is interpolated.
 
     >>> x = np.arange(4) / 4
     >>> fine = interpolated(np.cos(2 * np.pi * x), 8)

@@ -1,8 +1,9 @@
-"""Fourier space on a periodic box of one or more axes, in the modes of dealiased products.
+"""Fourier space on a periodic box of one or more axes, restricted to modes free of aliasing.
 
 A real function on the box is u(x) = Σ v_k e^(2πi k·x/L) over the modes |k_j| <= K_j that products
-leave free of aliasing. They are stored as (2K + 1, ..., 2K + 1, K + 1) complex numbers: in the
-order 0 ... K, -K ... -1 of the FFT along all axes except the last, and 0 ... K along the last.
+leave free of aliasing. The coefficients v_k are stored in complex arrays of shape (2K + 1, ..., 2K
++ 1, K + 1). Their order is 0 ... K, -K ... -1 along all axes except the last, as in an FFT, and 0
+... K along the last axis.
 """
 
 from __future__ import annotations
@@ -101,15 +102,18 @@ class Torus:
 
     @cached_property
     def weights(self) -> Float[np.ndarray, " *modes"]:
-        """Weights with which the mean of u² is Σ weight |v|²: 2 if the mode -k is not stored."""
+        """Weights for which Σ weight |v|² is the mean of u²: 2 if the mode -k is not stored."""
         weights = np.full(self.shape, 2.0)
         weights[..., 0] = 1
         return weights
 
     @cached_property
     def finer(self) -> Torus:
-        """A finer torus, with at least a quarter more points along each axis, whose numbers suit
-        fast transforms. It has at least two more modes, since functions may have odd modes only."""
+        """A finer torus, with at least a quarter more points along each axis.
+
+        The numbers of points suit fast transforms. Each axis has at least two more modes, because a
+        function may have odd modes only.
+        """
         return Torus(tuple(map(self._finer, self.grids, self.highest)), self.degree)
 
     def _finer(self, grid: PeriodicGrid, highest: int) -> PeriodicGrid:
@@ -119,14 +123,14 @@ class Torus:
         return replace(grid, n=n)
 
     def padded(self, v: Complex[Array, " *batch *modes"]) -> Complex[Array, " *batch *finer"]:
-        """The modes of a coarser torus as modes of this one, with zeros added."""
+        """The modes v of a coarser torus, padded with zeros to the modes of this torus."""
         *others, last = self.shape
         for axis, size in zip(range(-len(self.grids), -1), others, strict=True):
             v = _padded(v, axis, size)
         return _lengthened(v, last)
 
     def to_modes(self, u: Float[Array, " *batch *points"]) -> Complex[Array, " *batch *modes"]:
-        """The Fourier coefficients of the stored modes, from values at the points."""
+        """The Fourier coefficients of the stored modes, from the values u at the points."""
         v = self.to_columns(u)
         for axis in range(-len(self.grids), -1):
             v = _kept(v, axis, self.highest[axis])
@@ -148,8 +152,10 @@ class Torus:
         return self.from_columns(v, points[-1])
 
     def to_columns(self, u: Float[Array, " *batch *points"]) -> Complex[Array, "..."]:
-        """The Fourier coefficients as of `to_modes`, but of all n modes along all axes except the
-        last."""
+        """The Fourier coefficients of u, with all n modes along every axis except the last.
+
+        Along the last axis, only the stored modes are returned.
+        """
         fft, into = _fft(u)
         v = fft.rfft(u, norm="forward")[..., : self.shape[-1]]
         for axis in range(-len(self.grids), -1):
@@ -157,8 +163,10 @@ class Torus:
         return v
 
     def from_columns(self, v: Complex[Array, "..."], n: int) -> Float[Array, "..."]:
-        """The values, with n points along the last axis, of a function with all modes along the
-        other axes. It may overwrite v."""
+        """The values of a function at the points, with n points along the last axis.
+
+        v has all modes along every axis except the last. v may be overwritten.
+        """
         fft, into = _fft(v)
         for axis in range(-len(self.grids), -1):
             v = fft.ifft(v, axis=axis, norm="forward", **into)
@@ -168,14 +176,16 @@ class Torus:
 
 
 def _fft(like: Array) -> tuple[Any, dict[str, bool]]:
-    """The FFT module for an array, with the option to overwrite the input; for NumPy arrays that of
-    SciPy, which is faster."""
+    """The FFT module for an array, and the option to overwrite the input.
+
+    NumPy arrays use the module of SciPy, which is faster.
+    """
     xp = array_namespace(like)
     return (scipy.fft, {"overwrite_x": True}) if is_numpy_namespace(xp) else (xp.fft, {})
 
 
 def _kept(v: Array, axis: int, highest: int) -> Array:
-    """The modes 0 ... K, -K ... -1 out of all modes along one axis."""
+    """The modes 0 ... K, -K ... -1 along one axis, selected from all n modes."""
     xp, after = array_namespace(v), (slice(None),) * (-axis - 1)
     return xp.concat(
         [
@@ -195,7 +205,7 @@ def _lengthened(v: Array, count: int) -> Array:
 
 
 def _padded(v: Array, axis: int, n: int) -> Array:
-    """v with all n modes along one axis; added modes are 0."""
+    """v with n modes along one axis; modes that v does not have are 0."""
     xp, after = array_namespace(v), (slice(None),) * (-axis - 1)
     highest = min(v.shape[axis] // 2, (n - 1) // 2)
     below, above = slice(highest + 1), slice(n - highest, None)

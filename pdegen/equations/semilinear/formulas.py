@@ -1,4 +1,4 @@
-"""The equations of `Terms` as text in one line, and as LaTeX."""
+"""Writes the equations of `Terms` as one line of text, or as LaTeX."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Notation(NamedTuple):
-    """Templates of the parts of an equation; {u} stands for a component, {all} for all of them."""
+    """Templates of the terms of an equation; {u} is one component, {all} the list of components."""
 
     in_time: str  # the derivative in time
     along: str  # the derivative along the axis {x}
@@ -62,7 +62,7 @@ _LATEX_VELOCITY = _LATEX_PLANE._replace(
 
 
 def plain(terms: Terms, names: Sequence[str]) -> str:
-    """The equations of all components in one line of text; empty if there are no terms.
+    """The equations of all components in one line of text; the text is empty if there are no terms.
 
     >>> from pdegen.equations.semilinear.solver import Terms
     >>> zero = (0.0,)
@@ -75,7 +75,7 @@ def plain(terms: Terms, names: Sequence[str]) -> str:
 
 
 def latex(terms: Terms, names: Sequence[str]) -> str:
-    r"""The equations of all components in LaTeX; names of several letters are upright.
+    r"""The equations of all components in LaTeX; names of several letters are set upright.
 
     >>> from pdegen.equations.semilinear.solver import Terms
     >>> zero = (0.0,)
@@ -127,7 +127,7 @@ def _monomial(names: Sequence[str], powers: Powers, by: Notation) -> str:
 
 
 def _sum(terms: Sequence[tuple[float, str]], by: Notation) -> str:
-    """The sum of terms with their signs, without terms that are 0."""
+    """The sum of terms with their signs; terms with the coefficient 0 are left out."""
     text = ""
     for coefficient, factor in terms:
         if coefficient:

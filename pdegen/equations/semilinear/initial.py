@@ -50,8 +50,11 @@ def each(value: object) -> float | Numbers:
 
 
 def spread(value: float | Numbers, count: int, what: str) -> Numbers:
-    """A tuple of `count` numbers, from one number or `count` numbers. Raises ValueError, which
-    names `what`, for another number of them."""
+    """A tuple of `count` numbers, from one number or from `count` numbers.
+
+    Raises ValueError, with `what` as the name of the value, if the length of a tuple is not
+    `count`.
+    """
     numbers = value if isinstance(value, tuple) else (value,) * count
     if len(numbers) != count:
         raise ValueError(f"{what} has {len(numbers)} numbers, expected one, or {count}")
@@ -62,8 +65,10 @@ Each = Annotated[float | Numbers, BeforeValidator(each)]
 
 
 class Initial(Strict):
-    """A function of g = N(0, sigma²(-Δ + tau²)^(-alpha)) on the circle or the square of side 1,
-    without its mean, stretched to the length of the domain.
+    """A function of a Gaussian field g without mean, g ~ N(0, sigma²(-Δ + tau²)^(-alpha)).
+
+    The law of g is stated on the circle or the square torus of side 1. g is then stretched to the
+    length of the domain.
 
     Args:
         sigma: Scale σ of the covariance operator, on a domain of length 1. [u]
@@ -85,7 +90,10 @@ class Initial(Strict):
     def values(
         self, torus: Torus, count: int, seed: int, samples: Sequence[int], device: str | None
     ) -> Array:
-        """u(0) of `count` components at the points; each component has its own streams."""
+        """The initial values u(0) of `count` components at the points of the torus.
+
+        Each component has its own random streams.
+        """
         axes = len(torus.grids)
         field, grid = self.field(axes), PeriodicGrid(torus.points[0])
 
@@ -100,7 +108,10 @@ class Initial(Strict):
         return self.of(xp.stack(fields * (count // len(fields)), axis=1), axes)
 
     def checks(self, grids: tuple[PeriodicGrid, ...], count: int) -> Iterator[GaussianLaw]:
-        """The law of each field, unless rounding hides it."""
+        """The checks of the law of each Gaussian field.
+
+        A field has no check if rounding hides its law.
+        """
         axes, n = len(grids), grids[0].n
         field = self.field(axes)
         for component in range(self.fields(count)):
@@ -117,7 +128,7 @@ class Initial(Strict):
                 )
 
     def fields(self, count: int) -> int:
-        """Number of independent fields of `count` components."""
+        """Number of independent Gaussian fields for `count` components."""
         return count
 
     @abstractmethod
@@ -126,11 +137,13 @@ class Initial(Strict):
 
     @abstractmethod
     def of(self, g: Array, axes: int) -> Array:
-        """The initial value from fields g of shape (batch, components, *points)."""
+        """The initial value as a function of the fields g of shape (batch, components, *points)."""
 
     @abstractmethod
     def inverse(self, component: int, count: int, deviation: float) -> tuple[float, Inverse]:
-        """A size, and the map from a component to g over this size, whose rounding is that of 1.
+        """A size s, and the map from a component of the initial value to g/s.
+
+        The size is such that g/s has the rounding errors of numbers of size 1.
 
         Args:
             component: Index of the component.
@@ -140,11 +153,11 @@ class Initial(Strict):
 
     @abstractmethod
     def bounds(self, count: int) -> tuple[Numbers, Numbers] | None:
-        """Lower and upper bounds of the components; None if they are not bounded."""
+        """Lower and upper bounds of the components; None if the law has no bounds."""
 
     @abstractmethod
     def speed(self, count: int, deviation: float) -> float:
-        """A size that u reaches in nearly every sample."""
+        """A size that |u| reaches in nearly every sample."""
 
     @property
     @abstractmethod
@@ -189,7 +202,7 @@ class Gaussian(Initial):
         return None
 
     def speed(self, count: int, deviation: float) -> float:
-        """The root mean square of the largest component."""
+        """The largest root mean square of a component."""
         return max(math.hypot(mean, deviation) for mean in spread(self.mean, count, ""))
 
     @property
@@ -202,7 +215,7 @@ class Gaussian(Initial):
 
 
 class Bounded(Initial):
-    """low + (high - low)/(1 + e^(-g - mean)); all components have one g, or independent ones.
+    """low + (high - low)/(1 + e^(-g - mean)), with one g for all components or one for each.
 
     Args:
         mean: Shift of g. [1]
@@ -229,8 +242,11 @@ class Bounded(Initial):
         return low + (high - low) / (1 + array_namespace(g).exp(-(g + self.mean)))
 
     def inverse(self, component: int, count: int, deviation: float) -> tuple[float, Inverse]:
-        """The map from a component to g. The size is that of the worst rounding, at six deviations
-        of g, where the logistic function is flattest."""
+        """A size s, and the map from a component of the initial value to g/s.
+
+        The size follows from the largest rounding error, at six deviations of g, where the logistic
+        function is flattest.
+        """
         low, high = (spread(x, count, "")[component] for x in (self.low, self.high))
         mean = self.mean
         if low == high:
@@ -250,7 +266,7 @@ class Bounded(Initial):
         return low, high
 
     def speed(self, count: int, deviation: float) -> float:
-        """The largest midpoint between the bounds, in size."""
+        """The largest absolute value among the midpoints of the bounds."""
         low, high = self.bounds(count)
         return max(abs(a + b) / 2 for a, b in zip(low, high, strict=True))
 
@@ -268,7 +284,7 @@ class Bounded(Initial):
 
 
 def _column(value: float | Numbers, like: Array, axes: int) -> Array:
-    """Numbers of the components, shaped to broadcast over (batch, components, *points)."""
+    """One number for each component, shaped to broadcast over (batch, components, *points)."""
     return constant(np.reshape(value, (-1, *[1] * axes)), like)
 
 

@@ -1,4 +1,4 @@
-"""The law of stores of a semilinear equation, as far as it follows from the terms."""
+"""The law that a store of a semilinear equation must satisfy, as far as the terms imply one."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _TRUST = 4.0  # an error is at most this times its estimate: less is observed in
 
 
 def solved_checks(dt: float | None, tolerance: float, evolved: bool) -> tuple[Check, ...]:
-    """The checks that inputs are distinct, and that errors and steps are such as the solver
-    accepts.
+    """The checks of inputs, errors and steps.
+
+    Inputs must be distinct, and errors and steps must be in the range that the solver accepts.
 
     Args:
         dt: Largest time step; None for a solver without steps.
@@ -49,8 +50,10 @@ def solved_checks(dt: float | None, tolerance: float, evolved: bool) -> tuple[Ch
 
 
 class _OutputBatch:
-    """A batch on the output grid, with a as the first frame, then u; `exact` if the grid resolves
-    all modes."""
+    """A batch on the output grid, whose first frame is a and whose other frames are u.
+
+    `exact` states whether the grid resolves all modes.
+    """
 
     def __init__(self, values: Values, torus: Torus, shape: tuple[int, int], exact: bool) -> None:
         def frames(name: str, times: int) -> np.ndarray:
@@ -71,7 +74,7 @@ class _OutputBatch:
         self.missing = 0.0 if exact else 2 * self.norm(self.v * last)
 
     def norm(self, v: np.ndarray) -> Moments:
-        """Root mean squares of functions with the modes v."""
+        """Root mean squares of the functions with the modes v."""
         return np.sqrt(np.sum(self.torus.weights * np.abs(v) ** 2, axis=self.grid))
 
     @property
@@ -80,26 +83,28 @@ class _OutputBatch:
 
     @property
     def slack(self) -> Moments:
-        """Largest difference to the true u, in the norm."""
+        """Largest root mean square of the difference between the stored u and the true u."""
         return self.missing + self.error + 2 * EPSILON * self.largest + _LEAST
 
 
 @dataclass(frozen=True)
 class SemilinearClaims:
-    """Consequences of the terms of the equation for u: quantities with their limits.
+    """Quantities of u, with limits that follow from the terms of the equation.
 
-    - If there are linear terms only, u(t) = e^(Lt) a, computed from the stored a.
-    - If the other terms of a component are divergences, its mean is e^(-λt) times that of a.
+    - If all terms are linear, u(t) = e^(Lt) a, computed from the stored a.
+    - If the other terms of a component are divergences, its mean is e^(-λt) times the mean of a.
     - If convection conserves energy and the reaction dissipates it, ‖u‖ grows from each time to the
-      next by at most e^(max Re L Δt); without reaction, by at least e^(min Re L Δt).
+      next by a factor of at most e^(max Re L Δt). Without reaction, the factor is at least
+      e^(min Re L Δt).
     - If L is real and a component reacts with itself only, u is a gradient flow: the functional
       ∫ -uLu/2 - ∫₀^u R decreases.
     - Diffusion without derivatives of higher order has a maximum principle. A component that reacts
-      with itself only stays between the bounds of a, or the roots of R beyond them. Components that
-      react with each other stay >= 0 if they start so and R_k >= 0 at u_k = 0.
+      with itself only stays between the bounds of a, or between the next roots of R outside them.
+      Components that react with each other stay >= 0 if they are >= 0 at the start and R_k >= 0 at
+      u_k = 0.
 
-    These hold up to the solver's error, rounding, and the modes that the output grid does not
-    resolve. The highest tenth of its modes gives the size of these.
+    The limits include the solver's error, rounding, and the modes that the output grid does not
+    resolve. The norm of these modes is estimated from the highest tenth of the resolved modes.
     """
 
     terms: Terms
@@ -154,8 +159,7 @@ class SemilinearClaims:
         yield from evolved.checks()
 
     def _bound(self, name: str, components: list[int], quantity: Quantity) -> Bound:
-        """The bound of a quantity, at the time and for the component where it is nearest to its
-        limit."""
+        """The bound of a quantity, at the time and component where it is nearest to its limit."""
         shape = len(self.times), self.terms.components
         exact = self.terms.diagonal and self.bounds is None
 
@@ -200,9 +204,11 @@ class SemilinearClaims:
         return factor * norm[:, :-1], (norm + slack)[:, 1:] + factor * slack[:, :-1]
 
     def flow(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
-        """The increase of the functional since the time before. Its gradient is -(Lu + R), so
-        errors of u change it in proportion. The potential is summed on points that resolve its
-        products."""
+        """The increase of the functional since the previous time.
+
+        The gradient of the functional is -(Lu + R), which gives the effect of errors of u. The
+        potential ∫₀^u R is summed over points that resolve its products.
+        """
         linear = np.real(self.terms.linear(self.output))
         fine = tuple(n * (self.terms.degree + 1) // 2 + 2 for n in self.output.points)
         u = self.output.to_points(batch.v, fine)
@@ -221,8 +227,8 @@ class SemilinearClaims:
     def excess(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
         """The excess of u over the range of a.
 
-        The range extends the values of a by their differences between neighbours. If the reaction
-        drives u out of it, the range extends to the next root of the reaction.
+        The range of a is widened by the largest difference between neighbouring values. If the
+        reaction drives u out of this range, the range ends at the next root of the reaction.
         """
         a, u, space = batch.w[:, 0], batch.w[:, 1:], tuple(range(2, batch.w.ndim - 1))
         between = sum(np.abs(a - np.roll(a, 1, axis)).max(axis=space) for axis in space)
@@ -240,19 +246,21 @@ class SemilinearClaims:
         return -batch.w[:, 1:].min(axis=batch.grid), self._pointwise(batch)
 
     def _pointwise(self, batch: _OutputBatch) -> Moments:
-        """Largest error of u at a point: the sum of all modes of the error."""
+        """Largest error of u at a point, bounded by the sum over all modes of the error."""
         modes = self.terms.components * self.solving.weights.sum()
         return math.sqrt(modes) * batch.error[:, 1:] + (batch.slack - batch.error)[:, 1:]
 
 
 def _damps(reaction: np.ndarray) -> bool:
-    """Whether u R(u) <= 0 follows from the coefficients: only odd powers, none of them positive."""
+    """Whether the coefficients imply u R(u) <= 0: only odd powers, no positive coefficient."""
     return not reaction[::2].any() and not (reaction > 0).any()
 
 
 def _held(reaction: Polynomial, top: Float[np.ndarray, " batch"]) -> Float[np.ndarray, " batch"]:
-    """The bound below which u <= top stays by u' = R(u): top if R(top) <= 0, or else the next root
-    of R above."""
+    """An upper bound of all solutions of u' = R(u) that start at u <= top.
+
+    The bound is top if R(top) <= 0, and otherwise the next root of R above top.
+    """
     roots = reaction.trim().roots()
     real = np.sort(np.real(roots[np.abs(np.imag(roots)) < 1e-9 * (1 + np.abs(roots))]))
     upward = np.append(real, np.inf)[np.searchsorted(real, top)]

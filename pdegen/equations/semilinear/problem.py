@@ -151,8 +151,7 @@ class SemilinearProblem(Problem):
 
     @property
     def terms(self) -> Terms:
-        """The coefficients of the equation. Raises ValueError if a list does not fit the components
-        or axes."""
+        """The coefficients of the equation. Raises ValueError if a list has the wrong length."""
         count = len(self.components)
         linear, nonlinear = self.linear, self.nonlinear
 
@@ -205,7 +204,7 @@ class SemilinearProblem(Problem):
 
     @property
     def torus(self) -> Torus:
-        """The modes of the solver."""
+        """The torus of the solver, with its modes."""
         return Torus(self._grids(self.solver.resolution), self.terms.degree)
 
     def _grids(self, n: int) -> tuple[PeriodicGrid, ...]:
@@ -282,8 +281,7 @@ class SemilinearProblem(Problem):
             )
 
     def _speeds(self) -> tuple[float, float]:
-        """A size that u reaches in nearly every sample, and the root mean square of a derivative of
-        g."""
+        """A size that |u| reaches in nearly every sample, and the root mean square of ∂g/∂x."""
         field = self.initial.field(self.dimension)
         field = replace(field, modes=min(field.modes, _SPEED_MODES))
         if isinstance(field, PeriodicGaussianField):
@@ -341,8 +339,10 @@ class SemilinearProblem(Problem):
         return (_ARRAYS + _ARRAYS_PER_TIME * len(self.times)) * points
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
-        """The values of these samples. Initial values and solutions are computed on the solver's
-        grid, which resolves them, and then sampled at the points of the output."""
+        """The values of these samples at the points of the output.
+
+        Initial values and solutions are computed on the solver's grid, which resolves them.
+        """
         torus, solver = _built(self, device)  # pyright: ignore[reportArgumentType]: frozen
         stride, count = self.solver.resolution // self.resolution, len(self.components)
         every = (..., *[slice(None, None, stride)] * self.dimension)
@@ -387,8 +387,10 @@ class SemilinearProblem(Problem):
 
 @lru_cache(maxsize=4)
 def _built(problem: SemilinearProblem, device: str | None) -> tuple[Torus, Semilinear]:
-    """The torus and the solver of a problem; cached, since their precomputation costs as much as a
-    small batch on a device."""
+    """The torus and the solver of a problem.
+
+    They are cached, because their set-up takes as long as a small batch on a device.
+    """
     torus, terms, solver = problem.torus, problem.terms, problem.solver
     dt = math.inf if solver.dt is None else solver.dt
     return torus, terms.solver(torus, dt, solver.tolerance, device)

@@ -1,4 +1,4 @@
-"""The terms of a semilinear equation, as maps of the modes of functions on a torus."""
+"""The terms of a semilinear equation, as maps between modes on a torus."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Terms:
 
         uₜ + c·∇u + δ Σ_j ∂_j³u + μ Δ²u + λ u + convection + (g/2)|∇u|² = ν Δu + R(u, v, ...)
 
-    The convection of a velocity u = (u_1, u_2), with as many components as axes, is b (u·∇)u, or
-    (b/2) ∇·(u u) in conservative form. That of any other component is b u Σ_j ∂_j u, or the equal
-    (b/2) Σ_j ∂_j u². R is a sum of monomials.
+    On two axes, two components form a velocity u = (u_1, u_2). Its convection is b (u·∇)u, or (b/2)
+    ∇·(u u) in conservative form. The convection of any other component u is b u Σ_j ∂_j u, which
+    equals the conservative form (b/2) Σ_j ∂_j u². R is a sum of monomials.
     """
 
     axes: int  # number of axes of the torus
@@ -50,12 +50,16 @@ class Terms:
 
     @property
     def velocity(self) -> bool:
-        """Whether the components form a velocity."""
+        """Whether the components form a velocity: one component for each of two axes."""
         return self.components == self.axes > 1
 
     @cached_property
     def growth(self) -> Numbers:
-        """The linear growth rate of each component, by drag and by its own linear reaction."""
+        """The linear growth rate of each component.
+
+        It is minus the drag plus the coefficient of the linear reaction of the component with
+        itself.
+        """
         rates = [-rate for rate in self.drag]
         for of, coefficient, powers in self.reaction:
             if powers == self._itself(of):
@@ -64,8 +68,11 @@ class Terms:
 
     @cached_property
     def monomials(self) -> dict[Powers, dict[int, float]]:
-        """The reaction without the terms of `growth`: by powers, the nonzero coefficients in the
-        equations of the components."""
+        """The reaction, without the linear terms that `growth` includes.
+
+        A key is the tuple of powers of a monomial. Its value maps the indices of components to the
+        nonzero coefficients of the monomial in the equations of these components.
+        """
         sums: dict[Powers, dict[int, float]] = {}
         for of, coefficient, powers in self.reaction:
             if powers != self._itself(of):
@@ -77,15 +84,17 @@ class Terms:
         }
 
     def reacts_alone(self, component: int) -> bool:
-        """Whether a component reacts with itself only."""
+        """Whether the reaction in the equation of a component depends on this component only."""
         return all(
             component not in coefficients or sum(powers) == powers[component]
             for powers, coefficients in self.monomials.items()
         )
 
     def reaction_of(self, component: int) -> Float[np.ndarray, " powers"]:
-        """Coefficients, by rising powers, of the reaction of a component with itself, without the
-        terms of `growth`."""
+        """Polynomial coefficients, by rising powers, of the reaction of a component with itself.
+
+        The linear term that `growth` includes is left out.
+        """
         polynomial = np.zeros(2 + max((max(powers) for powers in self.monomials), default=0))
         for powers, coefficients in self.monomials.items():
             if sum(powers) == powers[component]:
@@ -94,7 +103,7 @@ class Terms:
 
     @property
     def positive(self) -> bool:
-        """Whether the reaction keeps components >= 0: none decreases where it is 0."""
+        """Whether the reaction keeps components >= 0: no component decreases where it is 0."""
         return all(
             coefficient >= 0 or powers[component] > 0
             for powers, coefficients in self.monomials.items()
@@ -111,13 +120,13 @@ class Terms:
 
     @property
     def degree(self) -> int:
-        """Largest number of factors of a product; 1 without products."""
+        """Largest number of factors in a product of components; 1 if there are no products."""
         products = self.transported or any(self.gradient_norm)
         return max(1, 2 * products, *map(sum, self.monomials))
 
     @property
     def diagonal(self) -> bool:
-        """Whether the modes are decoupled: v = e^(Lt) v₀."""
+        """Whether the modes are decoupled, so that v = e^(Lt) v₀."""
         return self.degree == 1 and not self.monomials
 
     @property
@@ -127,7 +136,7 @@ class Terms:
         return not (np.any(self.advection) or any((*self.dispersion, *self.gradient_norm)) or even)
 
     def linear(self, torus: Torus) -> Symbol:
-        """L, (components, *modes); real if it has no derivative of odd order."""
+        """The symbol of L, shape (components, *modes); real if no derivative has an odd order."""
         even = self._even(torus.laplacian)
         if not np.any(self.advection) and not any(self.dispersion):
             return even
@@ -138,7 +147,7 @@ class Terms:
     def _even(
         self, laplacian: Float[np.ndarray, " *modes"]
     ) -> Float[np.ndarray, " components *modes"]:
-        """The real part of L, for the symbol of the Laplacian."""
+        """The real part of L as a function of the symbol of the Laplacian."""
         diffusion, growth, hyper_diffusion = (
             _column(numbers, laplacian.ndim)
             for numbers in (self.diffusion, self.growth, self.hyper_diffusion)
@@ -148,10 +157,10 @@ class Terms:
     def largest_step(self, torus: Torus, speed: float, slope: float) -> float:
         """The largest stable time step for a speed |u| and a slope |∇u|.
 
-        Runge-Kutta of order 4 is stable on the imaginary axis up to 2√2. A mode k turns at the rate
-        ω = |b u·k| + |g ∇u·k|; modes with the damping -Re L(k) >= ω are ignored. Among modes of
-        equal |k| those along the diagonal of the square turn the fastest; at most 1,024 of these
-        are tried.
+        Runge-Kutta of order 4 is stable on the imaginary axis up to 2√2. The phase of a mode k
+        turns at the rate ω = |b u·k| + |g ∇u·k|. Modes with the damping -Re L(k) >= ω are ignored.
+        Among the modes of equal |k|, those along the diagonal of the square turn the fastest. At
+        most 1,024 of these are evaluated.
         """
         length, highest = torus.grids[0].length, min(torus.highest)
         numbers = np.unique(np.linspace(0, highest, min(highest + 1, 1024)).round())
@@ -165,10 +174,10 @@ class Terms:
         return 2 * math.sqrt(2) / fastest if fastest > 0 else math.inf
 
     def nonlinear(self, torus: Torus, device: str | None = None) -> Nonlinear | None:
-        """N, the map from modes to modes, for NumPy arrays or tensors on a device; None if
-        `diagonal`.
+        """The nonlinear map N of modes; None if the equation is `diagonal`.
 
-        Products that are not differentiated are summed at the points, and transformed only once.
+        N takes NumPy arrays, or tensors on a device. Products that are not differentiated are
+        summed at the points, so that one transform suffices for the sum.
         """
         if self.diagonal:
             return None
@@ -216,7 +225,7 @@ class Terms:
 
 
 def _column(numbers: Numbers, axes: int) -> Float[np.ndarray, " components *ones"]:
-    """Numbers of the components, shaped to broadcast over `axes` axes."""
+    """One number for each component, shaped to broadcast over `axes` further axes."""
     return np.reshape(numbers, (-1, *[1] * axes))
 
 
@@ -224,13 +233,13 @@ Part = Callable[[Modes, Array], Array]  # from modes and values at the points to
 
 
 def _squares(terms: Terms, torus: Torus, like: Array, b: Numbers) -> Part:
-    """-(b/2) Σ_j ∂_j u² of each component."""
+    """The term -(b/2) Σ_j ∂_j u² of each component."""
     symbol = constant(-0.5 * _column(b, terms.axes) * sum(torus.d), like)
     return lambda v, u: symbol * torus.to_modes(u * u)
 
 
 def _fluxes(terms: Terms, torus: Torus, like: Array, b: Numbers) -> Part:
-    """-(b/2) ∇·(u u_i) of a velocity on the square."""
+    """The term -(b/2) ∇·(u u_i) for each component u_i of a velocity u on the square."""
     dx, dy = (constant(-0.5 * b[0] * d, like) for d in torus.d)
 
     def part(v: Modes, u: Array) -> Array:
@@ -243,8 +252,10 @@ def _fluxes(terms: Terms, torus: Torus, like: Array, b: Numbers) -> Part:
 
 
 def _head(terms: Terms, torus: Torus, like: Array) -> Part:
-    """-b ∇(|u|²/2), a part of -b (u·∇)u, where (u·∇)u = ∇(|u|²/2) + ω (-u_2, u_1) and
-    ω = ∂_1u_2 - ∂_2u_1."""
+    """The gradient part -b ∇(|u|²/2) of the convection -b (u·∇)u.
+
+    The identity is (u·∇)u = ∇(|u|²/2) + ω (-u_2, u_1) with ω = ∂_1u_2 - ∂_2u_1.
+    """
     gradient = np.stack([np.broadcast_to(d, torus.shape) for d in torus.d])
     symbol = constant(-0.5 * terms.convection[0] * gradient, like)
 
@@ -256,7 +267,7 @@ def _head(terms: Terms, torus: Torus, like: Array) -> Part:
 
 
 def _rotation(terms: Terms, torus: Torus, like: Array) -> Part:
-    """-b ω (-u_2, u_1), the other part of -b (u·∇)u."""
+    """The rotational part -b ω (-u_2, u_1) of the convection -b (u·∇)u (see `_head`)."""
     dx, dy = (constant(terms.convection[0] * d, like) for d in torus.d)
 
     def part(v: Modes, u: Array) -> Array:
@@ -267,14 +278,14 @@ def _rotation(terms: Terms, torus: Torus, like: Array) -> Part:
 
 
 def _slopes(terms: Terms, torus: Torus, like: Array) -> Part:
-    """-(g/2)|∇u|² of each component."""
+    """The term -(g/2)|∇u|² of each component."""
     g = constant(-0.5 * _column(terms.gradient_norm, terms.axes), like)
     symbols = [constant(d, like) for d in torus.d]
     return lambda v, u: g * reduce(add, (torus.to_points(d * v) ** 2 for d in symbols))
 
 
 def _product(u: Array, powers: Powers) -> Array:
-    """The product of powers of the components at the points, with two factors or more."""
+    """The product of powers of the components at the points; it has two factors or more."""
     first, second, *others = [k for k, power in enumerate(powers) for _ in range(power)]
     product = u[:, first] * u[:, second]
     for k in others:
@@ -290,9 +301,9 @@ def _reaction(
     """The sum of products in the equation of each component.
 
     Args:
-        products: By powers, the coefficients in the equations of the components.
+        products: Coefficients of the products, in the form of `Terms.monomials`.
         components: Number of components.
-        transformed: The map of a product at the points to modes, or the identity.
+        transformed: The map from values at the points to modes, or the identity.
     """
 
     def part(v: Modes, u: Array) -> Array:
@@ -309,7 +320,10 @@ def _reaction(
 
 
 def _polynomial(coefficients: Float[np.ndarray, " powers"]) -> Part:
-    """R(u) of one component by Horner's rule in one array, without the source (`_coupling`)."""
+    """The reaction R(u) of one component without its constant term, by Horner's rule in one array.
+
+    `_coupling` adds the constant term.
+    """
     *lower, highest = (float(c) for c in np.trim_zeros(coefficients[1:], "b"))
 
     def part(v: Modes, u: Array) -> Array:
@@ -324,7 +338,7 @@ def _polynomial(coefficients: Float[np.ndarray, " powers"]) -> Part:
 
 
 def _coupling(terms: Terms, torus: Torus, like: Array) -> Part:
-    """Sources, which are in the mode 0, and linear reactions between components."""
+    """Constant sources, which act on the mode 0 only, and linear reactions between components."""
     source = np.zeros((terms.components, *torus.shape))
     linear = list[tuple[int, int, float]]()
     for powers, coefficients in terms.monomials.items():

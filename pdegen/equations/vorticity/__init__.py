@@ -1,1 +1,1 @@
-"""The Navier-Stokes equations in two dimensions, by their vorticity."""
+"""The Navier-Stokes equations in two dimensions, in terms of the vorticity."""

@@ -12,7 +12,7 @@ _jit = numba.njit(nogil=True, cache=True)
 def velocities(w: np.ndarray, to_u: np.ndarray, to_v: np.ndarray, n: int) -> np.ndarray:
     """The modes i to_u w and i to_v w of the velocity, shape (batch, 2, n, K + 1).
 
-    Modes of the first axis beyond those of w are 0.
+    The result has all n modes along the first axis. Modes that w does not have are 0.
 
     Args:
         w: Modes of the vorticity, shape (batch, 2K + 1, K + 1).
@@ -38,7 +38,7 @@ def velocities(w: np.ndarray, to_u: np.ndarray, to_v: np.ndarray, n: int) -> np.
 
 @_jit
 def products(flow: np.ndarray) -> None:
-    """Overwrites u and v, shape (batch, 2, n, n), by the products u v and v² - u²."""
+    """Overwrites the velocities u, v in `flow`, shape (batch, 2, n, n), by u v and v² - u²."""
     for b in range(len(flow)):
         for i in range(flow.shape[2]):
             for j in range(flow.shape[3]):
@@ -55,7 +55,8 @@ def convection(
     Args:
         products_hat: Modes of u v and v² - u², shape (batch, 2, n, K + 1), all n modes along the
             first axis.
-        of_uv, of_squares: Real symbols of their derivatives, shape (2K + 1, K + 1).
+        of_uv, of_squares: Real symbols of the operators on u v and on v² - u², shape
+            (2K + 1, K + 1).
         force: Modes of f, shape (2K + 1, K + 1).
     """
     rows, columns = of_uv.shape

@@ -1,4 +1,4 @@
-"""The law of stores of the vorticity equation."""
+"""The law that a store of the vorticity equation must satisfy."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ class VorticityClaims:
 def vorticity_law(
     field: TorusGaussianField | None, n: int, solved: VorticityClaims, evolved: Evolution
 ) -> Law:
-    """a has its Gaussian law, and u(t) follows from a by the equation and the energy budget.
+    """The law of a store: a has its Gaussian law, and u obeys the equation and the energy budget.
 
-    The mean of u stays 0. The energy E = ⟨|∇ψ|²⟩/2 of u(t) is that of a plus the work done since,
-    E(t) = E(0) + ∫(⟨ψf⟩ - ν⟨w²⟩), which the solver stored. So u belongs to a, even if the flow is
-    not predictable. Each frame follows from the one before by the equation. The output grid
-    resolves nearly all of the energy, which decays as k⁻³; aliasing shows some of the rest in lower
-    modes, including the mean.
+    The mean of u stays 0. The energy E = ⟨|∇ψ|²⟩/2 of u(t) is the energy of a plus the work since
+    then: E(t) = E(0) + ∫(⟨ψf⟩ - ν⟨w²⟩). The store contains this integral, which the solver
+    computed. The budget thus shows that u belongs to a, even if the flow is not predictable. Each
+    frame follows from the previous frame by the equation. The output grid resolves nearly all of
+    the energy, which decays as k⁻³. Aliasing adds some of the unresolved energy to lower modes,
+    including the mean.
 
     Args:
-        field: Law of a; None if striding aliases modes of a, which then has no exact law.
+        field: Law of a; None if striding aliases modes of a, so that a has no exact law.
         n: Points of the output along each axis.
         solved: Accuracy of the solver.
         evolved: The equation and its frames.
@@ -64,7 +65,7 @@ def vorticity_law(
 
 
 class _Stored:
-    """Bounded quantities of each sample, with their limits."""
+    """Quantities of each sample, with their upper limits."""
 
     def __init__(self, n: int, solved: VorticityClaims) -> None:
         self._torus, self._solved = Torus((PeriodicGrid(n),) * 2, degree=1), solved

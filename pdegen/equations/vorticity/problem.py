@@ -94,8 +94,9 @@ class Method(Strict):
 class Vorticity(Problem):
     """w_t + u·∇w = viscosity Δw + f on the torus (0, 1)²: the map w(0) -> w(times).
 
-    With `restriction` "fourier" the output is the solution without the modes that the output grid
-    does not resolve; with "stride" its values at every r-th point, as in the published files.
+    With `restriction` "fourier", the output consists of the modes of the solution that the output
+    grid resolves. With "stride", the output is the solution at every r-th point, as in the
+    published files.
 
     Args:
         viscosity: The viscosity ν. [length²/time]
@@ -187,7 +188,7 @@ class Vorticity(Problem):
 
     @property
     def certified(self) -> tuple[bool, ...]:
-        """Whether the error must meet the tolerance, for each of the times."""
+        """For each of the times, whether the error must meet the tolerance."""
         until = self.solver.certified
         return tuple(until is None or t <= until for t in self.times)
 
@@ -232,8 +233,11 @@ class Vorticity(Problem):
         return (64 + 4 * len(self.times)) * self.solver.resolution**2
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
-        """The values of these samples. Fields and solutions are computed on the solver's grid and
-        then restricted to the output grid."""
+        """The values of these samples at the points of the output.
+
+        Fields and solutions are computed on the solver's grid and then restricted to the output
+        grid.
+        """
         field, flow, solver = _built(self, device)  # pyright: ignore[reportArgumentType]: frozen
         w0 = field.coefficients(flow.torus, seed, samples, device)
         solution = solver.solve(w0[:, None], self.times, self.certified)
@@ -296,8 +300,10 @@ class Vorticity(Problem):
 
 @lru_cache(maxsize=4)
 def _built(problem: Vorticity, device: str | None) -> tuple[TorusGaussianField, Flow, Semilinear]:
-    """The field, the equation and the solver of a problem; cached, since the coefficients of time
-    steps take a while."""
+    """The field, the equation and the solver of a problem.
+
+    They are cached, because the coefficients of time steps take long to compute.
+    """
     flow, method = problem.flow, problem.solver
     solver = flow.solver(empty((1,), np.complex128, device), method.dt, method.tolerance)
     return problem.initial.build(), flow, solver

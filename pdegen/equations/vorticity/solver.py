@@ -22,8 +22,8 @@ _IMAGINARY = 2.83  # stability limit of the Runge-Kutta method of order 4 on the
 class Flow:
     """The terms of the equation for the modes of w.
 
-    The convection is the curl of div(u⊗u), -u·∇w = (∂_y² - ∂_x²)(u v) - ∂_x∂_y(v² - u²). It takes
-    four transforms; the flux u w would take five.
+    The convection is written as the curl of div(u⊗u): -u·∇w = (∂_y² - ∂_x²)(u v) - ∂_x∂_y(v² - u²).
+    This form takes four transforms; the flux u w would take five.
 
     References: C. Basdevant, Technical modifications for improving the accuracy and efficiency of
     pseudospectral methods, J. Comput. Phys. 50 (1983), for the four transforms; Z. Li et al.,
@@ -54,7 +54,7 @@ class Flow:
 
     @cached_property
     def _to_velocity(self) -> Float[np.ndarray, " 2 *modes"]:
-        """The symbols from i w to u and v."""
+        """The symbols of the maps from i w to u and from i w to v."""
         k_x, k_y = self.torus.wave_numbers
         psi = -self.torus.inverse_laplacian
         return np.stack([k_y * psi, -k_x * psi])
@@ -66,8 +66,10 @@ class Flow:
         return np.stack([np.broadcast_to(k_x**2 - k_y**2, self.torus.shape), k_x * k_y])
 
     def solver(self, like: Array, dt: float, tolerance: float) -> Semilinear:
-        """The time integrator for arrays of the namespace and device of `like`. It also integrates
-        the rates of energy and enstrophy."""
+        """The time integrator for arrays of the namespace and device of `like`.
+
+        It also integrates the rates of change of energy and enstrophy.
+        """
         return Semilinear(
             self.torus, lambda torus: self.on(torus, like), dt, tolerance, self._rates(like)
         )
@@ -108,8 +110,10 @@ class Flow:
         return constant(self.force, like)
 
     def _rates(self, like: Array) -> Callable[[Modes], Float[Array, "batch watched"]]:
-        """dE/dt = ⟨ψ f⟩ - ν⟨w²⟩ and dZ/dt = ⟨w f⟩ - ν⟨|∇w|²⟩ of the energy E = ⟨|∇ψ|²⟩/2 and of
-        the enstrophy Z = ⟨w²⟩/2."""
+        """The rates of change of the energy E = ⟨|∇ψ|²⟩/2 and of the enstrophy Z = ⟨w²⟩/2.
+
+        They are dE/dt = ⟨ψ f⟩ - ν⟨w²⟩ and dZ/dt = ⟨w f⟩ - ν⟨|∇w|²⟩.
+        """
         xp, weights = array_namespace(like), self.torus.weights
         inverse, viscous = -self.torus.inverse_laplacian, -self.viscosity * self.torus.laplacian
         lost = constant(weights * np.stack([inverse * viscous, viscous]), like)
@@ -123,7 +127,7 @@ class Flow:
         return rates
 
     def energies(self, w: Modes) -> Float[Array, " *batch 2"]:
-        """E and Z of states (*batch, 1, *modes)."""
+        """The energy E and the enstrophy Z of states of shape (*batch, 1, *modes)."""
         xp = array_namespace(w)
         weights = np.stack([-self.torus.inverse_laplacian, np.ones(self.torus.shape)]) / 2
         weights = constant(weights * self.torus.weights, w)
