@@ -115,12 +115,14 @@ class MixedKernels(nn.Module):
 
 
 class MultiwaveletLayer(nn.Module):
-    """An operator in the non-standard form, with the same kernels at all scales (section 3.2).
+    """An operator in the non-standard wavelet form, with the same kernels at all scales.
 
         (s, d)  <- F (s on the halves of intervals)    from the finest to the coarsest scale.
         u, v     = A d + B s, C d                      at each scale.
-        s        = T s                                 at the coarsest scale.
+        s       <- T s                                 at the coarsest scale.
         s       <- Fᵀ (s + v, u)                       back to the finest scale.
+
+    F are the fixed `filters`. The kernels A, B, C and the linear map T are learned (section 3.2).
 
     Args:
         dim: Number of axes.

@@ -1,4 +1,4 @@
-"""Wrapper that makes the models of the package neuraloperator operators of this library.
+"""The models of the package neuraloperator, wrapped as operators of this library.
 
 References: J. Kossaifi et al., A library for learning neural operators, arXiv:2412.10354; the
 package is github.com/neuraloperator/neuraloperator.
@@ -126,8 +126,8 @@ class NeuralOperatorModel(Operator):
     and UNO, and, if torch_harmonics is installed, SFNO and LocalNO. The wrapper was written for
     version 2.0.0 of the package.
 
-    With the setting `positional_embedding` "grid" these models append the coordinates j/n to the
-    input, whatever the points x. With null they append no coordinates, and FNO commutes with shifts
+    If `positional_embedding` is "grid", these models append the coordinates j/n to the input,
+    whatever the points x. If it is null, they append no coordinates, and FNO commutes with shifts
     of a periodic grid. The output is at the points x only. The package computes spectral
     convolutions in single precision, even with double weights. Complex weights are stored as pairs
     of real numbers ("ComplexDense", "ComplexTucker", ... in the package), so that casting the model

@@ -195,8 +195,8 @@ class ResidualDecoder(nn.Module):
 class MarchingDecoder(nn.Module):
     """Decoder that marches from frame to frame.
 
-    It starts with u <- W u. For each frame it repeats u <- u + MLP(LN(u), y) `depth` times, and the
-    frame is another MLP of LN(u).
+    The decoder starts with u <- W u. For each frame it repeats u <- u + MLP(LN(u), y) `depth`
+    times. The frame is then another MLP of LN(u).
 
     Args:
         latent: Features of u before W, which doubles their number.
@@ -250,8 +250,8 @@ class OFormer(TokenOperator):
 
     The three decoders are those of the released training scripts; the defaults are the settings for
     Darcy flow. With the same weights and without dropout, the released code at the named commit
-    gives the same numbers. It also has dropout of the hidden features of the MLPs, which is omitted
-    here, and trains encoder and decoder with separate optimisers.
+    gives the same numbers. The released code also has dropout of the hidden features of the MLPs,
+    which is omitted here, and trains encoder and decoder with separate optimisers.
 
     Latent marching: with decoder "marching" and `frame_channels` the channels of u are consecutive
     frames (the task `block`). The latent state advances from frame to frame, and each frame is
@@ -267,8 +267,8 @@ class OFormer(TokenOperator):
         resolution: Grid points per unit length, the unit of the scales.
         layer_norm: Whether layer norms precede attention and MLP; the residual sums contain the
             normalised values.
-        beside: Whether the coordinates are appended to the embedded features too; `width` includes
-            them.
+        beside: Whether the coordinates are appended to the embedded features too. The appended
+            coordinates count in `width`.
         decoder: "points": an MLP of the features and y. "residual": residual MLPs without norm,
             then an MLP. "marching": residual MLPs of y and twice as many features, applied once for
             each frame.

@@ -153,7 +153,7 @@ class QueryLayer(Layer):
     points y. There is no residual sum, because f is at the points x and the result at the points y.
 
     In 2-D the released code applies a rotary embedding to the features at x before this
-    cross-attention. It is omitted here, because the features include the coordinates.
+    cross-attention. The embedding is omitted here, because the features include the coordinates.
 
     Args:
         target, source: Number of input features at y, and at x including a(x).
@@ -202,16 +202,17 @@ class QueryLayer(Layer):
 class ONO(TokenOperator):
     """An MLP makes features g and f at each point; f is expanded in orthonormal functions of g.
 
-    The defaults are the published settings of the Darcy example except `inner_product`:
-    2,027,985 parameters. All linear maps start with weights N(0, 0.02²) cut at ±2, and biases 0.
+    The defaults are the published settings of the Darcy example except `inner_product`: 2,027,985
+    parameters. The initial weights of all linear maps are N(0, 0.02²) truncated at ±2, and the
+    biases 0.
 
     In the paper ⟨ψ̂ᵢ, f⟩ is an integral (eq. 12); in the released code it is a sum over the n
     points. Values of ψ̂ have size 1 on every grid, so the sum grows with n. After the next layer
     norm the residual f has a share of about 1/n: 1/1849 in training on 43 x 43 points, 1/177241 in
     evaluation on 421 x 421. The published operator transfers between grids because its residual is
-    negligible on all of them. The default here is the mean, the integral over a domain of measure
-    1. Residual and integral then have the same proportion on all grids, and values converge with
-    the quadrature. The presets have the published sum.
+    negligible on all of them. The default here is the mean, the integral over a domain of unit
+    measure. Residual and integral then have the same proportion on all grids, and values converge
+    with the quadrature. The presets have the published sum.
 
     With attention "linear" or "galerkin" points are coupled by sums only: the order of the points
     does not matter, and with coordinates "none" the operator commutes with shifts of the grid. With
@@ -240,10 +241,11 @@ class ONO(TokenOperator):
             and the further layers act at the points y.
         query_time: Whether the last channel of a is a time, the same at all points, as in the task
             `time`. The time is then a coordinate of y and not a feature at x. Needs `queries`.
-        normalization: The map from ψ to ψ̂: "orthogonal", as in the paper; "batch" or "layer", a
-            batch norm or layer norm instead, compared in table 4 (`Normalized`).
-        momentum: Share of the old value in the moving average of the covariance, or of the batch
-            norm.
+        normalization: The map from ψ to ψ̂. "orthogonal": ψ̂ are orthonormal, as in the paper.
+            "batch" or "layer": a batch norm or layer norm instead (`Normalized`), as compared in
+            table 4.
+        momentum: Weight of the old value in the moving average of the covariance, or in that of the
+            batch norm.
         jitter: Added to the diagonal of the covariance, as a fraction of its mean.
     """
 

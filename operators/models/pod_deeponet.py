@@ -94,8 +94,8 @@ class PODDeepONet(Operator):
     orthonormal in the mean over points and channels, without quadrature weights.
 
     Differences from the released code (lu-group/deeponet-fno, 8096dda): that code computes the
-    basis of the Burgers example from the test samples. It can also add a trunk network to the
-    modes, which no published result uses and which is omitted here.
+    basis of the Burgers example from the test samples. That code can also add a trunk network to
+    the modes, which no published result uses and which is omitted here.
 
     Args:
         sensors: Sensors m along each axis.

@@ -89,7 +89,7 @@ class CosineAttention(nn.Module):
 
     Args:
         width, heads: Features, and number of heads.
-        window: Patches w of a window along each axis.
+        window: Number w of patches of a window along each axis.
     """
 
     def __init__(self, width: int, heads: int, window: int) -> None:
@@ -251,7 +251,7 @@ def grids_of(size: int, patch: int, stages: int, window: int) -> tuple[list[int]
 
 
 def fourier_resized(u: Function, axis: int, m: int) -> Float[Tensor, "batch *resized c"]:
-    """Trigonometric interpolant of u at m points along an axis, cut off at the modes m can resolve.
+    """Trigonometric interpolant of u at m points along an axis, without modes they do not resolve.
 
     >>> wave = torch.cos(2 * torch.pi * torch.arange(4) / 4)[None, :, None]
     >>> fourier_resized(wave, 1, 8)[0, :, 0].round(decimals=4).abs()
@@ -337,7 +337,7 @@ class ScOT(Operator):
         self.norm = Norm(width, timed)
 
         def blocks(i: int, shifted: int) -> list[Block]:
-            """Blocks of stage i; windows are shifted in those with j % 2 == `shifted`."""
+            """Blocks of stage i. The windows of block j are shifted if j % 2 == `shifted`."""
             features = width * 2**i
             check_heads(features, heads[i])
             return [

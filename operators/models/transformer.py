@@ -70,11 +70,11 @@ class Transformer(FieldOperator):
     The defaults are the usual sizes of pointwise benchmarks (8 layers of width 128, 8 heads). The
     presets are the two baselines of the talk on the Galerkin Transformer (Cao 2021). The talk gives
     the numbers of parameters (22 million, 523 thousand) but no sizes: the sizes are our
-    interpretation. The "efficient" Transformer of the talk has attention without softmax, Q(KᵀV)/n,
-    which Shen et al. call so in Table 8; attention "efficient" here has both softmaxes. The errors
-    in the presets are those of the talk. The vanilla Transformer of the talk has sinusoidal
-    encodings of the index. Here coordinates are appended instead, which have the same meaning at
-    every resolution.
+    interpretation. The "efficient" Transformer of the talk has attention without softmax, Q(KᵀV)/n.
+    Table 8 of Cao (2021) gives this name to it, after Shen et al.; attention "efficient" here has
+    the two softmaxes of Shen et al. The errors in the presets are those of the talk. The vanilla
+    Transformer of the talk has sinusoidal encodings of the index. Here coordinates are appended
+    instead, which have the same meaning at every resolution.
 
     Attention treats all points alike. With coordinates "none" and the linear decoder the operator
     commutes with permutations of the points; with the spectral decoder it commutes with shifts of a

@@ -82,7 +82,7 @@ class PhysicsAttention(nn.Module):
         Float[Tensor, "batch heads slices q"],
         Float[Tensor, "batch heads 1 slices"],
     ]:
-        """w, wᵀf and wᵀ1."""
+        """The weights w and the sums wᵀf and wᵀ1 over the points."""
         # W and b are divided by the temperature, instead of the logits of all points
         batch, tau = len(x), self.temperature.clamp(0.1, 5.0)
         weight, bias = (

@@ -57,21 +57,22 @@ class UFNO(GridOperator):
 
     The defaults are those of the released code: three layers of each kind and 36 features. The
     released code has two axes of space and a third axis of time, as in the preset "gas-saturation".
-    Published errors for Darcy, Navier-Stokes and the meshes are those of a network in
-    Neural-Solver-Library with two layers of each kind and larger U-Nets, which the other presets
-    reproduce. That network also has linear maps without effect, which the published parameter
-    counts include and which are omitted here.
+    Published errors for Darcy, Navier-Stokes and the meshes are those of another network, from
+    Neural-Solver-Library, with two layers of each kind and larger U-Nets. The other presets are
+    this network. The library's network also has linear maps without effect, which the published
+    parameter counts include and which are omitted here.
 
     With U-Nets that return 0 this is `FNO` with `depth + u_depth` layers. The convolutions of the
     U-Nets cover a number of points, whatever the spacing: values do not converge as the grid is
     refined.
 
     The operator accepts any grid: each axis is padded with zeros to a length that the U-Nets can
-    halve, and cropped at the end. The released code appends 8 points to each axis before the first
-    linear map, and the padded length must be a multiple of 8. Its padding repeats the last values
-    of the input along the second axis and in time, and is zero along the first axis. Here zeros are
-    appended after the first linear map, as in the library, which pads to multiples of 16. In the
-    presets `padding` is the published number of appended points, as a share of the published grid.
+    halve, and the result is cropped. The released code appends 8 points to each axis before the
+    first linear map, and the padded length must be a multiple of 8. Its padding repeats the last
+    values of the input along the second axis and in time, and is zero along the first axis. Here
+    zeros are appended after the first linear map, as in the library, which pads to multiples of 16.
+    In the presets `padding` is the published number of appended points, as a share of the published
+    grid.
 
     Args:
         depth, u_depth: Number of Fourier layers, and of further Fourier layers with a U-Net.

@@ -59,9 +59,9 @@ class Supernodes(NamedTuple):
 def places_on_curve(p: Float[Tensor, "e n dim"]) -> Int[Tensor, "e n"]:
     """Positions of points in [0, 1]^dim along the Z-curve through cells of side 2^-20.
 
-    A position is a number that interleaves the bits of the coordinates, the highest bits first. It
-    orders points by the halves of the box in which they lie, then by the halves of these halves,
-    and so on. In one dimension this is the order of the coordinates.
+    A position is a number that interleaves the bits of the coordinates, the highest bits first.
+    Positions order points by the halves of the box in which they lie, then by the halves of these
+    halves, and so on. In one dimension this is the order of the coordinates.
 
     References: G. M. Morton, A computer oriented geodetic data base, IBM 1966.
 
@@ -244,20 +244,21 @@ class UPT(TokenOperator):
     """Messages to supernodes, Transformers on supernodes and latent tokens, and queries at points.
 
         v(s) = mean of MLP([f(p), f(s)]) over points p near s,  f = MLP(a) + sincos(200 x).
-        z = z₀ + attention(LN z₀, LN v), z <- z + MLP(LN z),  v after a Transformer, z₀ learned.
-        z <- Transformer(z), the approximator, and another Transformer, that of the decoder.
+        v <- Transformer(v).
+        z = z₀ + attention(LN z₀, LN v), z <- z + MLP(LN z),  with learned tokens z₀.
+        z <- Transformer(z) in the approximator, z <- Transformer(z) in the decoder.
         u(y) = W LN q,  q = MLP(sincos(200 y)), q <- q + attention(LN q, LN z), q <- q + MLP(LN q).
 
     A query depends on its position only, so u can be evaluated at any points y. Attention acts
     among supernodes and latent tokens. Apart from the distances between points and supernodes, the
     cost is linear in the number of points. Points are coupled only by means over neighbourhoods and
-    by tokens. Values converge under refinement once the spacing is below the shortest wavelength,
-    as long as `neighbours` exceeds the number of points within the radius.
+    through the tokens. Values converge under refinement once the spacing is below the shortest
+    wavelength, as long as `neighbours` exceeds the number of points within the radius.
 
-    Supernodes are a subset of the points. In evaluation they are every k-th point in the order
-    along a Z-curve through the box: they depend only on the set of points, and their density is
-    proportional to that of the points. In training they are drawn at random at every step; samples
-    that share points also share supernodes.
+    Supernodes are a subset of the points. In evaluation the points are ordered along a Z-curve
+    through the box, and supernodes are evenly spaced in this order. They then depend only on the
+    set of points, and their density is proportional to that of the points. In training supernodes
+    are drawn at random at every step; samples that share points also share supernodes.
 
     The approximator is applied once: u is one time step after a, or a steady solution, and a
     rollout encodes and decodes every frame. The rollout in the latent space of the released code,
@@ -284,8 +285,8 @@ class UPT(TokenOperator):
 
     Differences from the released code (commit 34e8549, with blocks of kappamodules 0.1.112). That
     code draws supernodes at random in evaluation too. In a neighbourhood with too many points it
-    uses those that its search finds first. It conditions every block on time and inflow by scales
-    and shifts; without conditions its blocks equal those here. The networks here are those for
+    uses those that its search finds first. Its blocks are conditioned on time and inflow by scales
+    and shifts; without conditions they equal the blocks here. The networks here are those for
     transient flows; the released network for ShapeNet-Car has no messages. In both codes messages
     depend on absolute positions, not on differences of positions. Drop path is omitted, and so is
     the logarithm of the output that inverts a transform of the published data.

@@ -174,8 +174,8 @@ class XD(FieldOperator):
     version is the analogue of the released one in 2-D.
 
     Args:
-        kernel: Points of the kernels along each axis, an odd number: that of the modes in FNO, plus
-            1.
+        kernel: Number of points of the kernels along each axis, odd. The default is the number of
+            modes of FNO plus 1.
         size: Number of points along each axis of the matrices, a power of two.
     """
 

@@ -1,10 +1,10 @@
 """Galerkin attention without dropout, computed as an affine map of the points.
 
-With M = [x K]ᵀ[x V]/n and Q = u W_q + b_q, the output Σ_h [x Q_h] M_h W_h + b is x A + (u W_q +
-b_q) B + b, where A and B are the rows of M_h W_h. Neither Q nor any n x (p + d) concatenation is
-formed: apart from K, V, KᵀV and u (W_q B) only d x d products are computed. Scale w and shift b of
-the layer norms, K = K̂ w + b, commute with sums over points; they are applied to M, or to W_h and
-the product. `attention.galerkin` and `Attention.forward` have the plain formulas.
+Let M = [x K]ᵀ[x V]/n and Q = u W_q + b_q. The output Σ_h [x Q_h] M_h W_h + b is then equal to x A +
+(u W_q + b_q) B + b, where A and B consist of the rows of M_h W_h. Neither Q nor any n x (p + d)
+concatenation is formed: apart from K, V, KᵀV and u (W_q B) only d x d products are computed. Scale
+w and shift b of the layer norms, K = K̂ w + b, commute with sums over points; they are applied to
+M, or to W_h and the product. `attention.galerkin` and `Attention.forward` have the plain formulas.
 
 On a GPU the kernel launches of a small layer take longer than its arithmetic, and most of them are
 for the d x d matrices. On a GPU these matrices are therefore stacked over the heads, each step is

@@ -26,7 +26,7 @@ AttentionMap = Callable[[Heads, Sources, Sources, Drop, Real], Heads]
 
 
 def keep(matrix: Tensor) -> Tensor:
-    """Return the matrix without dropout."""
+    """Return the matrix unchanged: no dropout."""
     return matrix
 
 
@@ -51,7 +51,7 @@ def over_points(
 
 
 def galerkin(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
-    """Q (KᵀV) / n, a Petrov-Galerkin projection (Cao 2021, eq. 6). Linear in n."""
+    """Q (KᵀV) / n, a Petrov-Galerkin projection (Cao 2021, eq. 6). The cost is linear in n."""
     k, n = real(k, mask)
     return q @ drop((k.mT @ v) / n)
 

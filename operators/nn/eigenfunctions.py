@@ -29,7 +29,7 @@ class Orthonormal(nn.Module):
     Here the term is always added, in proportion to C, which needs no branch.
 
     Args:
-        width: Number of features g.
+        width: Number of features in g.
         k: Number of eigenfunctions.
         momentum: Weight m of the old average in C̄ <- m C̄ + (1 - m) C. In the first step C̄ <- C.
         jitter: The factor λ.
@@ -46,7 +46,7 @@ class Orthonormal(nn.Module):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     def forward(self, g: Values, mask: Real | None = None) -> Float[Tensor, "batch n k"]:
-        """ψ̂ at the points, 0 at padding, where `mask` is False."""
+        """ψ̂ at the points; the values are 0 at padding, where `mask` is False."""
         # in float64, which autocast leaves alone: the condition number of C is that of ψ squared
         psi = self.project(g).double()
         psi = psi if mask is None else psi * mask[..., None]
@@ -87,7 +87,7 @@ class Normalized(nn.Module):
         self.norm = BatchNorm(k, momentum=1 - momentum) if kind == "batch" else nn.LayerNorm(k)
 
     def forward(self, g: Values, mask: Real | None = None) -> Float[Tensor, "batch n k"]:
-        """ψ̂ at the points, 0 at padding, where `mask` is False."""
+        """ψ̂ at the points; the values are 0 at padding, where `mask` is False."""
         psi = self.project(g)
         psi = self.norm(psi, mask) if isinstance(self.norm, BatchNorm) else self.norm(psi)
         return psi if mask is None else psi * mask[..., None]

@@ -5,7 +5,7 @@ With frequencies ω ~ N(0, I_d), and q and k scaled by d^(-1/4) as in softmax(QK
     Gaussian:  exp(-|q - k|²/2) = E cos ω·(q - k)                                  (RFA)
     softmax:   exp(q·k) = E cosh ω·(q + k) exp(-(|q|² + |k|²)/2)                   (FAVOR+)
 
-so that Σ_j κ(q, k_j) v_j / Σ_j κ(q, k_j) costs time linear in the number of points.
+so that Σ_j κ(q, k_j) v_j / Σ_j κ(q, k_j) is computed in time linear in the number of points.
 
 References: H. Peng et al., Random Feature Attention, ICLR 2021, section 3.1. K. Choromanski et al.,
 Rethinking Attention with Performers, ICLR 2021, equation (7) and section 2.4.

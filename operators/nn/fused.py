@@ -1,9 +1,9 @@
 """Maps with written-out gradients for the CPU, and products in at least float32.
 
 On the CPU the matrix products of a small model take hardly longer than the sums, copies and masks
-between them. The functions below accumulate within the products to avoid these. On other devices
-all but the residual MLP use PyTorch's operations. In reduced precision and under torch.compile all
-of them do.
+between them. The functions below avoid these operations by accumulating within the products. On
+other devices only the residual MLP has a written-out gradient. In reduced precision and under
+torch.compile no function has one.
 """
 
 from collections.abc import Iterator

@@ -38,7 +38,7 @@ def frequencies(dim: int, m: int) -> Float[Tensor, "dim modes"]:
 def waves(xi: TokenPoints, k: Float[Tensor, "dim modes"]) -> Waves:
     """(cos 2πk·ξ, -sin 2πk·ξ) at each point, as needed for v = Σ_k Re(v̂_k exp(2πik·ξ)).
 
-    Phases are not computed by a matrix product, because reduced precision would make them useless.
+    Phases are not computed by a matrix product, because they would be wrong in reduced precision.
     """
     turns = xi[..., :1] * k[0]
     for axis in range(1, len(k)):
@@ -48,7 +48,7 @@ def waves(xi: TokenPoints, k: Float[Tensor, "dim modes"]) -> Waves:
 
 
 class NonuniformConv(nn.Module):
-    """The convolution of `SpectralConv1d` or `SpectralConv2d`, with scattered points ξ_j.
+    """The convolution of `SpectralConv1d` or `SpectralConv2d` from or to scattered points ξ_j.
 
     With "mean", the paper's choice, the coefficients of a function on n points are
 
@@ -80,7 +80,7 @@ class NonuniformConv(nn.Module):
         self.register_buffer("counted", counted[:, None, None], persistent=False)
 
     def waves(self, xi: TokenPoints) -> Waves:
-        """Values at the points ξ of the waves of both transforms."""
+        """Values of the waves of both transforms at the points ξ."""
         return waves(xi, self.k)
 
     def from_points(

@@ -52,7 +52,8 @@ def pseudo_inverse(a: Matrices, iterations: int = 6) -> Matrices:
 def segment_means(u: Heads, m: int) -> Landmarks:
     """Means over m <= n segments of consecutive points; lengths of segments differ by at most 1.
 
-    The released code instead prepends zeros up to a multiple of m, which count as points.
+    The released code instead prepends zeros to reach a multiple of m points, and these zeros count
+    in the means.
     """
     n = u.shape[-2]
     segment = torch.arange(n, device=u.device) * m // n

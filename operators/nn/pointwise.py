@@ -174,8 +174,9 @@ def _thin(u: Tensor, indices: Tensor, p: float) -> Tensor:
 class Dropout(nn.Module):
     """A dropout like `torch.nn.Dropout`, but several times faster on the CPU for small rates.
 
-    On the CPU PyTorch draws a random number for each value. This module draws a random number only
-    for each value that is set to zero, from the default generator. The distribution is the same.
+    On the CPU PyTorch draws a random number for each value. This module draws one only for each
+    value that is set to zero. The distribution is the same, and so is the generator, the default
+    one.
 
     Args:
         p: Probability that a value is set to zero; other values are divided by 1 - p.

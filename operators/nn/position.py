@@ -108,11 +108,11 @@ class PositionWeights(nn.Module):
     """Attention matrices softmax(-λ D(y, x)), with one λ > 0 for each head (eqs. 9, 10).
 
     Samples that share the points share the matrices. The matrices are computed for a part of the
-    points y at a time. In evaluation at most about `ENTRIES` entries are in memory, in training
-    all.
+    points y at a time. In evaluation at most about `ENTRIES` entries are in memory; in training all
+    entries are.
 
-    λ = tan(π/4 (1 - 10⁻⁷)(1 + sin r)) with a free parameter r; of the forms in the published code
-    this is the most accurate.
+    λ = tan(π/4 (1 - 10⁻⁷)(1 + sin r)) with a free parameter r. This is the most accurate of the
+    forms in the published code.
 
     Args:
         heads: Number of heads.

@@ -1,4 +1,4 @@
-"""Spectral convolutions: products in Fourier space of a limited number of modes."""
+"""Spectral convolutions: learned linear maps of a limited number of Fourier modes."""
 
 import math
 from collections.abc import Sequence
@@ -31,13 +31,13 @@ def frequencies(n: int, modes: int) -> Int[Tensor, " rows"]:
 
 @cache  # recorded graphs keep reading the cached matrices
 def _matrix(kind: str, n: int, modes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A real matrix for the orthonormal DFT of real functions cut off at `modes`; `kind` selects
-    it.
+    """A real matrix for the orthonormal DFT of real functions, cut off at `modes`.
 
-    In one dimension, for n points:
+    The kinds in one dimension, for n points:
         "spectrum" (2 modes, n): rows cos and -sin: (Re, Im) of rfft(f)[:modes].
         "values" (n, 2 modes): irfft of a spectrum that is zero beyond `modes`.
-    In two dimensions e^{-iθ₂} (cos θ₁ ∓ i sin θ₁) is the wave of (±k₁, k₂), with θ = 2πkj/n:
+    The kinds in two dimensions, where θ = 2πkj/n and the wave of (±k₁, k₂) is
+    e^{-iθ₂} (cos θ₁ ∓ i sin θ₁):
         "first" (2 (modes + 1), n1): rows cos θ₁ and sin θ₁ of k₁ = 0 ... modes, interleaved.
         "second" (4 modes, 2 n2): from (cos, sin) x n2 to (+, -) x (Re, Im) x modes.
         "back" (2 n2, 4 modes): the transpose of "second" with columns k₂ > 0 doubled, because
@@ -305,8 +305,8 @@ class SpectralConv3d(nn.Module):
 
     Args:
         modes: Number m of modes along each axis; grids need n >= 2m points along all axes.
-        std: Standard deviation of the initial real and imaginary parts of W. The default is 1/(c_in
-            c_out m^(3/2)), with which v is as large as in two dimensions.
+        std: Standard deviation of the initial real and imaginary parts of W. By default it is
+            1/(c_in c_out m^(3/2)); v is then as large as in two dimensions.
     """
 
     def __init__(

@@ -245,9 +245,9 @@ def rotated(
     """Rotate pairs of features by angles proportional to the coordinates of the points.
 
     Features are split into dim groups, one for each coordinate x. Each group has p = d/(2 dim)
-    pairs. The features j and j + p of a group are pair j, which is rotated by the angle rate x
-    10000^(-j/p). Products of rotated queries and keys depend on positions only through differences
-    of points.
+    pairs. The features j and j + p of a group are pair j, which is rotated by the angle `rate` · x
+    · 10000^(-j/p). Products of rotated queries and keys depend on positions only through
+    differences of points.
 
     Args:
         rate: Angle of the fastest pair per unit length.
