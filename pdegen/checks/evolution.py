@@ -1,4 +1,4 @@
-"""Check of the time steps of a store: each frame is compared with a new solution from the last."""
+"""Check that the equation maps each frame of a store to the next; it is solved again, roughly."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Evolution:
     folded: bool  # whether frames may alias modes beyond those of the torus
 
     def checks(self) -> Iterator[Check]:
-        """The checks of the frames; there are none if the frames resolve too few modes.
+        """Two checks, or none if the frames resolve too few modes.
 
-        One check compares u(t₁) with the solution that starts at a, in all samples. The other
-        compares every frame with the solution that starts at the frame before it, in the first
+        The first check compares u(t₁) with the solution that starts at a, in all samples. The
+        second compares each frame with the solution that starts at the previous frame, in the first
         samples.
         """
         axes, highest = len(self.torus.grids), min(self.torus.highest)
@@ -66,9 +66,9 @@ class EvolutionCheck(Check):
 
     The check compares the stored with the computed modes |k_j| <= K/3. They may differ by the sum
     of four times that difference, the error of the store, and the aliases of modes beyond the grid.
-    The aliases are estimated from the highest modes. In a chaotic flow the comparison is uncertain
-    only if the frames are far apart in time. If the largest number of steps does not suffice, the
-    check skips the frames.
+    The aliases are estimated from the highest modes. In a chaotic flow the difference of the runs
+    is large only if the frames are far apart in time. If the largest number of steps does not
+    suffice, the check skips the frames.
 
     Args:
         evolution: The equation and its frames.

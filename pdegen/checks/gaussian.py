@@ -31,12 +31,13 @@ class GaussianLaw(Check):
     - Σ z² over the samples and a set of modes has a chi-square distribution. The sets are each of
       the lowest modes alone, the modes of each half octave, and all modes up to 2, 4, 8, ... The
       variances include the rounding to float32. Modes whose variance is not well above that of the
-      rounding are tested together, with an upper bound of their energy.
+      rounding are tested together; their p-value is an upper bound.
     - At up to 64 points x, Σ g(x)²/v(x) over the samples is chi-square with N degrees of freedom,
       and Σ g(x)/(N v(x))^½ is standard normal.
-    - The octiles of its distribution divide the range of each z of the eight strongest modes, and
-      of the energy Σ z² of a sample. The number of samples in each interval is binomial. This tests
-      that the modes are normal and that all samples have the same scale.
+    - The z of the eight strongest modes, and the energy Σ z² of each sample, have known
+      distributions. The octiles of such a distribution define eight intervals, and the number of
+      samples in each of them is binomial. This tests that the modes are normal and that all samples
+      have the same scale.
 
     The distribution of g does not change if g is negated or reflected, nor on the square if x and y
     are exchanged. No statistic of the field alone can detect these errors.

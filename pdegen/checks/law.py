@@ -64,7 +64,8 @@ class Check(ABC):
 
 @dataclass(frozen=True)
 class Law:
-    """The distribution that the values of a store must follow. An object checks one store only.
+    """The distribution that the values of a store must follow. Each object can check only one
+    store.
 
     For every statistic the p-value is exact, or an upper bound that holds for any number of
     samples. A statistic is a finding if its p-value times the number of all statistics of the store

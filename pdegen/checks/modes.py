@@ -44,9 +44,9 @@ def periodic_modes(field: PeriodicGaussianField, grid: PeriodicGrid) -> Modes:
 def circle_modes(variances: Float[np.ndarray, " K+1"], n: int) -> Modes:
     """The modes of a homogeneous field at n equally spaced points of the circle, for even n.
 
-    The cosine and the sine of mode k have the variance variances[k]. On n points, mode k aliases to
-    the mode j = k mod n, or n - j if j > n/2. The sine vanishes at all points if this mode is 0 or
-    n/2.
+    variances[k] is the variance of the cosine and sine coefficients of mode k. On n points, mode k
+    aliases to mode j = k mod n, or to mode n - j if j > n/2. The sines of the modes 0 and n/2
+    vanish at all points.
     """
     alias = np.arange(len(variances)) % n
     alias = np.minimum(alias, n - alias)

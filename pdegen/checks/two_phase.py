@@ -32,8 +32,8 @@ class TwoPhaseLaw(Check):
       number of samples in which they differ is therefore binomial. This is tested for pairs of
       cells at distances of 1, 2, 4, ... cells along an axis.
     - Properties of each sample are compared by rank with those of 512 reference samples from an
-      independent stream. The first properties are the fraction of such pairs that differ, and the
-      difference between this fraction along x and along y. The last one is the number of adjacent
+      independent stream. One property is the fraction of such pairs that differ, and another is the
+      difference between its values along x and along y. A third one is the number of adjacent
       jumps, which measures the roughness of the interfaces. The ranks detect a wrong length,
       exponent or number of modes.
 
@@ -66,10 +66,11 @@ class TwoPhaseLaw(Check):
     def rough(self) -> bool:
         """Whether interfaces are so rough that two equal samples cannot occur by chance.
 
-        Two samples with smooth interfaces on few cells are often equal. On 43 x 43 cells with tau =
-        3 and alpha = 2, a sample has 15 pairs of adjacent jumps. The probability that two samples
-        are equal decreases by a factor e with each row, to less than 1e-15 for all rows. With alpha
-        = 5, a sample has 0.01 such pairs, and six of 6000 samples are equal to others.
+        Two samples with smooth interfaces on few cells are often equal. For example, take 43 x 43
+        cells with tau = 3. If alpha = 2, a sample has 15 pairs of adjacent jumps. Two samples are
+        equal with a probability that decreases by a factor e with each row, to less than 1e-15 for
+        all rows. If alpha = 5, a sample has 0.01 such pairs on average, and six of 6000 samples are
+        equal to others.
         """
         lines = self._grid.n / len(self._lines)
         return self._ranks[_FOLLOWING].expected * lines >= _ROUGH

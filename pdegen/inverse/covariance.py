@@ -53,7 +53,7 @@ class ModelError:
     """The distribution of the model error u - u_model: mean, principal directions and remainder.
 
     The error of a coarse model depends on the unknown. The approximation error approach treats it
-    as additional noise, distributed as the errors of samples from the prior.
+    as additional noise. The distribution of this noise is estimated from samples of the prior.
 
     References: J. Kaipio and E. Somersalo, Statistical inverse problems: discretization, model
     reduction and inverse crimes, J. Comput. Appl. Math. 198 (2007).

@@ -37,19 +37,20 @@ class ShapeEstimate:
 class LevelSet:
     """Level-set method: the region {φ > 0} moves until it fits the data. It needs no prior.
 
-    The misfit ½ rᵀ R⁻¹ r, r = d - m - H u(p), has the derivative ∫ g δ(φ) ψ in the direction ψ.
-    Here g is the derivative of the misfit with respect to the phase (one adjoint solve), and δ(φ)
-    is concentrated on the interface. On cells of size h, p = Φ(φ/h) is the share of the upper phase
-    in a cell near the interface, and δ(φ) = Φ'(φ/h)/h. The gradient is taken in H¹, with the scalar
-    product
+    Let m and R be the mean and the covariance of the data error, that is, of the noise and the
+    model error. The misfit ½ rᵀ R⁻¹ r, r = d - m - H u(p), has the derivative ∫ g δ(φ) ψ in the
+    direction ψ. Here g is the derivative of the misfit with respect to the phase (one adjoint
+    solve), and δ(φ) is concentrated on the interface. On cells of size h, p = Φ(φ/h) is the
+    fraction of the upper phase in a cell near the interface, and δ(φ) = Φ'(φ/h)/h. The gradient is
+    taken in H¹, with the scalar product
 
         ∫ φψ + ℓ² ∇φ·∇ψ,
 
     so that the interface moves at a smooth speed. Each step solves the linearised equations by
     conjugate gradients until the residual has fallen to 0.7 of its initial norm. A single iteration
     would be a step of steepest descent, and several times as many steps would be needed. Two
-    choices regularise the result: each step has few iterations, and the method stops when
-    rᵀ R⁻¹ r <= 1.02 m for m data.
+    choices regularise the result: each step has few iterations, and the method
+    stops when rᵀ R⁻¹ r is at most 1.02 times the number of data.
 
     The method starts on the coarsest cells with φ = 0, so every cell is at the interface. φ is not
     reinitialised to a distance function between steps. Reinitialisation fixes small regions too

@@ -160,7 +160,7 @@ def interpolation(grid: CellGrid, x: Float[np.ndarray, " m"]) -> Float[np.ndarra
 def averages(n: int, m: int) -> Float[np.ndarray, "m n"]:
     """The matrix that maps cell values on n cells to averages over m cells of the same interval.
 
-    Each weight is the fraction of the coarse cell that the fine cell covers. Hence n need not be a
+    Each weight is the fraction of a new cell that an old cell covers. Hence n need not be a
     multiple of m, and the integral is preserved.
 
     >>> (3 * averages(3, 2)).round(12).tolist()

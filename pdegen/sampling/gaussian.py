@@ -27,9 +27,9 @@ class NormalStream:
     """Standard normal variates as functions of (seed, sample, position).
 
     Philox4x64-10 with the key (seed, sample) generates 64-bit words. The transform of Box and
-    Muller (1958) maps each two words to a pair √(-2 log U₁) e^(-2πiU₂) of normal variates. Only the
-    raw words come from NumPy, because NumPy's normal variates may change between versions and the
-    words do not.
+    Muller (1958) maps two words at a time to a pair √(-2 log U₁) e^(-2πiU₂) of normal variates.
+    Only the raw words come from NumPy, because NumPy's normal variates may change between versions
+    and the words do not.
 
     References: Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011.
 
@@ -281,8 +281,8 @@ class SquareGaussianField:
     ) -> Float[np.ndarray, "batch n n"]:
         """Compute g by FFT.
 
-        g is n times the orthonormal transform of the coefficients, whose modes along an axis are
-        φ_p/√n.
+        Along each axis, the modes of the orthonormal transform are φ_p/√n. Hence g is n times the
+        transform of the coefficients.
         """
         n, m = grid.n, self.modes
         padded = np.zeros((len(coefficients), n, n))

@@ -49,7 +49,7 @@ class NoiseModel(ABC):
         deviation: Field | None = None,
         epoch: int = 0,
     ) -> Fields:
-        """Add noise to fields. It is computed in float64 and returned in the dtype of u.
+        """Add noise to fields. The sum is computed in float64 and returned in the dtype of u.
 
         Args:
             u: Fields, one sample per row.
@@ -161,7 +161,8 @@ class PublishedNoise(NoiseModel):
 
     That code divides u - mean u by σ + 10⁻⁵ and then adds ε ξ. It resets its generator for each
     set, so the first training sample and the first test sample have the same noise ξ. Therefore the
-    row of a sample in the batch selects its noise. For other kinds, the number of the sample does.
+    noise of a sample depends on its row in the batch, and not on its number in the dataset as for
+    other kinds.
     """
 
     uses_deviation: ClassVar[bool] = True

@@ -23,7 +23,8 @@ class Levels:
     Levels near both ends are drawn more often, as with Chebyshev nodes, for two reasons. Data with
     little noise allow the highest accuracy, which is the hardest to reach. Levels near ε₁ have
     neighbours on one side only. Operators receive s as an input. Unlike the logarithm of ε, s is
-    finite at ε = 0, so the range may begin at 0. Levels outside the range also have an s.
+    finite at ε = 0, so the range may begin at 0. For levels outside the range, s
+    is defined in the same way.
 
     Raises:
         ValueError: Unless 0 <= ε₀ < ε₁ and both are finite.

@@ -34,7 +34,7 @@ _WRONG_PATH = {  # errors of paths that a request names: exit status 2
 def main() -> None:
     """Run the command line.
 
-    Exit status: 0 success, 1 failed job, 2 wrong request, 130 interrupted.
+    The exit status is 0 for success, 1 for a failed job, 2 for a wrong request, 130 if interrupted.
     """
     debug = "--debug" in sys.argv
     arguments = [word for word in sys.argv[1:] if word != "--debug"] or ["--help"]

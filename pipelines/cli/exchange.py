@@ -1,4 +1,4 @@
-"""Commands that convert between stores and other formats: import and export."""
+"""Commands that convert other formats to stores and stores to other formats: import and export."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""Commands `pdegen study ...`: many trainings, one report."""
+"""Commands `pdegen study ...`, which run many trainings and write one report."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -34,7 +34,7 @@ def note(line: object) -> None:
 
 
 def redraw(line: object, *, last: bool = False) -> None:
-    """Replace the last line of a terminal on stderr; the next output starts a new line."""
+    """Replace the last line on a terminal (stderr). The next output starts a new line."""
     global _redrawn
     _redrawn = not last
     end = "\n" if last else ""

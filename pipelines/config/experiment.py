@@ -1,4 +1,4 @@
-"""An experiment: data, model, training and evaluation in one strict TOML file."""
+"""An experiment: data, model, training and evaluation, declared in one TOML file."""
 
 from __future__ import annotations
 
@@ -210,8 +210,8 @@ class Experiment(Strict):
     def on_store(cls, store: str, model: str) -> Experiment:
         """An experiment for a store: an operator with default settings, trained on all its points.
 
-        The protocol is "validation". All inputs of the store become input channels, and the first
-        target is the target. On a circle, the loss is the relative H¹ error. On a square, it is the
+        The protocol is "validation". All inputs of the store become input channels, and its first
+        target is predicted. On a circle, the loss is the relative H¹ error. On a square, it is the
         weighted H¹ error if the store names the weight. In all other cases, it is the relative L²
         error.
 

@@ -182,13 +182,13 @@ def _word(field: FieldInfo) -> str | None:
 
 
 def _suffix(annotation: Any) -> str:
-    """ ".NAME" for a table of tables, "[]" for a list of tables, otherwise empty."""
+    """The suffix ".NAME" for a table of tables, "[]" for a list of tables, "" otherwise."""
     origins = {get_origin(part) for part in (annotation, *get_args(annotation))}
     return ".NAME" if dict in origins else "[]" if origins & {list, tuple} else ""
 
 
 def _typed(annotation: Any, metadata: list[Any]) -> tuple[str, str, Mapping[str, str]]:
-    """Type, allowed values in words, and choices of an annotation."""
+    """The type, the allowed values and the choices of an annotation, in words."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _typed(arguments[0], [*arguments[1:], *metadata])

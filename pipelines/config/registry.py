@@ -84,7 +84,7 @@ LossSpec = Annotated[L2Loss | L1Loss | H1Loss | WeightedH1Loss, Field(discrimina
 
 
 class AdamOptimizer(Strict):
-    """Adam with the published cycle of its momentum (`operators.training.settings.adam`)."""
+    """Adam with the published momentum cycle (`operators.training.settings.adam`)."""
 
     name: Literal["adam"]
 

@@ -39,7 +39,7 @@ def summary(file: Path) -> str:
 
 
 def check_asked(experiment: str | None, model: str | None, data: str | None) -> None:
-    """Raise SchemaError unless a request names a known experiment, or an operator and its data."""
+    """Raise SchemaError unless a request names a known experiment, or an operator and a store."""
     if (experiment is None) == (model is None):
         raise SchemaError(
             "name an experiment, or an operator and its data (--model NAME --data STORE)"

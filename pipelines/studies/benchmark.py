@@ -333,7 +333,7 @@ class BenchmarkRun(Study[Seeded]):
 
 
 def _evaluate(row: Row, training: StudyTraining, measure: str, device: torch.device) -> None:
-    """Fill in the errors of a row from a finished training."""
+    """Compute the errors of a finished training and enter them in its row."""
     experiment, store = training.experiment, training.store
     grid = experiment.data.resolution
     alone = experiment.model_copy(update={"resolutions": (grid,)})

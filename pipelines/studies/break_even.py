@@ -17,7 +17,7 @@ from pipelines.studies.row import Row
 
 
 def break_evens(folder: Path) -> dict[str, tuple[float, float]]:
-    """The break-even of each case as a pair (computed from the logs, stated in the table).
+    """The break-even of each case twice: computed from the logs, and as stated in the table.
 
     A break-even is a number of solves. The logs contain the time of every epoch, the scores of the
     reported checkpoints, and the measured times of predictions and of the solver.

@@ -1,4 +1,4 @@
-"""Cases of a benchmark: its operators on the datasets whose dimension they support."""
+"""Cases of a benchmark: pairs of an operator and a dataset whose dimension it supports."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ def cases_on(benchmark: Benchmark, dims: Mapping[str, int]) -> list[Case]:
 
 
 def check_cases(benchmark: Benchmark, dims: Mapping[str, int], wanted: Collection[str]) -> None:
-    """Raise SchemaError if no case is left, or a requested operator supports no dataset."""
+    """Raise SchemaError if there is no case, or a requested operator supports no dataset."""
     left = {case.operator for case in cases_on(benchmark, dims)}
     datasets = ", ".join(f"{dataset}: {dim}" for dataset, dim in dims.items())
     for label in (label for label in wanted if label not in left):

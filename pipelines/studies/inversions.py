@@ -170,7 +170,7 @@ class Inversions:
         return _timed(inversion, data.values, data.deviation)
 
     def correct(self, data: Observed, answers: np.ndarray) -> Inverted:
-        """Correct a model's predictions by the method `corrector`, which starts from them."""
+        """Estimates by the method `corrector`, which starts from the predictions of a model."""
         assert self.corrector is not None
         correction = self.methods[self.corrector].correction
         assert correction is not None

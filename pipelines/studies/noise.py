@@ -51,8 +51,8 @@ class NoiseStudy(Study[Cell]):
         assumed_levels: Noise levels that classical methods, and models trained on a range, assume.
             They are multiples of the true level and include 1.
         only: Names of the classical methods to test; by default all that the equation offers.
-        test_kind: Kind of noise on the test samples. The methods do not know it and assume the
-            noise of the experiment, which is also the default.
+        test_kind: Kind of noise on the test samples; by default that of the experiment. All methods
+            assume the kind of the experiment.
         cells: Number of cells along each axis on which classical methods reconstruct the
             coefficient; by default the number of data points.
 
@@ -320,7 +320,7 @@ class NoiseStudy(Study[Cell]):
         return self.inversions.weight(part.method, data, targets)
 
     def model_answers(self, part: Cell, device: torch.device) -> np.ndarray:
-        """A model's predictions for the samples that a classical method inverts."""
+        """Predictions of a model for the samples that a classical method corrects."""
         return self.predicted(replace(part, corrected=False), device)[: self.inversion_samples]
 
     def _inverted(self, part: Cell, device: torch.device) -> Row:

@@ -39,10 +39,10 @@ class Processes(AbstractContextManager["Processes"]):
     They start at the first call. On this machine they share the cores equally.
 
     Args:
-        call: The function to call. Its arguments are a part and a function that returns whether to
-            stop.
+        call: The function to call. Its first argument is an element of the sequence that `__call__`
+            receives; its second argument is a function that returns whether to stop.
         workers: Number of processes.
-        stop: Returns whether to stop.
+        stop: A function that returns whether to stop.
         scheduler: `LOCAL`, "slurm", or the address of a Dask scheduler.
         folder: A folder that all processes can read. A file in this folder asks them to stop.
     """
@@ -74,7 +74,7 @@ class Processes(AbstractContextManager["Processes"]):
             Stopped: If `stop` returns true. It is raised after all calls have ended.
             RunError: If a process was killed.
             Exception: The first exception that a call raises. Results that are ready are yielded
-                before.
+                first.
         """
         from distributed import wait
         from distributed.scheduler import KilledWorker
@@ -138,8 +138,8 @@ def _called(
 ) -> Any:
     """Call the function in a worker process, which first registers the equations of the parent.
 
-    Returns None if the file `halt` exists. The parent does not use this result, whereas Dask would
-    log an exception.
+    Returns None if the file `halt` exists. The parent ignores this result. An exception instead of
+    None would be logged by Dask.
     """
     if halt.exists():
         return None

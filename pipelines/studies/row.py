@@ -1,4 +1,4 @@
-"""The result of one part of a study; all studies use this record."""
+"""The record of the result of one part of a study. All studies use it."""
 
 from collections.abc import Iterable, Sequence
 from math import inf, isfinite
@@ -17,7 +17,7 @@ class Row(BaseModel):
     """Errors and costs of a method on the test samples, for one seed if the method is trained.
 
     Args:
-        made_from: Hash of all inputs of the computation of the row.
+        made_from: Hash of everything that the row is computed from.
         dataset, operator, protocol, seed: Identify the training. The protocol is empty unless the
             benchmark has several.
         chosen: Settings that the search chose.
@@ -36,8 +36,8 @@ class Row(BaseModel):
         tuning_seconds: Total time of the trainings whose settings the search did not choose.
         inference_seconds: Time per test sample of a prediction in a batch, with no other load. For
             a classical inversion it is the processor time per sample, with samples inverted one
-            after another. Models in the same table also have their processor time (wall time on a
-            GPU).
+            after another. In tables with classical inversions, the times of models are also
+            processor times (wall times on a GPU).
         step_seconds, step_bytes, step_flops: See `pipelines.studies.cost.Cost`.
         failed: Reason why the training failed; empty if it did not.
     """

@@ -51,7 +51,7 @@ class Execution:
     Args:
         device: The device on which trainings and predictions run.
         on_epoch: Called after each epoch.
-        stop: Returns whether to stop.
+        stop: A function that returns whether to stop.
         measures_costs: Whether each row includes its costs. This is needed if parts are computed on
             several machines; otherwise costs are measured after all rows.
     """
@@ -175,7 +175,7 @@ class Study(ABC, Generic[Part]):
 
     @abstractmethod
     def digest(self, part: Part) -> str:
-        """Hash of all inputs of the computation of a part's row."""
+        """Hash of everything that a part's row is computed from."""
 
     @abstractmethod
     def make(self, part: Part, how: Execution) -> Row:

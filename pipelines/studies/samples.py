@@ -73,7 +73,7 @@ def samples_study(
 
 
 def label(number: Number) -> str:
-    """Name of the dataset with a number of samples.
+    """Name of the dataset that has the given number of training samples.
 
     >>> label(8192)
     '8,192 samples'
@@ -82,7 +82,7 @@ def label(number: Number) -> str:
 
 
 def parse_numbers(text: str) -> tuple[Number, ...]:
-    """Numbers of samples separated by commas.
+    """Parse numbers of samples separated by commas.
 
     >>> parse_numbers("1024,unlimited")
     (1024, None)

@@ -116,8 +116,8 @@ def recipe_of(store: str, coarser: Sequence[Mapping[str, object]]) -> Recipe | N
     """The recipe that generated a store; None if the store was made from other data.
 
     Raises:
-        SchemaError: If the recipe does not match the store's fingerprint, or does not
-    accept the overrides in `coarser`.
+        SchemaError: If the recipe does not match the store's fingerprint, or does not accept the
+            overrides in `coarser`.
     """
     sealed = open_sealed(store)
     if sealed.command != "generate":

@@ -1,4 +1,4 @@
-"""TensorBoard tracker: event files in the folder of a run."""
+"""TensorBoard tracker. It writes event files to the folder of a run."""
 
 from collections.abc import Sequence
 from pathlib import Path
