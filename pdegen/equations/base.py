@@ -72,9 +72,10 @@ class Problem(Strict):
 
     @classmethod
     def variants(cls) -> tuple[type[Strict], ...]:
-        """The classes that a recipe may declare: all registered problems for `Problem` itself.
+        """The classes that a recipe may declare where this class is expected.
 
-        A subclass has only itself.
+        For `Problem` itself these are all registered problems. For a subclass this is the subclass
+        alone.
         """
         return registered_problems() if cls is Problem else (cls,)
 
@@ -126,14 +127,14 @@ class Problem(Strict):
     def inversions(self, setting: InverseProblem) -> dict[str, ClassicalMethod]:
         """The classical methods that estimate the input from noisy targets, by name.
 
-        `setting` contains the points of the data, and known pairs of inputs and targets; inputs are
-        estimated on the cells of the known ones. Raises SchemaError, with the reason, if no method
-        exists for the equation or for the law of its inputs.
+        `setting` contains the points of the data, and known pairs of inputs and targets. Inputs are
+        estimated on the cells of the known inputs. Raises SchemaError, with the reason, if no
+        method exists for the equation or for the law of its inputs.
         """
         raise SchemaError(f"{self.equation_name} offers no classical inversions")
 
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward | None:
-        """The map from an input to the data of an inverse problem; None if the equation has none.
+        """The map from an input to the data of an inverse problem; None if there is no such map.
 
         The map solves the equation. The input may have any number of cells or points. The data are
         values of the target at the points x along each axis.

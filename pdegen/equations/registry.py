@@ -2,8 +2,9 @@
 
 The package `pdegen/equations/NAME/` registers the equation NAME when its module `problem` is
 imported. An installed package registers it when its entry point `NAME` of the group
-`pdegen.equations` is loaded. Either happens when a recipe names the equation. A file is run only if
-the user names it (`load_file`); neither a store nor a recipe can make it run.
+`pdegen.equations` is loaded. The module or the entry point is loaded when a recipe names the
+equation. A file is run only if the user names it (`load_file`); neither a store nor a recipe can
+make it run.
 """
 
 from __future__ import annotations
@@ -302,9 +303,9 @@ def equation_files() -> tuple[EquationFile, ...]:
 
 
 def unpickled(source: EquationFile, name: str, content: dict[str, Any]) -> Problem:
-    """Rebuilds a problem, whose equation a file defines, in the process that received its pickle.
+    """Rebuilds a problem of an equation file, in the process that received its pickle.
 
-    The pickle includes the code of the file. The receiving process may have another disk, or may
+    The pickle includes the code of the file, because this process may have another disk, or may
     have run another version of the file before.
     """
     with _lock:

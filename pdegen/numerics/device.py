@@ -87,7 +87,7 @@ def singular_matrix_error(like: Array) -> type[Exception]:
 def first_true(failed: Array) -> int | None:
     """Index of the first row that is true; None if no row is true.
 
-    In the second case a device is synchronised only once.
+    If no row is true, a device is synchronised only once.
     """
     xp = array_namespace(failed)
     return int(xp.argmax(xp.astype(failed, xp.int64))) if bool(xp.any(failed)) else None

@@ -13,7 +13,7 @@ class SolveError(ArithmeticError):
 
 
 class MissingSolverError(RuntimeError):
-    """A solver is not installed; the message says, in one line, how to install it."""
+    """A solver is not installed; the message says, in one line, how to install the solver."""
 
     exit_status = 2
 

@@ -1,7 +1,8 @@
 """Compiled sums of the stages of exponential Runge-Kutta steps. The mathematics is in `etdrk.py`.
 
-Arrays have the shape (batch, modes), coefficients (modes,). Each sum takes one pass over memory. It
-adds in the order of the array expression in its docstring, so that the bits are the same.
+States have the shape (batch, modes), and coefficients have the shape (modes,). Each sum takes one
+pass over memory. The terms are added in the order of the array expression in the docstring, so that
+the bits are those of this expression.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The discrete sine transform II on a cell grid, by matrix products and by FFTs.
+"""The discrete sine transform of type II on a cell grid, by matrix products and by FFTs.
 
-v_j = Σ_k s_jk v̂_k with s_jk = √(2/n) sin(πk(j + ½)/n), k = 1 ... n, where the last column is
-divided by √2. The matrix is orthonormal, so v̂ = sᵀv.
+v_j = Σ_k s_jk v̂_k with s_jk = √(2/n) sin(πk(j + ½)/n) for k = 1 ... n, where the last column of s
+is divided by √2. The matrix s is orthonormal, so that v̂ = sᵀv.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def wave_numbers(grid: PeriodicGrid) -> Float[np.ndarray, " k"]:
 
 
 def derivative_symbol(grid: PeriodicGrid) -> Complex[np.ndarray, " k"]:
-    """2πik/L, the symbol of d/dx. The mode n/2 has no derivative on the grid and gets 0.
+    """2πik/L, the symbol of d/dx; 0 for the mode n/2, which has no derivative on the grid.
 
     >>> grid = PeriodicGrid(16, length=2.0)
     >>> u_hat = np.fft.rfft(np.sin(np.pi * grid.x))

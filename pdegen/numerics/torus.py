@@ -1,9 +1,9 @@
 """Fourier space on a periodic box of one or more axes, restricted to modes free of aliasing.
 
 A real function on the box is u(x) = Σ v_k e^(2πi k·x/L) over the modes |k_j| <= K_j that products
-leave free of aliasing. The coefficients v_k are stored in complex arrays of shape (2K + 1, ..., 2K
-+ 1, K + 1). Their order is 0 ... K, -K ... -1 along all axes except the last, as in an FFT, and 0
-... K along the last axis.
+leave free of aliasing. The coefficients v_k are stored in complex arrays of shape
+(2K + 1, ..., 2K + 1, K + 1). Their order is 0 ... K, -K ... -1 along all axes except the last, as
+in an FFT, and 0 ... K along the last axis.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ def burgers_law(
     """The law of a store: a has its Gaussian law, and u obeys the balances of the equation.
 
     The mean of u stays 0, the energy of u decreases from each time to the next, and u stays within
-    the range of a (maximum principle). The antiderivatives U of u with mean 0 satisfy Uₜ = νuₓ -
-    (u² - ∫u²)/2. Hence ∫|U(t) - U(0)| <= t (∫a² + ν∫|aₓ|). If u belongs to another a, it violates
-    this bound unless t is long.
+    the range of a (maximum principle). The antiderivatives U of u with mean 0 satisfy
+    Uₜ = νuₓ - (u² - ∫u²)/2. Hence ∫|U(t) - U(0)| <= t (∫a² + ν∫|aₓ|). If u belongs to another a, it
+    violates this bound unless t is long.
 
     The output grid does not resolve the fields completely. The limits therefore include the highest
     modes of the grid, the modes of the law beyond the grid, rounding, and the solver's error. The

@@ -75,7 +75,7 @@ class ColeHopfMethod(Strict):
 
 
 class ETDRK4Method(Strict):
-    """Fourier in space, exponential Runge-Kutta steps of order 4 in time.
+    """Fourier modes in space, exponential Runge-Kutta steps of order 4 in time.
 
     Args:
         resolution: Points of the solver; even, and a multiple of the points of the output.

@@ -53,9 +53,9 @@ def equilibrated(a: Cells, w: Cells, f: Float[np.ndarray, "..."] | float, poisso
     """A flux with div q = f up to rounding, from any values w at the cell centres.
 
     The flux is near -a ∇u if w is near u. The finite volume fluxes of w leave a residual r in the
-    cells. Adding the flux -∇φ with Lφ = r removes the residual, however large it is. Each such
-    correction takes one fast Poisson solve; the second correction removes rounding errors of the
-    first.
+    cells. Let φ solve Lφ = r with the five-point Laplacian L. Adding the flux -∇φ removes the
+    residual, however large it is. Each such correction takes one fast Poisson solve. The second
+    correction removes rounding errors of the first.
     """
     operator, laplacian = Diffusion(a, "harmonic"), Diffusion(np.ones_like(a), "harmonic")
     b, flux = operator.right_hand_side(f), Flux(*operator.fluxes(w))
@@ -91,10 +91,10 @@ class ErrorBound:
         ‖a^½ ∇(u - p_h)‖² + ‖a^-½ (q + a ∇u)‖² = ‖a^-½ (q + a ∇p_h)‖².
 
     The right-hand side is therefore a bound. The nearer q is to -a ∇u, the tighter is the bound.
-    Its integrals are computed exactly, with (q, ∇p_h) = -(div q, p_h). Rounding in f - div q adds C
-    ‖f - div q‖ / √(min a) with C = 1/(√2 π). The flux q is the equilibrated flux of a finite volume
-    solution w. A smaller tolerance of that solution makes the bound tighter, but the bound is valid
-    for every tolerance.
+    The integrals on the right are computed exactly, with (q, ∇p_h) = -(div q, p_h). Rounding in
+    f - div q adds C ‖f - div q‖ / √(min a) with C = 1/(√2 π). The flux q is the equilibrated flux
+    of a finite volume solution w. A smaller tolerance of that solution makes the bound tighter, but
+    the bound is valid for every tolerance.
 
     The relative bound divides by (f, w_h)/‖a^½ ∇w_h‖, which is at most ‖a^½ ∇u‖. The same quantity
     bounds the error from below, since ‖a^½ ∇(u - p_h)‖² = ‖a^½ ∇p_h‖² - 2 (f, p_h) + ‖a^½ ∇u‖². In

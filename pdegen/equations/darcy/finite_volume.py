@@ -80,13 +80,13 @@ class FiniteVolume:
     along faces are treated exactly: a laminate is solved up to rounding. A smooth problem is solved
     to second order.
 
-    Samples of NumPy arrays are solved one by one. For a piecewise constant coefficient, the
+    Samples of NumPy arrays are solved one by one. If the coefficient is piecewise constant, the
     equations are reduced to its interface (`interface.py`). Other coefficients, and all arrays of
     other libraries (such as torch on a GPU), are solved by preconditioned conjugate gradients. The
     preconditioner is the Laplacian L if a has few jumps, and a^½ L a^½ if a is smooth. The number
     of iterations does not depend on the mesh, and hardly on the contrast: 250 iterations suffice at
-    a jump of 1e8. If `limit` iterations do not suffice for a NumPy array, a direct solver replaces
-    them. At 421 x 421 cells it costs as much as 100 iterations on all cells.
+    a jump of 1e8. If `limit` iterations do not suffice for a NumPy array, a direct solver takes
+    over. At 421 x 421 cells the direct solver costs as much as 100 iterations on all cells.
 
     >>> solver = FiniteVolume(CellGrid(85))
     >>> round(float(solver(np.ones((1, 85, 85))).max()), 4)

@@ -145,7 +145,7 @@ class _TwoPhases:
         return low + (high - low) * p
 
     def stated(self, estimate: PhaseEstimate) -> Estimate:
-        """The estimate of the coefficient, from a method that states phase probabilities."""
+        """The estimate of the coefficient, from probabilities p of the upper phase."""
         p, (low, high) = estimate.probability, self.phases
         solves = estimate.work.linearised + estimate.work.derivatives
         return Estimate(self.coefficient(p), solves, (high - low) * np.sqrt(p * (1 - p)))
@@ -205,10 +205,10 @@ def noise_level(
 ) -> float:  # fmt: skip
     """Estimates ε from data u(x) + ε σ(x) ξ(x) with independent ξ(x) ~ N(0, 1) at the points.
 
-    The second difference along both axes reduces a smooth u to about h⁴ uₓₓᵧᵧ. Applied to the
-    noise, it has the variance ε² Σ w² σ², where w are the products of the weights 1, -2, 1. The
-    difference is larger at interfaces, where u has kinks. If interfaces cross few of the points,
-    they do not change the median over all points.
+    The second difference along both axes reduces a smooth u to about h⁴ uₓₓᵧᵧ. The second
+    difference of the noise has the variance ε² Σ w² σ², where w are the products of the weights 1,
+    -2, 1. At interfaces, where u has kinks, the difference is larger. If such points are few, they
+    do not change the median over all points.
 
     Args:
         data: Data on a product grid with equal spacings, at least 3 points along each axis.

@@ -1,9 +1,10 @@
 """Compiled loops of the Darcy solvers.
 
 The mathematics is in `interface.py`, `poisson.py` and `phase_flow.py`. Arrays a, b, u, r, v have
-shape (n, m) on the cells [i, j]. A is the matrix of five-point finite volumes times h²: (A u)_ij =
-Σ_faces t (u_ij - u_neighbour), where t is the coefficient on the face. u is 0 on the walls, which
-lie half a cell from the outermost centres. Each face on a wall therefore adds 2 a_ij u_ij.
+shape (n, m) on the cells [i, j]. A is the matrix of five-point finite volumes times h²:
+(A u)_ij = Σ_faces t (u_ij - u_neighbour), where t is the coefficient on the face. u is 0 on the
+walls, which lie half a cell from the outermost centres. Each face on a wall therefore adds
+2 a_ij u_ij.
 """
 
 from __future__ import annotations
@@ -152,8 +153,8 @@ def sensitivity(
 def tridiagonal_solves(hat: np.ndarray, pivots: np.ndarray) -> None:
     """Overwrites hat[:, k] by the solution w of (T + λ_k) w = hat[:, k], for every mode k.
 
-    T is the matrix tridiag(-1, d, -1) along axis 0. The pivots of Thomas' algorithm are p_i =
-    1/(d_i + λ_k - p_{i-1}), shape (n, modes).
+    T is the matrix tridiag(-1, d, -1) along axis 0. The pivots of Thomas' algorithm are
+    p_i = 1/(d_i + λ_k - p_{i-1}), shape (n, modes).
     """
     n, modes = hat.shape
     row, pivot = hat[0], pivots[0]  # forward elimination
@@ -233,8 +234,8 @@ def add_jumps(
 ) -> None:  # fmt: skip
     """Adds J z to `out`.
 
-    Each face with the cells c, d and the jumps j_c, j_d adds j_c (z_c - z_d) to out[c] and j_d (z_d
-    - z_c) to out[d].
+    Each face with the cells c, d and the jumps j_c, j_d adds j_c (z_c - z_d) to out[c] and
+    j_d (z_d - z_c) to out[d].
     """
     for f in range(len(first)):
         c, d = first[f], second[f]
@@ -252,9 +253,9 @@ def interface_cg(
     """Charges σ on the interface cells with ‖r - A L⁻¹ σ‖ <= tolerance; number of iterations.
 
     The method is conjugate gradients on A, preconditioned by L. All vectors have values at the
-    interface cells only. p is the search direction, and σ is a linear combination of the vectors q
-    = L p. r is overwritten by the residual. After `limit` iterations the residual may still exceed
-    the tolerance.
+    interface cells only. p is the search direction, and σ is a linear combination of the vectors
+    q = L p. r is overwritten by the residual. After `limit` iterations the residual may still
+    exceed the tolerance.
     """
     cells = len(r)
     hat = np.empty((len(start) - 1, sines.shape[1]))

@@ -41,7 +41,7 @@ def darcy_law(
     source: float,
     solved: DarcyClaims,
 ) -> Law:
-    """The law of a store: a has its law, residuals are within the tolerance, and u solves for a.
+    """The law of a store: a has its law, residuals are within the tolerance, u is the solution.
 
     In each sample, the power of the source equals the dissipation of the flow: ∫ f u = ∫ a |∇u|².
     If u belongs to another a, the two differ by about a half. The check therefore detects exchanged

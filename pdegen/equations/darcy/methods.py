@@ -35,8 +35,8 @@ class FiniteVolumeMethod(Strict):
     """Finite volumes on cells finer by an odd factor (`finite_volume.FiniteVolume`).
 
     Args:
-        faces: Mean of the coefficients of two cells on their common face; "arithmetic" as in the
-            published data.
+        faces: Mean of the coefficients of two cells on their common face; the published data have
+            "arithmetic" means.
         rtol: Largest relative residual; 1e-8 means about 1e-11 in the solution. [1]
         limit: Largest number of iterations; beyond it a direct solver takes over.
         refinement: Cells of the solver for each cell of the output, along each axis.
@@ -75,7 +75,7 @@ class FiniteElementMethod(Strict):
         rtol: Largest relative residual. [1]
         limit: Largest number of iterations.
         ranks: MPI processes of the worker.
-        mode: Work of the ranks: each solves its own samples, or all solve each sample together.
+        mode: In "sample" each rank solves its own samples; in "domain" all ranks solve each sample.
         timeout: Largest time for a sample in a worker, set-up included. [s]
         refinement: Cells of the solver for each cell of the output, along each axis.
     """
@@ -119,7 +119,7 @@ class PublishedMethod(Strict):
     def claims(self, n: int) -> DarcyClaims:
         """The guaranteed properties of u: only the bound of the residual.
 
-        In a tenth of 400 samples on 43 x 43 cells, u has the wrong sign somewhere. There the
-        balance of power is violated by up to a third.
+        In a tenth of 400 samples on 43 x 43 cells, u has the wrong sign somewhere. The balance of
+        power is violated by up to a third.
         """
         return DarcyClaims(_DIRECT, None, None)

@@ -19,8 +19,8 @@ class Poisson:
     """Solves L u = r on a cell grid, (L u)_ij = Σ_faces (u_ij - u_neighbour), u = 0 at the walls.
 
     L is h² times the negative five-point Laplacian. Walls lie half a cell from the outermost
-    centres, so the face on a wall contributes 2 u_ij. A sine transform diagonalises L along y.
-    Along x a tridiagonal system remains for each sine, which two sweeps solve.
+    centres, so that each face on a wall contributes 2 u_ij. A sine transform diagonalises L along
+    y. For each sine, a tridiagonal system along x remains, which takes two sweeps.
 
     >>> poisson = Poisson(CellGrid(4))
     >>> u = poisson(np.eye(4))

@@ -78,7 +78,7 @@ class SquareGaussian(Strict):
 
 
 class TwoPhaseCoefficient(Strict):
-    """a = above where the field is >= 0, below elsewhere.
+    """a = `above` where the field is >= 0, and a = `below` elsewhere.
 
     Args:
         above: The value of a where the field is at least 0. [permeability]

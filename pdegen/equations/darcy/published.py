@@ -21,13 +21,13 @@ class PublishedScheme:
     """Solves -div(a grad u) = f on (0,1)², u = 0 on the boundary, by the three published steps.
 
     1. Not-a-knot bicubic splines interpolate a and f from the n x n cell centres to n x n nodes,
-       which include the boundary. There the splines extrapolate by half a cell.
+       which include the boundary. At the boundary the splines extrapolate by half a cell.
     2. The five-point scheme with arithmetic means on faces is solved directly on the nodes.
     3. Splines of the same kind interpolate u from the nodes back to the cell centres.
 
-    A spline through a jump overshoots. For the values 3 and 12 the coefficient on nodes ranges from
-    about -5 to 23, so it may be negative, and the error of labels is 0.3 % and more.
-    `FiniteVolume` is the accurate solver.
+    A spline through a jump overshoots. For the values 3 and 12, the coefficient on nodes ranges
+    from about -5 to 23. The error of labels is 0.3 % and more. `FiniteVolume` is the accurate
+    solver.
 
     References: the script solve_gwf.m of the Fourier Neural Operator (Li et al. 2021).
 
@@ -59,7 +59,9 @@ class PublishedScheme:
 
     def solve(self, a: Cells, f: float = 1.0) -> Solution:
         """Solve for positive coefficients at cell centres, indexed [x, y], and a constant source.
-        Raises SolveError if a coefficient is not positive."""
+
+        Raises SolveError if a coefficient is not positive.
+        """
         check_positive(a)
         h = NodalGrid(self.grid.n).spacing
         u, residual = np.zeros_like(a), np.empty(len(a))

@@ -72,7 +72,7 @@ class Initial(Strict):
 
     Args:
         sigma: Scale σ of the covariance operator, on a domain of length 1. [u]
-        tau: Inverse correlation length τ, in shares of the domain. [1]
+        tau: Inverse correlation length τ, on a domain of length 1. [1]
         alpha: Exponent α, above half the dimension: larger values give smoother functions. [1]
         modes: Modes of the circle, or radius of the disc of wave vectors, independent of the grid.
     """

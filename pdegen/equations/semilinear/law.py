@@ -92,7 +92,8 @@ class SemilinearClaims:
     """Quantities of u, with limits that follow from the terms of the equation.
 
     - If all terms are linear, u(t) = e^(Lt) a, computed from the stored a.
-    - If the other terms of a component are divergences, its mean is e^(-λt) times the mean of a.
+    - If all terms of a component except drag are divergences, the mean of the component is e^(-λt)
+      times the mean of a.
     - If convection conserves energy and the reaction dissipates it, ‖u‖ grows from each time to the
       next by a factor of at most e^(max Re L Δt). Without reaction, the factor is at least
       e^(min Re L Δt).
@@ -206,8 +207,8 @@ class SemilinearClaims:
     def flow(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
         """The increase of the functional since the previous time.
 
-        The gradient of the functional is -(Lu + R), which gives the effect of errors of u. The
-        potential ∫₀^u R is summed over points that resolve its products.
+        The limit includes the effect of errors of u, which follows from the gradient -(Lu + R) of
+        the functional. The potential ∫₀^u R is summed over points that resolve its products.
         """
         linear = np.real(self.terms.linear(self.output))
         fine = tuple(n * (self.terms.degree + 1) // 2 + 2 for n in self.output.points)

@@ -56,7 +56,7 @@ Speeds = Annotated[float | tuple[float | Numbers, ...], BeforeValidator(_speeds)
 
 
 class Linear(Strict):
-    """Coefficients of the linear terms; a single number holds for all components.
+    """Coefficients of the linear terms; a single number applies to all components.
 
     Args:
         advection: Velocity c in the term c·∇u on the left side, one for each axis. [length/time]
@@ -105,7 +105,7 @@ class Nonlinear(Strict):
 
 
 class Discretization(Strict):
-    """Points of the solver, its largest error, and for nonlinear equations the largest step.
+    """Resolution and tolerance of the solver, and the largest step for nonlinear equations.
 
     Args:
         resolution: Points of the solver along each axis.

@@ -27,9 +27,9 @@ class Terms:
 
         uₜ + c·∇u + δ Σ_j ∂_j³u + μ Δ²u + λ u + convection + (g/2)|∇u|² = ν Δu + R(u, v, ...)
 
-    On two axes, two components form a velocity u = (u_1, u_2). Its convection is b (u·∇)u, or (b/2)
-    ∇·(u u) in conservative form. The convection of any other component u is b u Σ_j ∂_j u, which
-    equals the conservative form (b/2) Σ_j ∂_j u². R is a sum of monomials.
+    On two axes, two components form a velocity u = (u_1, u_2). Its convection is b (u·∇)u, or
+    (b/2) ∇·(u u) in conservative form. The convection of any other component u is b u Σ_j ∂_j u,
+    which equals the conservative form (b/2) Σ_j ∂_j u². R is a sum of monomials.
     """
 
     axes: int  # number of axes of the torus
@@ -70,8 +70,8 @@ class Terms:
     def monomials(self) -> dict[Powers, dict[int, float]]:
         """The reaction, without the linear terms that `growth` includes.
 
-        A key is the tuple of powers of a monomial. Its value maps the indices of components to the
-        nonzero coefficients of the monomial in the equations of these components.
+        A key is the tuple of powers of a monomial. The value of a key maps the indices of
+        components to the nonzero coefficients of the monomial in the equations of these components.
         """
         sums: dict[Powers, dict[int, float]] = {}
         for of, coefficient, powers in self.reaction:

@@ -67,7 +67,7 @@ class Force(Strict):
 
     Args:
         amplitude: Amplitude of the force f in the equation of the vorticity. [1/time²]
-        phase: Phase of its wave. [rad]
+        phase: Phase of the force in θ. [rad]
     """
 
     amplitude: Annotated[float, Field(ge=0, le=1e20)]
@@ -95,8 +95,8 @@ class Vorticity(Problem):
     """w_t + u·∇w = viscosity Δw + f on the torus (0, 1)²: the map w(0) -> w(times).
 
     With `restriction` "fourier", the output consists of the modes of the solution that the output
-    grid resolves. With "stride", the output is the solution at every r-th point, as in the
-    published files.
+    grid resolves. With "stride", the output is the solution at every r-th point of the solver's
+    grid, as in the published files.
 
     Args:
         viscosity: The viscosity ν. [length²/time]

@@ -38,8 +38,9 @@ _REASONS = {
 class Discretisation:
     """The problem ∫ a ∇u·∇v = ∫ f v for all v, u = g on the walls, on n x n cells.
 
-    The coefficient a is constant on each cell. Values at nodes are arrays over the lattice of (p n
-    + 1)² points for elements of degree p. These arrays are indexed [x, y], like arrays of cells.
+    The coefficient a is constant on each cell. Values at nodes are arrays over the lattice of
+    (p n + 1)² points for elements of degree p. These arrays are indexed [x, y], like arrays of
+    cells.
 
     Args:
         comm: MPI communicator of the processes that share the mesh.
