@@ -98,7 +98,7 @@ class PODDeepONet(Operator):
     the modes, which no published result uses and which is omitted here.
 
     Args:
-        sensors: Sensors m along each axis.
+        sensors: Number m of sensors along each axis.
         sensor_grid: Which points of a finer grid are the sensors: "periodic", "cells", "ends" or
             "points", see `DeepONet`.
         points: Number of points of the domain; by default the number of sensors.
