@@ -57,7 +57,7 @@ class Problem(Strict):
         resolution: Points of the output along each axis.
     """
 
-    # enters the fingerprint: raised when a change of code changes the numbers of a recipe
+    # part of the fingerprint; increased when a change of code changes the values of a recipe
     algorithm: ClassVar[int] = 1
     # whether `solve` can use a device of PyTorch
     supports_device: ClassVar[bool] = False

@@ -62,8 +62,8 @@ class Semilinear:
     """
 
     torus: Torus  # the domain
-    # L, (components, *modes), real or complex, and N, from modes to modes, on a torus; None for N
-    # means v = e^(Lt) v₀
+    # L and N on a torus: L is a real or complex array (components, *modes), N maps modes to modes.
+    # If N is None, v = e^(Lt) v₀
     terms: Callable[[Torus], tuple[Symbol, Nonlinear | None]]
     dt: float  # largest step, and the first that is tried
     tolerance: float  # largest accepted relative error at any time
@@ -146,7 +146,7 @@ class Semilinear:
         in_time = _relative(in_time, size) + np.finfo(float).eps * frames.begun
         in_space = xp.full_like(in_time, math.inf)
         pending = ~self._misses(in_time, frames)
-        # if the step 2h is too long for the finer torus, h may not be
+        # h may be stable on the finer torus if 2h is not
         for refined, states in enumerate((coarse, solved)):
             if bool(xp.any(pending)):
                 finer, same_step = self.torus.finer, halvings - 1 + refined
@@ -160,7 +160,7 @@ class Semilinear:
         missed = self._misses(error, frames)
         if bool(xp.any(missed)):
             failed = missed
-            if halvings < _HALVINGS:  # fails now only if the grid is too coarse: no step helps
+            if halvings < _HALVINGS:  # a smaller step does not help if the grid is too coarse
                 computed = frames.must & xp.isfinite(in_space)
                 failed = xp.any(computed & (in_space > self.tolerance), axis=1)
             row = first_true(failed)

@@ -17,8 +17,8 @@ from pdegen.inverse.classical import ClassicalMethod, Estimate, InverseProblem, 
 from pdegen.inverse.gaussian import CircleModes, GaussianEstimate, GaussianInversion
 from pdegen.sampling.gaussian import PeriodicGaussianField
 
-_REFINEMENT, _LEAST_POINTS = 4, 256  # points of the solving grid: for each datum, and in all
-_FLOOR = 1e-6  # deviation of the rounding to float32, over the root mean square of the data
+_REFINEMENT, _LEAST_POINTS = 4, 256  # points of the solving grid: for each data point, least number
+_FLOOR = 1e-6  # deviation of rounding to float32, relative to the root mean square of the data
 TOLERANCE = 1e-4  # of the solver in the steps of an inversion
 _TIKHONOV = (0.01, 0.1, 1.0, 10.0)  # weights
 

@@ -34,8 +34,8 @@ class Flux:
     div q is constant on each cell.
     """
 
-    x: Float[np.ndarray, "batch n1 n"]  # h q_x on the faces across x, shape (batch, n+1, n)
-    y: Float[np.ndarray, "batch n n1"]  # h q_y on the faces across y, shape (batch, n, n+1)
+    x: Float[np.ndarray, "batch n1 n"]  # h q_x on the faces normal to x, shape (batch, n+1, n)
+    y: Float[np.ndarray, "batch n n1"]  # h q_y on the faces normal to y, shape (batch, n, n+1)
 
     @cached_property
     def outflow(self) -> Cells:
@@ -69,11 +69,11 @@ def equilibrated(a: Cells, w: Cells, f: Float[np.ndarray, "..."] | float, poisso
 class Bounds(NamedTuple):
     """Bounds of the error of p_h in each sample."""
 
-    energy: Float[np.ndarray, " batch"]  # above ‖a^½ ∇(u - p_h)‖
-    lower: Float[np.ndarray, " batch"]  # below ‖a^½ ∇(u - p_h)‖
-    relative: Float[np.ndarray, " batch"]  # above ‖a^½ ∇(u - p_h)‖ / ‖a^½ ∇u‖
-    l2: Float[np.ndarray, " batch"]  # above ‖u - p_h‖
-    # above ‖u - p_h‖ / ‖u‖; infinite where ‖u‖ is not known to be positive
+    energy: Float[np.ndarray, " batch"]  # upper bound of ‖a^½ ∇(u - p_h)‖
+    lower: Float[np.ndarray, " batch"]  # lower bound of ‖a^½ ∇(u - p_h)‖
+    relative: Float[np.ndarray, " batch"]  # upper bound of ‖a^½ ∇(u - p_h)‖ / ‖a^½ ∇u‖
+    l2: Float[np.ndarray, " batch"]  # upper bound of ‖u - p_h‖
+    # upper bound of ‖u - p_h‖ / ‖u‖; infinite where ‖u‖ is not known to be positive
     relative_l2: Float[np.ndarray, " batch"]
 
 

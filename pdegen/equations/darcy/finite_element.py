@@ -53,8 +53,8 @@ class FiniteElement:
     rtol: float = 1e-10
     limit: int = 200  # largest number of iterations
     ranks: int = 1  # MPI processes of the worker
-    # work of the ranks: "sample", each solves its own samples, or "domain", all solve each sample
-    # together, for grids that are too large for one rank
+    # in "sample" each rank solves its own samples; in "domain" all ranks solve each sample, for
+    # grids that are too large for one rank
     mode: Literal["sample", "domain"] = "sample"
     timeout: float = 300.0  # largest time for a sample in a worker, set-up included, in seconds
 

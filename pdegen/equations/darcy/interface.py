@@ -43,7 +43,7 @@ class InterfaceSolver:
     poisson: Poisson  # L⁻¹ on the grid
     a: Float[np.ndarray, "n n"]  # coefficient
     crossing: int  # number of faces between cells of different values (`crossing_faces`)
-    harmonic: bool  # whether faces have the harmonic mean of their cells, or the arithmetic one
+    harmonic: bool  # whether means on faces are harmonic, not arithmetic
     limit: int  # largest number of iterations
 
     @cached_property

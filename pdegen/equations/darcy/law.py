@@ -27,8 +27,8 @@ class DarcyClaims:
     # whether u has the sign of the source everywhere: strictly (True) or with zeros (False); None
     # if this is not guaranteed
     positive: bool | None
-    # largest relative difference, without that by rounding, between ∫ f u and ∫ a |∇u|², computed
-    # by differences of the stored values; None if this is not guaranteed
+    # largest relative difference, apart from rounding, between ∫ f u and ∫ a |∇u|², where ∇u is a
+    # difference of stored values; None if this is not guaranteed
     balance: float | None
     # whether the coefficients on faces in these differences are harmonic means, not arithmetic ones
     harmonic: bool = True

@@ -103,7 +103,8 @@ class TotalVariation:
     weight: float  # λ > 0
     iterations: int = 150  # largest number of steps
     source: float = 1.0  # f
-    # True at the points with data, at which alone data are given; None if all points have data
+    # True at the points with data; data then have values at these points only. None if all points
+    # have data
     sensors: Bool[np.ndarray, "m m"] | None = None
     _penalty: ClassVar[Penalty] = staticmethod(total_variation)
 

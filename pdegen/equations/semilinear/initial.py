@@ -23,7 +23,7 @@ from pdegen.sampling.torus import TorusGaussianField
 from pdegen.schema import Count, InverseLength, Positive, Size, Strict, brief
 
 Field = PeriodicGaussianField | TorusGaussianField
-Inverse = Callable[[np.ndarray], np.ndarray]  # from a component of a to its field over a size
+Inverse = Callable[[np.ndarray], np.ndarray]  # the map from a component of a to g/s
 
 _MOST = 1e20  # largest size of a coefficient
 _COMPONENT_STRIDE = 2**32  # offset of sample numbers in the streams of the next component

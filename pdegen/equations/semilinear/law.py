@@ -20,9 +20,9 @@ from pdegen.numerics.torus import Torus
 Moments = Float[np.ndarray, "batch times components"]
 Quantity = Callable[["_OutputBatch"], tuple[Moments, Moments]]  # from a batch to values and limits
 
-_SMALLEST = 64  # the smallest step is the largest one over this number
+_SMALLEST = 64  # ratio of the largest time step to the smallest
 _LEAST = 2.0**-149  # spacing of the smallest numbers of float32
-_LAST = 0.9  # modes beyond this share of the highest one estimate those that are not resolved
+_LAST = 0.9  # higher modes than this share of the highest one estimate the unresolved modes
 _TRUST = 4.0  # an error is at most this times its estimate: less is observed in 95 % of samples
 
 
