@@ -1,4 +1,4 @@
-"""Check that the equation maps each frame of a store to the next; it is solved again, roughly."""
+"""Check of the frames of a store against new solutions that start at the frame before."""
 
 from __future__ import annotations
 

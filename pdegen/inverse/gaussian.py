@@ -194,7 +194,5 @@ class CircleModes:
         return u
 
     def transposed(self, v: Float[np.ndarray, " n"]) -> Unknowns:
-        """Φᵀ v: converts a gradient v with respect to u to the gradient with respect to the
-        coefficients.
-        """
+        """Φᵀ v: the gradient with respect to the coefficients, where v is that with respect to u."""
         return v @ self.basis

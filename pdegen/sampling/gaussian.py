@@ -144,7 +144,7 @@ class PeriodicGaussianField:
     def __call__(
         self, grid: PeriodicGrid, seed: int, samples: Sequence[int], device: str | None = None
     ) -> Float[Array, "batch n"]:
-        """Values on a grid of the samples with the given numbers, shape (len(samples), n)."""
+        """Samples with the given numbers, evaluated on a grid; shape (len(samples), n)."""
         if grid.n < 2 * self.modes + 2:
             raise ValueError(
                 f"{self.modes} modes need a grid of at least {2 * self.modes + 2} points, "
@@ -252,7 +252,7 @@ class SquareGaussianField:
         samples: Sequence[int],
         device: str | None = None,
     ) -> Float[Array, "batch n n"]:
-        """Values on a grid of the samples with the given numbers, indexed [sample, x, y]."""
+        """Samples with the given numbers, evaluated on a grid; indexed [sample, x, y]."""
         g = empty((len(samples), grid.n, grid.n), np.float64, device)
         basis, deviations = constant(self.basis(grid), g), constant(self.mode_deviations, g)
         stream, shells = NormalStream(seed), constant(self._shells, g)

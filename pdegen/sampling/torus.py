@@ -75,8 +75,8 @@ class TorusGaussianField:
     def coefficients(
         self, torus: Torus, seed: int, samples: Sequence[int], device: str | None = None
     ) -> Complex[Array, " batch *modes"]:
-        """Fourier coefficients (ξ_k - iζ_k)/2, times the standard deviations, in the layout of a
-        torus.
+        """Fourier coefficients (ξ_k - iζ_k)/2, times the deviations, in the order of a torus's
+        modes.
         """
         if len(torus.grids) != 2 or min(torus.highest) < self.modes:
             raise ValueError(
@@ -98,8 +98,8 @@ class TorusGaussianField:
     def __call__(
         self, torus: Torus, seed: int, samples: Sequence[int], device: str | None = None
     ) -> Float[Array, "batch nx ny"]:
-        """Values at the points of a torus of the samples with the given numbers, indexed [sample,
-        x, y].
+        """Samples with the given numbers, evaluated at the points of a torus; indexed [sample, x,
+        y].
         """
         return torus.to_points(self.coefficients(torus, seed, samples, device))
 

@@ -180,7 +180,7 @@ SKIP = "--resume --skip-failed leaves the sample out"
 def kept(url: str, help: str = SKIP) -> Iterator[None]:
     """Report after an interrupt or failure that the store contains finished shards.
 
-    `help` tells the user what to do about a sample that fails.
+    `help` is advice for the user if a sample fails.
     """
     if url.startswith("memory://"):
         raise SchemaError(

@@ -1,4 +1,4 @@
-"""A benchmark in its folder: errors and costs of operators x datasets x seeds, on all grids."""
+"""Results of a benchmark, stored in a folder: errors and costs of operators x datasets x seeds."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ Seeded = tuple[Case, int]
 
 @dataclass(frozen=True)
 class BenchmarkRun(Study[Seeded]):
-    """A benchmark in its folder.
+    """A benchmark whose results are stored in a folder.
 
     Each training has an ordinary run folder such as `runs/DATASET/OPERATOR/seed-0`. Each finished
     training also has a row in `rows/`. If a training diverges or runs out of memory, its row states

@@ -42,7 +42,7 @@ _HOLDING = FolderClaim("study", "study.json")
 
 @dataclass(frozen=True)
 class NoiseStudy(Study[Cell]):
-    """A noise study in its folder: models/ contains its trainings, cells/ its rows.
+    """A noise study, stored in a folder: models/ contains its trainings, cells/ its rows.
 
     Args:
         train_levels: Noise levels to train at. For a range, one model is trained on random levels,
@@ -153,7 +153,7 @@ class NoiseStudy(Study[Cell]):
         return [Cell(level, corrected=True) for level in self.train_levels]
 
     def tests(self, method: Cell) -> list[list[Cell]]:
-        """The tests of a method, as a list of the tests with each seed for each test level."""
+        """The tests of a method: for each test level, a list of one test per seed."""
         seeds = range(1 if isinstance(method.method, str) else self.seeds)
         return [[replace(method, seed=seed, at=at) for seed in seeds] for at in self.test_levels]
 
@@ -255,7 +255,7 @@ class NoiseStudy(Study[Cell]):
         return Source(self.store, self.experiment)
 
     def test_pairs(self, level: float) -> Samples:
-        """The test samples with noise of a given level, which is drawn only once."""
+        """The test samples with fixed noise of a given level."""
         return self.source.samples("test", noise=self.tested(level)).resident()
 
     @cached_property

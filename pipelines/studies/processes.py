@@ -109,7 +109,7 @@ class Processes(AbstractContextManager["Processes"]):
 
     @cached_property
     def _started(self) -> tuple[Client, Path]:
-        """The Dask client, and the path of a file. If this file exists, all calls stop."""
+        """The Dask client, and the path of a file that stops all calls once it exists."""
         folder = TemporaryDirectory(prefix=".stop-", dir=self.folder)
         halt = Path(self._stack.enter_context(folder)).absolute() / "halt"
         if self.scheduler == LOCAL:

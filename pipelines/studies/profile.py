@@ -1,4 +1,4 @@
-"""A profile in its folder: the costs of operators' training steps on one grid."""
+"""Results of a profile, stored in a folder: costs of operators' training steps on one grid."""
 
 import hashlib
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ HOLDING = FolderClaim("profile", "profile.json", "use --overwrite, or --resume t
 
 @dataclass(frozen=True)
 class ProfileRun(Study[str]):
-    """A profile in its folder. Each part is the name of an operator."""
+    """A profile whose results are stored in a folder. Each part is the name of an operator."""
 
     profile: Profile
     folder: Path

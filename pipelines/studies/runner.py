@@ -153,7 +153,11 @@ class StudyTraining:
 
 
 class Study(ABC, Generic[Part]):
-    """A study in its folder. A subclass declares the parts and computes a row for each of them."""
+    """A study whose results are stored in a folder.
+
+    A subclass declares the parts and computes a row for each of them. A saved row is stale if its
+    `digest` has changed.
+    """
 
     folder: Path
 
@@ -289,7 +293,7 @@ class Study(ABC, Generic[Part]):
     def _rows(
         self, stage: Sequence[Part], how: Execution, processes: Processes
     ) -> Iterator[tuple[Part, Row]]:
-        """All rows of a stage; saved rows come first."""
+        """All rows of a stage, with the saved rows first."""
         rows = {part: self.kept(part) for part in stage}
         usable = {
             part: row for part, row in rows.items() if row is not None and not row.lacked_memory

@@ -1,4 +1,4 @@
-"""Samples study: the error of an operator by number of training samples, at equal steps."""
+"""Samples study: the error of an operator as a function of the number of training samples."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Cost of the dataset's own solver at several resolutions, and break-even of operators with it."""
+"""Cost of a dataset's solver at several resolutions, and break-even points of operators."""
 
 import math
 import tempfile
@@ -169,7 +169,7 @@ def _seconds(recipe: Recipe) -> float:
 
 
 def _distance(source: Source, labels: Samples, recipe: Recipe, measure: str) -> float:
-    """Mean error of coarse solutions, for the samples that the labels have."""
+    """Mean error of the solutions of a coarse recipe, relative to the labels of the same samples."""
     count = 1 + int(labels.samples.max())  # includes samples that the store skipped
     sizes = {"splits.train": count, "splits.validation": 1, "splits.test": 1}
     few = recipe.with_overrides({"samples": count + 2, "shard": count + 2, **sizes})
