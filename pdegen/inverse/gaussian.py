@@ -194,5 +194,5 @@ class CircleModes:
         return u
 
     def transposed(self, v: Float[np.ndarray, " n"]) -> Unknowns:
-        """Φᵀ v: the gradient with respect to the coefficients, where v is that with respect to u."""
+        """Φᵀ v, the gradient with respect to the coefficients if v is that with respect to u."""
         return v @ self.basis

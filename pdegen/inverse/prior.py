@@ -53,7 +53,7 @@ class Prior:
         return self.basis @ (self.deviations * xi) @ self.basis.T
 
     def transposed(self, v: Float[np.ndarray, "n n"]) -> Coefficients:
-        """The gradient with respect to ξ, where v is the gradient with respect to g."""
+        """The gradient with respect to ξ if v is the gradient with respect to g."""
         return self.deviations * (self.basis.T @ v @ self.basis)
 
     def transferred(self, xi: Float[np.ndarray, "k k"]) -> Coefficients:

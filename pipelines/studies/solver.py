@@ -169,7 +169,7 @@ def _seconds(recipe: Recipe) -> float:
 
 
 def _distance(source: Source, labels: Samples, recipe: Recipe, measure: str) -> float:
-    """Mean error of the solutions of a coarse recipe, relative to the labels of the same samples."""
+    """Mean error of the solutions of a coarse recipe, relative to labels of the same samples."""
     count = 1 + int(labels.samples.max())  # includes samples that the store skipped
     sizes = {"splits.train": count, "splits.validation": 1, "splits.test": 1}
     few = recipe.with_overrides({"samples": count + 2, "shard": count + 2, **sizes})
