@@ -346,7 +346,7 @@ def test_a_search_by_the_test_samples_is_refused():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"training.batch": 5000}, "batch 5000 is larger than the 8 samples to train"),
+        ({"training.batch": 5000}, "batch 5000 is larger than the 8 training samples"),
         ({"resolutions": [16, 24]}, "24"),
     ],
 )

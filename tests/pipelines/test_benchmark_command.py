@@ -137,7 +137,7 @@ def test_a_benchmark_of_no_operator_is_refused(refused, tmp_path):
         ("search.width = [8]", "a search may only try settings of the training, got width"),
         ("search.'training.seed' = [1]", "a search may only try settings of the training, got"),
         ("search.'data.recipe' = ['burgers-r10']", "a search: data.recipe belongs to the dataset"),
-        ("search.'training.batch' = [4, 100]", "batch 100 is larger than the 8 samples"),
+        ("search.'training.batch' = [4, 100]", "batch 100 is larger than the 8 training samples"),
         ("overrides.'data.recipe' = 'darcy-quick'", "FNO: data.recipe belongs to the dataset"),
         ("overrides.width = 8", "FNO: width is set in its model, not in overrides"),
         (

@@ -189,7 +189,7 @@ def test_what_a_checkpoint_cannot_do_is_refused(refused, made, tmp_path):
         assert said in refused("evaluate", "x.safetensors", *data)
     words = ["evaluate", made / "run/best.safetensors", *data]
     assert "known are train, validation, test" in refused(*words, "--split", "tset")
-    assert "no subsample of the 32 periodic points" in refused(*words, "--resolution", "10")
+    assert "is not a subsample of the 32 periodic points" in refused(*words, "--resolution", "10")
     assert "4 modes need a grid of at least 8 points" in refused(*words, "--resolution", "4")
     other = [*words[:2], "--data", made / "times.zarr"]
     assert "(1, 1, 1), the data (1, 2, 1)" in refused(*other)
@@ -199,8 +199,8 @@ def test_a_grid_too_coarse_for_the_model_is_refused(refused, made):
     words = ["train", "burgers-quick", "--data", made / "store.zarr", *TINY, "--out", "run"]
     for own, said in (
         ("model.modes=16", "at least 32 points, got 16"),
-        ("data.resolution=64", "no subsample of the 32 periodic points"),
-        ("batch=9", "batch 9 is larger than the 8 samples"),
+        ("data.resolution=64", "is not a subsample of the 32 periodic points"),
+        ("batch=9", "batch 9 is larger than the 8 training samples"),
     ):
         assert said in refused(*words, "--set", own)
 

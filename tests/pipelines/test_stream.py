@@ -318,7 +318,10 @@ def test_an_impossible_stream_is_refused(experiment, changes, message):
         ({"data.stream.overrides.times": [0.1, 0.2]}, r"differ: channels \(1, 2\), \(1, 1\)"),
         ({"data.resolution": 15}, "resolution 15 is not a subsample of the 32 periodic points"),
         ({"data.input": "error"}, "error is not a function|has no function 'error'"),
-        ({"data.epoch_samples": 2, "training.batch": 4}, "batch 4 is larger than the 2 samples"),
+        (
+            {"data.epoch_samples": 2, "training.batch": 4},
+            "batch 4 is larger than the 2 training samples",
+        ),
         ({"training.seed": 2**31}, "training.seed must be <"),
         ({"training.epochs": 2**20, "data.epoch_samples": 2**20}, r"has 2\^32 samples"),
     ],
