@@ -57,7 +57,8 @@ class FNO(GridOperator):
     end. On other grids values are wrapped around too.
 
     Args:
-        modes: Number of modes of K along each axis: one number, or one for each axis.
+        modes: Number m of modes kept along each axis: one number, or one for each axis. Each axis
+            of the padded grid needs at least 2m points.
         activation: "gelu", "relu" (released code until January 2021), or "silu" (Cao 2021).
         last_activation: Whether an activation follows the last Fourier layer too (Cao 2021).
         normalization: "batch": batch normalisation of K u + W u + b, as in 2020. It subtracts the
