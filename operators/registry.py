@@ -66,7 +66,8 @@ class Registered:
 
     Args:
         operator: The class.
-        words: For each argument that is an object: the words in files, and their objects.
+        words: For each argument that files cannot hold, such as an attention kind: a mapping from
+            the word in files, such as "galerkin", to the object.
     """
 
     operator: type[Operator]

@@ -288,7 +288,11 @@ def _table(content: object) -> Mapping[str, object]:
 
 
 def may_be(variant: type[Strict], content: object) -> bool:
-    """Whether a table may be this variant: no key that selects the variant has another value."""
+    """Whether a table can be read as this variant.
+
+    A variant is selected by its keys with one allowed word. Each of these keys must have that word
+    in the table, or be absent.
+    """
     table = _table(content)
     for name, field in variant.model_fields.items():
         words: tuple[object, ...] = get_args(field.annotation)

@@ -141,9 +141,9 @@ def weights(weight: Tensor | None, mask: Tensor | None, u: Tensor) -> Tensor | N
     """Quadrature weights, 0 at padding; None if all points count alike.
 
     Args:
-        weight: Weights that ignore padding; None for equal weights.
+        weight: Weights before those of padding are set to 0; None for equal weights.
         mask: False at padding; None without padding.
-        u: Targets; a mask without weights is converted to their dtype.
+        u: Targets. If `weight` is None, the result is the mask in the dtype of `u`.
     """
     if mask is None:
         return weight

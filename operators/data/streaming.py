@@ -211,12 +211,14 @@ class Streamed(Reader):
         epoch: int | None,
         memory: list[list[np.ndarray]],
     ) -> Generator[list[np.ndarray], None, None]:
-        """Values of the entries, window by window.
+        """Values of some variables, one window (a group of shards) at a time.
 
-        Of two buffers, one is filled while the other is used.
+        With two buffers, the next window is read into one while the caller uses the other.
 
         Args:
-            memory: One or two buffers; a buffer has one array for each entry of the window.
+            windows: The pieces of shards in each window.
+            entries: The variables.
+            memory: One or two buffers, each a list with one array for each variable.
         """
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="reading")
 

@@ -1,10 +1,12 @@
-"""Galerkin attention without dropout, computed as an affine map of the points.
+"""Galerkin attention, computed as an affine map of the values and coordinates of each point.
 
-Let M = [x K]ᵀ[x V]/n and Q = u W_q + b_q. The output Σ_h [x Q_h] M_h W_h + b is then equal to x A +
+Let u be the values (n x d) and x the coordinates (n x p) of n points, M = [x K]ᵀ[x V]/n and
+Q = u W_q + b_q. The output Σ_h [x Q_h] M_h W_h + b is then equal to x A +
 (u W_q + b_q) B + b, where A and B consist of the rows of M_h W_h. Neither Q nor any n x (p + d)
-concatenation is formed: apart from K, V, KᵀV and u (W_q B) only d x d products are computed. Scale
-w and shift b of the layer norms, K = K̂ w + b, commute with sums over points; they are applied to
-M, or to W_h and the product. `attention.galerkin` and `Attention.forward` have the plain formulas.
+concatenation is formed: apart from K, V, KᵀV and u (W_q B) only d x d products are computed. The
+layer norms have a scale s and a shift t, K = K̂ s + t, which commute with the sums over the points.
+With dropout they are applied to M_h. Without it, those of V are applied to W_h and those of K to
+the product M_h W_h. `attention.galerkin` and `Attention.forward` have the plain formulas.
 
 On a GPU the kernel launches of a small layer take longer than its arithmetic, and most of them are
 for the d x d matrices. On a GPU these matrices are therefore stacked over the heads, each step is

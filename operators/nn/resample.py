@@ -1,4 +1,5 @@
-"""Linear, cubic and trigonometric interpolation between product grids, and windows of grids."""
+"""Linear, cubic and trigonometric interpolation between product grids; division of a grid into
+windows and back."""
 
 import math
 from collections.abc import Sequence

@@ -32,10 +32,11 @@ class TwoPhaseLaw(Check):
       number of samples in which they differ is therefore binomial. This is tested for pairs of
       cells at distances of 1, 2, 4, ... cells along an axis.
     - Properties of each sample are compared by rank with those of 512 reference samples from an
-      independent stream. One property is the fraction of such pairs that differ, and another is the
-      difference between its values along x and along y. A third one is the number of adjacent
-      jumps, which measures the roughness of the interfaces. The ranks detect a wrong length,
-      exponent or number of modes.
+      independent stream. For each distance they are the fraction of pairs of cells with different
+      values, and the excess of this fraction along x over that along y. Two more measure the
+      roughness of the interfaces: the number of jumps that directly follow another jump on a
+      line, and their share of all jumps. The ranks detect a wrong correlation length, exponent or
+      number of modes.
 
     The distribution does not depend on the scale of g. It also stays the same if the phases, or x
     and y, are exchanged. `pdegen.equations.darcy.law` detects these two exchanges by comparing a

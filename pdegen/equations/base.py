@@ -229,7 +229,8 @@ class Problem(Strict):
 
     @abstractmethod
     def law(self) -> Law:
-        """The law that the values of a store must satisfy, for one pass over the samples."""
+        """A new check of the law that the values of a store must satisfy. It accumulates statistics,
+        so it can check only one store."""
 
     @property
     def floats_per_sample(self) -> int:

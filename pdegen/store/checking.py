@@ -26,7 +26,7 @@ class Fault:
 
     @classmethod
     def of_shard(cls, shard: int, what: str, variable: str | None = None) -> Fault:
-        """The fault of a shard. If `variable` is given, only this variable of the shard is
+        """A fault in one shard. If `variable` is given, only this variable of the shard is
         wrong."""
         where = f"shard {shard}" if variable is None else f"{variable}, shard {shard}"
         return cls(where, what, shard, variable)

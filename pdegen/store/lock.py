@@ -192,8 +192,8 @@ def _bytes(objects: Objects, key: str) -> bytes | None:
 
 @contextmanager
 def _alive(token: str) -> Generator[None]:
-    """Keep a temporary file locked during the context. The kernel also releases the file if this
-    process is killed."""
+    """Hold a lock on a temporary file while the context is open, which shows other processes that
+    this one is alive. If this process is killed, the kernel releases the lock."""
     path = _life_file(token)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
     try:

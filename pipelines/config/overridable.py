@@ -43,10 +43,10 @@ class Overridable:
 
 
 def overridable(name: str) -> list[Overridable]:
-    """The keys of everything that has the given name, or of a TOML file.
+    """The recipes, experiments and benchmarks with this name, each with its keys.
 
-    The result is a list because a recipe and an experiment may have the same name. Raises
-    SchemaError for an unknown name.
+    `name` may also be the path of a TOML file. The result is a list because a recipe and an
+    experiment may have the same name. Raises SchemaError for an unknown name.
     """
     return [Overridable(kind, name, tuple(_keys(kind, name))) for kind in _kinds(name)]
 

@@ -94,8 +94,8 @@ def _further(run: FinishedRun) -> list[Table]:
 
 
 def _statistic(of: Callable[[list[float]], float], score: Score, name: str) -> str:
-    """A statistic of the errors in a measure, as text. It is empty if the score lacks this
-    measure."""
+    """The statistic `of` (mean or median) of the errors that a score has for the measure `name`, as
+    text. Empty if the score does not include this measure."""
     errors = score.measures.get(name)
     return "" if errors is None else scientific(over_defined(of, errors))
 
