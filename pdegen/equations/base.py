@@ -229,8 +229,10 @@ class Problem(Strict):
 
     @abstractmethod
     def law(self) -> Law:
-        """A new check of the law that the values of a store must satisfy. It accumulates statistics,
-        so it can check only one store."""
+        """A new check of the law that the values of a store must satisfy.
+
+        It accumulates statistics, so it can check only one store.
+        """
 
     @property
     def floats_per_sample(self) -> int:
