@@ -288,11 +288,8 @@ def _table(content: object) -> Mapping[str, object]:
 
 
 def may_be(variant: type[Strict], content: object) -> bool:
-    """Whether a table can be read as this variant.
-
-    A variant is selected by its keys with one allowed word. Each of these keys must have that word
-    in the table, or be absent.
-    """
+    """Whether a table can be read as this variant: each key that has one allowed word is absent or
+    has this word."""
     table = _table(content)
     for name, field in variant.model_fields.items():
         words: tuple[object, ...] = get_args(field.annotation)
