@@ -1,4 +1,4 @@
-"""Baselines of a trained operator: trivial predictors, and the error of the labels."""
+"""Baselines for a trained operator: the errors of trivial predictors and of the labels."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def compared(run: FinishedRun) -> dict[str, Measured]:
 
     One baseline predicts the mean function of the training targets. If the targets are later
     states, another predicts the input state. If the target is a two-phase coefficient, a third
-    predicts the mean over training samples and points.
+    predicts a constant: the mean of the training targets over samples and points.
     """
     predictions = {f"model ({run.checkpoint})": run.prediction.double(), **trivial_predictions(run)}
     if run.target_phases is not None:
@@ -61,8 +61,8 @@ def trivial(
 ) -> dict[str, Trivial]:
     """The trivial predictors that apply to the data.
 
-    "mean" predicts the mean training target. "identity" predicts the last state in the input; it is
-    left out if this state does not have the shape of the target.
+    "mean" predicts the mean training target. "identity" predicts the last state in the input. It
+    applies only if that state has the shape of the target.
     """
     predictors = {"mean": Trivial(lambda a: mean.to(a.device).expand(len(a), *mean.shape))}
     times = len(dict.fromkeys(channel.time for channel in pairs.target_channels)) or 1
@@ -83,7 +83,7 @@ def trivial(
 
 
 class Trivial(nn.Module):
-    """A predictor a -> u without weights."""
+    """A predictor without weights, which maps inputs a to targets u."""
 
     def __init__(self, predict: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Trivial(nn.Module):
 
 
 def _are_states(experiment: Experiment, store: Store) -> bool:
-    """Whether a map takes one state to later states, that is, whether only the target has times."""
+    """Whether the input is a single state and the target has later states."""
     input, target = experiment.variables
     if not isinstance(input, str) or not isinstance(target, str):
         return False
@@ -122,9 +122,9 @@ _SOLVED = "u"  # the variable whose errors `error` and `label_error` of a store 
 def label_error(source: Source) -> float | None:
     """Mean relative L² error of the labels.
 
-    The mean is over the test split if the solver states the error of each sample. Otherwise it is
-    over the samples that were compared with a reference. Returns None if the store states no errors
-    (solutions may be exact), or if the target is not the solution.
+    If the store has the solver's error of each sample, the mean is over the test split. Otherwise
+    it is over the samples that were compared with a reference solution. Returns None if the store
+    has no errors (for example of exact solutions), or if the target is not the solution u.
     """
     names, store = source.experiment.variables[1], open_sealed(source.url)
     if _SOLVED not in ((names,) if isinstance(names, str) else names):

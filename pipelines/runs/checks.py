@@ -1,4 +1,4 @@
-"""Checks before a training: device, memory, operator, data, and whether they fit together."""
+"""Checks before a training: whether device, memory, operator and data fit together."""
 
 from typing import Any
 
@@ -37,7 +37,8 @@ def check_device(name: str) -> torch.device:
 def check_memory(
     experiment: Experiment, device: torch.device, pairs: Samples | None = None
 ) -> None:
-    """Raise SchemaError if memory is too small for weights, gradients and two moments of Adam."""
+    """Raise SchemaError if the weights, their gradients and both moments of Adam exceed the
+    memory."""
     model = experiment.model
     channels, dim = (1, 1), model.dims()[0]
     if pairs is not None:
@@ -132,7 +133,8 @@ def check_training(experiment: Experiment, source: Source, device: torch.device)
 
 
 def boundary_of(source: Source, pairs: Samples) -> Boundary | None:
-    """Known values of the targets on the boundary; None if the store states none."""
+    """Boundary values of the targets that the store declares; None if it declares no such
+    values."""
     values = physics_of(open_sealed(source.url)).boundary
     count = pairs.channels[1]
     channels = pairs.target_channels or (Channel(source.experiment.data.target),) * count
@@ -140,8 +142,8 @@ def boundary_of(source: Source, pairs: Samples) -> Boundary | None:
 
 
 def check_symmetries(source: Source, augment: Augmentation | None) -> None:
-    """Raise SchemaError if `augment` uses a symmetry that the store's equation lacks. Stores that
-    state no symmetries are not checked."""
+    """Raise SchemaError if `augment` uses a symmetry that the store's equation lacks. If the store
+    declares no symmetries, nothing is checked."""
     stated = physics_of(open_sealed(source.url)).symmetries
     used = augment.names if isinstance(augment, CircleSymmetries | SquareSymmetries) else ()
     for name in sorted(used):
@@ -158,7 +160,7 @@ def check_applies(source: Source) -> None:
 
 
 def check_scores(source: Source) -> None:
-    """Raise SchemaError if all relative errors of the selection or test split are undefined."""
+    """Raise SchemaError if no sample of the selection or test split has a relative error."""
     for split in dict.fromkeys((source.experiment.training.selection_split, "test")):
         try:
             check_defined(source.samples(split, noise=None))
@@ -169,7 +171,7 @@ def check_scores(source: Source) -> None:
 
 
 def check_resolutions(experiment: Experiment, source: Source, predictor: Predictor) -> None:
-    """Raise SchemaError if a predictor cannot be evaluated on a grid of the experiment."""
+    """Raise SchemaError if a predictor cannot be evaluated at a resolution of the experiment."""
     operator = predictor.operator
     device = next(operator.parameters()).device
     for resolution in experiment.resolutions:

@@ -1,4 +1,4 @@
-"""Comparison of finished runs: which are comparable, and how their errors differ."""
+"""Comparison of the errors of finished runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Variant:
 
     @property
     def mean(self) -> float:
-        """Mean error over the test samples that have a relative error."""
+        """Mean relative error over the test samples for which it is defined."""
         return over_defined(fmean, self.errors)
 
     @property
@@ -116,7 +116,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """Verdict on the mean: "smaller" or "larger" if its confidence interval excludes 0,
+        """Verdict: "smaller" or "larger" if the confidence interval of the mean excludes 0,
         otherwise "not significant"."""
         if not abs(self.mean) > self.half:
             return "not significant"
@@ -164,8 +164,8 @@ class Comparison:
         }
 
     def differing(self) -> dict[str, list[Any]]:
-        """Keys whose values differ between the experiments, with the value in each variant. A value
-        is None if the key is not set or does not exist."""
+        """Keys whose values differ between the experiments. Each key is mapped to its value in each
+        variant, or None where the key is not set or does not exist."""
         declared = [_declared(variant.first) for variant in self.variants]
         keys = dict.fromkeys(key for settings in declared for key in settings)
         values = {key: [settings.get(key) for settings in declared] for key in keys}
@@ -205,7 +205,7 @@ def read_comparison(
 
     Errors are compared sample by sample between variants with the same test samples and variables.
     The grid is the training grid of the first run if all were evaluated on it, otherwise the finest
-    common grid. For variants with other test data only the scores are listed.
+    common grid. If a variant has other test data, only its scores are listed.
 
     Raises:
         ReportError: If there are fewer than two runs, a run is named twice, or is not finished.
@@ -219,7 +219,7 @@ def read_comparison(
 
 
 def compared(runs: Mapping[Path, FinishedRun]) -> Comparison:
-    """Compare finished runs. The mapping gives the run in each folder."""
+    """Compare finished runs, given as a mapping from their folders."""
     names, grouped = dict(zip(runs, labels(list(runs)), strict=True)), _grouped(runs)
     first = next(iter(runs.values()))
     alike = [run for run in runs.values() if _tested(run) == _tested(first)]
@@ -238,8 +238,8 @@ def compared(runs: Mapping[Path, FinishedRun]) -> Comparison:
 
 
 def labels(folders: Sequence[Path]) -> list[str]:
-    """Shortest final parts of the paths that tell all paths apart. No label begins with an
-    underscore, because matplotlib omits such labels from legends.
+    """Labels of paths: the last components of each path, as few as make all labels distinct. No
+    label begins with an underscore, because matplotlib omits such labels from legends.
 
     >>> labels([Path("runs/a/fno"), Path("runs/b/fno")]), labels([Path("runs/a"), Path("b")])
     (['a/fno', 'b/fno'], ['a', 'b'])
@@ -277,7 +277,7 @@ def _check(folders: Sequence[Path], out: Path, overwrite: bool) -> None:
 
 
 def _declared(run: FinishedRun) -> dict[str, Any]:
-    """Values of an experiment, keyed like "training.epochs", without its name and summary."""
+    """Values of an experiment except its name and summary, with keys such as "training.epochs"."""
     return flat(run.experiment.model_dump(mode="json", exclude=set(_DESCRIPTIVE)))
 
 
@@ -311,7 +311,8 @@ def _tested(run: FinishedRun) -> tuple[Any, ...]:
 
 
 def _grid(runs: Sequence[FinishedRun]) -> int | None:
-    """Resolution at which the errors of several runs are compared; None if there is no common one.
+    """Resolution at which the errors of several runs are compared; None if they share no
+    resolution.
 
     This is the training resolution of the first run if all runs were evaluated at it, otherwise the
     finest common resolution.

@@ -34,14 +34,15 @@ class Source:
 
     Args:
         url: URL of the store.
-        experiment: The experiment, which declares variables, grid, noise and reading.
-        at: Noise level of the test samples; by default the level of the training.
-        assumed_level: Noise level that the operator assumes, if the level is an input; by default
-            the true level.
+        experiment: The experiment, which declares the variables, the grid, the noise and how
+            samples are read.
+        at: Noise level of the test samples; by default the training level.
+        assumed_level: Noise level that the operator receives, if the level is one of its inputs; by
+            default the true level.
 
     Raises:
-        SchemaError: If the assumed level is negative or infinite, or the level is no input of the
-            operator.
+        SchemaError: If the assumed level is negative or infinite, or if the operator does not have
+            the noise level as an input.
     """
 
     url: str
@@ -97,12 +98,12 @@ class Source:
         `training.weights` is "area".
 
         Args:
-            split: Name of the split. From the training split, only those samples are returned on
-                which the experiment trains.
-            purpose: "training" returns stored samples or those of the stream, with noise that may
-                change with the epoch. "selection" returns the samples that select the best epoch,
-                at the times used in training, with fixed noise. "test" returns the samples for
-                evaluation, with fixed noise.
+            split: Name of the split. If the experiment trains on a part of the training split, only
+                this part is returned.
+            purpose: "training" returns the samples to train on, stored or streamed, with noise that
+                may change with the epoch. "selection" returns the samples that select the best
+                epoch, at the times used in training, with fixed noise. "test" returns the samples
+                for evaluation, with fixed noise.
             noise: Noise on the inputs. "declared" means the noise that the experiment declares, and
                 None means no noise.
             resolution: Points along the first axis; by default as in training.
@@ -130,8 +131,8 @@ class Source:
     def stored(
         self, split: str, resolution: int | None = None, *, weighted: bool = True
     ) -> Samples:
-        """Stored samples of a split, read on demand, without noise. From the training split, only
-        those samples are returned on which the experiment trains."""
+        """Stored samples of a split, read on demand, without noise. If the experiment trains on a
+        part of the training split, only this part is returned."""
         pairs = self._whole(split, resolution, weighted)
         count = self.experiment.data.samples
         if split != "train" or count is None:
@@ -186,8 +187,8 @@ class Source:
         )  # fmt: skip
 
     def _with_noise(self, pairs: Samples, noise: InputNoise | None, purpose: Purpose) -> Samples:
-        """Samples with noise on the inputs. If the noise level is an input of the operator, it is
-        appended as a channel."""
+        """Samples with noise added to the inputs. If the operator has the noise level as an input,
+        the level is appended to the inputs as a channel."""
         if noise is None:
             scale = self.scale
             return (
@@ -212,7 +213,7 @@ class Source:
         )
 
     def _epochs(self, pairs: Samples) -> Samples:
-        """Training samples with the epoch length that the experiment sets."""
+        """Training samples, with the number of samples per epoch that the experiment declares."""
         length = self.experiment.data.epoch_samples
         if length is None:
             return pairs
@@ -224,7 +225,8 @@ class Source:
         return replace(pairs, length=length)
 
     def _fits(self, reader: Reader, device: torch.device) -> bool:
-        """Whether to hold all samples in memory, as declared or because they fit."""
+        """Whether to hold all samples in memory: if the experiment requires it or, by default, if
+        they fit."""
         assert isinstance(reader, Streamed)
         reading, noise = self.experiment.data.reading, self.experiment.noise
         copies = 1 if noise is None else 3  # clean, noisy, and noisy of the next epoch
@@ -235,7 +237,8 @@ class Source:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that this process may still allocate, on the machine and on the device."""
+    """Bytes that this process may still allocate: the smaller of the free memory of the machine and
+    that of the device."""
     free, used = [psutil.virtual_memory().available], psutil.Process().memory_info().rss
     for folder in (_CGROUP, _CGROUP / _own_cgroup()):  # limits of a scheduler or container
         try:
@@ -262,15 +265,15 @@ Numbers = Callable[[Sequence[int]], Sequence[int]]
 
 @dataclass(frozen=True)
 class NoisyInputs:
-    """Adds noise to the inputs. If the noise level is an input of the operator, it is appended as a
-    channel.
+    """Adds noise to the inputs. If the operator has the noise level as an input, the level is
+    appended to the inputs as a channel.
 
     Args:
         noise: Kind, level and seed of the noise.
         deviation: Standard deviation σ(x) of the inputs over the training split.
         numbers: Function that maps sample numbers to numbers in the random stream of the noise.
         scale: Range of noise levels, if the level is an input of the operator; otherwise None.
-        assumed_level: The level that the operator is given; None for the true level.
+        assumed_level: The noise level in the appended channel; None for the true level.
         fresh: Whether each epoch of training draws new noise.
     """
 
@@ -300,7 +303,7 @@ class NoisyInputs:
 
 @dataclass(frozen=True)
 class ZeroNoise:
-    """Appends the channel of the noise level to inputs without noise."""
+    """Leaves inputs free of noise, and appends the assumed noise level as a channel."""
 
     scale: Levels
     assumed_level: float
@@ -328,12 +331,13 @@ class InOrder:
 
 @dataclass(frozen=True)
 class InStream:
-    """Maps the samples of a training stream to their numbers in the random stream of the noise. The
-    samples of one training are numbered like those of a split.
+    """Maps the samples of a training stream to their numbers in the random stream of the noise. A
+    training is treated like a split: if the noise numbers the samples of a split from 0, it also
+    numbers the samples of each training from 0.
 
     Args:
         noise: Kind, level and seed of the noise.
-        apart: Number of samples reserved for each training.
+        apart: Number of sample numbers reserved for each training.
     """
 
     noise: InputNoise

@@ -1,4 +1,4 @@
-"""Scores of checkpoints on a split of a store, and scores of a whole run."""
+"""Evaluation of single checkpoints and of whole runs."""
 
 import platform
 import time
@@ -81,14 +81,15 @@ def evaluate(
         store: URL of the store.
         device: Device of the evaluation.
         split: Name of the split.
-        resolution: Points along the first axis; by default all.
-        level: Noise level of the inputs; by default that of the training.
-        assumed_level: Noise level that the operator assumes, if it is an input; by default the
-            true one.
-        keep_in: Folder in which predictions are stored, unless they are too large.
+        resolution: Points along the first axis; by default those of the store.
+        level: Noise level of the inputs; by default the training level.
+        assumed_level: Noise level that the operator receives, if the level is one of its inputs; by
+            default the true level.
+        keep_in: Folder in which predictions are cached, unless they are too large.
 
     Raises:
-        SchemaError: If a level is impossible, or the level is no input of the operator.
+        SchemaError: If a level is impossible, or if `assumed_level` is given and the operator does
+            not have the noise level as an input.
         CheckpointError: If the file is no checkpoint, or was trained on other channels.
         DataError: If the store lacks the variables, the split or the grid.
     """
@@ -147,7 +148,7 @@ def scored(
 def trivial_scores(
     experiment: Experiment, store: str, folder: Path, device: torch.device
 ) -> list[Score]:
-    """Scores of the trivial predictors on the test split at the resolution of the training."""
+    """Scores of the trivial predictors on the test split at the training resolution."""
     source = Source(store, experiment)
     pairs = source.samples("test", device=device)
     mean = kept_mean(folder, source).to(device)

@@ -1,4 +1,4 @@
-"""Reading of finished runs. Error messages name the faulty file and the command to rewrite it."""
+"""Reads finished runs. An error message names the damaged file and the command that rewrites it."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class FinishedRun:
     """A finished run with its store and predictions.
 
     Args:
-        pairs: Test samples at the resolution of the training.
+        pairs: Test samples at the training resolution.
         prediction: Predictions for these test samples.
         mean: Mean function of the training targets.
-        predictor: Function that loads the predictor from the first reported checkpoint.
+        predictor: Function that loads the first reported checkpoint and returns its predictor.
     """
 
     experiment: Experiment
@@ -109,7 +109,8 @@ class FinishedRun:
 
     @property
     def main(self) -> Score:
-        """Score of the first reported checkpoint on the grid closest to that of the training."""
+        """Score of the first reported checkpoint at the resolution closest to the training
+        resolution."""
         grid = self.experiment.data.resolution
         results = [r for r in self.scores.results if r.checkpoint == self.checkpoint]
         return min(results, key=lambda r: abs(r.resolution - grid))
@@ -179,7 +180,8 @@ class _Folder:
 
 @dataclass(frozen=True)
 class Result:
-    """Files of a finished run: first reported checkpoint, scores and history."""
+    """What the files of a finished run contain: the first reported checkpoint, the scores and the
+    history."""
 
     experiment: Experiment
     scores: Scores

@@ -1,4 +1,4 @@
-"""Claims of result folders: what a folder contains, and whether it may be resumed or replaced."""
+"""Result folders: what a folder contains, and whether its contents may be resumed or replaced."""
 
 import json
 import tempfile
@@ -29,7 +29,7 @@ _DECLARATIONS = {f"{word}.json" for word in ("run", "benchmark", "study", "profi
 
 
 class RunError(ValueError):
-    """Error for a folder that cannot be used for this job."""
+    """Error for a folder in which results cannot be written."""
 
     exit_status = 2
 
@@ -40,13 +40,13 @@ class InUseError(RunError):
 
 @dataclass(frozen=True)
 class FolderClaim:
-    """The kind of results in a folder: a run, a benchmark, a study, a profile or a comparison.
+    """Reserves folders for one kind of results: runs, benchmarks, studies, profiles or comparisons.
 
     Args:
         word: The kind, such as "run".
         file: Name of the file that declares the results, such as "run.json".
         advice: Advice in the error message if the folder already contains such results.
-        folder_kind: Name of such a folder in error messages; by default `word`.
+        folder_kind: What error messages call such a folder; by default `word`.
     """
 
     word: str
@@ -85,14 +85,14 @@ class FolderClaim:
         resume: bool = False,
         overwrite: bool = False,
     ) -> None:
-        """Claim a folder and write its declaration.
+        """Reserve a folder for new or resumed results, and write their declaration.
 
         Args:
             declared: Content of the declaration.
-            same: Keys whose values must equal those already declared in a folder that is resumed.
+            same: Keys whose declared values may not change when results are resumed.
 
         Raises:
-            RunError: If `check` raises it, or the value of a key in `same` differs.
+            RunError: If `check` raises RunError, or a key in `same` has another value than before.
         """
         path, exists = folder / self.file, self.check(folder, resume, overwrite)
         if exists and overwrite:

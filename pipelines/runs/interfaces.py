@@ -1,4 +1,4 @@
-"""Agreement of reconstructed two-phase coefficients with the true interface."""
+"""Measures that compare the phases and interfaces of reconstructed and true coefficients."""
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -17,8 +17,8 @@ def phases(a: Float[np.ndarray, "..."], values: tuple[float, float]) -> Bool[np.
 
 
 def intersection_over_union(p: Bool[np.ndarray, "n n"], q: Bool[np.ndarray, "n n"]) -> float:
-    """Mean of |P ∩ Q| / |P ∪ Q| over both phases. The ratio is 1 for a phase that occurs in
-    neither."""
+    """Mean of |P ∩ Q| / |P ∪ Q| over both phases. P and Q are the cells of one phase in the first
+    and in the second field. If both sets are empty, the ratio is 1."""
 
     def ratio(v: np.ndarray, w: np.ndarray) -> float:
         union = np.count_nonzero(v | w)
@@ -28,11 +28,12 @@ def intersection_over_union(p: Bool[np.ndarray, "n n"], q: Bool[np.ndarray, "n n
 
 
 def hausdorff(p: Bool[np.ndarray, "n n"], q: Bool[np.ndarray, "n n"]) -> float:
-    """Hausdorff distance of the interfaces of P and Q in the unit square.
+    """Hausdorff distance between the interfaces of two fields in the unit square. `p` and `q` are
+    the masks of one phase.
 
-    The interface consists of the midpoints of all faces between cells of different phases. If only
-    one of P and Q has an interface, the distance is √2, the diameter of the square. If neither has
-    one, it is 0.
+    An interface consists of the midpoints of all faces between cells of different phases. If only
+    one field has an interface, the distance is √2, the diameter of the square. If neither field has
+    an interface, the distance is 0.
     """
     first, second = interface_points(p), interface_points(q)
     if not len(first) or not len(second):

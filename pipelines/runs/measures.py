@@ -89,7 +89,7 @@ def _measures_of(
 
 @dataclass(frozen=True)
 class _Error:
-    """The error e = p - u of predictions p. Norms are over all channels together."""
+    """The error e = p - u of predictions p of targets u. Norms include all channels."""
 
     p: Float[Tensor, "batch *grid c"]
     u: Float[Tensor, "batch *grid c"]
@@ -108,7 +108,8 @@ class _Error:
 
     @cached_property
     def square(self) -> Float[Tensor, " batch"]:
-        """Mean of |u|²; nan if u is 0, for which no relative error exists."""
+        """Mean of |u|² over the domain; nan if u is 0, because relative errors are then
+        undefined."""
         square = self.average(self.u**2).sum(dim=1)
         return square.where(square > 0, math.nan)
 
@@ -139,8 +140,8 @@ class _Grid:
     periodic: tuple[bool, ...]
 
     def _differences(self, v: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Difference quotients of neighbours along each axis with several points. Yields pairs of
-        an axis and its quotients."""
+        """Difference quotients of neighbouring points. Yields a pair (axis, quotients) for each
+        axis that has several points."""
         for axis, periodic in enumerate(self.periodic, start=1):
             if v.shape[axis] > 1:
                 x = self.points[..., axis - 1]
@@ -150,7 +151,7 @@ class _Grid:
 
     @property
     def h1(self) -> Float[Tensor, " batch"]:
-        """(‖e‖² + ‖De‖²)^½ / (‖u‖² + ‖Du‖²)^½."""
+        """(‖e‖² + ‖De‖²)^½ / (‖u‖² + ‖Du‖²)^½, with difference quotients D."""
 
         def square(v: Tensor) -> Tensor:
             parts = [v, *(d for _, d in self._differences(v))]
@@ -164,7 +165,7 @@ class _Grid:
         """L² norm of the error in each band of wave numbers that the grid resolves, divided by ‖u‖.
 
         The squares of these errors sum to the square of the relative L² error. Along non-periodic
-        axes, functions are extended evenly, and two half waves count as one wave.
+        axes, the error is extended to an even function, and two half waves count as one wave.
         """
         e, axes = self.of.e, tuple(range(1, self.of.e.ndim - 1))
         for axis, periodic in enumerate(self.periodic, start=1):
@@ -204,8 +205,8 @@ class _Grid:
 
     @property
     def steep(self) -> Bool[Tensor, " batch *grid"]:
-        """Mask of the steepest points, at most one in `STEEPEST`. A point is steep if its squared
-        difference quotients to neighbours have a large sum."""
+        """Mask of the steepest points, at most one in `STEEPEST`. Points are ranked by the sum of
+        the squared difference quotients to their neighbours."""
         slope = torch.zeros_like(self.of.u[..., 0])
         for axis, d in self._differences(self.of.u):
             square, n = d.square().sum(-1), slope.shape[axis]
@@ -240,7 +241,7 @@ class _Grid:
 def _norms(
     prediction: Tensor, batch: Batch, pairs: Samples, task: Task | None
 ) -> dict[str, Tensor]:
-    """Relative errors in the `NORMS` that apply: over all points, some points, or some times."""
+    """Relative errors in those of the `NORMS` that apply to the data."""
     channels = batch.u.shape[-1]
     norms = {"l1": errors_of(prediction, batch, pairs, 1, channels).nanmean(dim=1)}
     if not isinstance(pairs.domain, Box):  # published errors on meshes have no weights

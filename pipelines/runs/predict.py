@@ -1,4 +1,4 @@
-"""Write predictions of a checkpoint to a Zarr group, with guaranteed error bounds on request."""
+"""Writes predictions of a checkpoint to a Zarr group, with guaranteed error bounds on request."""
 
 from __future__ import annotations
 
@@ -68,15 +68,16 @@ def predict(
     one is complete (`pdegen.formats.replacing`). The predictions must fit into memory.
 
     Args:
-        resolution: Points along each axis; by default all.
-        level: Noise level of the inputs; by default that of the training.
-        assumed_level: Noise level that the operator assumes, if it is an input; by default the
-            true one.
+        resolution: Points along each axis; by default those of the store.
+        level: Noise level of the inputs; by default the training level.
+        assumed_level: Noise level that the operator receives, if the level is one of its inputs; by
+            default the true level.
         bound: Whether to write a guaranteed bound of the error of each prediction.
 
     Raises:
-        SchemaError: If a level is impossible, the level is no input of the operator, or the
-            equation offers no bound for these predictions.
+        SchemaError: If a level is impossible, `assumed_level` is given although the operator does
+            not have the noise level as an input, or the equation offers no bound for these
+            predictions.
         SampleError: If the bound of a prediction cannot be computed.
         RunError: If `out` exists and cannot be replaced.
         FormatError: If another process writes to `out`.
@@ -222,7 +223,7 @@ _BLOCK = 64  # largest number of samples per block
 
 @dataclass(frozen=True)
 class Guaranteed:
-    """A guaranteed error bound for predictions, offered by the equation of their store."""
+    """A guaranteed error bound for predictions. The equation of the store provides the bound."""
 
     store: Store
     problem: Problem

@@ -1,4 +1,4 @@
-"""Predictions and mean target cached in the folder of a run, and keys for all cached results."""
+"""Caches predictions and the mean target in the folder of a run, and computes cache keys."""
 
 import hashlib
 import json
@@ -28,14 +28,16 @@ def kept_predictions(
 ) -> Float[Tensor, "samples *grid c"]:
     """Predictions of a checkpoint for all samples of `pairs`.
 
-    They are read from a cache file if this is current. Otherwise they are computed and written.
+    They are read from a cache file if the file is up to date. Otherwise they are computed and
+    written to the file.
 
     Args:
         folder: Folder of the cache file.
         checkpoint: The checkpoint; if its weights have changed, the cache is stale.
         pairs: The samples.
         predict: Computes the predictions.
-        noise: Unique description of the noise, if it is not that of the experiment.
+        noise: Unique description of the noise on the inputs, if it differs from the experiment's
+            noise.
     """
     identity = {
         "checkpoint": checkpoint.stem,
@@ -49,13 +51,13 @@ def kept_predictions(
 
 def kept_mean(folder: Path, source: Source) -> Tensor:
     """Mean function of the training targets in float64, shape (*grid, c). It is read from a cache
-    file if this is current."""
+    file if the file is up to date; otherwise it is computed and written to the file."""
     identity = {"made_from": target_key(source.experiment, source.url)}
     return _kept(folder / MEAN, identity, lambda: mean_target(source.samples("train", noise=None)))
 
 
 def mean_target(pairs: Samples) -> Float[Tensor, "*grid c"]:
-    """Mean of all targets at each point in float64, in one pass over the samples."""
+    """Mean of all targets at each point, in float64. Each block of samples is read once."""
     targets = pairs.targets
     blocks = [targets] if isinstance(targets, Tensor) else targets
     total, count = torch.zeros((), dtype=torch.float64), 0
@@ -66,8 +68,8 @@ def mean_target(pairs: Samples) -> Float[Tensor, "*grid c"]:
 
 
 def _kept(path: Path, identity: Mapping[str, str], make: Callable[[], Tensor]) -> Tensor:
-    """The tensor in a cache file. If the file is absent, damaged, or has another identity, the
-    tensor is computed and written."""
+    """The tensor in a cache file. If the file is absent or damaged, or records another `identity`,
+    the tensor is computed by `make` and written."""
     values = _read(path, identity)
     if values is None:
         values = make().detach().cpu().contiguous()
@@ -104,7 +106,8 @@ def key_of(store: str, **parts: object) -> str:
 
 
 def experiment_key(experiment: Experiment, store: str, **parts: object) -> str:
-    """Cache key of a result that depends on a whole experiment, including the files named there."""
+    """Cache key of a result that depends on all values of an experiment and on the contents of the
+    files that it names."""
     declared = experiment.model_dump(mode="json")
     return key_of(store, experiment=declared, files=_files(experiment), **parts)
 
@@ -117,7 +120,7 @@ def target_key(experiment: Experiment, store: str) -> str:
 
 
 def _files(experiment: Experiment) -> dict[str, str]:
-    """Digests of the files that an experiment names, apart from its store."""
+    """SHA-256 digests of the files that an experiment names, except its store."""
     digests, start = dict[str, str](), experiment.training.start
     stream = experiment.data.stream
     if start is not None and Path(start).is_file():

@@ -1,4 +1,4 @@
-"""Text about a recipe in the card of an exported dataset: TOML, and the meaning of each key."""
+"""Text about a recipe for the card of an exported dataset: the TOML and the meaning of its keys."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Reproduction of an experiment by a command or by a TOML file."""
+"""The command or TOML file that reproduces an experiment."""
 
 import json
 import re
@@ -14,8 +14,8 @@ from pipelines.config.shipped import names
 
 
 def reproduction(experiment: Experiment, store: Store) -> str:
-    """The command that repeats an experiment. It names the shipped experiment with overrides if
-    possible, otherwise the file experiment.toml."""
+    """The command that repeats an experiment. If possible it names a shipped experiment and
+    overrides, otherwise the file experiment.toml."""
     words = ["pdegen", "run", *(overriding(experiment) or ["experiment.toml"])]
     try:
         is_default = experiment.data.load_recipe().fingerprint == store.metadata.fingerprint
@@ -30,7 +30,7 @@ def reproduction(experiment: Experiment, store: Store) -> str:
 
 
 def described(experiment: Experiment) -> str:
-    """Summary of an experiment, with the values that differ from the shipped experiment.
+    """Summary of an experiment, followed by the values that differ from the shipped experiment.
 
     >>> described(load_experiment("burgers-quick").with_overrides({"training.lr": 0.5}))[-31:]
     'two cores; with training.lr=0.5'
@@ -100,7 +100,8 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _bare(value: object) -> str:
-    """A value as written after --set. A string has no quotes if it is parsed as the same string."""
+    """A value as text for --set. A string is quoted only if the unquoted text would be parsed as
+    another value."""
     if isinstance(value, str) and parse_override(f"k={value}") == ("k", value):
         return value
     return _value(value)

@@ -1,4 +1,4 @@
-"""Checks, claim and removal of the folder of a run."""
+"""Checks, reserves and removes the folder of a run."""
 
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,8 @@ def check_run_room(folder: Path, predictor: Predictor, settings: Settings) -> No
 
 
 def declared_in(folder: Path) -> dict[str, Any]:
-    """The declaration of the run in a folder. If run.json is damaged, it is read from a
-    checkpoint."""
+    """The declaration of the run in a folder. If run.json is damaged, the declaration is read from
+    a checkpoint."""
     try:
         return read_json(folder / "run.json")
     except DamagedError as damage:
@@ -77,7 +77,7 @@ def declared_in(folder: Path) -> dict[str, Any]:
 def claim_run(
     folder: Path, declared: dict[str, Any], store: str, resume: bool, overwrite: bool
 ) -> bool:
-    """Claim a folder for a run. Returns whether there is a state to resume from."""
+    """Reserve a folder for a run. Returns whether the folder has a state from which to resume."""
     check_run_folder(folder, resume, overwrite)
     path, has_state = folder / "run.json", False
     if path.exists() and not overwrite:

@@ -1,4 +1,4 @@
-"""Tracking of a run by TensorBoard or MLflow: its identity, tags, epochs, scores and files."""
+"""Sends the identity, tags, epochs, scores and files of a run to TensorBoard or MLflow."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def tracked_run(
 ) -> TrackedRun:
     """Identity and tags of a run for trackers.
 
-    The identity is written to a file before a tracker receives it. So a process that is killed in
-    between does not leave a second run in the tracker. Raises DamagedError if this file was
-    modified.
+    The identity is first written to a file and then sent to a tracker. If the process is killed in
+    between, the resumed run has the same identity in the tracker. Raises DamagedError if the file
+    was modified.
     """
     path = folder / TRACKING
     if not path.exists():
@@ -40,7 +40,7 @@ def tracked_run(
 class Saved:
     """Writes the epochs to history.csv and to trackers, whenever a checkpoint is saved.
 
-    As a context manager it reports to the trackers how the training ended.
+    If used as a context manager, it also reports to the trackers how the training ended.
     """
 
     def __init__(self, folder: Path, following: Following | None = None) -> None:

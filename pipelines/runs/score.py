@@ -1,4 +1,4 @@
-"""Scores of a checkpoint, or of another method, on a split: one error per sample."""
+"""Errors of a checkpoint, or of another method, for each sample of a split."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Score:
 
     @property
     def mean(self) -> float:
-        """Mean of the defined errors. The other statistics are over the defined errors too."""
+        """Mean of the defined errors. The other statistics also omit undefined errors."""
         return over_defined(_mean, self.errors)
 
     @property
@@ -104,8 +104,8 @@ class Score:
 
     @classmethod
     def of(cls, summary: dict[str, Any]) -> Score:
-        """The score that a summary describes. Raises ValueError, TypeError or KeyError if it is
-        invalid."""
+        """The score with the given summary. Raises ValueError, TypeError or KeyError if the summary
+        is invalid."""
         skipped, errors = set(summary.get("skipped", ())), tuple(map(float, summary["errors"]))
         first, count = int(summary.get("first_sample", 0)), int(summary["samples"])
         if not 0 < count == len(errors):
@@ -144,8 +144,8 @@ def deviation(errors: list[float]) -> float:
 
 
 def times_in(channels: Sequence[Channel]) -> list[float]:
-    """Times of the channels, if these are ordered by time and then by component. Otherwise the list
-    is empty.
+    """Times of the channels. The list is empty unless the channels are ordered by time and then by
+    component.
 
     >>> times_in([Channel("u", c, t) for t in (0.0, 0.5) for c in ("u_x", "u_y")])
     [0.0, 0.5]

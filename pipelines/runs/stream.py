@@ -51,19 +51,19 @@ def first_number(seed: int) -> int:
 class SolvedAhead(Reader):
     """Input and target functions of a recipe, solved ahead by threads.
 
-    Every epoch has new samples. Only `batches` returns those of any epoch. `samples`, `sample`,
-    `in_order` and `values` refer to the first epoch, which is solved anew each time.
+    Every epoch has new samples. `batches` returns the samples of any epoch. `samples`, `sample`,
+    `in_order` and `values` refer to the first epoch, whose samples are solved again at each access.
 
-    If `on` is a CUDA device, a single thread draws and solves the samples, on its own CUDA stream
-    and concurrently with the training. Only noise is added on the CPU. Threads run while an
-    iterator is open, and errors in them are raised by the iterator.
+    If `on` is a CUDA device, the samples are drawn and solved on a separate CUDA stream,
+    concurrently with the training. Only noise is added on the CPU. Threads run while an iterator is
+    open, and the iterator raises their errors.
 
     Args:
         recipe: The recipe of the samples.
-        kept: Subsample of the recipe's grid, at whose points inputs and targets are stored.
+        kept: Subsample of the recipe's grid. Inputs and targets have values at its points.
         a, u: Names of the input and target variables.
-        on: PyTorch device of the solver, such as "cuda". None solves with NumPy, with the same bits
-            as in a store of the recipe.
+        on: PyTorch device of the solver, such as "cuda". None solves with NumPy and gives bitwise
+            the values in a store of the recipe.
         threads: Number of solving threads.
         block: Number of samples that are solved at a time; at least a batch.
         noise: Noise on the inputs; by default none.
@@ -112,12 +112,12 @@ class SolvedAhead(Reader):
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
     ) -> Generator[Batch, None, None]:
-        """The batches of an epoch, in the order of the sample numbers. Arguments are those of
-        `Samples`.
+        """The batches of an epoch, in the order of the sample numbers. The arguments are those of
+        `Samples.batches`.
 
-        Each rank has consecutive numbers, so that several batches form one block. Blocks do not
-        depend on the batch at which an epoch is resumed, because on a GPU their size affects the
-        last digits.
+        Each rank has consecutive sample numbers, so that several batches can be solved as one
+        block. If an epoch is resumed at a later batch, the blocks are the same, because on a GPU
+        the size of a block affects the last digits.
         """
         share = len(self) // ranks
         count, batches = share // batch, max(1, self.block // batch)
@@ -203,8 +203,8 @@ class SolvedAhead(Reader):
 
 @lru_cache
 def _cuda_stream(device: str | None) -> torch.cuda.Stream:
-    """The CUDA stream of all epochs. There is only one, because PyTorch keeps separate memory for
-    each."""
+    """The CUDA stream on which all epochs are solved. PyTorch reserves memory for each stream, so
+    there is only one."""
     return torch.cuda.Stream(device)
 
 
@@ -234,7 +234,7 @@ def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> 
     Raises:
         SchemaError: If the recipe lacks a variable, its solver cannot run on the device, or the
             stream is too short for the epochs.
-        DataError: If the grid of the experiment is no part of the recipe's grid.
+        DataError: If the grid of the experiment is not a subsample of the recipe's grid.
         MissingSolverError: If the solver of the recipe is not installed.
     """
     training, stream = experiment.training, experiment.data.stream
@@ -298,8 +298,8 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
 
 
 def check_alike(pairs: Samples, stored: Samples) -> None:
-    """Raise SchemaError unless a stream has the same channels, grid and points as the store whose
-    samples select the best epoch."""
+    """Raise SchemaError unless a stream has the same channels, grid and points as the stored
+    samples, which select the best epoch."""
     stream, store = pairs.source["url"], stored.source["url"]
     for quantity, streamed, expected in (
         ("channels", pairs.channels, stored.channels),

@@ -1,4 +1,4 @@
-"""Train an experiment on a store, in the folder of its run."""
+"""Trains an experiment on a store and writes the folder of the run."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -70,7 +70,8 @@ def train(
         track: Trackers that receive the epochs, in addition to history.csv.
 
     Raises:
-        RunError: If the folder already holds a run, or the run to resume is another one.
+        RunError: If the folder contains a run and neither `resume` nor `overwrite` is set, or if
+            the run to resume has another declaration.
         DataError: If the store lacks the variables, the splits or the grid.
         SchemaError: If the model or the batch size does not fit the data; nothing is written.
     """
@@ -156,7 +157,8 @@ def _initial_weights(operator: Operator, start: str) -> dict[str, object]:
 
 
 def _adapted(source: Source, pairs: Samples, operator: Operator, device: torch.device) -> Predictor:
-    """Predictor of an operator, with normalisation and operator fitted to the training samples."""
+    """The predictor of an operator. The normalisation and, for some operators, further values are
+    computed from the training samples."""
     experiment = source.experiment
     input, target = experiment.normalization.of(pairs)
     boundary, extent = boundary_of(source, pairs), Extent.of(pairs.domain)
@@ -175,7 +177,7 @@ def train_part(
 ) -> list[Epoch]:  # fmt: skip
     """Train one run of a study with `train`.
 
-    An unfinished training is resumed. A damaged training, or one of another experiment, is
+    An unfinished training is resumed. A damaged training, or a training of another experiment, is
     replaced. Raises RunError if the folder cannot be written to, or if another process trains in
     it.
     """
@@ -197,8 +199,8 @@ def train_part(
 
 
 def _with_same_reading(experiment: Experiment, folder: Path) -> Experiment:
-    """The experiment with the reading recorded in the run to resume. So a change of free memory
-    does not change the reading."""
+    """The experiment, with samples read in the way that the run to resume recorded. A change of
+    free memory therefore does not change how they are read."""
     if experiment.data.stream is not None or not (folder / "run.json").exists():
         return experiment
     reading = declared_in(folder).get("reading")
