@@ -49,7 +49,8 @@ KEYS = {"name": "default", "configuration": {"separator": "/"}}
 
 
 class MetadataError(ValueError):
-    """The metadata of a store are damaged or not of this format. The message says where and why."""
+    """The metadata of a store are damaged or do not follow the store format. The message says where
+    and why."""
 
 
 def _named(name: str) -> str:
@@ -155,7 +156,7 @@ class Array:
 
     @property
     def fill(self) -> float:
-        """The fill value, which readers return where no values were written."""
+        """The fill value. Readers return it where no values were written."""
         return fill(self.dtype)
 
     def key(self, shard: int = 0) -> str:
@@ -184,7 +185,7 @@ class Array:
         Args:
             name: Name of the array.
             zarr: Zarr metadata of the array.
-            sizes: Number of samples in the store and in a shard; None for a coordinate.
+            sizes: Number of samples in the store, and number in a shard. None for a coordinate.
 
         Raises:
             MetadataError: If pdegen does not write such metadata.
@@ -286,8 +287,8 @@ def _plain(array: Array) -> list[Json]:
 
 
 def _listed(codecs: list[Json]) -> str:
-    """The names of codecs on one line. Byte order and inner codecs follow the name of their
-    codec."""
+    """The names of codecs on one line. After the name of a codec come its byte order and its inner
+    codecs, if it has any."""
     words = list[str]()
     for codec in codecs:
         options = codec.get("configuration", {})
@@ -304,8 +305,8 @@ def check_axes(
 
     Args:
         variables, coordinates: The arrays, by name.
-        domain: Whether the store describes its domain. If so, axes may have names other than x, y
-            and z, and the coordinates x, y and z may be positions along such axes.
+        domain: Whether the store describes its domain. If so, an axis may have another name than x,
+            y or z, and the coordinates x, y and z may give the positions along this axis.
 
     Raises:
         MetadataError: If two arrays contradict each other, or a coordinate is missing.
@@ -332,7 +333,8 @@ def check_axes(
 
 
 def same(value: object, expected: object) -> bool:
-    """Whether two values have the same JSON text. For example, 1, 1.0 and true all differ."""
+    """Whether two values have the same JSON text. For example, 1, 1.0 and true are three different
+    values."""
     return json.dumps(value, sort_keys=True) == json.dumps(expected, sort_keys=True)
 
 

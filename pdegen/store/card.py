@@ -76,7 +76,7 @@ def _facts(store: Description) -> Iterator[str]:
 
 
 def _problem_rows(problem: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Key and text of the table rows for the parameters, input law and solver of a recipe."""
+    """Table rows for the parameters, input law and solver of a recipe. Each row is (key, text)."""
     plain = {k: v for k, v in problem.items() if not isinstance(v, Mapping) and k != "equation"}
     if plain:
         yield "parameters", _pairs(plain)

@@ -33,7 +33,7 @@ class Fault:
 
     @classmethod
     def of_seal(cls, error: StoreError) -> Fault:
-        """The fault that an error of `seal_in` or `check_seal` describes."""
+        """Make a fault of the seal from an error that `seal_in` or `check_seal` raised."""
         return cls(Seal.KEY, str(error).removeprefix(f"{Seal.KEY}: "))
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ def summary_of(store: Store, replaced: Mapping[int, Record] | None = None) -> Su
 
     Args:
         store: The store.
-        replaced: Records to use instead of the stored ones, by number of the shard.
+        replaced: Records that are used instead of the stored ones. Keys are numbers of shards.
 
     Raises:
         StoreError: If a record is missing or damaged, or all training samples were skipped.
@@ -93,8 +93,9 @@ def summary_of(store: Store, replaced: Mapping[int, Record] | None = None) -> Su
 
 
 def summary_faults(store: Store, seal: Seal | None = None) -> list[Fault]:
-    """Faults where the summary of all records differs from the metadata of the store, or from the
-    seal if one is given. Raises StoreError if a record is missing or damaged."""
+    """Compute the summary of all records. Returns a fault for each difference from the metadata of
+    the store, and from the seal if one is given. Raises StoreError if a record is missing or
+    damaged."""
     summary, metadata, faults = summary_of(store), store.metadata, list[Fault]()
     if seal is not None and summary.records != seal.records:
         faults.append(Fault("records", "differ from the seal"))
@@ -134,7 +135,8 @@ def seal_faults(store: Store) -> list[Fault]:
 
 
 def altered(store: Store) -> list[int]:
-    """Numbers of the shards whose record differs from the seal. Empty without a valid seal."""
+    """Numbers of the shards whose record differs from the seal. The list is empty if the store has
+    no valid seal."""
     try:
         seal = seal_in(store.objects)
         check_seal(store, seal)
@@ -150,8 +152,8 @@ def altered(store: Store) -> list[int]:
 
 
 def fixed(store: Store, key: str) -> tuple[bytes | None, str]:
-    """The bytes of metadata, of a coordinate or of the card, and "". If the object cannot be read:
-    None and the reason."""
+    """Read a metadata object, a coordinate or the card. Returns its bytes and an empty string. If
+    it cannot be read, returns None and the reason."""
     labels = store.description.labels
     if labels is not None and key == Labels.KEY:
         return store.objects.try_read(key, len(labels.data))
@@ -170,7 +172,8 @@ def fixed_keys(store: Store) -> list[str]:
 
 
 def expects_key(store: Store, key: str) -> bool:
-    """Whether a store of this layout has an object with this key. False for the lock and `log/`."""
+    """Whether a complete store with this layout contains an object with this key. False for the
+    lock and for `log/`."""
     if key in (ROOT, CARD, CROISSANT, Seal.KEY):
         return True
     first, _, rest = key.partition("/")

@@ -31,7 +31,8 @@ def index_bytes(array: Array) -> int:
 
 
 def spans(array: Array, index: bytes) -> list[tuple[int, int] | None]:
-    """Byte range (start, stop) of each chunk in the object of a shard; None for an absent chunk.
+    """Byte range (start, stop) of each chunk in the object that stores a shard. None for a chunk
+    that is not stored.
 
     Args:
         array: The variable.
@@ -54,7 +55,7 @@ def adjacent(spans: Sequence[tuple[int, int] | None], chunks: Sequence[int]) -> 
     """Group chunks so that the chunks of a group are adjacent in the object and can be read at
     once.
 
-    An absent chunk forms a group of its own.
+    A chunk that is not stored forms a group of its own.
 
     >>> list(adjacent([(0, 8), (8, 12), None, (12, 20)], [0, 1, 2, 3]))
     [[0, 1], [2], [3]]
@@ -121,7 +122,7 @@ def encoded_shard(array: Array, rows: Values) -> bytes:
 
 
 def _chunk(values: Values, array: Array) -> list[bytes]:
-    """The two parts of an encoded chunk: the encoded values, and their checksum."""
+    """Encode the values of a chunk. Returns the encoded values and their checksum."""
     if array.compressor == "none":
         data = values.tobytes()
     else:  # Blosc takes the item size from the array
@@ -131,8 +132,8 @@ def _chunk(values: Values, array: Array) -> list[bytes]:
 
 
 def _is_all(values: Values, fill: float) -> bool:
-    """Whether all values equal the fill value. The first value is compared before the others,
-    because it usually decides."""
+    """Whether all values equal the fill value. The others are compared only if the first one
+    does."""
     if values.dtype.kind == "f":
         return bool(np.isnan(values.flat[0])) and bool(np.isnan(values).all())
     return bool(values.flat[0] == fill) and bool((values == fill).all())

@@ -1,4 +1,4 @@
-"""Croissant metadata (MLCommons) of a sealed store, as JSON-LD for machines."""
+"""Croissant metadata of a sealed store. Croissant is a JSON-LD format of MLCommons for datasets."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ CONTEXT = {
 def croissant(store: Description, root_digest: str) -> Json:
     """Metadata of a store in the Croissant format 1.1.
 
-    A file set contains all objects of an array. A record set contains the rows of a variable, one
-    for each sample, or a whole coordinate. Croissant has no codec for Zarr. Readers decode the
+    A file set contains all objects of an array. A record set contains a whole coordinate, or a
+    variable, with one record for each sample. Croissant has no codec for Zarr. Readers decode the
     objects with Zarr and `zarr.json`. The digest of `zarr.json` is listed here, and `zarr.json`
     contains the digest of the data. No date is written, so that a regenerated dataset has the same
     bytes.

@@ -92,7 +92,8 @@ class Description:
         return math.ceil(self.metadata.samples / self.metadata.shard)
 
     def axes_of(self, array: Array) -> tuple[str, ...]:
-        """The last axes of an array, if they are axes of the domain. Otherwise an empty tuple."""
+        """The axes of an array that are axes of the domain. The tuple is empty if they are not its
+        last axes, or if the array has no axis for the samples."""
         attributes = self.metadata.domain or {}
         axes: object = attributes.get("axes", list(SPACE))
         listed = cast("list[object]", axes) if isinstance(axes, list) else []

@@ -22,8 +22,8 @@ def short_digest(record: bytes) -> str:
 
 
 def short_digest_of(digests: str, shard: int) -> str:
-    """The short digest of the record of a shard, cut out of the string of all short digests. Empty
-    if the string is too short."""
+    """The short digest of the record of a shard, from the string of all short digests. Empty if the
+    string ends before it."""
     return digests[shard * SHORT_DIGITS : (shard + 1) * SHORT_DIGITS]
 
 

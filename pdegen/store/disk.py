@@ -1,5 +1,5 @@
-"""Local files: written atomically, flushed to the disk, and never written through symbolic
-links."""
+"""Reading and writing of local files. Writes are atomic, are flushed to the disk, and do not follow
+symbolic links."""
 
 from __future__ import annotations
 
@@ -177,8 +177,8 @@ def flush_folder(folder: str | Path) -> None:
 
 
 def read(path: str, at_most: int | None) -> bytes:
-    """Read a file, but at most its first `at_most` + 1 bytes. Memory is allocated only for the
-    actual size of the file."""
+    """Read the first `at_most` + 1 bytes of a file, or the whole file if it is shorter. Memory is
+    allocated only for the actual size of the file."""
     with open(path, "rb") as file:
         if at_most is None:
             return file.read()

@@ -97,8 +97,8 @@ class Imported:
 
 @typed(frozen=True, config=_TYPED)
 class LabelError:
-    """Errors of the labels of the first samples: relative L² differences from solutions on a finer
-    grid."""
+    """The errors of the labels of the first samples. The error of a label is its relative L²
+    difference from a solution on a finer grid."""
 
     relative_l2: Annotated[tuple[float, ...], Field(min_length=1)]
     reference: str
@@ -106,7 +106,7 @@ class LabelError:
 
 @typed(frozen=True, config=_TYPED)
 class SampledInputs:
-    """Description of inputs that are not determined by their values at the stored points."""
+    """Facts about inputs that have too few stored points to determine them."""
 
     # points along each axis, and the largest wave number of the inputs
     points: int
@@ -136,7 +136,8 @@ def _not_zero(value: float) -> float:
 
 @typed(frozen=True, config=_TYPED)
 class SurfaceCurve:
-    """A curve along the bodies inside a mesh. It shows (v - offset)/scale for a variable v."""
+    """A curve that shows (v - offset)/scale along the surface of the bodies inside a mesh. v is the
+    variable."""
 
     symbol: Annotated[str, Field(min_length=1)]  # symbol of the curve
     # offset and scale of the formula; the scale is not 0
@@ -256,8 +257,7 @@ class StoreMetadata:
 
     @property
     def job(self) -> str:
-        """Identity of the job that computed the samples. Jobs of the same identity give the same
-        bits."""
+        """Identity of the job that computed the samples (`job_of`)."""
         return job_of(self.fingerprint, self.provenance.device)
 
     @validator(mode="after")
@@ -277,8 +277,8 @@ class StoreMetadata:
 
 
 def job_of(fingerprint: str, device: str | None) -> str:
-    """Identity of a job: its fingerprint, and the PyTorch device if there is one. Jobs of the same
-    identity compute the same samples, bit for bit."""
+    """Identity of a job. It consists of the fingerprint, and of the PyTorch device if there is one.
+    Jobs with the same identity compute the same samples, bit for bit."""
     return f"{fingerprint}@{device}" if device else fingerprint
 
 

@@ -29,8 +29,8 @@ class Labels:
     ) -> Self | None:
         """The common channel names of all variables.
 
-        None if no variable has channels, if the variables have different channel names, or if names
-        are missing or repeated.
+        The result is None if no variable has channels, if two variables have different channel
+        names, or if names are missing or repeated.
 
         Args:
             variables: Dimensions, shape and channel names of each variable.

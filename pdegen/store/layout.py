@@ -182,8 +182,8 @@ def _add(labels: Labels, group: zarr.Group) -> None:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    """The entries of a list of strings. An empty tuple for any other value; readers refuse that
-    value."""
+    """The entries of a list of strings. For any other value, the result is an empty tuple. Readers
+    refuse such a value."""
     values = tuple(cast("list[object]", value)) if isinstance(value, list) else ()
     texts = tuple(text for text in values if isinstance(text, str))
     return texts if len(texts) == len(values) else ()

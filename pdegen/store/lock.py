@@ -43,7 +43,7 @@ _SETTLING = 0.2  # seconds in which two jobs that take over at once see each oth
 
 
 class LockedError(ValueError):
-    """Another job writes to the store or has taken the store over. `same` says whether that job is
+    """Another job writes to the store or has taken the store over. `same` is True if that job is
     known to write the same bytes. The message has one line."""
 
     exit_status = 2
@@ -177,7 +177,7 @@ def _expired(objects: Objects, current: Holder | None) -> bool:
 
 
 def _lock_and_lease(objects: Objects) -> tuple[bytes | None, ...]:
-    """The bytes of the lock and of the lease. They change as long as the holder runs."""
+    """The bytes of the lock and of the lease. The lease changes each time the holder renews it."""
     return tuple(_bytes(objects, key) for key in (LOCK_KEY, LEASE_KEY))
 
 

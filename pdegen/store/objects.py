@@ -115,7 +115,7 @@ class Objects:
     @retried
     def identity(self, key: str) -> str:
         """A string that changes when the object changes. It is computed from the time of
-        modification, the size and other marks of the file system. Raises FileNotFoundError if the
+        modification, the size and other metadata of the object. Raises FileNotFoundError if the
         object does not exist."""
         filesystem, path = self._location[0], self._path(key)
         with as_os_errors(path):
@@ -276,8 +276,8 @@ class Objects:
 
     @retried
     def keys(self, prefix: str) -> list[str]:
-        """Names of the objects and folders directly below a prefix. Empty if the prefix does not
-        exist."""
+        """Names of the objects and folders directly below a prefix. The list is empty if the prefix
+        does not exist."""
         filesystem, _ = self._location
         with as_os_errors(self._path(prefix)):
             filesystem.invalidate_cache()

@@ -1,4 +1,4 @@
-"""The reader of stores, which pdegen and operators share.
+"""The reader of stores. The packages pdegen and operators both use it.
 
 When a store is opened, its metadata and coordinates are compared with the seal. When a shard is
 read, it is compared with its record (`pdegen.store.shards`).
@@ -27,7 +27,7 @@ _RECORDS_AT_ONCE = 256  # records read at a time
 
 
 class StoreError(ValueError):
-    """The store is missing, damaged, unfinished or not of this format, or the URL of a new store is
+    """A store is missing, damaged, unfinished or of another format, or the URL of a new store is
     occupied. The message has one line."""
 
     exit_status = 2
@@ -39,8 +39,8 @@ class UnfinishedLayoutError(StoreError):
 
 @dataclass(frozen=True)
 class Store:
-    """A store at a URL or path. No file or connection stays open. The first use raises StoreError
-    if there is no pdegen store at the URL."""
+    """A store at a URL or path. It keeps no file or connection open. The first use raises
+    StoreError if there is no pdegen store at the URL."""
 
     url: str  # URL or path of the store
     # bytes of `zarr.json` to use in place of the stored ones
@@ -182,9 +182,9 @@ class Store:
             raise StoreError(f"{self.url}: {error}") from None
 
     def values(self, name: str, samples: range | None = None) -> Values:
-        """The values of a coordinate, or those of a variable for some samples (by default all).
-        Skipped samples have the value NaN. Raises StoreError if the values are damaged or
-        missing."""
+        """The values of a coordinate or variable. For a variable, `samples` selects the samples; by
+        default all are read. Skipped samples have the value NaN. Raises StoreError if the values
+        are damaged or missing."""
         if name in self.description.coordinates:
             return self.coordinates[name]
         array, shards = self.array(name), self.shards_of(name)

@@ -46,8 +46,8 @@ class Record:
 
     @staticmethod
     def number(name: str) -> int | None:
-        """Number of the shard whose record has this file name. None if it is not the name of a
-        record."""
+        """Number of the shard whose record has this file name. None if no record can have this
+        name."""
         digits = name.removesuffix(".json")
         if not digits.isdecimal() or len(digits) > 18:
             return None
@@ -69,8 +69,8 @@ class Record:
 
 @dataclass(frozen=True)
 class Summary:
-    """Digests and statistics of all records, computed in one pass without keeping the records in
-    memory."""
+    """Digests and statistics of all records. They are computed in one pass, with one record at a
+    time in memory."""
 
     content: str  # SHA-256 over the digests of all shards, which identifies the data
     records: str  # SHA-256 over the records

@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 @contextmanager
 def retried_errors() -> Generator[list[str]]:
-    """Collect the errors of this thread that `retried` has caught before another attempt. Each
-    error is a line of text."""
+    """Collect the errors after which `retried` repeats an operation in this thread. Each error is a
+    line of text."""
     errors = list[str]()
     token = _errors.set(errors)
     try:

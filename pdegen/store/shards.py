@@ -1,8 +1,9 @@
 """Reading of stored shards. Chunks are decoded directly into the array of the caller.
 
-A process compares a shard with its record when it reads the shard first, and again if the object
-has changed. Later reads verify only the checksums of the chunks that they read. Reading the same
-values by Zarr is slower, because Zarr schedules, allocates and copies every chunk.
+A process compares a shard with its record when it reads the shard for the first time, and again if
+the stored object has changed. Later reads verify only the checksums of the chunks that they read.
+The Zarr library reads the same values more slowly, because it schedules, allocates and copies every
+chunk.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _REMEMBERED = 2**14  # largest number of verified shards that a process remember
 
 @dataclass(frozen=True)
 class Shards:
-    """The shards of a variable. No file or connection stays open."""
+    """The shards of a variable. The object keeps no file or connection open."""
 
     url: str  # URL of the store
     array: Array  # the variable
@@ -95,8 +96,8 @@ class Shards:
         return values[: array.shape[0] - shard * self.samples]
 
     def _stored(self, shard: int, chunks: list[int]) -> Iterator[tuple[int, memoryview | None]]:
-        """Yield the numbers of chunks of a shard, in increasing order, and their encoded bytes. The
-        bytes are None for a chunk of fill values."""
+        """Yield the number and the encoded bytes of each given chunk of a shard. The bytes are None
+        for a chunk that is not stored because it has only fill values."""
         array, objects = self.array, Objects(self.url)
         key, end = array.key(shard), index_bytes(array)
         whole = None
@@ -125,8 +126,8 @@ class Shards:
                 yield k, memoryview(data)[span[0] - start : span[1] - start]
 
     def _compared(self, objects: Objects, shard: int) -> bytes | None:
-        """Compare a shard with its record. Returns the bytes of the shard if they were read in one
-        piece, otherwise None."""
+        """Compare a shard with its record. Returns the bytes of the shard, or None if it was too
+        large to be read in one piece."""
         record, name, key = self.record(shard), self.array.name, self.array.key(shard)
         digest, size, piece = hashlib.sha256(), objects.size(key), b""
         for start in range(0, size, GROUP_BYTES):
@@ -145,6 +146,7 @@ def verified_shards() -> set[tuple[object, ...]]:
 
 
 def _as_slice(rows: np.ndarray) -> slice | np.ndarray:
-    """Convert increasing row numbers to a slice if they are consecutive. A slice avoids a copy."""
+    """Convert increasing row numbers to a slice if they are consecutive. Otherwise they are
+    returned unchanged. Indexing with a slice does not copy."""
     first, last = int(rows[0]), int(rows[-1])
     return slice(first, last + 1) if last - first + 1 == len(rows) else rows

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 
 def splits_fault(splits: Mapping[str, Sequence[int]], samples: int) -> str | None:
-    """Why some ranges cannot be the splits of a store. None if they can.
+    """The reason why some ranges cannot be the splits of a store. None if they can be.
 
     There must be a split named train. Each split must contain at least one sample. Splits must not
     overlap, because scores on training samples are meaningless. Some samples may be in no split.

@@ -92,8 +92,8 @@ def scalar(
 
 
 def geometry(domain: Domain) -> tuple[Variable, ...]:
-    """The variables that store the positions of the points, for a domain that differs between
-    samples."""
+    """The variables that store the positions of the points, if each sample has its own domain.
+    Empty if all samples share one domain."""
     if not domain.moves:
         return ()
     return tuple(
@@ -110,8 +110,8 @@ def parameters(name: str, axis: str, count: int, long_name: str) -> Variable:
 
 
 def positions(domain: Domain) -> tuple[Coordinate, ...]:
-    """The coordinates of a domain that all samples share: positions of the points, cells and
-    boundary."""
+    """The coordinates that describe a domain: positions of the points, cells and boundary.
+    Positions are left out if they differ between samples."""
     coordinates, names = list[Coordinate](), NAMES[: domain.dim]
     if isinstance(domain, Box):
         for name, grid in zip(domain.axes, domain.grids, strict=True):

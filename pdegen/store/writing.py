@@ -56,11 +56,11 @@ def write_shard(
     """Write the data of one shard, then its record.
 
     Args:
-        store: A store whose metadata and coordinates are written.
+        store: A store that is already laid out.
         shard: Number of the shard.
         values: Values of each variable, shape (samples of the shard, ...).
-        skipped: The reason why a sample was skipped, by its number. The values of skipped samples
-            are NaN.
+        skipped: The reasons why samples were skipped. Keys are numbers of samples. The values of
+            skipped samples are NaN.
         check: Called before and after each write (`pdegen.store.objects.Objects.write`).
 
     Raises:
@@ -120,7 +120,7 @@ def seal(
 
     Args:
         store: The store.
-        measured: Attributes that are added to those of the store.
+        measured: Attributes to add to those of the store.
         check: Called before and after each write, as in `write_shard`.
 
     Raises:
@@ -135,9 +135,9 @@ def seal(
 
 
 def closing_objects(store: Store, measured: Mapping[str, object]) -> dict[str, bytes]:
-    """The bytes of the objects that seal a store, by key: card, Croissant metadata, seal, and
-    `zarr.json`. The last contains the added attributes, the statistics and the digest of the
-    content. The errors are those of `seal`."""
+    """The bytes of the objects that seal a store, by key. The objects are the card, the Croissant
+    metadata, the seal and `zarr.json`. `zarr.json` contains the added attributes, the statistics
+    and the digest of the content. Raises the errors of `seal`."""
     summary = summary_of(store)
     content = dict(store.description.raw)
     content["attributes"] = {
