@@ -1,5 +1,5 @@
-"""Derived stores. A derived store is a copy of a sealed store with noise, at several levels, added
-to one variable."""
+"""Derived stores. A derived store is a copy of a sealed store in which one variable has noise at
+several levels."""
 
 from __future__ import annotations
 
@@ -65,10 +65,9 @@ def add_noise(
     """Write a copy of a sealed store with noise added to one variable. In the copy, this variable
     has an additional axis `level`.
 
-    The noisy samples of each split equal `noise.build()(u, noise.seed, samples, deviation)`, bit
-    for bit. This holds for any number of workers and after any interruption. In this formula,
-    samples are numbered from 0 in each split. A sample that is in no split has its number in the
-    store.
+    The noisy samples of a split equal `noise.build()(u, noise.seed, samples, deviation)`, bit for
+    bit. Here u are the values of the split without noise, and samples are their numbers in the
+    store. This holds for any number of workers and after any interruption.
 
     Args:
         parent: Path or URL of the sealed store.
@@ -78,9 +77,9 @@ def add_noise(
         options: The fields of `pdegen.generation.generate.Options`.
 
     Raises:
-        StoreError: If the parent cannot be read, is damaged, or has no such field; if `url` is
-            occupied; or if the store to resume has another parent or noise, or its parent has
-            changed.
+        StoreError: If the parent cannot be read, is damaged, or has no such field; or if `url` is
+            occupied. Also if the store to resume has another parent or other noise, or if its
+            parent has changed.
         OSError: If the location cannot be written or has no room.
         SampleError: If a noisy value exceeds the range of its type.
     """
@@ -121,8 +120,8 @@ class NoiseJob(Job):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _shard(self, parent_shard: int) -> int:
-        """Number of samples in a shard of the derived store, chosen so that its shards are about as
-        large as those of the parent."""
+        """Number of samples in a shard of the derived store. Its shards take about as many bytes as
+        those of the parent."""
         return -(-parent_shard // len(self.noises))
 
     def check(self) -> None:
@@ -236,8 +235,8 @@ class NoiseJob(Job):
         return {i: "skipped in the parent" for i in skipped if i in samples}
 
     def _numbers(self, parent: Store) -> list[int]:
-        """The number of each sample in the random stream of the noise. Each split is numbered
-        separately."""
+        """The number that selects the random stream of each sample. `NoiseModel.numbers` determines
+        it for each split separately."""
         numbers = np.arange(parent.samples)
         for start, stop in parent.metadata.splits.values():
             numbers[start:stop] = self.noises[0].build().numbers(range(start, stop))
@@ -264,7 +263,7 @@ def _coordinates(parent: Store) -> Iterator[Coordinate]:
 
 
 def _training_blocks(parent: Store) -> Iterator[range]:
-    """Ranges of the training samples, one for each shard."""
+    """The range of the training samples in each shard that has any."""
     start, stop = parent.metadata.splits["train"]
     for shard in range(parent.shards):
         samples = parent.shard_range(shard)
@@ -273,7 +272,7 @@ def _training_blocks(parent: Store) -> Iterator[range]:
 
 
 def _computed(parent: Store, variable: str, samples: range) -> np.ndarray:
-    """The values of a variable, without those of skipped samples."""
+    """The values of a variable for samples that were not skipped."""
     return parent.values(variable, samples)[~np.isin(np.array(samples), parent.skipped)]
 
 

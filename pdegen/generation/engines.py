@@ -33,16 +33,16 @@ def pool(scheduler: str, workers: int | None) -> Iterator[Pool]:
     """Start a pool of workers and close it at the end of the context.
 
     Anyone who can connect to a Dask scheduler can run code on it. Schedulers that are started here
-    therefore require TLS. The certificates are temporary, unless Dask's configuration names some.
-    There is no dashboard, unless Dask's configuration has an address for it (`pdegen.dashboard`).
+    therefore require TLS. If Dask's configuration names no certificates, temporary ones are made.
+    There is a dashboard only if Dask's configuration has an address for it (`pdegen.dashboard`).
 
     Args:
         scheduler: "threads" runs tasks in threads of this process, "processes" in a Dask cluster on
             this machine, "mpi" under mpirun (call `pdegen.generation.mpi.start_mpi` before), and
             "slurm" in SLURM jobs that Dask's configuration describes. An address such as
             "tls://10.0.0.1:8786" names a running Dask scheduler.
-        workers: Number of concurrent tasks, or of SLURM jobs; by default the number of cores of
-            this machine. Ignored for a running scheduler and under mpirun.
+        workers: Number of concurrent tasks, or of SLURM jobs. By default the number of cores of
+            this machine. Ignored for a running scheduler and for "mpi".
 
     Raises:
         EngineError: If the scheduler is unknown, or needs a package that is not installed.
@@ -90,8 +90,7 @@ def _start_server() -> None:
 
 @contextmanager
 def _shielded() -> Iterator[None]:
-    """Block Ctrl-C in processes that are started in this context. This process stops them
-    instead."""
+    """Block Ctrl-C in processes that are started in this context. Only this process stops them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -156,7 +155,8 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
 @contextmanager
 def _closed(cluster: Any) -> Iterator[None]:
     """Close a cluster of processes at the end of the context. After an interrupt, the processes are
-    killed: Dask would let them run on for seconds to compute results that are not written."""
+    killed. Otherwise they would compute for some seconds, although their results are not
+    written."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,5 +1,5 @@
-"""Checks of the URL of a new store. There may be nothing, a store to replace or resume, or
-unrelated files."""
+"""Checks of the URL of a new store. At this URL there may be nothing, a store to replace or resume,
+or unrelated files."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _OURS = re.compile(
 
 
 def store_at(objects: Objects, job: str | None = None) -> Store | None:
-    """The store at a URL, which may be damaged. None if there is nothing, or only an unfinished
+    """The store at a URL. It may be damaged. None if the URL is empty or has only an unfinished
     layout.
 
     Args:
         objects: The objects at the URL.
-        job: Identity of the job to resume, if any. Shards of this job under an unfinished layout
-            also count as a store. They are left if another job lost the lock while it was laying
-            out its own store.
+        job: Identity of the job to resume, if any. An unfinished layout counts as a store if it has
+            shards of this job. This happens if another job began to replace the store and lost the
+            lock.
 
     Raises:
         StoreError: If there is something other than a store.
@@ -61,7 +61,7 @@ def store_at(objects: Objects, job: str | None = None) -> Store | None:
 
 
 def damage_of(store: Store) -> StoreError | None:
-    """The error that explains why a store cannot be read. None if it can be read."""
+    """Try to read the metadata of a store. Returns the error that this raises, or None."""
     try:
         _ = store.description
     except StoreError as error:
@@ -70,7 +70,7 @@ def damage_of(store: Store) -> StoreError | None:
 
 
 def _was_store(objects: Objects) -> bool:
-    """Whether objects that cannot be read as a store once were a store. This is the case if
+    """Whether objects that cannot be read as a store were one before. This is the case if
     `zarr.json` names the format pdegen, if another object of a store is intact, or if a truncated
     `zarr.json` is the only object."""
     root, _ = objects.try_read(ROOT, METADATA_BYTES)
@@ -108,8 +108,8 @@ def _records(objects: Objects) -> Iterator[Record]:
 
 
 def holds_only_job(objects: Objects, job: str) -> bool:
-    """Whether all readable records belong to a job. If there are no records: whether the store is
-    damaged and has no seal."""
+    """Whether all readable records of a store belong to a job. For a store without records, the
+    result is True if the store is damaged and has no seal."""
     records = _records(objects)
     first = next(records, None)
     if first is not None:
@@ -123,9 +123,9 @@ def unexpected_keys(objects: Objects, store: Store | None) -> Iterator[str]:
 
     Args:
         objects: The objects at the URL of the store.
-        store: The store, whose layout determines which keys belong to it. If None, the layout is
-            unknown: then the unexpected keys are those that no store has, and those in folders that
-            the seal does not list.
+        store: The store, whose layout determines which keys belong to it. None if the layout is
+            unknown. In this case a key is unexpected if no store can have it, or if the seal lists
+            no object in its folder.
     """
     sealed = None
     if store is None:
@@ -142,7 +142,7 @@ def unexpected_keys(objects: Objects, store: Store | None) -> Iterator[str]:
 
 def check_no_unexpected(objects: Objects, store: Store | None = None) -> None:
     """Raise StoreError if there are objects that do not belong to the store (`unexpected_keys`).
-    Somebody may need them, so they are neither removed nor overwritten."""
+    Somebody may need these objects. Therefore they are neither removed nor overwritten."""
     keys = list(itertools.islice(unexpected_keys(objects, store), 4))
     if keys:
         more = ", ..." if len(keys) > 3 else ""
@@ -171,15 +171,15 @@ def laid_out(objects: Objects, layout: dict[str, bytes], check: Callable[[], Non
 
 
 def resumed(objects: Objects, layout: dict[str, bytes], check: Callable[[], None]) -> Store:
-    """Write the metadata and coordinates of a layout wherever those of the store differ. A sealed
-    store is no longer sealed afterwards. The arguments are those of `laid_out`."""
+    """Write the objects of a layout that are missing in the store or differ from it. A sealed store
+    is then no longer sealed. The arguments are those of `laid_out`."""
     for key in differing(objects, layout):
         objects.write(key, layout[key], check)
     return Store(objects.url)
 
 
 def differing(objects: Objects, layout: dict[str, bytes]) -> list[str]:
-    """Keys of the objects that differ from those of a layout. If `zarr.json` differs, its key is
-    the first."""
+    """Keys of the objects of a layout that are missing at the URL or differ there. If `zarr.json`
+    is one of them, its key comes first."""
     keys = [ROOT, *(key for key in layout if key != ROOT)]
     return [key for key in keys if objects.try_read(key, len(layout[key]))[0] != layout[key]]

@@ -1,5 +1,4 @@
-"""Writes the dataset of a recipe, or of another job, to a sealed store. Each task computes one
-shard."""
+"""Generation of sealed stores from recipes and other jobs. Each task computes one shard."""
 
 from __future__ import annotations
 
@@ -99,8 +98,8 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
         EngineError: If the scheduler cannot be used.
         WorkerLostError: If every worker that tried to compute a shard has died.
         OSError: If the location cannot be written or has no room.
-        SampleError: If a sample cannot be computed. Finished shards stay, and the option `resume`
-            continues.
+        SampleError: If a sample cannot be computed. The finished shards stay, and a run with the
+            option `resume` computes the others.
     """
     check(options.scheduler)
     objects = Objects(url)
@@ -196,8 +195,9 @@ def values_of(
         job: The job that computes them.
         store: The store, whose metadata and coordinates are written.
         samples: Numbers of the samples.
-        skipped: A dictionary. If a sample cannot be computed, its values are NaN and the reason is
-            added here. If None, SampleError is raised instead.
+        skipped: A dictionary from numbers of samples to reasons. If a sample cannot be computed,
+            its values are NaN and the reason is added here. If `skipped` is None, SampleError is
+            raised instead.
     """
     if skipped is None:
         return job.compute(store, samples)
@@ -215,8 +215,8 @@ def values_of(
 def _pieces(
     job: Job, store: Store, samples: range, skipped: dict[int, str]
 ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
-    """Yield the ranges of samples that can be computed, with their values. The reasons for the
-    other samples are added to `skipped`."""
+    """Yield each range of samples that can be computed, with the values of these samples. The other
+    samples are added to `skipped`, with the reasons."""
     if not samples:
         return
     try:
@@ -246,8 +246,8 @@ def _is_sound(url: str, job: str, shard: int) -> bool:
 
 def _existing(job: Job, objects: Objects, options: Options) -> Store | None:
     """The existing store at the URL, which is to be resumed or replaced. None if there is no store.
-    Raises StoreError if the options do not allow this, or if there is something other than a
-    store."""
+    Raises StoreError if the options allow neither, or if something other than a store is at the
+    URL."""
     store = existing.store_at(objects, job.identity if options.resume else None)
     if store is None:
         return None

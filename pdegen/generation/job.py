@@ -42,8 +42,8 @@ class Job(ABC):
         """Raise an error if the job cannot run on this machine."""
 
     def probe(self, failures: bool) -> None:
-        """Test the code of a user's equation before anything is written. Raises an error if it
-        fails.
+        """Test the code of a user's equation before anything is written. Raises an error if the
+        code fails.
 
         Args:
             failures: Whether samples that cannot be computed are allowed.
@@ -61,12 +61,13 @@ class Job(ABC):
         already laid out. Raises SampleError if a sample cannot be computed or is not finite."""
 
     def skipped(self, samples: range) -> Mapping[int, str]:
-        """The samples that have no values: the reason, by number of the sample. `compute` returns
+        """The reasons why samples have no values. Keys are numbers of samples. `compute` returns
         NaN for these samples."""
         return {}
 
     def measurements(self, workers: Pool) -> Json:
-        """Attributes that are added to the complete store. Workers measure them on its samples."""
+        """Attributes that workers measure on the samples of the complete store, and that are then
+        added to the store."""
         return {}
 
     def matches(self, store: Store) -> bool:
@@ -147,7 +148,7 @@ class RecipeJob(Job):
 
 
 def _other_recipe(recipe: Recipe, store: Store) -> str:
-    """Why the recipe that was read from a store has another fingerprint than the store."""
+    """The reason why a recipe that was read from a store has another fingerprint than the store."""
     stored, loaded = store.metadata.equation_file, equation_file_of(type(recipe.problem))
     word = recipe.problem.equation_name
     if stored is not None and (loaded is None or loaded.digest != stored.sha256):

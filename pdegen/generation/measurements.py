@@ -24,8 +24,8 @@ def label_error(recipe: Recipe, workers: Pool) -> Json:
     """The attribute `label_error`. Empty if the equation has no reference solution.
 
     The errors are read from the shipped table. If they are not in the table, workers compute them.
-    Both give the same numbers: the errors are rounded to four digits, which removes the differences
-    in rounding between machines.
+    Both give the same numbers, because errors are rounded to four digits. This removes the
+    differences in rounding between machines.
     """
     problem = recipe.problem
     samples = range(min(problem.compared_samples, recipe.samples))
@@ -46,21 +46,23 @@ def label_error(recipe: Recipe, workers: Pool) -> Json:
 
 
 def measured_errors(recipe: Recipe, samples: Sequence[int], workers: Pool) -> dict[int, float]:
-    """The label error of each sample, by its number. Samples that cannot be computed are left
-    out."""
+    """The label errors of samples. Keys are numbers of samples. Samples that cannot be computed are
+    left out."""
     task = partial(_of_sample, recipe.problem, recipe.seed)
     return {i: error for i, error in workers.run(task, samples) if error is not None}
 
 
 def error_key(recipe: Recipe) -> str:
-    """SHA-256 of everything that the label errors depend on. `table` uses it as the key."""
+    """SHA-256 of everything that the label errors depend on. It is the key of the errors in
+    `table`."""
     problem = recipe.problem
     content = [problem.model_dump(mode="json"), problem.algorithm, recipe.seed]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def table() -> Json:
-    """The shipped label errors of the first samples of recipes, by `error_key`."""
+    """The label errors that pdegen ships, for the first samples of each recipe. Keys are those of
+    `error_key`."""
     return json.loads((recipe_folder() / TABLE).read_text("utf-8"))
 
 
@@ -76,8 +78,9 @@ def sampled_inputs(recipe: Recipe, workers: Pool) -> Json:
 
     A function with wave numbers up to m is determined by its values at n points if n ≥ 2m + 1. With
     fewer points, many functions have the same values, but the label is the solution for only one of
-    them. The effect is measured on the first samples. It is the relative L² difference between the
-    label and the solution for the trigonometric interpolant of the stored input, to three digits.
+    them. To show the effect, the label is compared with the solution for the trigonometric
+    interpolant of the stored input. The attribute contains their relative L² differences for the
+    first samples, rounded to three digits.
     """
     problem = recipe.problem
     modes, points = problem.input_modes, problem.resolution

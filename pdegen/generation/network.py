@@ -33,8 +33,9 @@ def certificates() -> Security:
 
 
 def dashboard() -> str:
-    """The address of the dashboard, from `pdegen.dashboard` in Dask's configuration. Without this
-    key, an unused port of this machine, which `few_ports` closes again."""
+    """The address of the dashboard, from the key `pdegen.dashboard` in Dask's configuration.
+    Without this key, the result is an unused port of this machine, which `few_ports` closes
+    again."""
     from dask import config
 
     return config.get("pdegen.dashboard", None) or "127.0.0.1:0"
@@ -81,6 +82,6 @@ def interface_of(alone: bool) -> str:
 
 
 def tls_entries(security: Security) -> dict[str, Any]:
-    """The keys and values of Dask's configuration that make it use these certificates."""
+    """The entries of Dask's configuration that make Dask use these certificates."""
     entries = {key: getattr(security, slot) for slot, key in TLS.items()}
     return {"distributed.comm.require-encryption": True, **entries}

@@ -46,8 +46,8 @@ class Pool(ABC):
 
         Raises:
             WorkerLostError: If every worker that tried a task was lost.
-            Exception: The first error that a task raises. If several tasks fail at once, the error
-                for the first of their arguments.
+            Exception: The first error that a task raises. If several tasks have failed, the error
+                of the task whose argument comes first.
         """
 
 
@@ -125,7 +125,7 @@ class Cluster(Pool):
 
 
 def _in_one_thread(task: Callable[[Argument], Result], argument: Argument) -> Result:
-    """Run a task with one BLAS thread. This is faster while other tasks run, and gives the same
-    bits for any number of cores."""
+    """Run a task with one BLAS thread. One thread is faster while other tasks run, and gives the
+    same bits for any number of cores."""
     with one_thread():
         return task(argument)

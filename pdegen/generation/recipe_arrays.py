@@ -112,8 +112,8 @@ def probe(recipe: Recipe, device: str | None = None, failures: bool = False) -> 
 
 
 def _checked(problem: Problem, samples: range, values: object, where: str) -> dict[str, np.ndarray]:
-    """The values, converted to the dtypes of the variables. Raises SchemaError if the names, shapes
-    or dtypes do not match the variables."""
+    """Convert values to the dtypes of the variables. Raises SchemaError if the names, shapes or
+    dtypes do not match the variables."""
     variables = {variable.name: variable for variable in problem.variables()}
     if not isinstance(values, Mapping) or values.keys() != variables.keys():
         names = (
@@ -157,7 +157,7 @@ def provenance(software: Mapping[str, str] = MappingProxyType({})) -> Json:
     """Versions of the software that makes a store.
 
     The time, commit, processor and scheduler are not included, so that a regenerated store has the
-    same bytes. They are in `log/`, for each run.
+    same bytes. For each run, they are written to `log/`.
     """
     return {
         "pdegen": __version__,

@@ -38,8 +38,8 @@ def repair(
     Metadata are copied from the seal. Coordinates, records and data are computed from the recipe. A
     damaged seal is computed from all other objects. An object is written only if its digest is that
     in the seal or in a valid record. If there is no valid seal, an object is written only if the
-    repaired store has the digests of its recipe. Files that do not belong to the store are left in
-    place and are reported as faults again.
+    repaired store has the digests of its recipe. Files that do not belong to the store are not
+    removed, and are reported as faults again.
 
     Args:
         url, law, deep, progress: Arguments of `verify`, which checks the store again after the
@@ -80,8 +80,8 @@ def repair(
 
 
 def _repaired(damage: Verification) -> Iterator[RepairedObject]:
-    """Yield the objects that repair a store. The caller must write each object before it requests
-    the next."""
+    """Yield the restored objects of a damaged store. The caller must write each object before it
+    requests the next one."""
     store, seal = opened(damage.url, Verification(damage.url))
     try:
         job = RecipeJob.of(store)
@@ -110,8 +110,8 @@ def _repaired(damage: Verification) -> Iterator[RepairedObject]:
 def _from_seal(
     store: Store, seal: Seal, job: RecipeJob | None, damaged: set[str]
 ) -> Iterator[RepairedObject]:
-    """Yield restored metadata, coordinates and card. They are computed, or copied from the seal,
-    and are yielded only if their digests agree with the seal."""
+    """Restore damaged metadata, coordinates and card. They are computed, or copied from the seal.
+    Yields an object only if its digest then agrees with the seal."""
     objects = {key: text.encode() for key, text in seal.metadata.items()}
     objects |= documents(store.description, sha256(objects[ROOT]))
     if (labels := store.description.labels) is not None:
@@ -124,8 +124,8 @@ def _from_seal(
 
 
 def _from_recipe(store: Store, job: RecipeJob) -> Iterator[RepairedObject]:
-    """Yield restored metadata and coordinates of a store without a valid seal. They are computed
-    from the recipe in `zarr.json`."""
+    """Restore damaged metadata and coordinates of a store without a valid seal. Yields the objects,
+    which are computed from the recipe in `zarr.json`."""
     objects = job.layout().objects(store.version)
     zarr_metadata = json.loads(objects[ROOT])["consolidated_metadata"]["metadata"]
     if zarr_metadata != store.description.zarr_metadata:
@@ -151,7 +151,7 @@ def _repaired_data(
 def _repaired_records(
     store: Store, seal: Seal | None, job: RecipeJob, shards: list[int]
 ) -> Iterator[RepairedObject]:
-    """Compute the shards that have no valid record again. Yields their data and records if the
+    """Compute again the shards that have no valid record. Yields their data and records if the
     digest of all records then agrees with the seal, or with the metadata if there is no seal."""
     records = {shard: _computed(store, job, shard, {})[1] for shard in shards}
     try:
@@ -186,7 +186,8 @@ def _computed(
 
 
 def _new_seal(store: Store, job: RecipeJob) -> Iterator[RepairedObject]:
-    """Yield the card and the seal, if all objects that the seal covers are those of the recipe."""
+    """Yield a new card and a new seal, if all objects that the seal covers are those of the
+    recipe."""
     plan = json.loads(job.layout().objects(store.version)[ROOT])
     plan["attributes"]["provenance"] = store.raw_attributes["provenance"]
     result = Verification(store.url)

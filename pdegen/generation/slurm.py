@@ -93,7 +93,8 @@ def slurm_script() -> str:
 
 
 def _slurm() -> tuple[Any, dict[str, Any]]:
-    """The class of SLURM jobs, and options that are added to those of Dask's configuration."""
+    """The dask-jobqueue class for SLURM jobs, and options in addition to those of Dask's
+    configuration."""
     from dask import config
 
     try:

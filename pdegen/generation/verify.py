@@ -119,9 +119,9 @@ def _job(store: Store, result: Verification, needed: bool) -> RecipeJob | None:
 
 
 def opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
-    """Open a store with the copy of its metadata in the seal. Returns the store and the seal. If
-    the seal is damaged, the store is opened with its own metadata, and the returned seal is
-    None."""
+    """Open a store, but read its metadata from the copy in the seal. Returns the store and the
+    seal. If the seal is damaged, the store is opened with its own metadata, and the returned seal
+    is None."""
     objects = Objects(url)
     try:
         seal = seal_in(objects)
@@ -146,7 +146,8 @@ def checked_blocks(
     store: Store, seal: Seal | None, result: Verification, progress: Callable[[int, int], None]
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Yield the numbers and values of the samples in each valid shard, without skipped samples.
-    Faults of shards are added to the result, and finally those of the summary of all records."""
+    Faults of shards are added to the result. If there are none, the summary of all records is
+    compared at the end, and its faults are added."""
     before, shards = len(result.faults), range(store.shards)
     recorded = store.recorded()
     absent = store.shards - len(recorded)

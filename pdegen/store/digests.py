@@ -23,7 +23,7 @@ def short_digest(record: bytes) -> str:
 
 def short_digest_of(digests: str, shard: int) -> str:
     """The short digest of the record of a shard, from the string of all short digests. Empty if the
-    string ends before it."""
+    string is too short."""
     return digests[shard * SHORT_DIGITS : (shard + 1) * SHORT_DIGITS]
 
 
