@@ -1,4 +1,4 @@
-"""Check of the frames of a store against new solutions that start at the frame before."""
+"""Check that each frame of a store is the solution that starts at the previous frame."""
 
 from __future__ import annotations
 
@@ -46,9 +46,8 @@ class Evolution:
     def checks(self) -> Iterator[Check]:
         """Two checks, or none if the frames resolve too few modes.
 
-        The first check compares u(t₁) with the solution that starts at a, in all samples. The
-        second compares each frame with the solution that starts at the previous frame, in the first
-        samples.
+        In all samples, the first check compares u(t₁) and one later frame with new solutions. In
+        the first samples, the second check compares every frame with a new solution.
         """
         axes, highest = len(self.torus.grids), min(self.torus.highest)
         if highest >= _FEWEST:
@@ -59,16 +58,16 @@ class Evolution:
 class EvolutionCheck(Check):
     """Check that the solution that starts at a frame v(t₀) reaches the next frame v(t₁).
 
-    The modes |k_j| <= K of v(t₀) are advanced to t₁. The number of steps is doubled until the
-    result converges. A second run omits the modes beyond 2K/3 and perturbs the values by their
-    rounding. The difference between the runs measures the effect of unresolved and aliased modes,
-    and the instability of the flow.
+    The equation is solved from t₀ to t₁ with the modes |k_j| <= K of v(t₀). The number of steps is
+    doubled until the result converges. A second solve omits the modes beyond 2K/3 and adds rounding
+    errors to v(t₀). The difference between the two solutions measures the effect of unresolved and
+    aliased modes, and the instability of the flow.
 
-    The check compares the stored with the computed modes |k_j| <= K/3. They may differ by the sum
-    of four times that difference, the error of the store, and the aliases of modes beyond the grid.
-    The aliases are estimated from the highest modes. In a chaotic flow the difference of the runs
-    is large only if the frames are far apart in time. If the largest number of steps does not
-    suffice, the check skips the frames.
+    The check compares the modes |k_j| <= K/3 of the solution with those of the stored v(t₁). The
+    limit of their distance is the sum of three terms: four times the difference above, four
+    times the error that the store states, and the aliases of modes beyond the grid. The aliases are
+    estimated from the highest modes. If the largest number of steps does not suffice, the check
+    skips the pair of frames.
 
     Args:
         evolution: The equation and its frames.
@@ -142,9 +141,9 @@ class EvolutionCheck(Check):
     ) -> tuple[Modes, Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
         """Advance v by the time t.
 
-        Returns the modes |k_j| <= K/3, the difference between two runs in these modes, and an
-        estimate of their aliases. The difference is infinite if the largest number of steps does
-        not suffice.
+        Returns the modes |k_j| <= K/3 of the solution, the difference between two solutions in
+        these modes, and an estimate of the aliases in them. The difference is infinite if the
+        largest number of steps does not suffice.
         """
         size, low = _norm(v), self._highest // 3
         rounding = EPSILON * size.reshape(-1, *[1] * (v.ndim - 1)) * self._noise
@@ -170,9 +169,9 @@ class EvolutionCheck(Check):
         return computed, difference, tail
 
     def _aliases(self, torus: Torus, v: Modes) -> Float[np.ndarray, " batch"]:
-        """Estimate of the modes beyond the torus that the grid points alias to low modes.
+        """Estimate of the norm of the modes beyond the torus that alias to the modes |k_j| <= K/3.
 
-        The estimate assumes twice the energy density of the highest modes of the torus.
+        It assumes that these modes have twice the energy density of the highest modes of v.
         """
         if not self._evolution.folded:
             return np.zeros(len(v))
@@ -212,7 +211,7 @@ class _March:
 
     @classmethod
     def of(cls, evolution: Evolution, highest: int) -> _March:
-        """The integration on a torus with the modes |k_j| <= `highest`."""
+        """The integration on a torus that resolves the modes |k_j| <= `highest`."""
         n = (evolution.degree + 1) * highest + 2
         grids = tuple(replace(grid, n=n + n % 2) for grid in evolution.torus.grids)
         torus = Torus(grids, evolution.degree)

@@ -100,7 +100,7 @@ class GaussianLaw(Check):
             yield from self._of_cells()
 
     def _beyond_rounding(self, g: np.ndarray, squares: np.ndarray) -> float:
-        """Lower bound of the energy of the small modes that rounding cannot explain."""
+        """Lower bound of the energy in modes of small variance that rounding cannot explain."""
         size = np.linalg.norm(g, axis=1) if self._relative else np.sqrt(g.shape[1])
         norm = np.sqrt(squares[:, ~self._clear].sum(axis=1))
         return float(np.sum(np.maximum(norm - EPSILON * size, 0) ** 2))

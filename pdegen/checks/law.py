@@ -44,7 +44,7 @@ class Statistic:
 
 
 class Check(ABC):
-    """A check of one property: it reads all samples once, then reports statistics and findings."""
+    """A check of one property. It reads all samples once, and then reports its results."""
 
     variable: str  # the variable that it is about
     subject: str  # the compared quantity, in words
@@ -78,7 +78,8 @@ class Law:
         """Check all samples and return the findings.
 
         Args:
-            blocks: Pairs of the numbers of some samples and their values by variable.
+            blocks: Blocks of samples. Each is a pair: the numbers of its samples, and a dict with
+                the values of each variable.
         """
         for numbers, values in blocks:
             largest = max((array[:1].size for array in values.values()), default=1)
@@ -145,7 +146,7 @@ class Bound(Check):
 
 
 def in_blocks(quantity: Quantity, rows: int = 32) -> Quantity:
-    """The same quantity, computed for a block of samples at a time to save memory."""
+    """Make a function that computes the quantity for `rows` samples at a time, to save memory."""
 
     def computed(values: Values) -> tuple[np.ndarray, np.ndarray]:
         count = min(map(len, values.values()))

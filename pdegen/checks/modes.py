@@ -101,8 +101,8 @@ def square_modes(field: SquareGaussianField, grid: CellGrid) -> Modes:
 def torus_modes(field: TorusGaussianField, n: int) -> Modes:
     """The modes |k_j| < n/2, which n x n points resolve.
 
-    The modes |k_j| >= n/2 of the field are assumed to be removed, as by restriction in Fourier
-    space.
+    The field is assumed to have no other modes, because a restriction in Fourier space removed
+    them.
     """
     top = (n - 1) // 2
     k1, k2 = (axis.ravel() for axis in np.mgrid[0 : top + 1, -top : top + 1])
@@ -137,7 +137,7 @@ def torus_modes(field: TorusGaussianField, n: int) -> Modes:
 
 
 def _kept(n: int) -> np.ndarray:
-    """Indices of the real and imaginary parts of the modes 0 ... n/2 that can be nonzero."""
+    """Indices of the real and imaginary parts of the modes 0 ... n/2, without those that vanish."""
     return np.delete(np.arange(n + 2), [1, n + 1])
 
 

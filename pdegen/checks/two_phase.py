@@ -31,12 +31,12 @@ class TwoPhaseLaw(Check):
     - The signs of g at two points differ with probability arccos(ρ)/π (Sheppard's arcsine law). The
       number of samples in which they differ is therefore binomial. This is tested for pairs of
       cells at distances of 1, 2, 4, ... cells along an axis.
-    - Properties of each sample are compared by rank with those of 512 reference samples from an
-      independent stream. For each distance they are the fraction of pairs of cells with different
-      values, and the excess of this fraction along x over that along y. Two more measure the
-      roughness of the interfaces: the number of jumps that directly follow another jump on a
-      line, and their share of all jumps. The ranks detect a wrong correlation length, exponent or
-      number of modes.
+    - Some properties of each sample are compared with those of 512 reference samples by a rank-sum
+      test. For each distance, these are the fraction of pairs of cells with different phases, and
+      the excess of this fraction along x over that along y. A jump is a change of the phase between
+      neighbouring cells of a grid line. The number of adjacent jumps, with only one cell between
+      them, and their share of all jumps measure the roughness of the interfaces. The test detects
+      a wrong correlation length, exponent or number of modes.
 
     The distribution does not depend on the scale of g. It also stays the same if the phases, or x
     and y, are exchanged. `pdegen.equations.darcy.law` detects these two exchanges by comparing a
@@ -68,10 +68,10 @@ class TwoPhaseLaw(Check):
         """Whether interfaces are so rough that two equal samples cannot occur by chance.
 
         Two samples with smooth interfaces on few cells are often equal. For example, take 43 x 43
-        cells with tau = 3. If alpha = 2, a sample has 15 pairs of adjacent jumps. Two samples are
-        equal with a probability that decreases by a factor e with each row, to less than 1e-15 for
-        all rows. If alpha = 5, a sample has 0.01 such pairs on average, and six of 6000 samples are
-        equal to others.
+        cells with tau = 3. If alpha = 2, a sample has 15 adjacent jumps on average. The probability
+        that two samples agree on r rows decreases like e^-r and is below 1e-15 for all rows. If
+        alpha = 5, a sample has 0.01 adjacent jumps on average, and six of 6000 samples are equal to
+        other samples.
         """
         lines = self._grid.n / len(self._lines)
         return self._ranks[_FOLLOWING].expected * lines >= _ROUGH
@@ -111,7 +111,7 @@ def _lags(n: int) -> Iterator[int]:
 def _shape(
     along_x: Bool[np.ndarray, "batch line n"], along_y: Bool[np.ndarray, "batch line n"]
 ) -> dict[str, Float[np.ndarray, " batch"]]:
-    """Properties of each sample, computed on some lines along x and y, by name."""
+    """Named properties of each sample, computed on some grid lines along x and along y."""
     n = along_x.shape[2]
     properties = {}
     for r in _lags(n):
@@ -129,10 +129,7 @@ def _shape(
 def _reference(
     gaussian: SquareGaussianField, grid: CellGrid, lines: np.ndarray
 ) -> dict[str, Float[np.ndarray, " R"]]:
-    """Properties of reference samples, by name.
-
-    The reference samples come from another stream than the samples of stores.
-    """
+    """Named properties of reference samples, which are independent of all samples of stores."""
     normals = np.random.default_rng(0)
     basis = gaussian.basis(grid)
     properties: dict[str, list[np.ndarray]] = {}
@@ -149,7 +146,7 @@ def _reference(
 def _pairs(
     gaussian: SquareGaussianField, grid: CellGrid
 ) -> tuple[np.ndarray, np.ndarray, Float[np.ndarray, " pairs"]]:
-    """Flat indices of pairs of cells, and the probability that the signs of g differ at a pair."""
+    """Flat indices of pairs of cells, and for each pair the probability that the phases differ."""
     n, variances = grid.n, gaussian.mode_deviations**2
     basis = gaussian.basis(grid)
     first, second = [], []

@@ -35,9 +35,7 @@ class Domain(ABC):
 
     @property
     def moves(self) -> bool:
-        """Whether the positions differ from sample to sample. If they do, the domain has no
-        positions.
-        """
+        """Whether the positions of the points differ from sample to sample."""
         return False
 
     @property
@@ -75,7 +73,7 @@ class Domain(ABC):
 
     @abstractmethod
     def every(self, strides: tuple[int, ...]) -> Domain:
-        """The domain of every r-th point along each axis; `strides` has the r of each axis."""
+        """The domain of every r-th point along each axis; `strides` contains one r per axis."""
 
     @abstractmethod
     def attributes(self) -> dict[str, Any]:

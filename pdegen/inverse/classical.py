@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 
 @dataclass(frozen=True)
 class InverseProblem:
-    """An inverse problem: estimate a coefficient a on cells or points from data of u at points."""
+    """An inverse problem: estimate the coefficient a of an equation from data on the solution u."""
 
     x: Float[np.ndarray, " m"]  # points of the data along each axis
     # coefficients of training samples, shape (samples, n, n) or (samples, n), on the cells or

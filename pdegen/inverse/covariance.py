@@ -1,4 +1,4 @@
-"""Covariance of the difference between data and a model's prediction: noise and model error."""
+"""Covariance of the difference between data and prediction, which is noise plus model error."""
 
 from __future__ import annotations
 
@@ -50,10 +50,11 @@ class LowRankCovariance:
 
 @dataclass(frozen=True)
 class ModelError:
-    """The distribution of the model error u - u_model: mean, principal directions and remainder.
+    """The Gaussian distribution of the model error u - u_model.
 
-    The error of a coarse model depends on the unknown. The approximation error approach treats it
-    as additional noise. The distribution of this noise is estimated from samples of the prior.
+    The error of a coarse model depends on the unknown. The approximation error approach treats the
+    model error as additional noise, whose distribution is estimated from samples of the prior.
+    The error beyond the principal directions is treated as independent at all points.
 
     References: J. Kaipio and E. Somersalo, Statistical inverse problems: discretization, model
     reduction and inverse crimes, J. Comput. Appl. Math. 198 (2007).
@@ -75,11 +76,11 @@ class ModelError:
         return cls(mean, directions.reshape(rank, *mean.shape), remainder)
 
     def with_noise(self, deviation: Float[np.ndarray, " *data"], size: float) -> LowRankCovariance:
-        """The covariance of model error plus independent noise.
+        """The covariance of the sum of model error, independent noise and the rounding to float32.
 
         Args:
             deviation: Standard deviation of the independent noise, 0 without noise.
-            size: Root mean square of the data.
+            size: Root mean square of the data, which determines the size of the rounding errors.
         """
         return LowRankCovariance(
             np.sqrt(deviation**2 + self.remainder**2 + (_FLOOR * size) ** 2), self.directions

@@ -12,8 +12,9 @@ _LEAST = 8  # iterations before the tolerance is tested
 def newton_step(
     hessian: Callable[[np.ndarray], np.ndarray], g: np.ndarray, limit: int, rtol: float
 ) -> np.ndarray:
-    """Solve H p = g by conjugate gradients until ‖H p - g‖ <= rtol ‖g‖; H = λ + Jᵀ R⁻¹ J.
+    """Solve H p = g by conjugate gradients until ‖H p - g‖ <= rtol ‖g‖.
 
+    `hessian` applies H = λ + Jᵀ R⁻¹ J to a vector, and `limit` is the largest number of iterations.
     The residuals are reorthogonalised, since the eigenvalues of H span many orders of magnitude.
 
     References: G. Golub and C. Van Loan, Matrix Computations, 4th ed., sections 10.3 and 11.3.

@@ -194,5 +194,5 @@ class CircleModes:
         return u
 
     def transposed(self, v: Float[np.ndarray, " n"]) -> Unknowns:
-        """Φᵀ v, the gradient with respect to the coefficients if v is that with respect to u."""
+        """Φᵀ v. If v is a gradient with respect to u, this is the one with respect to ξ and ζ."""
         return v @ self.basis

@@ -38,18 +38,18 @@ class LevelSet:
     """Level-set method: the region {φ > 0} moves until it fits the data. It needs no prior.
 
     Let m and R be the mean and the covariance of the data error, that is, of the noise and the
-    model error. The misfit ½ rᵀ R⁻¹ r, r = d - m - H u(p), has the derivative ∫ g δ(φ) ψ in the
-    direction ψ. Here g is the derivative of the misfit with respect to the phase (one adjoint
-    solve), and δ(φ) is concentrated on the interface. On cells of size h, p = Φ(φ/h) is the
-    fraction of the upper phase in a cell near the interface, and δ(φ) = Φ'(φ/h)/h. The gradient is
-    taken in H¹, with the scalar product
+    model error. For data d, observed by the map H, the residual is r = d - m - H u(p). The misfit
+    ½ rᵀ R⁻¹ r has the derivative ∫ g δ(φ) ψ in the direction ψ. Here g is the derivative of the
+    misfit with respect to the phase (one adjoint solve), and δ(φ) is concentrated on the interface.
+    On cells of size h, p = Φ(φ/h) is the fraction of the upper phase in a cell near the interface,
+    and δ(φ) = Φ'(φ/h)/h. The gradient is taken in H¹, with the scalar product
 
         ∫ φψ + ℓ² ∇φ·∇ψ,
 
     so that the interface moves at a smooth speed. Each step solves the linearised equations by
-    conjugate gradients until the residual has fallen to 0.7 of its initial norm. A single iteration
-    would be a step of steepest descent, and several times as many steps would be needed. Two
-    choices regularise the result: each step has few iterations, and the method
+    conjugate gradients until the residual has fallen to 0.7 of its initial norm. If each
+    step had one iteration, the method would be steepest descent and would need several times as
+    many steps. Two choices regularise the result: each step has few iterations, and the method
     stops when rᵀ R⁻¹ r is at most 1.02 times the number of data.
 
     The method starts on the coarsest cells with φ = 0, so every cell is at the interface. φ is not
@@ -130,7 +130,8 @@ class _Motion:
     ) -> Field:
         """The change ψ = S w of φ, where S = (1 - ℓ²Δ)^-½.
 
-        Conjugate gradients reduce |r - J S w| in the norm of R⁻¹.
+        Conjugate gradients minimise the norm of r - J S w in the scalar product of R⁻¹, where J is
+        the derivative of the data. `jvp` and `vjp` apply the derivative of u and its transpose.
         """
         w, goal = np.zeros_like(self.damping), _RESIDUAL_LEFT**2 * self.misfit(r)
         gradient = self.gradient(r, vjp)
@@ -148,7 +149,7 @@ class _Motion:
         return self.smoothed(w)
 
     def gradient(self, r: np.ndarray, vjp: Callable[[Field], Field]) -> Field:
-        """The direction of descent in H¹, as cosine coefficients. It takes one adjoint solve."""
+        """Cosine coefficients of S Jᵀ R⁻¹ r, computed with one adjoint solve."""
         self.solves += 1
         down = vjp(self.model.observation.transposed(self.covariance.inverse(r)))
         return self.damping * _fft.dctn(down, norm="ortho")

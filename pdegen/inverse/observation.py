@@ -100,8 +100,9 @@ class Composition:
 
 @dataclass(frozen=True)
 class Misfit:
-    """Half the mean square of (H u - d)/σ for each field. Its expectation is ½ if u is the true
-    field.
+    """Half the mean square of (H u - d)/σ for each field.
+
+    The expectation of the misfit is ½ if u is the true field.
 
     Raises:
         ValueError: If σ is not positive everywhere.

@@ -82,9 +82,10 @@ class PhaseInversion:
 
         ½ rᵀ R⁻¹ r + ½ λ |ξ|²,   r = d - m - H u(Φ(g(ξ)/δ)),
 
-    in the Gauss-Newton approximation. The width δ decreases from step to step, first on coarse
-    cells and then on finer ones. The iteration stops when the misfit is that of the noise, since
-    further steps would fit the noise.
+    in the Gauss-Newton approximation, where the coefficients ξ of g are independent N(0, 1)
+    variables in the prior, and λ is the weight of the prior. The width δ decreases from step to
+    step, first on coarse cells and then on finer ones. The iteration stops when the misfit is as
+    large as the noise explains; further steps would fit the noise.
 
     References: M. Iglesias, Y. Lu and A. Stuart, A Bayesian level set method for geometric inverse
     problems, Interfaces Free Bound. 18 (2016); T. Bui-Thanh et al., A computational framework for
@@ -127,7 +128,7 @@ class PhaseInversion:
 
 
 class _Descent:
-    """The Gauss-Newton iteration with one model."""
+    """The Gauss-Newton iteration on the cells of one model."""
 
     def __init__(
         self,

@@ -16,7 +16,10 @@ Coefficients = Float[np.ndarray, "m m"]
 
 @dataclass(frozen=True)
 class Prior:
-    """g = Φ(s ∘ ξ)Φᵀ on cells with ξ_pq ~ N(0, 1): the lowest modes of `field`.
+    """The Gaussian field g = Φ(s ∘ ξ)Φᵀ on cells, with independent ξ_pq ~ N(0, 1).
+
+    The columns of Φ are the modes of `field`, s are their standard deviations, and ∘ is the
+    elementwise product.
 
     >>> prior = Prior(SquareGaussianField("neumann", 3.0, 3.0, 2.0, modes=8), CellGrid(16))
     >>> prior.field_of(prior.zero).shape, prior.zero.shape
@@ -28,7 +31,7 @@ class Prior:
 
     @cached_property
     def basis(self) -> Float[np.ndarray, "n m"]:
-        """The matrix Φ of the values of the modes along an axis."""
+        """The matrix Φ, whose columns are the modes along an axis."""
         return np.ascontiguousarray(self.field.basis(self.grid)[:, : self.grid.n])
 
     @cached_property
@@ -53,7 +56,7 @@ class Prior:
         return self.basis @ (self.deviations * xi) @ self.basis.T
 
     def transposed(self, v: Float[np.ndarray, "n n"]) -> Coefficients:
-        """The gradient with respect to ξ if v is the gradient with respect to g."""
+        """s ∘ Φᵀ v Φ. If v is the gradient with respect to g, this is the one with respect to ξ."""
         return self.deviations * (self.basis.T @ v @ self.basis)
 
     def transferred(self, xi: Float[np.ndarray, "k k"]) -> Coefficients:

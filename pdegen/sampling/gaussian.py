@@ -216,9 +216,7 @@ class SquareGaussianField:
 
     @cached_property
     def _shells(self) -> np.ndarray:
-        """Index in the stream of the coefficient (p, q); coefficients are drawn in order of max(p,
-        q).
-        """
+        """Position of each coefficient (p, q) in the random stream, in the order of max(p, q)."""
         p, q = np.indices((self.modes, self.modes))
         shell = np.maximum(p, q)
         return shell**2 + np.where(p < q, p, 2 * shell - q)

@@ -110,7 +110,7 @@ class NoiseModel(ABC):
         return self._observed(noisy, seed)
 
     def _observed(self, noisy: np.ndarray, seed: int) -> np.ndarray:
-        """The observed part of noisy fields; by default the complete fields."""
+        """Set unobserved values of noisy fields to 0; by default all values are observed."""
         return noisy
 
     @property
@@ -122,8 +122,8 @@ class NoiseModel(ABC):
     ) -> Field:
         """Standard deviation of the noise at each point of noisy data.
 
-        It is for methods that assume independent Gaussian noise. `lost` names the properties of the
-        noise that this assumption ignores.
+        The result is for methods that assume independent Gaussian noise. `lost` names the
+        properties of the noise that this assumption ignores.
 
         Args:
             data: A noisy field.
@@ -238,9 +238,10 @@ class CorrelatedNoise(NoiseModel):
 
     In one dimension η(x) = Σ_p s_p φ_p(x) ξ_p / (Σ_p s_p² φ_p(x)²)^½, with φ_0 = 1,
     φ_p = √2 cos πpx and s_p = exp(-(πpl)²/4). In two dimensions the φ are products of these.
-    Within a few lengths l of the boundary, the correlation also contains that with the mirror
-    image. The grid points are assumed to be (i + ½)/n. Modes that n points do not resolve are left
-    out. Hence the noise is white if l is much smaller than the spacing.
+    Within a few lengths l of the boundary, the correlation has a second term, in which r is the
+    distance to the mirror image of a point. The grid points are assumed to be (i + ½)/n. Modes that
+    n points do not resolve are left out. Hence the noise is white if l is much smaller than the
+    spacing.
     """
 
     length: float = 0.1  # correlation length l > 0, as a fraction of the domain
@@ -342,16 +343,16 @@ def _normals(stream: NormalStream, numbers: Sequence[int], shape: tuple[int, ...
 
 
 def _share_of(data: np.ndarray, share: float) -> np.ndarray:
-    """ε rms(u) at each point, estimated from noisy data, where ε is `share`.
+    """ε rms(u) at each point, estimated from noisy data for u, where ε is `share`.
 
-    The estimate uses that the mean square of noisy data is rms(u)² (1 + ε²).
+    The mean square of the noisy data is assumed to have its expectation rms(u)² (1 + ε²).
     """
     deviation = share * float(np.sqrt(np.mean(data**2) / (1 + share**2)))
     return np.full(data.shape, deviation)
 
 
 def _rms(u: np.ndarray) -> Float[np.ndarray, " batch ..."]:
-    """Root mean square of each field, in a shape that broadcasts to that of the fields."""
+    """Root mean square of each field, with shape (batch, 1, ...)."""
     # one by one: the same bits in any batch
     rms = np.array([np.sqrt(np.mean(field**2)) for field in u])
     return rms.reshape(-1, *[1] * (u.ndim - 1))

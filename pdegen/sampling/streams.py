@@ -51,7 +51,7 @@ def _upper(m: int, v: Array) -> Array:
 
 
 def _shifted(v: Array) -> Array:
-    """⌊v / 2³²⌋ for v as an unsigned number. A shift of a signed number would copy its sign bit."""
+    """⌊v / 2³²⌋, where the bits of v are an unsigned number. A plain shift copies the sign bit."""
     return (v >> 32) & _HALF
 
 

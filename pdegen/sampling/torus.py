@@ -75,8 +75,9 @@ class TorusGaussianField:
     def coefficients(
         self, torus: Torus, seed: int, samples: Sequence[int], device: str | None = None
     ) -> Complex[Array, " batch *modes"]:
-        """Fourier coefficients (ξ_k - iζ_k)/2, times the deviations, in the order of a torus's
-        modes.
+        """Fourier coefficients of w, stored in the order of the modes of the torus.
+
+        For a wave vector k, the coefficient is (ξ_k - iζ_k)/2 times the deviation.
         """
         if len(torus.grids) != 2 or min(torus.highest) < self.modes:
             raise ValueError(

@@ -37,7 +37,7 @@ def uniforms(seed: int, samples: Sequence[int], count: int) -> Float[np.ndarray,
 def placed(
     z: Float[np.ndarray, "batch count"], ranges: Iterable[tuple[float, float]]
 ) -> Float[np.ndarray, "count batch"]:
-    """Map uniform variates z to low + (high - low) z, with one row of the result per range.
+    """Map uniform variates z to the ranges: low + (high - low) z. The result has a row per range.
 
     >>> placed(np.array([[0.5, 0.0]]), [(1.0, 2.0), (3.0, 4.0)]).tolist()
     [[1.5], [3.0]]

@@ -79,7 +79,7 @@ def _explained(error: Exception) -> str:
 
 
 def _given(option: object) -> str | None:
-    """The value of an option on the command line; None if the command line does not contain it."""
+    """The value of an option on the command line; None if the option is absent."""
     names: list[str] = getattr(option, "opts", [])
     for word, following in zip(sys.argv, [*sys.argv[1:], None], strict=True):
         name, equals, value = word.partition("=")
@@ -106,7 +106,7 @@ def _rank() -> str:
 def _status(error: Exception) -> int | None:
     """Exit status for an error that the user can correct; None for a bug.
 
-    It is the `exit_status` of the error, or Typer's `exit_code`, if the error has one.
+    If the error has an attribute `exit_status` or `exit_code` (Typer), that value is returned.
     """
     for name in ("exit_status", "exit_code"):
         if (status := getattr(error, name, None)) is not None:

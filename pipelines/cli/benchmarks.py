@@ -142,7 +142,7 @@ def break_even_command(
 def chosen(
     benchmark: "Benchmark", quick: bool, only: Words, on: Words, set_: Words, data: Words = None
 ) -> "Benchmark":
-    """The part of a benchmark that --quick, --only and --on select, with the values of --set."""
+    """Select a part of a benchmark by --quick, --only and --on, and apply the values of --set."""
     small = benchmark.quickly() if quick else benchmark
     absent = {} if only else small.not_installed()
     for label, package in absent.items():
@@ -154,7 +154,7 @@ def chosen(
 
 
 def _cells(run: "BenchmarkRun", out: Path | None) -> Iterator[list[str]]:
-    """Command lines that train one case and seed each, for all rows that are missing."""
+    """Command lines for the missing rows. Each trains one operator on one dataset with one seed."""
     words = sys.argv[1:]
     for flag in ("--cells", "--resume"):
         words = [word for word in words if word != flag]
@@ -169,7 +169,7 @@ def _cells(run: "BenchmarkRun", out: Path | None) -> Iterator[list[str]]:
 
 
 def _without(words: list[str], *options: str) -> list[str]:
-    """The words of a command line without the given options and their values."""
+    """Remove the given options and their values from the words of a command line."""
     remaining = list[str]()
     skip = False
     for word in words:

@@ -32,7 +32,7 @@ def declarations() -> list[str]:
 
 
 def finished_runs(incomplete: str) -> list[str]:
-    """Folders of finished runs, in the folder typed so far and one level below it."""
+    """Folders of finished runs, directly in the folder typed so far or one level below."""
     is_folder = not incomplete or incomplete.endswith("/")
     folder = Path(incomplete) if is_folder else Path(incomplete).parent
     scores = [path for depth in ("*", "*/*") for path in folder.glob(f"{depth}/scores.json")]

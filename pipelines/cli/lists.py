@@ -169,9 +169,9 @@ _OVERRIDES = "data.overrides"
 
 
 def _below_overrides(key: "Key") -> tuple[str, str, str]:
-    """(name, condition, value) of a key below `data.overrides`, as in the recipe itself.
+    """Name, condition and value that a key `data.overrides.NAME` has in the recipe itself.
 
-    All three are empty for other keys.
+    For any other key, all three are empty.
     """
     name, when = (text.removeprefix(f"{_OVERRIDES}.") for text in (key.name, key.when))
     return (name, when, _written(key.value)) if name != key.name else ("", "", "")

@@ -131,9 +131,7 @@ def _generate(
 
 
 def generated(recipe: "Recipe") -> str:
-    """URL of the default store of a recipe. If necessary, the store is first generated or
-    completed.
-    """
+    """Generate or complete the default store of a recipe, and return its URL."""
     from pdegen.generation.generate import Options
     from pdegen.recipe import default_store
     from pdegen.store.objects import Objects
@@ -261,7 +259,7 @@ def stem(store: str) -> str:
 
 
 def in_no_split(splits: Mapping[str, Sequence[int]], samples: int) -> list[tuple[int, int]]:
-    """First and last sample of each range of samples that belongs to no split."""
+    """Ranges of samples that belong to no split, each as its first and its last sample."""
     ranges, end = [], 0
     for start, stop in sorted([*map(tuple, splits.values()), (samples, samples)]):
         if start > end:

@@ -103,16 +103,13 @@ def train_command(
 def _with_overrides(
     experiment: "Experiment", data: str | None, stream: str | None, set_: list[str] | None
 ) -> "Experiment":
-    """The experiment for a given store, with the values of --stream and --set."""
+    """Apply the values of --stream and --set to an experiment that will use the given store."""
     streamed = {} if stream is None else {"data.stream.recipe": stream}
     return experiment.on(data, {**streamed, **parsed(set_)})
 
 
 def _generated(experiment: "Experiment", device: str) -> str:
-    """URL of the default store of an experiment, which is generated if necessary.
-
-    The experiment is checked before the store is generated.
-    """
+    """Check an experiment, generate its default store if necessary, and return its URL."""
     from pipelines.runs.checks import check_device
     from pipelines.runs.stream import check_data
 
@@ -164,7 +161,7 @@ def _train(
 
 
 def _callbacks(experiment: "Experiment", store: str) -> dict[str, Callable[[Any], None]]:
-    """Callbacks of `train` that print how data are read, how steps are executed, and each epoch."""
+    """Callbacks of `train` that print how it reads data and executes steps, and every epoch."""
     from pipelines.reports.wording import how_read
 
     report = Reporter(f"training {experiment.name}, epochs")

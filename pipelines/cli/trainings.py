@@ -95,8 +95,7 @@ class Launch:
         wanted: Collection[str] = (),
         seed: int | None = None,
     ) -> "BenchmarkRun":
-        """A benchmark that is ready to run. Stores that are not given are generated from their
-        recipes.
+        """Check a benchmark and generate the stores that are not given.
 
         Args:
             given: URLs of stores, by dataset.

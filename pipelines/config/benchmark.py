@@ -1,4 +1,4 @@
-"""A benchmark file: operators x datasets x seeds, with one or more protocols."""
+"""A benchmark file, which declares trainings of several operators on several datasets."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Benchmark(Strict):
         return self
 
     def check(self) -> None:
-        """Raise SchemaError if a dataset, an override of an operator, or a search is impossible."""
+        """Raise SchemaError if a dataset, an operator's overrides or the search are invalid."""
         search = f"benchmark {self.name}: a search"
         for name, dataset in self.datasets.items():
             experiment = dataset.load()
@@ -117,7 +117,7 @@ class Benchmark(Strict):
                     self.model(case, chosen)
 
     def searched(self, case: Case) -> list[dict[str, Any]]:
-        """All combinations of settings that a search tries, including widths of the operator."""
+        """All combinations of settings, including widths, that a search tries for a case."""
         if case.protocol == "published" or not (self.search or self.widths):
             return []
         keys = {key: list(values) for key, values in self.search.items()}
@@ -132,7 +132,7 @@ class Benchmark(Strict):
         return [dict(zip(keys, values, strict=True)) for values in product(*keys.values())]
 
     def cases(self) -> list[Case]:
-        """All cases: each dataset with each operator declared for it and each protocol."""
+        """A case for each dataset, each operator declared for this dataset, and each protocol."""
         return [
             Case(dataset, label, protocol)
             for dataset in self.datasets
@@ -178,12 +178,12 @@ class Benchmark(Strict):
         )
 
     def _name_of(self, case: Case) -> str:
-        """Name of the experiment of a case, without characters that are not allowed in names."""
+        """Name of a case's experiment. Characters that names may not contain are replaced."""
         dataset = case.dataset if is_name(f"{self.name}-{case.dataset}") else slug(case.dataset)
         return f"{self.name}-{dataset}-{slug(case.operator)}"
 
     def not_installed(self) -> dict[str, str]:
-        """The missing package of each operator whose package is not installed, by label."""
+        """Labels of the operators whose package is not installed, with the name of the package."""
         return {label: entry.lacks for label, entry in self.operators.items() if entry.lacks}
 
     def installed(self) -> Benchmark:
@@ -198,7 +198,7 @@ class Benchmark(Strict):
         """This benchmark with only some of its operators and datasets.
 
         An empty list selects all. Raises SchemaError for an unknown label, or for an operator that
-        is on none of the datasets.
+        is not declared for any of the datasets.
         """
         known: dict[str, list[str]] = {
             "operator": list(self.operators),
@@ -262,7 +262,7 @@ class Benchmark(Strict):
         return small._with(quick.overrides, quick.changes)
 
     def stores(self, texts: list[str]) -> dict[str, str]:
-        """Parse texts DATASET=STORE into the URL of the store of each dataset.
+        """Parse texts DATASET=STORE, and return the URL of a store for each named dataset.
 
         Raises SchemaError for an unknown dataset.
         """
@@ -330,9 +330,9 @@ class Benchmark(Strict):
 
 
 def load_quick_profile(profile: Profile) -> Profile:
-    """The quick version of a profile.
+    """Load the quick version of a profile.
 
-    Raises SchemaError if there is no quick version, or its name is not that of a profile.
+    Raises SchemaError if there is no quick version, or if the key `quick` names a benchmark.
     """
     if not profile.quick:
         raise SchemaError(f"profile {profile.name} has no quick version")
@@ -348,8 +348,8 @@ def load_benchmark(name: str, sound: bool = True) -> Benchmark | Profile:
     A file with the key `points` is a profile.
 
     Args:
-        sound: Whether to check the benchmark. Operators whose package is not installed are not
-            checked. If this is false, the caller must run `Benchmark.check`.
+        sound: Whether to call `Benchmark.check`, which then omits operators whose package is not
+            installed. If this is false, the caller must call it.
 
     Raises:
         SchemaError: For an unknown name or an impossible benchmark. The message suggests similar
@@ -365,12 +365,12 @@ def load_benchmark(name: str, sound: bool = True) -> Benchmark | Profile:
 
 
 def _counted(names: Collection[str], plural: str) -> str:
-    """The names if there are only a few; otherwise their number."""
+    """The names joined by commas; if there are five or more, only their number."""
     return ", ".join(names) if len(names) < 5 else f"{len(names)} {plural}"
 
 
 def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Dataset]) -> None:
-    """Raise ValueError for an unknown dataset, or for labels whose paths would be the same."""
+    """Raise ValueError for an unknown dataset, or for two labels that give the same path."""
     for label, entry in operators.items():
         figures = (entry.published, entry.published_grids, entry.published_measures)
         named = {*entry.models, *(name for table in figures for name in table)}

@@ -152,7 +152,7 @@ class Experiment(Strict):
         return input, target
 
     def check_applies(self, domain: Domain, where: str) -> None:
-        """Raise SchemaError if a key is set that has no effect on this domain."""
+        """Raise SchemaError if the experiment sets a key that has no effect on this domain."""
         task, noise, stream = self.task, self.noise, self.data.stream
         if isinstance(task, RolloutTask) and task.teacher_forcing and task.steps == 1:
             raise SchemaError(
@@ -189,7 +189,7 @@ class Experiment(Strict):
         return {"data.input": f"{frames}{condition}"}
 
     def mapped(self, store: str) -> str:
-        """One line that names the inputs, the targets, and the unused inputs of the store."""
+        """One line that names the inputs and the targets, and unused inputs of the store."""
         inputs, targets = ([name] if isinstance(name, str) else name for name in self.variables)
         task, described = self.task, open_sealed(store).description
         if isinstance(task, RolloutTask | TimeTask | BlockTask) and task.history:

@@ -60,7 +60,9 @@ class Key:
 
 
 def keys_of(model: type[Strict], content: Mapping[str, Any] | None = None) -> list[Key]:
-    """All keys of a declaration. If a table has several kinds, the keys of every kind are included.
+    """All keys of a recipe, an experiment or a benchmark, given by its pydantic model.
+
+    If a table has several kinds, the keys of every kind are included.
 
     >>> from pdegen.equations.burgers.problem import Burgers
     >>> viscosity = next(key for key in keys_of(Burgers) if key.name == "viscosity")
@@ -105,7 +107,7 @@ def _entries(doc: str) -> Iterator[tuple[list[str], str]]:
 def _of_table(
     kinds: list[type[Strict]], prefix: str, content: object, defaults: Mapping[str, Any], when: str
 ) -> Iterator[Key]:
-    """Keys of a table that may have several kinds."""
+    """Keys of a table, given by the classes of the kinds that the table may have."""
     table = cast("Mapping[str, Any]", content) if isinstance(content, Mapping) else None
     values = _NOTHING if table is None else table
     tag = next((n for n, f in kinds[0].model_fields.items() if _word(f)), None)
@@ -173,22 +175,22 @@ def _plain(value: Any) -> Any:
 
 
 def _word(field: FieldInfo) -> str | None:
-    """The word that a field allows if it allows only one; otherwise None.
+    """The only word that a field allows; None if it does not allow exactly one word.
 
-    Such a field selects the kind of its table.
+    A field with only one word selects the kind of its table.
     """
     words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
     return words[0] if len(words) == 1 and isinstance(words[0], str) else None
 
 
 def _suffix(annotation: Any) -> str:
-    """The suffix ".NAME" for a table of tables, "[]" for a list of tables, "" otherwise."""
+    """Suffix of the key: ".NAME" for a table of tables, "[]" for a list of tables, else ""."""
     origins = {get_origin(part) for part in (annotation, *get_args(annotation))}
     return ".NAME" if dict in origins else "[]" if origins & {list, tuple} else ""
 
 
 def _typed(annotation: Any, metadata: list[Any]) -> tuple[str, str, Mapping[str, str]]:
-    """The type, the allowed values and the choices of an annotation, in words."""
+    """Describe an annotation in words by its type, its allowed values and its choices."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _typed(arguments[0], [*arguments[1:], *metadata])
@@ -218,7 +220,7 @@ def _plural(kind: str) -> str:
 
 
 def _head(kind: str) -> tuple[str, str]:
-    """Split "list of numbers" into the noun and the words after it: "list", " of numbers"."""
+    """Split a type into its noun and the rest: "list of numbers" into "list", " of numbers"."""
     head, of, rest = kind.partition(" of ")
     return head, of + rest
 
@@ -228,7 +230,7 @@ def _joined(limits: list[str]) -> str:
 
 
 def _limits(metadata: list[Any]) -> list[str]:
-    """Allowed values in words, from pydantic's constraints."""
+    """Describe the values that pydantic's constraints allow, in words."""
     constraints = list(_constraints(metadata))
     limits = list[str]()
     for name, (words, tightest) in _BOUNDS.items():
@@ -250,7 +252,7 @@ def _limits(metadata: list[Any]) -> list[str]:
 
 
 def _constraints(metadata: list[Any]) -> Iterator[Any]:
-    """The constraints of a field, including those of nested fields."""
+    """The constraints in the metadata of a field, including those inside a nested FieldInfo."""
     for constraint in metadata:
         if isinstance(constraint, FieldInfo):
             yield from _constraints(constraint.metadata)

@@ -164,9 +164,9 @@ def declared(name: str, registered: Registered) -> type[Model]:
 
 
 def error_in_operator_file(error: BaseException) -> str | None:
-    """The line of a user's own operator that raised an error, with the message.
+    """The line in a user's own operator file that raised an error, and the error message.
 
-    None if the error comes from another file.
+    The result is None if the error comes from another file.
     """
     modules = {registered.operator.__module__ for registered in OPERATORS.values()}
     for module in sorted(modules):

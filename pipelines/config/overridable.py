@@ -93,7 +93,7 @@ def of_recipe(recipe: Recipe) -> Iterator[Key]:
 
 
 def of_experiment(experiment: Experiment) -> Iterator[Key]:
-    """Keys of an experiment with their values. Those of its recipe are below `data.overrides`."""
+    """Keys of an experiment with their values. Keys of its recipe begin with `data.overrides`."""
     from pipelines.config.experiment import Experiment
 
     for key in _single(keys_of(Experiment, experiment.model_dump(mode="json"))):
@@ -110,7 +110,7 @@ def of_experiment(experiment: Experiment) -> Iterator[Key]:
 def of_benchmark(benchmark: Benchmark) -> Iterator[Key]:
     """Keys that the experiments of all datasets have in common.
 
-    If the values of a key differ, its value is a table of the values by dataset.
+    If the values of a key differ between datasets, its value is a table with one per dataset.
     """
     tables = {
         dataset: {(key.name, key.when): key for key in of_experiment(declared.load())}
@@ -132,7 +132,7 @@ def _single(keys: list[Key]) -> Iterator[Key]:
 
 
 def _below(prefix: str, recipe: Recipe) -> Iterator[Key]:
-    """Keys of a recipe, with a prefix such as "data.overrides"."""
+    """Keys of a recipe, each preceded by a prefix such as "data.overrides"."""
     for key in of_recipe(recipe):
         when = f"{prefix}.{key.when}" if key.when else ""
         yield replace(key, name=f"{prefix}.{key.name}", when=when)

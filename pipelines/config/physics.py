@@ -8,10 +8,10 @@ from pdegen.store.reading import Store, StoreError
 
 
 def physics_of(store: Store) -> Physics:
-    """The physics of a store: boundary values, symmetries, phases, sentences and drawing hints.
+    """The physics of a store, such as its boundary values, symmetries and phases.
 
-    If the store does not contain these, they are taken from its recipe, provided that the equation
-    of the recipe is registered.
+    If the store does not describe its physics, the description is taken from its recipe, provided
+    that the equation of the recipe is registered.
     """
     if "physics" in store.raw_attributes or not store.metadata.recipe.problem:
         return store.metadata.physics

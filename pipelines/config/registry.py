@@ -210,7 +210,7 @@ class Normalization(Strict):
 
 
 def _same_nodes(pairs: Samples, which: Literal["a", "u"]) -> bool:
-    """Whether all samples have the same points or the same mesh nodes.
+    """Whether value i belongs to the same point or mesh node in all samples.
 
     This is false for clouds without cells, whose points have no order.
     """
@@ -223,7 +223,7 @@ def _same_nodes(pairs: Samples, which: Literal["a", "u"]) -> bool:
 
 
 def _present(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:
-    """All inputs or all targets, without the padding of samples that have fewer points."""
+    """All inputs ("a") or all targets ("u"). Padding of samples with fewer points is removed."""
     if not pairs.masked:
         return pairs.inputs if which == "a" else pairs.targets
     parts = pairs.in_order(64)

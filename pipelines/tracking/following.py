@@ -48,11 +48,9 @@ def trackers(words: Sequence[str]) -> list[Tracker]:
 
 
 class Following:
-    """Writes the progress of a training to trackers. The arguments of a call are those of
-    `Callback`.
+    """Writes the progress of a training to trackers. A call takes the arguments of `Callback`.
 
-    A tracker that fails is skipped until the end of the training. It then receives all missing
-    rows.
+    If a tracker fails, it is skipped until the training ends, and then receives all missing rows.
     """
 
     def __init__(self, trackers: Sequence[Tracker], run: TrackedRun) -> None:

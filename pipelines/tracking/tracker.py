@@ -57,7 +57,7 @@ def rows_of(history: Sequence[Epoch]) -> list[MetricRow]:
 
 
 def flat(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Flatten a nested declaration to values by dotted key, without None and empty tables.
+    """Flatten a nested declaration to a dict with dotted keys. None and empty tables are omitted.
 
     >>> flat({"model": {"name": "fno", "modes": 8}, "noise": None})
     {'model.name': 'fno', 'model.modes': 8}
