@@ -125,11 +125,11 @@ class Problem(Strict):
         return Physics()
 
     def inversions(self, setting: InverseProblem) -> dict[str, ClassicalMethod]:
-        """The classical methods that estimate the input from noisy targets, by name.
+        """A dictionary from names to classical methods that estimate the input from noisy targets.
 
-        `setting` contains the points of the data, and known pairs of inputs and targets. Inputs are
-        estimated on the cells of the known inputs. Raises SchemaError, with the reason, if no
-        method exists for the equation or for the law of its inputs.
+        `setting` contains the points of the data, and known pairs of inputs and targets. The
+        methods estimate inputs on the same cells as the known inputs. Raises SchemaError, with the
+        reason, if no method exists for the equation or for the law of its inputs.
         """
         raise SchemaError(f"{self.equation_name} offers no classical inversions")
 

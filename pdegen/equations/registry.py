@@ -131,7 +131,7 @@ def _shipped() -> list[str]:
 
 @lru_cache(maxsize=1)
 def _installed(*path: str) -> EntryPoints:
-    """Entry points of the packages in these folders.
+    """Entry points of the group `pdegen.equations`, for the folders of `sys.path`.
 
     They are cached, because the search takes longer than parsing a recipe.
     """

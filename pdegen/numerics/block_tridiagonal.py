@@ -18,12 +18,12 @@ def solve_block_tridiagonal(
     """Solves Σ_k A_k (u_k, v_k, u_{k+1}) = (f, g). The matrices A_k are overwritten.
 
     The segments k - 1 and k share the unknowns u_k. The unknowns v_k belong to segment k alone.
-    Elimination of u_k and v_k takes one dense factorisation, with pivoting among their rows. The
-    matrices may therefore be indefinite. Each matrix is used only once, so `matrices` may be a
+    One dense factorisation with pivoting eliminates both u_k and v_k. The matrices may therefore be
+    indefinite. Each matrix is used only once, so `matrices` may be a
     generator.
 
     Args:
-        matrices: The A_k in order, which act on (u_k, v_k, u_{k+1}). The function adds to these
+        matrices: The A_k in order, which act on (u_k, v_k, u_{k+1}). The function changes these
             arrays in place.
         ends: f, the loads on u.
         inner: g, the loads on v.

@@ -109,7 +109,7 @@ def reuse_memory() -> None:
 def blocks(rows: int, points: int, at_once: bool) -> Iterator[slice]:
     """Slices of rows that fit into a core's cache, if a row has `points` points.
 
-    If `at_once`, as for devices, a single slice contains all rows.
+    If `at_once` is true, as for tensors on a device, a single slice contains all rows.
     """
     size = max(1, rows if at_once else _CACHE_POINTS // points)
     return (slice(start, start + size) for start in range(0, rows, size))

@@ -18,7 +18,7 @@ from threadpoolctl import LibController, ThreadpoolController
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limits the BLAS libraries and OpenMP to one thread; contexts may be nested.
+    """Limits the BLAS libraries and OpenMP to one thread; the context may be nested.
 
     The limit of OpenMP applies to the calling thread. The limit of a BLAS library applies to the
     whole process, until the last thread has left the context.
@@ -53,11 +53,11 @@ _blas = _Blas()
 
 
 def _set(numbers: list[tuple[LibController, int]]) -> None:
-    """Set the numbers of threads of libraries, even if another thread has set them before.
+    """Set the number of threads of each library, even if another thread has set it before.
 
-    In threadpoolctl, the thread that first sets the number of OpenBLAS silently prevents others
-    from setting it. Here the last thread that leaves the context need not be the first that entered
-    it.
+    In threadpoolctl, the thread that first sets the number of OpenBLAS threads silently prevents
+    other threads from setting it. Here the thread that enters the context first sets the limit, but
+    another thread may be the last to leave the context and must remove the limit.
     """
     for library, threads in numbers:
         give_up = getattr(library, "clear_controlling_thread", lambda force: None)

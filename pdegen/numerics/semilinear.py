@@ -1,9 +1,9 @@
 """Semilinear equations in Fourier space, with an error estimate for each sample and frame.
 
 Each sample is integrated with the steps h, 2h and 4h. The step h is halved until Richardson's
-estimate of the error in time, with the observed order, meets the tolerance. The difference to a run
-on a finer torus then estimates the error in space. A sample does not depend on the other samples of
-its batch.
+estimate of the error in time, with the observed order, meets the tolerance. The difference from a
+run on a finer torus then estimates the error in space. The solution of a sample does not depend on
+the other samples of its batch.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Trajectory:
 class Semilinear:
     """The equation v' = L v + N(v) for the modes v of one or several functions on a torus.
 
-    PyTorch differentiates the solution and the integrals with respect to v₀. The derivative is that
-    of the time steps with which the tolerance was met. Error estimates have no derivative. Each
-    time step stores a few states for `backward`.
+    PyTorch can differentiate the solution and the integrals with respect to v₀. The derivative is
+    the exact one of the discrete solution with its final time step. Error estimates have no
+    derivative. Each time step stores a few states for `backward`.
     """
 
     torus: Torus  # the domain
@@ -134,9 +134,9 @@ class Semilinear:
         """The solution with dt halved `halvings` times, or more if a sample misses the tolerance.
 
         `coarse` is a run with twice the step. `change` is the distance between `coarse` and a run
-        with four times the step. At order 4, `change` is 2⁴ times the distance between this
-        solution and `coarse`. The ratio is smaller if waves turn far within a step. The error
-        estimate then divides by less than 2⁴ - 1.
+        with four times the step. Let r be the ratio of `change` to the distance d between this
+        solution and `coarse`. The estimate of the error in time is d/(r - 1). At order 4, r = 2⁴;
+        r is smaller if the phase of a wave turns far within a step.
         """
         xp, times = array_namespace(v0), frames.times
         v, integrals = self.discrete.march(v0, times, self.dt, halvings, self.watched)
@@ -220,7 +220,7 @@ class Semilinear:
     def _rounding(self, v0: Array, v: Array, times: list[float]) -> AtTimes:
         """Relative error of v due to the rounding of v₀.
 
-        Rounding errors of v₀ are in all modes, and each mode grows by e^(Lt).
+        Rounding errors of v₀ occur in all modes, and the error of each mode grows by e^(Lt).
         """
         xp, eps, weights = array_namespace(v0), np.finfo(float).eps, self.torus.weights
         with np.errstate(over="ignore", invalid="ignore"):
@@ -237,7 +237,7 @@ class Semilinear:
 
 @dataclass(frozen=True)
 class _Frames:
-    """The times of a solution."""
+    """The requested times of a solution, with the times at which the tolerance must be met."""
 
     times: list[float]
     must: Bool[Array, " times"]  # whether the tolerance must be met
@@ -272,7 +272,7 @@ class Discrete:
 
         Each interval between times is cut into equal steps of at most 4 dt. These steps are then
         halved `halvings` + 2 times, where `halvings` >= -2. The integrals are sums of Simpson's
-        rule over pairs of steps. The march ends early if no sample is finite.
+        rule over pairs of steps. The march ends early if every sample has blown up.
         """
         xp = array_namespace(v0)
         v, now = v0, 0.0
@@ -335,7 +335,7 @@ def _norms(torus: Torus, v: Complex[Array, "b t components *modes"]) -> Float[Ar
 
 
 def _contraction(change: Array, difference: Array) -> Array:
-    """The factor by which a halved step reduced the distance between runs, clipped to [2, 2⁴]."""
+    """The ratio of the distances between runs before and after a step is halved, within [2, 2⁴]."""
     xp = array_namespace(difference)
     with np.errstate(over="ignore", invalid="ignore"):
         ratio = change / (difference + np.finfo(float).tiny)

@@ -48,7 +48,9 @@ def dealiased(grid: PeriodicGrid) -> Bool[np.ndarray, " k"]:
 def interpolated(
     u: Float[np.ndarray, "..."], points: int, dimension: int = 1
 ) -> Float[np.ndarray, "..."]:
-    """The trigonometric interpolant of u on a finer grid, with the smallest wave numbers.
+    """The values on a finer grid of the trigonometric interpolant of u.
+
+    Among all interpolants, this one has the smallest wave numbers.
 
     Args:
         u: Values at n points along each of the last `dimension` axes.

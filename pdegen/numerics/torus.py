@@ -111,8 +111,9 @@ class Torus:
     def finer(self) -> Torus:
         """A finer torus, with at least a quarter more points along each axis.
 
-        The numbers of points suit fast transforms. Each axis has at least two more modes, because a
-        function may have odd modes only.
+        The numbers of points are even, with small prime factors for fast transforms. The largest
+        wave number grows by at least two along each axis, because a function may have odd modes
+        only.
         """
         return Torus(tuple(map(self._finer, self.grids, self.highest)), self.degree)
 
@@ -176,9 +177,9 @@ class Torus:
 
 
 def _fft(like: Array) -> tuple[Any, dict[str, bool]]:
-    """The FFT module for an array, and the option to overwrite the input.
+    """The FFT module for an array, and the keyword arguments that let it overwrite the input.
 
-    NumPy arrays use the module of SciPy, which is faster.
+    For NumPy arrays this is the FFT module of SciPy, which is faster than that of NumPy.
     """
     xp = array_namespace(like)
     return (scipy.fft, {"overwrite_x": True}) if is_numpy_namespace(xp) else (xp.fft, {})

@@ -47,8 +47,8 @@ class InitialValueInversion:
     """Estimates the most likely u(0) from data d = u(T) + e with noise e ~ N(0, diag σ²).
 
     The prior of u(0) is a Gaussian field on the circle. Viscosity damps the mode k of u(T) by a
-    factor of about e^(-ν(2πk)²T). For large k the data contain no information: the estimate is the
-    prior mean 0, with the prior deviation.
+    factor of about e^(-ν(2πk)²T). The data therefore contain no information on modes of large k.
+    The estimate of these modes is the prior mean 0, and their deviation is that of the prior.
     """
 
     modes: CircleModes  # the law of u(0), on the solving grid
@@ -63,8 +63,8 @@ class InitialValueInversion:
     ) -> InitialValueInversion:
         """The inversion whose prior is the law `field`, restricted to the modes k < points/2.
 
-        The data cannot distinguish higher modes from lower ones. The posterior of the higher modes
-        is their prior, and the inversion leaves them out.
+        The data cannot distinguish higher modes from lower ones. The inversion therefore omits the
+        higher modes, whose posterior equals their prior.
         """
         count = min(field.modes, (points - 1) // 2)
         return cls(_modes(field.mode_deviations[:count], points), viscosity, time, points)
@@ -75,8 +75,8 @@ class InitialValueInversion:
     ) -> InitialValueInversion:
         """The inversion that minimises ½ |(d - u(T))/σ|² + ½ weight ∫ u₀'² dx.
 
-        This inversion needs no law of u₀. The mode k contributes (2πk)²/2 times the sum of the
-        squares of its coefficients to ∫ u₀'².
+        This inversion does not use the law of u₀. The mode k has two coefficients; it contributes
+        (2πk)²/2 times the sum of their squares to ∫ u₀'².
         """
         k = 2 * np.pi * np.arange(1, modes + 1)
         return cls(_modes(np.sqrt(2 / weight) / k, points), viscosity, time, points)
@@ -87,7 +87,7 @@ class InitialValueInversion:
         return np.zeros(2 * len(self.modes.deviations))
 
     def linearise(self, xi: np.ndarray) -> _FinalValue:
-        """u(T) at the data points for the coefficients xi, with its derivative in xi."""
+        """u(T) at the data points, and its derivative, for the coefficients xi."""
         solver = ColeHopf(self.modes.grid, self.viscosity, TOLERANCE)
         solution = LinearisedColeHopf(solver, self.modes.field_of(xi), self.time)
         return _FinalValue(self.modes, solution, self._data_indices)
@@ -136,7 +136,7 @@ class _FinalValue:
 def inversions(
     setting: InverseProblem, field: PeriodicGaussianField, viscosity: float, time: float
 ) -> dict[str, ClassicalMethod]:
-    """The methods that estimate the initial value, by name.
+    """A dictionary from names to the methods that estimate the initial value.
 
     Args:
         setting: The inverse problem.

@@ -29,16 +29,16 @@ def burgers_law(
     times: Sequence[float],
     tolerance: float,
 ) -> Law:
-    """The law of a store: a has its Gaussian law, and u obeys the balances of the equation.
+    """The law of a store: a is a Gaussian field, and u has the properties of a solution.
 
     The mean of u stays 0, the energy of u decreases from each time to the next, and u stays within
     the range of a (maximum principle). The antiderivatives U of u with mean 0 satisfy
-    Uₜ = νuₓ - (u² - ∫u²)/2. Hence ∫|U(t) - U(0)| <= t (∫a² + ν∫|aₓ|). If u belongs to another a, it
-    violates this bound unless t is long.
+    Uₜ = νuₓ - (u² - ∫u²)/2. Hence ∫|U(t) - U(0)| <= t (∫a² + ν∫|aₓ|). The solution for another
+    initial value violates this bound unless t is large.
 
-    The output grid does not resolve the fields completely. The limits therefore include the highest
-    modes of the grid, the modes of the law beyond the grid, rounding, and the solver's error. The
-    range of a is widened by the largest difference between neighbouring values of a.
+    The output grid does not resolve the fields completely. The limits therefore include terms for
+    the highest modes of the grid, for the modes of a beyond the grid, for rounding, and for the
+    solver's error. The range of a is widened by the largest difference between neighbouring values.
     """
     beyond = field.mode_deviations[grid.n // 2 :]
     k = 2 * np.pi * np.arange(grid.n // 2 + 1, field.modes + 1)
@@ -75,14 +75,14 @@ def burgers_law(
 
 
 def _terms(viscosity: float, torus: Torus) -> tuple[Symbol, Nonlinear]:
-    """The symbol of the linear term νuₓₓ, and the map of modes for the term -(u²)ₓ/2."""
+    """The symbol of νuₓₓ, and the map from the modes of u to the modes of -(u²)ₓ/2."""
     flux = -0.5 * torus.d[0]
     linear = viscosity * torus.laplacian[None]
     return linear, lambda v: flux * torus.to_modes(torus.to_points(v) ** 2)
 
 
 class _Physics:
-    """Quantities of each sample, with their upper limits.
+    """Methods that return a quantity of each sample, with the upper limit of the quantity.
 
     `unresolved` is the norm of the part of a that the output grid does not resolve. `slopes` is the
     norm of the derivative of this part.
@@ -108,8 +108,8 @@ class _Physics:
     def _missing(self, w: Float[np.ndarray, "batch times n"]) -> Float[np.ndarray, "batch times"]:
         """Upper bound of the norm of the part of w that the grid does not resolve.
 
-        The bound is twice the norm of the highest modes of the grid, plus the norm of the modes of
-        a beyond the grid, damped by viscosity.
+        The bound is a sum of two terms: twice the norm of the highest modes of the grid, and the
+        norm of the modes of a beyond the grid after damping by viscosity.
         """
         w_hat = np.fft.rfft(w, norm="forward")
         last = w_hat.shape[-1] - 1

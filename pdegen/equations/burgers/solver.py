@@ -55,7 +55,7 @@ def _checked_values(grid: PeriodicGrid, u0: Array) -> Float[Array, "batch n"]:
 
 
 class BurgersSolver(ABC):
-    """Base class of the two solvers, which defines the call and the shapes of arrays.
+    """Base class of the two solvers. It checks the arguments and defines the shapes of the results.
 
     NumPy arrays are solved in blocks of rows. PyTorch tensors are solved all at once on their
     device.
@@ -85,7 +85,7 @@ class BurgersSolver(ABC):
 
     @abstractmethod
     def _error(self, u0: Rows, times: list[float], u: AtTimes, state: Any) -> Errors:
-        """The error estimate of each sample, the field `error` of `Solution`."""
+        """The error estimate of each sample, as in the field `error` of `Solution`."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ class ColeHopf(BurgersSolver):
     transforms.
 
     The largest value of φ₀ is exp(range(V)/2ν) times the smallest. For small ν, digits are
-    therefore lost: the round-off in u is at most about ε max φ₀ / min φ(t). The error estimate is
-    this bound plus the highest modes of φ(t) on the grid. The estimate is usually 10 to 50 times
-    the true error.
+    therefore lost: with the machine epsilon ε, the round-off in u is at most about
+    ε max φ₀ / min φ(t). The error estimate is this bound plus the highest modes of φ(t) on the
+    grid. The estimate is usually 10 to 50 times the true error.
 
     Raises:
         SolveError: For a sample whose error estimate exceeds the tolerance; use `ETDRK4` for it.
@@ -207,10 +207,10 @@ class ColeHopf(BurgersSolver):
 class ETDRK4(BurgersSolver):
     """Solves Burgers' equation by Fourier modes and exponential Runge-Kutta steps of order 4.
 
-    Products are dealiased by the 2/3 rule. The viscosity may be as small as the grid resolves. The
-    error estimate has two parts: the difference to a run with twice the step, divided by 15
-    (Richardson), and the share of the solution in the highest tenth of the modes. The estimate
-    costs half as much as the solution.
+    Products are dealiased by the 2/3 rule. The viscosity may be small if the grid resolves the
+    steep parts of the solution. The error estimate has two parts. The first is the difference from
+    a run with twice the step, divided by 15 (Richardson). The second is the fraction of the
+    solution in the highest tenth of the modes. The estimate costs half as much as the solution.
 
     Raises:
         SolveError: For a sample that blows up or misses the tolerance.

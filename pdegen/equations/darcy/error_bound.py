@@ -175,9 +175,9 @@ def _bounds(
     f: Float[np.ndarray, "..."] | float,
     poisson: Poisson,
 ) -> Bounds:
-    """The bounds of the error of v, from the equilibrated flux of `values`.
+    """The bounds of the error of v, from one equilibrated flux.
 
-    `values` are given at the cell centres, and w is their reconstruction.
+    The flux is computed from `values` at the cell centres. w is the reconstruction of these values.
     """
     n = a.shape[-1]
     flux = equilibrated(a, values, f, poisson)
@@ -218,7 +218,7 @@ def _ratio(above: np.ndarray, below: np.ndarray, otherwise: float) -> np.ndarray
 
 @dataclass(frozen=True)
 class PressureGuarantee(Guarantee):
-    """Error bounds of pressures u that are predicted from coefficients a."""
+    """Error bounds for pressures u that a model predicts from coefficients a."""
 
     sentences: ClassVar[Mapping[str, str]] = {
         "energy": "‖a^½ ∇(u - p_h)‖, p_h the biquadratic reconstruction of the values",

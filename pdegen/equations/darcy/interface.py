@@ -28,12 +28,13 @@ Graph = tuple[
 class InterfaceSolver:
     """Solves A u = b for the finite volumes of a piecewise constant coefficient.
 
-    Let Γ be the set of cells at a jump of a. Outside Γ, A = a L with the Laplacian L. There
-    u = L⁻¹(b/a + σ) solves the equation for any charges σ on Γ. On Γ the equation is
-    a σ + J L⁻¹(b/a + σ) = 0, where J = A - a L couples the two cells of each face at a jump.
+    Let Γ be the set of cells at a jump of a, and let L be the Laplacian. The solution is written as
+    u = L⁻¹(b/a + σ), where the unknown "charges" σ are 0 outside Γ. Outside Γ, A = a L, so that u
+    satisfies the equation for any σ. On Γ the equation is a σ + J L⁻¹(b/a + σ) = 0. Here
+    J = A - a L couples the two cells of each face at a jump.
 
-    This equation on Γ is solved by conjugate gradients on A, preconditioned by L. The iterates need
-    values on Γ only. Each iteration applies L⁻¹ from Γ to Γ once, by one tridiagonal sweep and by
+    Conjugate gradients on A, preconditioned by L, solve this equation on Γ. The iterates are stored
+    on Γ only. Each iteration applies L⁻¹ from Γ to Γ once, by one tridiagonal sweep and by
     sine transforms that are restricted to the cells of Γ. The number of iterations does not depend
     on the mesh, and hardly on the contrast.
 

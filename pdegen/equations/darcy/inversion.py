@@ -40,7 +40,7 @@ _ERROR_SAMPLES = 160  # training samples that give the error of each model
 def inversions(
     setting: InverseProblem, field: SquareGaussianField, phases: tuple[float, float], source: float
 ) -> dict[str, ClassicalMethod]:
-    """The inversion methods of two-phase Darcy flow, by name.
+    """A dictionary from names to the inversion methods of two-phase Darcy flow.
 
     Arguments are those of `grid_models`.
     """
@@ -145,7 +145,7 @@ class _TwoPhases:
         return low + (high - low) * p
 
     def stated(self, estimate: PhaseEstimate) -> Estimate:
-        """The estimate of the coefficient, from probabilities p of the upper phase."""
+        """The estimate of the coefficient, with its deviation, from an estimate of the phase."""
         p, (low, high) = estimate.probability, self.phases
         solves = estimate.work.linearised + estimate.work.derivatives
         return Estimate(self.coefficient(p), solves, (high - low) * np.sqrt(p * (1 - p)))
@@ -157,8 +157,8 @@ def grid_models(
     """The models of `PhaseInversion` and `LevelSet`: finite volumes on cells from coarse to fine.
 
     Args:
-        setting: The inverse problem. It defines the finest cells, and its samples give the error of
-            each model.
+        setting: The inverse problem. Its cells are those of the finest model. The error of each
+            model is estimated from its samples.
         field: Law of the Gaussian field whose sign is the phase.
         phases: The values α < β of the coefficient.
         source: The source f.
@@ -207,8 +207,8 @@ def noise_level(
 
     The second difference along both axes reduces a smooth u to about h⁴ uₓₓᵧᵧ. The second
     difference of the noise has the variance ε² Σ w² σ², where w are the products of the weights 1,
-    -2, 1. At interfaces, where u has kinks, the difference is larger. If such points are few, they
-    do not change the median over all points.
+    -2, 1. The difference of u is larger at interfaces, where u has kinks. The estimate uses the
+    median over all points, which few such points do not change.
 
     Args:
         data: Data on a product grid with equal spacings, at least 3 points along each axis.

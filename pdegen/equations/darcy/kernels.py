@@ -250,12 +250,12 @@ def interface_cg(
     first: np.ndarray, second: np.ndarray, jump1: np.ndarray, jump2: np.ndarray,
     sines: np.ndarray, pivots: np.ndarray, r: np.ndarray, tolerance: float, limit: int,
 ) -> tuple[np.ndarray, int]:  # fmt: skip
-    """Charges σ on the interface cells with ‖r - A L⁻¹ σ‖ <= tolerance; number of iterations.
+    """Charges σ such that ‖r - A L⁻¹ σ‖ <= tolerance, and the number of iterations.
 
-    The method is conjugate gradients on A, preconditioned by L. All vectors have values at the
-    interface cells only. p is the search direction, and σ is a linear combination of the vectors
-    q = L p. r is overwritten by the residual. After `limit` iterations the residual may still
-    exceed the tolerance.
+    The method is conjugate gradients on A, preconditioned by L. All vectors, including the
+    charges, are stored at the interface cells only. The function overwrites r by the residual.
+    After `limit` iterations the residual may still exceed the tolerance. In the code p is the
+    search direction, and σ is a linear combination of the vectors q = L p.
     """
     cells = len(r)
     hat = np.empty((len(start) - 1, sines.shape[1]))
@@ -337,7 +337,7 @@ def face_derivatives(a: np.ndarray) -> np.ndarray:
 
 @_jit
 def face_changes(slopes: np.ndarray, dp: np.ndarray) -> np.ndarray:
-    """Changes of t on the inner faces across axis 0, for a change dp of p.
+    """First-order changes of t on the inner faces across axis 0, for a change dp of p.
 
     `slopes` are the derivatives ∂t/∂p.
     """

@@ -41,12 +41,12 @@ def darcy_law(
     source: float,
     solved: DarcyClaims,
 ) -> Law:
-    """The law of a store: a has its law, residuals are within the tolerance, u is the solution.
+    """The law of a store: the distribution of a, limits of the residuals, and properties of u.
 
     In each sample, the power of the source equals the dissipation of the flow: ∫ f u = ∫ a |∇u|².
-    If u belongs to another a, the two differ by about a half. The check therefore detects exchanged
-    samples and an exchange of x and y in a. It also detects an exchange of the phases, which no
-    statistic of a alone can detect.
+    If u is the solution for another a, the two differ by about a half. The check therefore detects
+    exchanged samples, and an exchange of x and y in a. It also detects an exchange of the two
+    phases, which no statistic of a alone can detect.
     """
     return Law(
         (
@@ -114,10 +114,10 @@ def _of_solution(source: float, solved: DarcyClaims) -> Iterator[Check]:
 def dissipation(
     a: Float[np.ndarray, "batch n n"], u: Float[np.ndarray, "batch n n"], harmonic: bool
 ) -> tuple[Samples, Samples]:
-    """The dissipation ∫ a |∇u|² of u, and that of the largest rounding errors of u in float32.
+    """Returns ∫ a |∇u|², and an upper bound of ∫ a |∇e|² for the rounding errors e of u in float32.
 
-    The integral is the finite volume sum Σ a_f (u_i - u_j)² over the faces. u is 0 on the walls,
-    which lie half a cell from the outermost centres.
+    Both integrals are the finite volume sums Σ a_f (u_i - u_j)² over the faces. u is 0 on the
+    walls, which lie half a cell from the outermost centres.
     """
     flow, rounding = np.zeros(len(a)), np.zeros(len(a))
     for axis in (1, 2):

@@ -32,7 +32,7 @@ Odd = Annotated[Count, AfterValidator(_odd)]
 
 
 class FiniteVolumeMethod(Strict):
-    """Finite volumes on cells finer by an odd factor (`finite_volume.FiniteVolume`).
+    """Finite volumes on the output cells or finer ones (`finite_volume.FiniteVolume`).
 
     Args:
         faces: Mean of the coefficients of two cells on their common face; the published data have
@@ -67,7 +67,7 @@ class FiniteVolumeMethod(Strict):
 
 
 class FiniteElementMethod(Strict):
-    """Finite elements by dolfinx, on cells finer by an odd factor (`finite_element.FiniteElement`).
+    """Finite elements (dolfinx) on the output cells or finer ones (`finite_element.FiniteElement`).
 
     Args:
         element: Continuous elements of degree 1 or 2, on the cells (Q) or on their halves (P).

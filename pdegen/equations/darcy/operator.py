@@ -122,7 +122,7 @@ def jumps(
 ) -> tuple[Float[Array, "*batch n1 n"], Float[Array, "*batch n n1"]]:
     """Differences of u between neighbouring cells, along x and along y.
 
-    The first and the last difference of each line of cells are those between a wall and a cell.
+    The first and the last difference along each line of cells are between a wall and a cell.
     """
     xp = array_namespace(u)
     n, batch = u.shape[-1], u.shape[:-2]

@@ -100,9 +100,9 @@ class PhaseFlowAt:
 
 
 def _gains(x: Float[np.ndarray, "n1 n"], y: Float[np.ndarray, "n n1"]) -> Float[np.ndarray, "n n"]:
-    """Net inflow into each cell by the fluxes x and y through the inner faces.
+    """Net inflow into each cell, from the fluxes through the inner faces normal to x and to y.
 
-    A flux is positive against the direction of its axis.
+    Here a positive flux points against the direction of its axis.
     """
     gains = np.zeros((x.shape[1],) * 2)
     gains[:-1] += x

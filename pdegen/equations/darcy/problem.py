@@ -206,9 +206,9 @@ class Darcy(Problem):
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward:
         """The map from a coefficient on any number of cells to u at the points x.
 
-        The coefficient is averaged over the cells of the recipe. The finite volumes of the recipe
-        solve for u. Recipes with finite elements use harmonic finite volumes on cells three times
-        finer, because finite elements run in another process.
+        The map averages the coefficient over the cells of the recipe, and solves for u by the
+        recipe's method. Finite elements run in another process. For recipes with finite elements,
+        the map therefore uses harmonic finite volumes on cells three times finer.
         """
         factor = self.solver.refinement
         if isinstance(self.solver, FiniteElementMethod):
@@ -332,8 +332,8 @@ def _forward(
 ) -> Forward:
     """The map from a coefficient on any number of cells to u at the points x.
 
-    The coefficient is averaged over the cells of `grid`. The solver has cells finer by an odd
-    factor.
+    The map averages the coefficient over the cells of `grid`. The cells of the solver are finer by
+    an odd factor.
     """
     matrix = interpolation(grid, x)
     observation = Separable(matrix, matrix)

@@ -33,9 +33,10 @@ Data = Float[np.ndarray, " *data"]
 
 
 def total_variation(p: Field) -> tuple[float, Field]:
-    """∫ (√(|∇p|² + ε²) - ε) by forward differences with ε = 0.01/h, and its gradient.
+    """Returns ∫ (√(|∇p|² + ε²) - ε), where ε = 0.01/h, and the gradient of this integral.
 
-    If p has the values 0 and 1 only, the integral is near the length of the interface.
+    Forward differences approximate ∇p. If p has the values 0 and 1 only, the integral is near the
+    length of the interface.
 
     References: L. Rudin, S. Osher and E. Fatemi, Nonlinear total variation based noise removal
     algorithms, Physica D 60 (1992).
@@ -56,9 +57,9 @@ def total_variation(p: Field) -> tuple[float, Field]:
 
 
 def dirichlet_energy(p: Field) -> tuple[float, Field]:
-    """∫ ½ |∇p|² by forward differences, and its gradient.
+    """Returns ∫ ½ |∇p|², computed by forward differences, and the gradient of this integral.
 
-    This is Tikhonov's penalty in H¹, which smooths jumps.
+    The integral is Tikhonov's penalty in H¹, which smooths jumps.
 
     >>> ramp = (np.arange(50) + 0.5)[:, None] / 50 + np.zeros(50)
     >>> round(dirichlet_energy(ramp)[0], 2)

@@ -65,10 +65,10 @@ Each = Annotated[float | Numbers, BeforeValidator(each)]
 
 
 class Initial(Strict):
-    """A function of a Gaussian field g without mean, g ~ N(0, sigma²(-Δ + tau²)^(-alpha)).
+    """A function of a Gaussian field g ~ N(0, sigma²(-Δ + tau²)^(-alpha)) of spatial mean 0.
 
-    The law of g is stated on the circle or the square torus of side 1. g is then stretched to the
-    length of the domain.
+    The parameters refer to the circle or the square torus of side 1. The field g is then stretched
+    to the length of the domain.
 
     Args:
         sigma: Scale σ of the covariance operator, on a domain of length 1. [u]
@@ -110,7 +110,7 @@ class Initial(Strict):
     def checks(self, grids: tuple[PeriodicGrid, ...], count: int) -> Iterator[GaussianLaw]:
         """The checks of the law of each Gaussian field.
 
-        A field has no check if rounding hides its law.
+        A field is not checked if the rounding of the stored values hides its law.
         """
         axes, n = len(grids), grids[0].n
         field = self.field(axes)
@@ -143,7 +143,8 @@ class Initial(Strict):
     def inverse(self, component: int, count: int, deviation: float) -> tuple[float, Inverse]:
         """A size s, and the map from a component of the initial value to g/s.
 
-        The size is such that g/s has the rounding errors of numbers of size 1.
+        The size s is chosen such that g/s, computed from stored values, has rounding errors like
+        numbers near 1.
 
         Args:
             component: Index of the component.
@@ -157,7 +158,7 @@ class Initial(Strict):
 
     @abstractmethod
     def speed(self, count: int, deviation: float) -> float:
-        """A size that |u| reaches in nearly every sample."""
+        """A typical value of |u|: nearly every sample has larger values at some points."""
 
     @property
     @abstractmethod
@@ -244,8 +245,8 @@ class Bounded(Initial):
     def inverse(self, component: int, count: int, deviation: float) -> tuple[float, Inverse]:
         """A size s, and the map from a component of the initial value to g/s.
 
-        The size follows from the largest rounding error, at six deviations of g, where the logistic
-        function is flattest.
+        The size s is proportional to the largest rounding error of g. This error occurs where the
+        logistic function is flattest, at six standard deviations of g.
         """
         low, high = (spread(x, count, "")[component] for x in (self.low, self.high))
         mean = self.mean

@@ -1,4 +1,4 @@
-"""The law that a store of a semilinear equation must satisfy, as far as the terms imply one."""
+"""The law that a store of a semilinear equation must satisfy, derived from the terms."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def solved_checks(dt: float | None, tolerance: float, evolved: bool) -> tuple[Ch
     Args:
         dt: Largest time step; None for a solver without steps.
         tolerance: Largest error.
-        evolved: Whether the last time is after 0.
+        evolved: Whether the last time is greater than 0.
     """
     rounding = SMALLEST_ERROR if evolved else 0.0
     checks = [
@@ -50,9 +50,9 @@ def solved_checks(dt: float | None, tolerance: float, evolved: bool) -> tuple[Ch
 
 
 class _OutputBatch:
-    """A batch on the output grid, whose first frame is a and whose other frames are u.
+    """A batch on the output grid. The first frame of each sample is a; the other frames are u.
 
-    `exact` states whether the grid resolves all modes.
+    `exact` states whether the output grid resolves all modes.
     """
 
     def __init__(self, values: Values, torus: Torus, shape: tuple[int, int], exact: bool) -> None:
@@ -160,7 +160,7 @@ class SemilinearClaims:
         yield from evolved.checks()
 
     def _bound(self, name: str, components: list[int], quantity: Quantity) -> Bound:
-        """The bound of a quantity, at the time and component where it is nearest to its limit."""
+        """A check of a quantity at the time and component where it is nearest to its limit."""
         shape = len(self.times), self.terms.components
         exact = self.terms.diagonal and self.bounds is None
 
@@ -178,7 +178,7 @@ class SemilinearClaims:
 
     @cached_property
     def _rates(self) -> tuple[np.ndarray, np.ndarray]:
-        """Largest and least Re L of each component."""
+        """Largest and smallest value of Re L for each component."""
         rate = np.real(self.terms.linear(self.solving)).reshape(self.terms.components, -1)
         return rate.max(axis=1), rate.min(axis=1)
 
@@ -207,8 +207,8 @@ class SemilinearClaims:
     def flow(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
         """The increase of the functional since the previous time.
 
-        The limit includes the effect of errors of u, which follows from the gradient -(Lu + R) of
-        the functional. The potential ∫₀^u R is summed over points that resolve its products.
+        The limit includes the effect of errors of u, estimated from the gradient -(Lu + R) of the
+        functional. The potential ∫₀^u R is summed over enough points to resolve its products.
         """
         linear = np.real(self.terms.linear(self.output))
         fine = tuple(n * (self.terms.degree + 1) // 2 + 2 for n in self.output.points)
@@ -247,7 +247,7 @@ class SemilinearClaims:
         return -batch.w[:, 1:].min(axis=batch.grid), self._pointwise(batch)
 
     def _pointwise(self, batch: _OutputBatch) -> Moments:
-        """Largest error of u at a point, bounded by the sum over all modes of the error."""
+        """Upper bound of the error of u at any point, from L² norms and the number of modes."""
         modes = self.terms.components * self.solving.weights.sum()
         return math.sqrt(modes) * batch.error[:, 1:] + (batch.slack - batch.error)[:, 1:]
 

@@ -281,7 +281,7 @@ class SemilinearProblem(Problem):
             )
 
     def _speeds(self) -> tuple[float, float]:
-        """A size that |u| reaches in nearly every sample, and the root mean square of ∂g/∂x."""
+        """A typical value of |u| (`Initial.speed`), and the root mean square of ∂g/∂x."""
         field = self.initial.field(self.dimension)
         field = replace(field, modes=min(field.modes, _SPEED_MODES))
         if isinstance(field, PeriodicGaussianField):

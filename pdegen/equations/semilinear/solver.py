@@ -177,7 +177,7 @@ class Terms:
         """The nonlinear map N of modes; None if the equation is `diagonal`.
 
         N takes NumPy arrays, or tensors on a device. Products that are not differentiated are
-        summed at the points, so that one transform suffices for the sum.
+        added at the points, and one transform of their sum returns to modes.
         """
         if self.diagonal:
             return None
@@ -303,7 +303,8 @@ def _reaction(
     Args:
         products: Coefficients of the products, in the form of `Terms.monomials`.
         components: Number of components.
-        transformed: The map from values at the points to modes, or the identity.
+        transformed: The map that is applied to each product: the transform from values at the
+            points to modes, or the identity.
     """
 
     def part(v: Modes, u: Array) -> Array:
@@ -320,9 +321,9 @@ def _reaction(
 
 
 def _polynomial(coefficients: Float[np.ndarray, " powers"]) -> Part:
-    """The reaction R(u) of one component without its constant term, by Horner's rule in one array.
+    """The reaction R(u) of one component without its constant term.
 
-    `_coupling` adds the constant term.
+    Horner's rule evaluates R in place, in one array. `_coupling` adds the constant term.
     """
     *lower, highest = (float(c) for c in np.trim_zeros(coefficients[1:], "b"))
 

@@ -29,14 +29,14 @@ class VorticityClaims:
 def vorticity_law(
     field: TorusGaussianField | None, n: int, solved: VorticityClaims, evolved: Evolution
 ) -> Law:
-    """The law of a store: a has its Gaussian law, and u obeys the equation and the energy budget.
+    """The law of a store: a is a Gaussian field, and u obeys the equation and the energy budget.
 
-    The mean of u stays 0. The energy E = ⟨|∇ψ|²⟩/2 of u(t) is the energy of a plus the work since
-    then: E(t) = E(0) + ∫(⟨ψf⟩ - ν⟨w²⟩). The store contains this integral, which the solver
-    computed. The budget thus shows that u belongs to a, even if the flow is not predictable. Each
-    frame follows from the previous frame by the equation. The output grid resolves nearly all of
-    the energy, which decays as k⁻³. Aliasing adds some of the unresolved energy to lower modes,
-    including the mean.
+    The mean of u stays 0. The energy E = ⟨|∇ψ|²⟩/2 changes by the work of the force minus the
+    dissipation: E(t) = E(0) + ∫(⟨ψf⟩ - ν⟨w²⟩). The solver computes this integral, and the store
+    contains it. The budget therefore shows that u is a solution for a, even at times when the flow
+    is not predictable. Each frame must follow from the previous frame by the equation. The output
+    grid resolves nearly all of the energy, which decays as k⁻³. Aliasing adds some of the
+    unresolved energy to lower modes, including the mean.
 
     Args:
         field: Law of a; None if striding aliases modes of a, so that a has no exact law.
@@ -65,7 +65,7 @@ def vorticity_law(
 
 
 class _Stored:
-    """Quantities of each sample, with their upper limits."""
+    """Methods that return a quantity of each sample, with the upper limit of the quantity."""
 
     def __init__(self, n: int, solved: VorticityClaims) -> None:
         self._torus, self._solved = Torus((PeriodicGrid(n),) * 2, degree=1), solved

@@ -188,7 +188,7 @@ class Vorticity(Problem):
 
     @property
     def certified(self) -> tuple[bool, ...]:
-        """For each of the times, whether the error must meet the tolerance."""
+        """For each output time, whether the error must be within the tolerance."""
         until = self.solver.certified
         return tuple(until is None or t <= until for t in self.times)
 

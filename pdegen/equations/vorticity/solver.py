@@ -134,7 +134,7 @@ class Flow:
         return xp.sum(weights * (xp.real(w) ** 2 + xp.imag(w) ** 2), axis=(-2, -1))
 
     def largest_step(self, speed: float) -> float:
-        """The dt above which a run with the step 2 dt is certain to blow up at this speed."""
+        """The largest dt for which a run with steps of 2 dt may be stable at this speed."""
         pairs = zip(self.torus.highest, self.torus.grids, strict=True)
         fastest = max(2 * np.pi * k / grid.length for k, grid in pairs)
         return _IMAGINARY / (2 * fastest * speed) if speed > 0 else np.inf

@@ -123,9 +123,9 @@ def solve(
 class Worker:
     """A process that runs `worker.py`, or `ranks` such processes under mpirun.
 
-    The worker ends when this object is deleted, and when this process ends for any reason. In the
-    second case, a busy worker first finishes its sample. Raises WorkerError if the worker does not
-    start.
+    The worker ends when this object is deleted, and when this process ends for any reason. If this
+    process ends while the worker is busy, the worker first finishes its sample. Raises WorkerError
+    if the worker does not start.
     """
 
     def __init__(self, python: str, ranks: int = 1) -> None:
@@ -225,8 +225,8 @@ _of_this_thread = threading.local()
 def worker(python: str, ranks: int = 1) -> Worker:
     """The worker of this thread.
 
-    A new worker is started at the first call, after the death of the last worker, and in a forked
-    child.
+    The first call starts the worker, and later calls return the same one. A call starts another
+    worker if the previous worker has died, or if this process is a forked child.
     """
     workers: dict[Any, Worker] = _of_this_thread.__dict__.setdefault("workers", {})
     key = (python, ranks, os.getpid())

@@ -188,7 +188,10 @@ class Discretisation:
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    """Lets one process at a time compile forms; removes unfinished files of killed processes."""
+    """A context that locks the compilation of forms, so that one process compiles at a time.
+
+    It first removes unfinished files that killed processes left behind.
+    """
     cache = Path(os.environ["XDG_CACHE_HOME"], "fenics")
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w") as lock:
@@ -207,10 +210,11 @@ def _discretisation(mode: str, n: int, element: str) -> Discretisation:
 
 
 def _solved(world: MPI.Comm, request: Any) -> dict[int, Any]:
-    """The results of the rows of a request that this process solves, by row.
+    """A dictionary from the rows that this process solves to their results.
 
-    A result is u, the residual and the number of iterations, or the reason of a failure as text.
-    Only the first process of a communicator returns results; other processes return an empty dict.
+    A result is u, the residual and the number of iterations, or a text that states the reason of a
+    failure. Only the first process of a communicator returns results; other processes return an
+    empty dict.
     """
     mode, element, linear = (str(request[name]) for name in ("mode", "element", "linear"))
     a, f, walls = (request[name] for name in ("a", "f", "walls"))
