@@ -205,9 +205,9 @@ class Problem(Strict):
 
     @property
     def input_modes(self) -> int | None:
-        """The largest wave number of the inputs, if they are finite Fourier sums.
+        """The largest wave number of the inputs, if the inputs are finite Fourier sums.
 
-        None if the stored values define the input on any grid.
+        None if an input is not a Fourier sum, but is defined by its stored values.
         """
         return None
 

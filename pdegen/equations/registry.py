@@ -148,7 +148,7 @@ def _is_shipped(name: str) -> bool:
 
 
 class RegisteredProblem:
-    """Annotation of a field that takes a problem of any registered equation."""
+    """Annotation of a Pydantic field whose value is a problem of any registered equation."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:

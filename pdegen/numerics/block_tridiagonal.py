@@ -19,8 +19,7 @@ def solve_block_tridiagonal(
 
     The segments k - 1 and k share the unknowns u_k. The unknowns v_k belong to segment k alone.
     One dense factorisation with pivoting eliminates both u_k and v_k. The matrices may therefore be
-    indefinite. Each matrix is used only once, so `matrices` may be a
-    generator.
+    indefinite. Each matrix is used only once, so `matrices` may be a generator.
 
     Args:
         matrices: The A_k in order, which act on (u_k, v_k, u_{k+1}). The function changes these

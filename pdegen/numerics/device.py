@@ -34,7 +34,7 @@ def empty(shape: tuple[int, ...], dtype: Any, device: str | None) -> Array:
 
 
 def zeros(shape: tuple[int, ...], like: Array) -> Array:
-    """Zeros with the dtype and on the device of another array."""
+    """Zeros with the dtype and the device of another array."""
     return array_namespace(like).zeros(shape, dtype=like.dtype, device=device(like))
 
 
@@ -87,7 +87,7 @@ def singular_matrix_error(like: Array) -> type[Exception]:
 def first_true(failed: Array) -> int | None:
     """Index of the first row that is true; None if no row is true.
 
-    If no row is true, a device is synchronised only once.
+    For a tensor on a device, this takes one synchronisation if no row is true, and two otherwise.
     """
     xp = array_namespace(failed)
     return int(xp.argmax(xp.astype(failed, xp.int64))) if bool(xp.any(failed)) else None

@@ -144,8 +144,8 @@ class Torus:
 
         Args:
             v: Modes of the function.
-            points: Number of points along each axis, by default those of the grids. On fewer points
-                the modes |k| >= n/2, which alias, are left out.
+            points: Number n of points along each axis, by default that of the grids. The modes
+                |k| >= n/2 would alias and are left out.
         """
         points = self.points if points is None else points
         for axis in range(-len(self.grids), -1):

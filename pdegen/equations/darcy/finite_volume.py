@@ -170,7 +170,7 @@ class FiniteVolume:
         return Poisson(self.grid, self.fft)
 
     def _inverse(self, a: Float[np.ndarray, "n n"]) -> Inverse:
-        """The map from a right-hand side of one sample to u, residual and number of iterations."""
+        """The map from a right-hand side to u, the residual and the number of iterations."""
         harmonic = self.faces == "harmonic"
         crossing = kernels.crossing_faces(a)
         if crossing < _PIECEWISE * a.size:

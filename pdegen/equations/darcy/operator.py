@@ -47,7 +47,7 @@ class Diffusion:
         return 2 * v * w / (v + w) if self.faces == "harmonic" else (v + w) / 2
 
     def __call__(self, u: Array) -> Array:
-        """A u, the outflow of the fluxes, computed with few passes over the memory of a device."""
+        """A u, the total flux out of each cell, computed with few passes over memory."""
         x, y = self.faces_x, self.faces_y
         au = array_namespace(u).zeros_like(u)
         au[:, 0] += x[:, 0] * u[:, 0]
@@ -65,9 +65,9 @@ class Diffusion:
         return au
 
     def fluxes(self, u: Array, walls: Array | float = 0.0) -> tuple[Array, Array]:
-        """Fluxes -h a_f ∂u/∂n through the faces normal to x and normal to y.
+        """Total fluxes -h a_f ∂u/∂n through the faces normal to x and through those normal to y.
 
-        A flux is positive in the direction of the axis.
+        A positive flux points in the direction of the axis.
         """
         x, y = jumps(u, walls)
         return -self.faces_x * x, -self.faces_y * y

@@ -58,7 +58,9 @@ class PublishedScheme:
         return self.solve(a, f).u
 
     def solve(self, a: Cells, f: float = 1.0) -> Solution:
-        """Solve for positive coefficients at cell centres, indexed [x, y], and a constant source.
+        """Solve for a batch of coefficients and a constant source.
+
+        The coefficients are positive values at the cell centres, indexed [x, y].
 
         Raises SolveError if a coefficient is not positive.
         """
