@@ -1,4 +1,4 @@
-"""Pictures of a benchmark: learning curves, and errors against costs over all datasets."""
+"""Pictures of a benchmark: learning curves, and errors plotted against costs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
@@ -14,7 +14,7 @@ from pipelines.studies.row import Row, mean_and_spread
 
 
 def learning(run: BenchmarkRun, rows: Mapping[str, list[Row]], watched: str, name: str) -> Picture:
-    """Error of the watched samples after each epoch: mean and range over the seeds."""
+    """Mean and range over the seeds of the error on the watched samples after each epoch."""
     series, bands, seeds = {}, {}, max(map(len, rows.values()))
     for operator, of_seeds in rows.items():
         scores = np.array([[epoch.score for epoch in run.history(row)] for row in of_seeds])
@@ -39,10 +39,10 @@ def looks(run: BenchmarkRun, names: Iterable[str]) -> dict[str, Style]:
 
 
 def times_the_smallest(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Geometric mean of value/smallest for each name.
+    """Geometric mean over the datasets of value/smallest, for each name.
 
-    `values` has one mapping for each dataset. "Smallest" is the smallest positive value of all
-    names in this dataset. The mean is over the datasets that have a value for the name.
+    `values` has one mapping for each dataset. In it, "smallest" is the smallest positive value of
+    any name. Datasets without a value for a name do not enter the mean of this name.
 
     >>> times_the_smallest([{"a": 1.0, "b": 4.0}, {"a": 2.0, "b": 2.0}, {"b": 5.0}])
     {'a': 1.0, 'b': 1.5874010519681994}
@@ -63,11 +63,12 @@ def _smallest(values: Mapping[str, float]) -> float:
 def against_costs(
     run: BenchmarkRun, datasets: Sequence[tuple[Mapping[str, Sequence[Row]], float]]
 ) -> Picture:
-    """Errors against costs, averaged over all datasets.
+    """Picture of errors against costs. Both are relative to the smallest in each dataset and
+    averaged over the datasets.
 
     Args:
-        datasets: For each dataset, the rows of each operator, and the error of predicting the mean
-            of the targets.
+        datasets: One pair for each dataset: the rows of each operator, and the error of the
+            predictor that returns the mean training target.
     """
     means = [{n: mean_and_spread(of)[0] for n, of in rows.items()} for rows, _ in datasets]
     errors = dict(sorted(times_the_smallest(means).items(), key=lambda item: item[1]))

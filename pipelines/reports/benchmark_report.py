@@ -1,4 +1,4 @@
-"""The report of a benchmark, and its table as CSV and Markdown."""
+"""Writes the report of a benchmark, and its tables as CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ class _DatasetReport:
         return next(iter(self.run.benchmark.protocols), self.experiment.training.protocol)
 
     def _notes(self) -> list[str]:
-        """Sentences about samples left out, failed trainings and unstable trainings."""
+        """Sentences about omitted samples, failed trainings and unstable trainings."""
         rows = [row for row in self.rows if row.dataset == self.dataset]
         notes = [left_out(self._left_out())] if self._left_out() else []
         notes += [f"{_named(row)}: {row.failed}" for row in rows if row.failed]
@@ -290,7 +290,8 @@ class _DatasetReport:
         return undefined(numbers, first.errors)
 
     def _differences(self) -> Table:
-        """Table of operators: the model, its settings, and how they differ from publications."""
+        """Table with the model of each operator, its settings, and their differences from
+        publications."""
         rows: Facts = []
         for name in self.finished:
             entry = self.run.benchmark.operators[name]
@@ -389,8 +390,8 @@ def _named(row: Row) -> str:
 def _jacobian(predictor: Predictor, pairs: Samples) -> np.ndarray:
     """Derivatives ∂u(y)/∂a(x) for a single sample in one dimension.
 
-    The result has rows y (at most 128 of them) and columns x. Only the first channels of a and u
-    are used.
+    The result has a row for each point y, for at most 128 evenly spaced points, and a column for
+    each point x. Only the first channels of a and u are used.
     """
     a = pairs.a.clone().requires_grad_(True)
     u = predictor(a, pairs.points, pairs.y)[0, :, 0]

@@ -48,7 +48,7 @@ def csv_file(run: BenchmarkRun, rows: Iterable[Row]) -> str:
 
 
 def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
-    """Values of one case in table.csv, keyed by column. `rows` are those of all seeds."""
+    """Values of one case in table.csv, keyed by column. `rows` has a row for each seed."""
     entry, finished = run.benchmark.operators[case.operator], [r for r in rows if not r.failed]
     published = entry.published.get(case.dataset)
     line: dict[str, Any] = {
@@ -140,7 +140,7 @@ def costs_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
 
 
 def solves(number: float) -> str:
-    """Number of solves at which an operator breaks even, as text.
+    """Number of solves after which an operator saves time, as text.
 
     >>> solves(1234.5), solves(float("inf"))
     ('1,234', '∞')
@@ -160,8 +160,8 @@ def measure_tables(
 ) -> list[Table]:
     """Mean errors of each operator in the measures that all rows have.
 
-    One table has other norms, the other has parts of the error. With several seeds, the standard
-    deviation over the seeds is added.
+    The first table has errors in different norms, the second has parts of the error. With several
+    seeds, the standard deviation over the seeds is added.
     """
     tables, every = list[Table](), [row for rows in rows_of.values() for row in rows]
     for what, measures in (("norms", ("l2", *NORMS)), ("parts of the error", PARTS)):
@@ -175,7 +175,8 @@ def measure_tables(
 def _lines(
     label: str, rows: Sequence[Row], names: Sequence[str], operator: Entry, dataset: str
 ) -> list[tuple[str, ...]]:
-    """Lines of one operator: its measured errors, and its published errors if there are any."""
+    """Lines of one operator: a line of measured errors and, if available, a line of published
+    errors."""
     means = {name: _mean_and_spread([row.measures[name] for row in rows]) for name in names}
     figures = {str(k): v for k, v in operator.published_measures.get(dataset, {}).items()}
     published = {name: scientific(figures[name]) for name in names if name in figures}

@@ -1,4 +1,4 @@
-"""Values along the surfaces of bodies in a mesh, and deformed blocks under a die."""
+"""Pictures of values along the surfaces of bodies, and of blocks that a rigid body deforms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ _LINES = 6  # mesh lines across the shorter side
 def curves_along(
     truth: Functions, numbers: Sequence[int], predicted: np.ndarray | None = None
 ) -> list[Curves]:
-    """Values of the first channel along the surfaces of bodies, with one panel for each sample."""
+    """Curves of the first channel along the surfaces of bodies. Each sample has its own panel."""
     scaling = truth.look.along
     assert scaling is not None
     panels = []
@@ -41,7 +41,7 @@ def curves_along(
 
 def along(truth: Functions, predicted: np.ndarray, titles: Mapping[str, int]) -> Figure:
     """Truth and prediction along the surfaces of bodies. `titles` maps the title of each panel to
-    the position of its sample."""
+    the position of its sample in `truth`."""
     curves = curves_along(truth, list(titles.values()), predicted)
     panels = [replace(panel, title=title) for panel, title in zip(curves, titles, strict=True)]
     return sheet([[replace(panels[0], named=True), *panels[1:]]])
@@ -49,7 +49,7 @@ def along(truth: Functions, predicted: np.ndarray, titles: Mapping[str, int]) ->
 
 @styled
 def deformed(truth: Functions, predicted: np.ndarray, samples: Mapping[str, int]) -> Figure:
-    """Deformed blocks under the rigid body at a few times: truth and prediction."""
+    """True and predicted deformed blocks below the rigid body, at a few times."""
     assert isinstance(truth.domain, Box)
     assert truth.above is not None
     times = few(truth.times, _COLUMNS + 1)[-_COLUMNS:]
@@ -82,12 +82,12 @@ def deformed(truth: Functions, predicted: np.ndarray, samples: Mapping[str, int]
 
 
 def _around(x: np.ndarray) -> np.ndarray:
-    """The points on the boundary of a grid of points x (n, m, 2), in order."""
+    """The boundary points of a plane grid x, shape (n, m, 2), in the order along the boundary."""
     return np.concatenate([x[:, 0], x[-1, 1:], x[-2::-1, -1], x[0, -2:0:-1]])
 
 
 def _lines(axes: Axes, x: np.ndarray) -> None:
-    """Draw a few grid lines through points x (n, m, 2), including the outermost lines."""
+    """Draw a few lines of a plane grid x, shape (n, m, 2), including the outermost lines."""
     n, m = x.shape[:2]
     for k in few(range(m), _LINES):
         axes.plot(*x[:, k].T, color=MODEL, lw=0.7)

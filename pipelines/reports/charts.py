@@ -62,7 +62,7 @@ def error_by_time(
 
     Args:
         errors: Errors of each component, shape (samples, times).
-        beside: Mean errors of trivial predictors, shape (times), drawn for comparison.
+        beside: Mean errors of trivial predictors at each time, drawn for comparison.
         seen: Last time used in training, marked by a line; None for no line.
     """
     figure = Figure(figsize=(HALF, _HEIGHT))
@@ -100,7 +100,7 @@ def error_by_grid(errors: Mapping[int, np.ndarray], trained: int, points: str) -
 
     Args:
         errors: Errors of the samples, keyed by resolution.
-        trained: Resolution of the training grid, marked by a line.
+        trained: Training resolution, marked by a line.
         points: Label of the axis of resolutions.
     """
     figure = Figure(figsize=(HALF, _HEIGHT))
@@ -125,13 +125,13 @@ def error_by_grid(errors: Mapping[int, np.ndarray], trained: int, points: str) -
 
 @styled
 def error_spectrum(target: np.ndarray, prediction: np.ndarray, modes: int | None) -> Figure:
-    """Mean |û(k)| of the target and of the error for the modes k >= 1, with û = DFT(u)/n.
+    """Mean of |û(k)| over the samples, for target and error and modes k >= 1, with û = DFT(u)/n.
 
     Each curve ends at its last value above the rounding errors of single precision.
 
     Args:
-        modes: The operator retains the modes 0 ... modes - 1; a line marks this limit. None if it
-            retains all modes.
+        modes: The operator retains the modes k < `modes`, and a line marks this limit; None if the
+            operator retains all modes.
     """
     spectra = [
         np.abs(np.fft.rfft(values, axis=1, norm="forward")).mean(axis=(0, 2))[1:]
@@ -154,7 +154,8 @@ def error_spectrum(target: np.ndarray, prediction: np.ndarray, modes: int | None
 
 
 def above_rounding(spectrum: np.ndarray, largest: float) -> np.ndarray:
-    """A spectrum up to its last value above the rounding errors of single precision.
+    """The values of a spectrum up to the last one that exceeds the rounding errors of single
+    precision.
 
     Args:
         largest: Value to which the rounding errors are relative.
@@ -198,8 +199,8 @@ def error_histogram(errors: np.ndarray) -> Figure:
 
 @styled
 def distributions(errors: Mapping[str, np.ndarray]) -> Figure:
-    """Share of the samples whose error is at most e, as a function of e. Each run has a step
-    curve."""
+    """Step curve for each run: the share of the samples whose error is at most e, as a function of
+    e."""
     figure = Figure(figsize=(HALF, _HEIGHT))
     axes = figure.subplots()
     for k, (name, values) in enumerate(errors.items()):

@@ -61,7 +61,7 @@ def _report(comparison: Comparison) -> Report:
 
 
 def _notice(comparison: Comparison) -> str:
-    """Notice that some runs were evaluated on the test slice during training."""
+    """Notice that some runs were evaluated on the test samples during training."""
     published = [variant.name for variant in comparison.variants if variant.first.published]
     if not published or len(published) == len(comparison.variants):
         return NOTICE if published else ""
@@ -228,8 +228,8 @@ def _learning_section(comparison: Comparison) -> Section:
 
 
 def _course(variant: Variant, epochs: bool) -> tuple[list[float], np.ndarray]:
-    """Abscissas and scores of a learning curve. The abscissas are epochs, or seconds since the
-    start averaged over the seeds. The scores have shape (seeds, epochs)."""
+    """Abscissas and scores of a learning curve. The abscissas are epochs, or times in seconds
+    averaged over the seeds. The scores have shape (seeds, epochs)."""
     scores = np.array([[epoch.score for epoch in run.history] for run in variant.runs])
     if epochs:
         return [float(epoch.epoch) for epoch in variant.first.history], scores
@@ -257,7 +257,8 @@ def _error_section(comparison: Comparison) -> Section:
 
 
 def _prediction_sections(comparison: Comparison) -> list[Section]:
-    """Predictions of all runs for three samples: the best, median and worst of the reference."""
+    """Predictions of all runs for three samples: those with the smallest, median and largest error
+    of the reference."""
     variants = comparison.comparable[: samples.FEW]
     if len(variants) < 2:
         return []

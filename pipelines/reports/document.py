@@ -1,4 +1,5 @@
-"""The content of a report. It is written as HTML and Markdown, and as files for papers."""
+"""The content of a report, which is written as HTML, as Markdown, and as LaTeX tables and PDF
+pictures for papers."""
 
 import csv
 import hashlib
@@ -31,8 +32,9 @@ class Table:
 
     Args:
         rows: Cells. A `Number` is written to CSV with all digits.
-        header: Names of the columns. If there is a header, columns after the first hold numbers.
-        words: Whether all columns hold text although there is a header.
+        header: Names of the columns. In a table with a header, all columns except the first are
+            aligned as numbers.
+        words: Whether all columns are aligned as text in spite of a header.
         name: Name that is added to the caption and to the file names.
     """
 
@@ -43,7 +45,7 @@ class Table:
 
     @property
     def numbers(self) -> bool:
-        """Whether columns after the first are aligned as numbers."""
+        """Whether all columns except the first are aligned as numbers."""
         return bool(self.header) and not self.words
 
     @property
@@ -63,7 +65,7 @@ class Picture:
     Args:
         name: Name of the picture's files, without suffix.
         half: Whether the picture takes half the width of the page.
-        live: HTML of slides, which the script of the page shows.
+        live: HTML of slides, which the script of the HTML report shows.
     """
 
     name: str
@@ -76,7 +78,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Formula:
-    """A formula in LaTeX, and the name of what it defines."""
+    """A formula in LaTeX with a title."""
 
     what: str
     latex: str
@@ -103,7 +105,8 @@ class Section:
 
 @dataclass(frozen=True)
 class Placed:
-    """A section whose tables and pictures are numbered throughout the report."""
+    """A section of a report, with numbers of its tables and pictures. Numbers continue from section
+    to section."""
 
     anchor: str
     section: Section
@@ -123,7 +126,7 @@ class Report:
 
     @cached_property
     def placed(self) -> list[Placed]:
-        """The sections, with tables and pictures numbered throughout the report."""
+        """The sections, with numbers of their tables and pictures."""
         anchors = _unique([slug(section.title) for section in self.sections])
         named = [(s.title, table) for s in self.sections for table in s.tables]
         files = _unique([slug(f"{title} {table.name}") for title, table in named])
@@ -140,7 +143,7 @@ class Report:
 
     @property
     def live(self) -> bool:
-        """Whether any picture has slides, which need the script of the page."""
+        """Whether any picture has slides. Only then does the HTML report contain the script."""
         return any(picture.live for section in self.sections for picture in section.pictures)
 
     def write(self, folder: Path) -> Path:
@@ -160,7 +163,7 @@ class Report:
         return path
 
     def _beside(self) -> dict[str, bytes]:
-        """Files of all pictures and tables. Maps the relative path of each file to its content."""
+        """Contents of the files of all pictures and tables, keyed by relative path."""
         files = dict[str, bytes]()
         for placed in self.placed:
             for _, picture in placed.pictures:
@@ -221,7 +224,8 @@ def markdown(report: Report) -> str:
 
 
 def _indented(code: str) -> str:
-    """A Markdown code block. It is indented, because text in it could end a fenced block."""
+    """A Markdown code block. It is indented instead of fenced, because its text could contain the
+    fence."""
     return "\n".join(f"    {line}" for line in _shown(code).splitlines())
 
 

@@ -70,12 +70,13 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
 
 
 def _part(part: Mapping[str, Any]) -> str:
-    """Text for a part of a recipe, if the equation provides no sentence for it."""
+    """Text about a part of a recipe for which the equation provides no sentence."""
     return in_words(part) if any(tag in part for tag in TAGS) else settings(part)
 
 
 def _trained_on(run: FinishedRun) -> str:
-    """Text about the training samples of the store; a stream is described in its own row."""
+    """Text about the number of training samples from the store. Streamed samples are described in
+    another row."""
     data, (start, stop) = run.experiment.data, run.store.metadata.splits["train"]
     return "samples " if data.stream else f"{part_of(data.samples, stop - start)}, "
 
@@ -144,7 +145,7 @@ def _learned(run: FinishedRun) -> str:
 
 
 def _called(symbols: Mapping[str, str]) -> str:
-    """Text that names the store variable behind each symbol, if name and symbol differ."""
+    """Text that names the store variable of each symbol whose variable has another name."""
     return "".join(
         f"; {letter} is the variable {name} of the store"
         for name, letter in symbols.items()
@@ -153,7 +154,7 @@ def _called(symbols: Mapping[str, str]) -> str:
 
 
 def _in_time(task: TrajectoryTask, input: str, target: str) -> str:
-    """Text about a task in time (rollout, block of frames or state at a time) and its training."""
+    """Text about a task on trajectories (rollout, block of frames or state at a time)."""
     frames = f"the first {task.history} frames of {target}" if task.history else input
     seen = "" if task.frames is None else f"; trained on the first {task.frames} frames"
     if isinstance(task, Block):

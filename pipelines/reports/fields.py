@@ -39,14 +39,14 @@ class Look:
 
     Args:
         name: Symbol or name.
-        log: Whether the scale is logarithmic when values are positive and span more than a factor
-            of 30.
+        log: Whether the scale may be logarithmic. It is logarithmic if all values are positive and
+            the largest exceeds 30 times the smallest.
         phases: The two values of a two-phase medium; None for other variables.
-        moves: Whether the components are displacements, drawn at the displaced points.
+        moves: Whether the components are displacements. They are drawn at the displaced points.
         contours: Whether contour lines are drawn.
         along: Scaling of the values drawn along the surfaces of bodies; None to omit these values.
-        falls: Downward speed of a rigid body. The variable is the lower side of this body at t = 0.
-            None for other variables.
+        falls: If the variable is the height of the lower side of a rigid body at t = 0, the
+            downward speed of the body; otherwise None.
     """
 
     name: str
@@ -63,8 +63,8 @@ class Look:
         return _MAPS[self.colours]
 
     def scale(self, field: np.ndarray, *others: np.ndarray) -> Normalize:
-        """The common colour scale of several arrays. Whether it is logarithmic depends only on
-        `field`."""
+        """The common colour scale of several arrays. Whether the scale is logarithmic depends only
+        on `field`."""
         low, high = float(field.min()), float(field.max())
         if self.log and 0 < 30 * low < high:
             return LogNorm(low, high)
@@ -114,7 +114,8 @@ def show(
 
 
 def framed(axes: Axes, ends: Sequence[Ends], rim: float) -> Ends:
-    """Set the limits of axes so that they contain all domains. Returns the limits without margin.
+    """Set the limits of axes so that they contain all domains and a margin. Returns the limits
+    without the margin.
 
     Args:
         ends: Lower and upper ends of each domain.
@@ -163,7 +164,8 @@ def _show_cloud(
 
 
 def contours(axes: Axes, domain: Domain, values: np.ndarray, scale: Normalize) -> None:
-    """Draw contour lines of values (*grid,) on a plane box or mesh, or on a cloud with cells."""
+    """Draw contour lines of values, shape (*grid,), on a plane box or mesh, or on a cloud with
+    cells."""
     low, high = float(scale.vmin or 0.0), float(scale.vmax or 1.0)
     levels = MaxNLocator(_LEVELS).tick_values(low, high)[1:-1]
     if domain.dim != 2 or not values.min() < values.max():
@@ -182,8 +184,8 @@ def contours(axes: Axes, domain: Domain, values: np.ndarray, scale: Normalize) -
 
 
 def layer(domain: Domain, values: np.ndarray) -> tuple[np.ndarray, str]:
-    """The values that are drawn for a function, and text about the view. The text is empty if all
-    values are drawn."""
+    """The part of a function that is drawn, and text that describes the view. In fewer than three
+    dimensions, all values are drawn and the text is empty."""
     if domain.dim < 3:
         return values, ""
     if not isinstance(domain, Box):
@@ -211,7 +213,7 @@ def ends_of(domain: Domain) -> Ends:
 
 
 def sides(low: np.ndarray, high: np.ndarray) -> tuple[float, bool]:
-    """Ratio of height to width of a picture, and whether this is the ratio of the domain."""
+    """Ratio of height to width of a picture, and whether the domain has the same ratio."""
     width, height = (high - low).tolist()
     ratio = height / width if width > 0 else 1.0
     return (ratio, True) if 1 / _LONG <= ratio <= _LONG else (1.0, False)
@@ -245,9 +247,8 @@ Loop = Int[np.ndarray, " n"]  # numbers of points of a closed curve, in order
 def bodies(domain: Domain) -> list[Loop]:
     """Boundaries of the holes of a mesh: all its boundary loops except the outer one.
 
-    Points at the same position count as one. So a cut, such as that of a C-grid behind its
-    aerofoil, is not a boundary. Loops that touch cannot be ordered; in this case the result is
-    empty.
+    Points at the same position count as one point. Therefore a cut, such as that of a C-grid behind
+    its aerofoil, is not a boundary. If boundary loops touch each other, the result is empty.
 
     >>> around = 2 * np.pi * np.arange(8) / 8
     >>> circle = np.stack([np.cos(around), np.sin(around)], axis=-1)

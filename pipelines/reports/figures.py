@@ -1,4 +1,5 @@
-"""Style and files of figures, logarithmic axes, legends. Matplotlib's settings are not changed."""
+"""Style, legends, logarithmic axes and files of figures. Global matplotlib settings are not
+changed."""
 
 import io
 import re
@@ -134,7 +135,7 @@ def save(figure: Figure, out: Path) -> None:
 
 @styled
 def _file(figure: Figure, suffix: str) -> bytes:
-    """Content of a figure's file in one of the formats svg, pdf and png."""
+    """A figure as the content of an svg, pdf or png file."""
     content = io.BytesIO()
     dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     figure.savefig(content, format=suffix, metadata=dates.get(suffix, {}))

@@ -1,4 +1,4 @@
-"""LaTeX of the equation, the learned map, the loss and the error of a run."""
+"""LaTeX formulas of a run: the equation, the learned map, the loss and the error."""
 
 import re
 import unicodedata
@@ -59,16 +59,16 @@ def learned(task: Task, inputs: list[str], u: str) -> str:
 
 
 def _frames(u: str, last: str, count: int) -> list[str]:
-    """Symbols of `count` successive frames. They end at the frame with the index `last`; if `last`
-    is empty, they are the first frames of the trajectory."""
+    """Symbols of `count` successive frames of u. The index of the last frame is `last`. If `last`
+    is empty, these are the first frames of the trajectory."""
     numbers = range(1 - count, 1) if last else range(1, count + 1)
     frames = [f"{u}_{{{last}{number or '' if last else number}}}" for number in numbers]
     return frames if count < 4 else [frames[0], r"\dots", frames[-1]]
 
 
 def equation(store: Store) -> str:
-    """The equation of a store in LaTeX. It is written as text if it has no LaTeX or its recipe is
-    unknown."""
+    """The equation of a store in LaTeX. If its LaTeX is not known, the equation is written as
+    text."""
     words = rf"\text{{{latex.text(store.metadata.equation)}}}"
     if not store.metadata.recipe.problem:
         return words

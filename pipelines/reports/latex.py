@@ -1,4 +1,5 @@
-"""Text and tables as LaTeX for pdflatex with booktabs and amsmath; all Unicode is accepted."""
+"""Converts text and tables to LaTeX for pdflatex with booktabs and amsmath. All Unicode is
+accepted."""
 
 import re
 import unicodedata
@@ -102,9 +103,9 @@ def tabular(
     r"""A floating table for \input into a document.
 
     Args:
-        numbers: Whether columns after the first hold numbers and are flush right. Otherwise all
-            columns hold text with line breaks. In wide tables the first column always has line
-            breaks.
+        numbers: Whether all columns except the first hold numbers, which are flush right. Otherwise
+            all columns hold text that may be broken into lines. In wide tables, text in the first
+            column may always be broken.
     """
     count = max(map(len, [header, *rows]))
     ragged, kind, width, size = r">{\raggedright\arraybackslash}", "tabular", "", []

@@ -1,5 +1,5 @@
-"""Slides of samples or times below a static picture. `report.js` shows one slide at a time. Without
-a script and on paper, only the picture is shown."""
+"""Slides below a static picture, each of which shows one sample or one time. `report.js` shows one
+slide at a time. Without a script and on paper, only the picture is shown."""
 
 import io
 from base64 import b64encode
@@ -38,8 +38,8 @@ def with_slides(
     """Append slides to a picture. If their files exceed `BYTES`, only every n-th slide is used.
 
     Args:
-        word: What the slider counts, "sample" or "time".
-        start: Position of the slide shown first.
+        word: What the slides show, "sample" or "time".
+        start: Position of the slide that is shown first.
         moving: Milliseconds per slide of an animation; 0 for no animation.
     """
     files = [_webp(slide.image) for slide in slides]
@@ -77,8 +77,8 @@ def by_error(errors: np.ndarray, most: int = MOST) -> list[int]:
 
 @styled
 def rendered(figures: Iterable[Figure]) -> list[Image.Image]:
-    """Images of figures that have the same number of axes. All use the layout of the first
-    figure."""
+    """Images of figures. All figures must have the same number of axes, and get the layout of the
+    first."""
     images, first = list[Image.Image](), list[Axes]()
     for figure in figures:
         if first:
@@ -109,7 +109,7 @@ def sample_slides(
 
     Args:
         numbers: Numbers of the samples in their store.
-        shown: Description of the panels, for the alternative text.
+        shown: Description of the panels, which begins the alternative text of each slide.
     """
     order = rising(errors)
     slides, places = [], by_error(errors)

@@ -40,8 +40,8 @@ class Style:
 
 
 def _slot(colour: int, row: int) -> Style:
-    """Style of the `row`-th method that uses a colour. Dashes and markers vary with both
-    numbers."""
+    """Style of the method with number `row` among those of the same colour. Dashes and markers
+    depend on both numbers."""
     number = colour + len(INKS) * row
     return Style(INKS[colour], DASHES[(colour + row) % len(DASHES)], MARKERS[number % len(MARKERS)])
 
@@ -55,8 +55,8 @@ _FIXED: Mapping[str, tuple[int, int]] = {
 
 
 def styles(names: Sequence[str]) -> dict[str, Style]:
-    """Style of each name. Known operators have fixed styles, and other names get the first free
-    ones.
+    """Style of each name. Known operators have fixed styles. Other names get the first styles that
+    are not in use.
 
     >>> styles(["mine", "FNO"])["FNO"] == styles(["FNO", "GT"])["FNO"]
     True
@@ -72,7 +72,7 @@ def styles(names: Sequence[str]) -> dict[str, Style]:
 def _free(
     slots: Collection[tuple[int, int]], colours: Collection[int], count: int
 ) -> list[tuple[int, int]]:
-    """Free pairs (colour, row). Pairs with an unused colour come first."""
+    """Pairs (colour, row) that no method uses. Pairs whose colour is not in use come first."""
     rows = range(1 + len(_OPERATORS) + count // len(INKS))
     every = [(c, row) for row, c in product(rows, range(len(INKS))) if (c, row) not in slots]
     return sorted(every, key=lambda slot: (slot[1] + (slot[0] in colours), slot))
@@ -82,8 +82,8 @@ def style_of(method: Cell, kind: str) -> Style:
     """Style of a method in a noise study.
 
     Models are blue, and darker the more noise they were trained with; a model trained at all levels
-    is black. Methods that correct a model's result are dashed. Methods that are given a wrong noise
-    level are dotted.
+    is black. Lines are dashed for methods that correct a model's prediction, and dotted for methods
+    that assume a wrong noise level.
 
     Args:
         kind: The kind of the noise. Levels of the kind "snr" are in decibels.

@@ -1,4 +1,5 @@
-"""Pictures of the reconstructions in a noise study, and of the uncertainty that methods state."""
+"""Pictures of the reconstructions in a noise study, and of the standard deviations that methods
+estimate."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,12 +37,12 @@ _HEIGHT = 1.55  # inches of a row of curves
 
 @dataclass(frozen=True)
 class Answer:
-    """Reconstruction of a sample by a method.
+    """Reconstruction of one sample by a method.
 
     Args:
         values: Reconstructed values on the cells of the target.
-        deviation: Standard deviation that the method states for these values; None if it states
-            none.
+        deviation: Standard deviation of these values, as estimated by the method; None if the
+            method estimates no deviation.
     """
 
     method: Cell
@@ -61,14 +62,14 @@ class Image:
 @dataclass(frozen=True)
 class Reconstructions:
     """Pictures of the first test sample. There is a picture for each test level, with a panel for
-    each method that is given the true level."""
+    each method. Methods that assume a wrong level are omitted."""
 
     study: NoiseStudy
     device: torch.device
 
     def pictures(self) -> tuple[Picture, ...]:
-        """The reconstructions at each level. For a two-phase target, a picture of the stated
-        deviations is added."""
+        """A picture of the reconstructions at each level. For a two-phase target, a picture of the
+        estimated standard deviations is added if any method gives them."""
         levels = self.study.test_levels
         if self.study.values is None:
             return tuple(self._curves(level) for level in levels)
@@ -78,7 +79,8 @@ class Reconstructions:
         return (*images, self._uncertainty(answers)) if stated else images
 
     def _functions(self, level: float) -> tuple[int, Functions, Functions]:
-        """Number of the first test sample, its noisy data, and its true target."""
+        """Number of the first test sample in the store, and the noisy data and true targets of the
+        test samples."""
         pairs = self.study.test_pairs(level)
         tested = Tested(self.study.experiment, open_sealed(self.study.store), pairs)
         return int(pairs.samples[0]), *functions_of(tested)
@@ -104,8 +106,8 @@ class Reconstructions:
         return picture(figure, f"reconstructions-{slug(f'at {level:g}')}", caption)
 
     def _uncertainty(self, answers: dict[float, list[Answer]]) -> Picture:
-        """Images of the stated standard deviations. Each level has a row, and each method a
-        column."""
+        """Images of the estimated standard deviations, with a row for each level and a column for
+        each method."""
         number, _, truth = self._functions(next(iter(answers)))
         low, high = self.study.values or (0.0, 0.0)
         scale = Normalize(0.0, (high - low) / 2)  # the largest deviation of two phases
@@ -127,8 +129,8 @@ class Reconstructions:
         return picture(sheet(rows, names), "uncertainty", caption)
 
     def _curves(self, level: float) -> Picture:
-        """Reconstructions in one dimension. Each panel has the truth and a method's curve with its
-        stated intervals."""
+        """Reconstructions in one dimension. Each panel has the true curve and the curve of a
+        method, with its credible intervals."""
         number, data, truth = self._functions(level)
         kind, answers = self.study.tested(level).kind, list(self._answers(level))
         figure = _curve_sheet(
@@ -145,7 +147,7 @@ class Reconstructions:
         return picture(figure, f"reconstructions-{slug(f'at {level:g}')}", caption)
 
     def _answers(self, level: float) -> Iterator[Answer]:
-        """The reconstructions by all methods that are given the true level."""
+        """The reconstructions by all methods that assume the true level."""
         study, cells = self.study, len(self.study.truth[0])
         for model in (model for model in study.models if model.seed == 0):
             yield Answer(model, study.predicted(replace(model, at=level), self.device)[0])
@@ -178,8 +180,8 @@ def _panel(truth: Functions, deviation: np.ndarray, scale: Normalize, title: str
 
 @styled
 def _image_sheet(images: Sequence[Image], data: Normalize, target: Normalize) -> Figure:
-    """Images of the data, the truth and all reconstructions. The data have their own colour scale,
-    and all others share one."""
+    """Images of the data, the truth and all reconstructions. The data have one colour scale; the
+    truth and the reconstructions share another."""
     rows = -(-len(images) // _IMAGES)
     lines = max(image.title.count("\n") for image in images) + 1
     side = WIDE / _IMAGES
@@ -207,7 +209,8 @@ Line = tuple[np.ndarray, np.ndarray]
 
 
 def _on_line(truth: Functions, answer: Answer) -> tuple[str, Line, tuple[Line, Line] | None]:
-    """Name and curve of a reconstruction, and the lower and upper ends of its stated intervals."""
+    """Name and curve of a reconstruction, and the lower and upper ends of its credible intervals;
+    None in place of the ends if the method gives no deviation."""
     domain, half = truth.place(0), answer.deviation
     ends = None
     if half is not None:
@@ -223,8 +226,8 @@ def _curve_sheet(
     answers: Sequence[tuple[str, Line, tuple[Line, Line] | None]],
     colours: Sequence[str],
 ) -> Figure:
-    """Panels of curves. The first has the data, the others have a reconstruction and the truth on a
-    common scale."""
+    """Panels of curves. The first panel has the data. Each other panel has a reconstruction and the
+    truth, and these panels share one scale."""
     rows = -(-(1 + len(answers)) // _COLUMNS)
     figure = Figure(figsize=(WIDE, _HEIGHT * rows + 0.6))
     axes = figure.subplots(rows, _COLUMNS, squeeze=False, sharex=True).ravel()
