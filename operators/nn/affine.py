@@ -1,16 +1,15 @@
 """Galerkin attention, computed as an affine map of the values and coordinates of each point.
 
-Let u be the values (n x d) and x the coordinates (n x p) of n points, M = [x K]ᵀ[x V]/n and
-Q = u W_q + b_q. The output Σ_h [x Q_h] M_h W_h + b is then equal to x A +
-(u W_q + b_q) B + b, where A and B consist of the rows of M_h W_h. Neither Q nor any n x (p + d)
-concatenation is formed: apart from K, V, KᵀV and u (W_q B) only d x d products are computed. The
-layer norms have a scale s and a shift t, K = K̂ s + t, which commute with the sums over the points.
-With dropout they are applied to M_h. Without it, those of V are applied to W_h and those of K to
-the product M_h W_h. `attention.galerkin` and `Attention.forward` have the plain formulas.
+Let u be the values at n points with coordinates x. Let Q = u W_q + b_q, and for each head h let
+M_h = [x K_h]ᵀ[x V_h]/n. The output Σ_h [x Q_h] M_h W_h + b is equal to x A + (u W_q + b_q) B + b. A
+is the sum over h of the rows of M_h W_h that multiply x, and B stacks the rows that multiply Q_h.
+Neither Q nor the concatenations [x Q_h] are computed. The layer norms have a scale s and a shift t,
+K = K̂ s + t, which commute with the sums over the points. With dropout they are applied to M_h.
+Without dropout, those of V are applied to W_h and those of K to the product M_h W_h.
+`attention.galerkin` and `Attention.forward` contain the plain formulas.
 
-On a GPU the kernel launches of a small layer take longer than its arithmetic, and most of them are
-for the d x d matrices. On a GPU these matrices are therefore stacked over the heads, each step is
-one or two products, and the gradient is written out.
+On a GPU, kernel launches for the d x d matrices take longer than the arithmetic of a small layer.
+There the matrices of all heads are stacked, and the gradient is written out.
 """
 
 from collections.abc import Callable
@@ -47,8 +46,9 @@ def galerkin_attention(
         u: Values at the points.
         x: Coordinates of the points.
         weight, bias: Weights and biases of the linear maps from u to Q, K and V.
-        out_weight, out_bias: The blocks W_h, side by side, each with p + d/h columns; and b.
-        norms: Scale and shift of the layer norms of K, then of V; None without layer norms.
+        out_weight: The transposed matrices W_h, side by side; each has p + d/heads columns.
+        out_bias: The bias b.
+        norms: Scale and shift of the layer norm of K, then those of V; None without layer norms.
         eps: Added to the variance in the layer norms.
         drop: Dropout of the matrices [x K_h]ᵀ[x V_h]/n; None without dropout.
     """
@@ -113,7 +113,7 @@ def by_products(
 def _times(
     m: Float[Tensor, "h batch r k"], w: Float[Tensor, "h k d"]
 ) -> Float[Tensor, "h batch r d"]:
-    """Product m w for each head; the batch is merged into the rows."""
+    """Product m w for each head. All samples of a head are multiplied at once."""
     return torch.bmm(m.flatten(1, 2), w).unflatten(1, m.shape[1:3])
 
 
@@ -151,7 +151,7 @@ def written_out(
     eps: float,
     added: bool,
 ) -> Values:
-    """`galerkin_attention` without dropout, with a written-out gradient except for x."""
+    """`galerkin_attention` without dropout. The gradient is written out; x gets no gradient."""
     parameters = (weight, bias, out_weight, out_bias, *(norms or ()))
     return _GalerkinMap.apply(u.contiguous(), x, heads, eps, added, *parameters)  # pyright: ignore[reportReturnType]
 
@@ -159,7 +159,8 @@ def written_out(
 class _GalerkinMap(torch.autograd.Function):
     """Galerkin attention with [x K] = Z S and Z = [1 x K̂], where K̂ is K before scale and shift.
 
-    The rows of S are the shift, an identity for x, and the scale.
+    The first row of S contains the shift. Its other blocks are the identity for x and the diagonal
+    matrix of the scale for K̂. Without layer norms, Z = [x K] and there is no S.
     """
 
     @staticmethod
@@ -283,9 +284,11 @@ class _GalerkinMap(torch.autograd.Function):
 
 
 def _of_sums(g_sums: Tensor, z: Tensor, kv: Tensor) -> Tensor:
-    """Gradient of K and V, given the gradient of the sums of shape (h, rows, batch, columns).
+    """Gradient with respect to [K V], given the gradient of the sums [z K]ᵀ[z V] of each head.
 
-    The first rows and columns belong to z; the other rows belong to K, the other columns to V.
+    Args:
+        g_sums: Gradient of the sums, shape (h, rows, batch, columns). The first rows and columns
+            belong to z, the other rows to K and the other columns to V.
     """
     q, (heads, size, batch, _) = z.shape[1], g_sums.shape
     features = size - q

@@ -1,8 +1,8 @@
 r"""Attention maps from Q, K, V to values, with and without softmax, and normalisations.
 
 All maps act on tensors of shape (batch, heads, n, d), with n grid points as tokens. `drop` is
-applied to the attention matrix, which is the d x d matrix KᵀV or the n x n matrix QKᵀ, whichever
-product comes first. Values of K and V at padding have no effect.
+applied to the attention matrix: the d x d matrix KᵀV if it is computed first, or else the n x n
+matrix QKᵀ. Values of K and V at padding have no effect.
 
 References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, equations (5)-(6)
 and section 3.2. Z. Shen et al., Efficient Attention, WACV 2021, equation (5).
@@ -33,12 +33,13 @@ def keep(matrix: Tensor) -> Tensor:
 def real(
     k: Sources, mask: Real
 ) -> tuple[Sources, int | Int[Tensor, "batch 1 1 1"] | Float[Tensor, "_ 1 1 1"]]:
-    """k times `mask` and the sum of `mask`, which can be quadrature weights.
+    """The product of k and `mask`, and the sum of `mask` over the points.
 
-    With a Boolean mask this is k with zeros at padding, and the number of real points.
+    If `mask` is Boolean, the product is k with zeros at padding, and the sum is the number of
+    points without padding.
 
-    With quadrature weights the mean KᵀV / n over points becomes KᵀWV / ΣW, which approximates the
-    same integral on points of any density.
+    If `mask` contains quadrature weights W, the mean KᵀV / n over points becomes KᵀWV / ΣW. This
+    approximates the same integral whatever the density of the points.
     """
     return (k, k.shape[-2]) if mask is None else (k * mask, mask.sum(dim=-2, keepdim=True))
 
@@ -59,9 +60,9 @@ def galerkin(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = N
 def fourier(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
     """(QKᵀ) V / (n √d), a Fredholm integral (Cao 2021, eq. 5).
 
-    The factor 1/√d is that of the published code; the paper's equation has none. With dropout,
-    which needs QKᵀ, the cost is quadratic in n. Without dropout Q (KᵀV) is computed, with linear
-    cost.
+    The factor 1/√d is that of the published code; the paper's equation has no such factor.
+    Dropout needs the matrix QKᵀ, and the cost is then quadratic in n. Without dropout, Q (KᵀV) is
+    computed at linear cost.
     """
     d = q.shape[-1]
     k, n = real(k, mask)
@@ -93,8 +94,9 @@ def softmax_attention(q: Heads, k: Sources, v: Sources, mask: Real = None) -> He
 def linear(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
     """`galerkin` of the softmax of Q over features and of K over points (Shen et al. 2021).
 
-    As in the code published with Cao (2021) the result is also divided by n, although the softmax
-    over points is a mean already: values are of size O(1/n). `efficient` does not divide by n.
+    As in the code published with Cao (2021), the result is also divided by n. Softmax weights over
+    points already sum to 1, and the result is therefore of size O(1/n). `efficient` does not
+    divide by n.
     """
     return galerkin(q.softmax(dim=-1), over_points(k, mask), v, drop, mask)
 
@@ -111,7 +113,7 @@ def efficient(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = 
 
 @dataclass(frozen=True)
 class AttentionKind:
-    """An attention map, with the choice of its normalised arguments and of where coordinates enter.
+    """An attention map, and how the layer that applies it uses norms, coordinates and masks.
 
     Args:
         make: Function from the number of features of a head to the attention map.

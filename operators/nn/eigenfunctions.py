@@ -23,10 +23,10 @@ class Orthonormal(nn.Module):
     through C. As in batch normalisation, evaluation uses a moving average of C, so that a sample
     does not depend on its batch. Before training this average is the identity.
 
-    In training and evaluation the factorised matrix is C + λ(tr C/k) I, so that directions in which
-    ψ hardly varies are not scaled up to size 1, and a batch may have fewer than k points. The
-    released code adds 1e-6 I only if the factorisation fails, then ten times as much, and so on.
-    Here the term is always added, in proportion to C, which needs no branch.
+    The matrix that is factorised is C + λ(tr C/k) I, in training and in evaluation. The added term
+    prevents directions in which ψ hardly varies from being scaled up to size 1. It also allows
+    batches with fewer than k points. The released code adds 1e-6 I only if the factorisation fails,
+    then 1e-5 I, and so on.
 
     Args:
         width: Number of features in g.

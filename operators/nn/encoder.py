@@ -90,7 +90,7 @@ class Attention(nn.Module):
         return y.unflatten(-1, (self.heads, -1))
 
     def forward(self, u: Values, x: Points, mask: Real = None) -> Values:
-        """[z_1 ... z_h] W + b, where z is the result of a head: Q (KᵀV) / n in Cao 2021, eq. 6."""
+        """[z_1 ... z_h] W + b, where z_i is the result of head i (Cao 2021, eq. 6)."""
         if self.as_one_map and x.ndim == 2 and mask is None:
             return self._as_one_map(u, x, added=False)
         z = self.mapped(*self.of_heads(u, x, mask), mask)
@@ -100,7 +100,7 @@ class Attention(nn.Module):
         return self.out(z)
 
     def of_heads(self, u: Values, x: Points, mask: Real = None) -> tuple[Heads, Heads, Heads]:
-        """Q, K and V of all heads, two of them normalised, with x prepended if it is "inside".
+        """Q, K and V of all heads. Two are normalised, and coordinates "inside" are prepended.
 
         Galerkin attention normalises K and V (Cao 2021, section 3.2).
         """
@@ -128,7 +128,7 @@ class Attention(nn.Module):
         return u + self(u, x, mask)
 
     def _as_one_map(self, u: Values, x: Float[Tensor, "n p"], added: bool) -> Values:
-        """Galerkin attention, plus u if `added`, computed by the faster `operators.nn.affine`."""
+        """Galerkin attention, plus u if `added`, computed by the fast `operators.nn.affine`."""
         k, v = self.norm_key, self.norm_other
         norms, eps = None, 0.0
         if isinstance(k, HeadNorm) and isinstance(v, HeadNorm):

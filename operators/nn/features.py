@@ -5,7 +5,7 @@ With frequencies ω ~ N(0, I_d), and q and k scaled by d^(-1/4) as in softmax(QK
     Gaussian:  exp(-|q - k|²/2) = E cos ω·(q - k)                                  (RFA)
     softmax:   exp(q·k) = E cosh ω·(q + k) exp(-(|q|² + |k|²)/2)                   (FAVOR+)
 
-so that Σ_j κ(q, k_j) v_j / Σ_j κ(q, k_j) is computed in time linear in the number of points.
+Then Σ_j κ(q, k_j) v_j / Σ_j κ(q, k_j) takes a time that is linear in the number of points.
 
 References: H. Peng et al., Random Feature Attention, ICLR 2021, section 3.1. K. Choromanski et al.,
 Rethinking Attention with Performers, ICLR 2021, equation (7) and section 2.4.
@@ -52,20 +52,21 @@ def log_positive_features(phase: Phases, x: Heads) -> Float[Tensor, "batch heads
 class RandomFeatureAttention(nn.Module):
     """Σ_j κ(q_i, k_j) v_j / Σ_j κ(q_i, k_j), with κ estimated by random features of Q and K.
 
-    All heads share the frequencies, which are saved in the state dict. In evaluation the
-    frequencies are fixed, so two evaluations agree; the code published with Cao (2021) draws new
-    ones in evaluation too. For the softmax kernel the logarithms of the features are used, so that
-    no exponential overflows and no sum vanishes. With log φ(K) = K' and log φ(Q) = Q' the map is
+    All heads share the frequencies, which are saved in the state dict. Evaluation uses fixed
+    frequencies; the code published with Cao (2021) draws new frequencies in evaluation too. The
+    softmax kernel is computed from the logarithms of the features, to avoid overflow and division
+    by zero. With log φ(K) = K' and log φ(Q) = Q' the map is
 
         softmax(Q' + log Σ_j exp K'_j over features) softmax(K' over points)ᵀ V.
 
-    The Gaussian kernel has no such form, because its features can be negative. If a small kernel is
-    estimated by few features, the denominator may be near 0, and values may be far from all v_j.
+    The Gaussian kernel has no such form, because its features can be negative. If κ is small and
+    there are few features, the denominator may be near 0. The result is then far from all v_j.
 
     Args:
         kernel: "gaussian" (RFA) or "softmax" (FAVOR+).
         d: Number of features of a head.
-        features: Number of features of φ, two for each frequency; "head" means d, as published.
+        features: Number of features of φ, two for each frequency. "head" stands for the number d
+            in the published code.
         redraw: Whether frequencies are drawn anew at every forward pass in training.
         eps: Lower bound of the absolute mean of the Gaussian kernel, which prevents division by
             zero.

@@ -1,9 +1,9 @@
 """Maps with written-out gradients for the CPU, and products in at least float32.
 
-On the CPU the matrix products of a small model take hardly longer than the sums, copies and masks
-between them. The functions below avoid these operations by accumulating within the products. On
-other devices only the residual MLP has a written-out gradient. In reduced precision and under
-torch.compile no function has one.
+On the CPU, the sums, copies and masks between the matrix products of a small model take almost as
+long as the products. The functions below let the products add to their outputs instead. On other
+devices, only the gradient of the residual MLP is written out. In reduced precision and under
+torch.compile, PyTorch computes all gradients.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ Values = Float[Tensor, "batch n width"]
 
 
 def on_processor(u: Tensor) -> bool:
-    """Whether u is on the CPU, without autocast and without compiler."""
+    """Whether u is on the CPU, and neither autocast nor torch.compile is active."""
     return not (
         u.device.type != "cpu" or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
     )
 
 
 def as_written(u: Tensor) -> bool:
-    """Whether u is on a device other than the CPU, without autocast and compiler."""
+    """Whether u is not on the CPU, and neither autocast nor torch.compile is active."""
     return u.device.type != "cpu" and not (
         torch.is_autocast_enabled() or torch.compiler.is_compiling()
     )
@@ -40,8 +40,9 @@ _MAX_PARTS = 32
 def parts_of(n: int, u: Tensor) -> int:
     """Number of equal parts into which a sum over n points is split on the device of u.
 
-    On a GPU a product with few rows and columns is a single unit of work for each sample, however
-    many points are summed, and leaves most of the GPU idle. On the CPU there is one part.
+    On a GPU, a matrix product with few rows and columns is a single unit of work for each sample,
+    however long the sum over points is. Without parts, most of the GPU would be idle. On the CPU
+    there is one part.
     """
     if u.device.type == "cpu":
         return 1
@@ -99,12 +100,11 @@ def moments(
     features: int,
     eps: float | None,
 ) -> tuple[Float[Tensor, "batch q _"], Float[Tensor, "batch d d"]]:
-    """zᵀ[K V] and KᵀV with [K V] = u Wᵀ + b; z gets no gradient.
+    """zᵀ[K V] and KᵀV, where [K V] = u Wᵀ + b is normalised if `eps` is given; z gets no gradient.
 
     Args:
         z: Values of q fixed functions at the points.
-        features: K and V are normalised to mean 0 and variance 1 over groups of `features`
-            features.
+        features: Number of features in each group that is normalised to mean 0 and variance 1.
         eps: Added to the variance. If None, K and V are not normalised.
     """
     if on_processor(u):
@@ -164,13 +164,12 @@ def slice_sums(
     f: Float[Tensor, "b n q"],
     mask: Bool[Tensor, "b n"] | None = None,
 ) -> tuple[Float[Tensor, "b n g"], Float[Tensor, "b g q"], Float[Tensor, "b 1 g"]]:
-    """Slice weights w = softmax(x W + b) of n points in g slices, and the sums wᵀf and wᵀ1.
+    """Weights w = softmax(x W + b) of n points in g slices, and the sums wᵀf and wᵀ1 over points.
 
     The weights are 0 where `mask` is False.
 
-    w is much larger than x and f. On the CPU it is computed sample by sample, so that it stays in
-    the cache, and its gradient is accumulated in one buffer. Half precision is converted to float32
-    before the sums over points.
+    The array w is much larger than x and f. On the CPU, w is computed sample by sample to stay in
+    the cache. The softmax and wᵀ1 are computed in at least float32.
     """
     if mask is None and on_processor(x) and x.dtype in (torch.float32, torch.float64):
         return _SliceSums.apply(x, weight, bias, f)  # pyright: ignore[reportReturnType]

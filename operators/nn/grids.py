@@ -15,17 +15,17 @@ Number = TypeVar("Number", int, float)
 
 
 class GridOperator(Operator):
-    """u = D L E (a, x): E and D act at each point, and L on the grid after padding with zeros.
+    """u = D L E (a, x). E and D act at each point; L acts on the grid, padded with zeros.
 
     On a box, values at output points y are interpolated linearly along each axis. Beyond the
     outermost points x the values are constant, even on periodic grids. On curvilinear meshes L acts
     along the indices, and y must be None.
 
     Args:
-        padding: Padding after the last point of each axis, for functions that are not periodic. One
-            number for all axes or one for each: the number of zeros divided by that of the points.
-            The length of the padding is then the same at all resolutions.
-        padding_points: Number of these zeros, the same at all resolutions; instead of `padding`.
+        padding: Number of zeros after the last point of each axis, divided by the number of points.
+            The padding then has the same length at all resolutions. A single number applies to all
+            axes. Padding is for functions that are not periodic.
+        padding_points: Number of zeros at all resolutions; replaces `padding`.
         frame_channels: Number of channels of a frame if the channels of u are consecutive frames,
             otherwise 0. Frames become the last axis of the grid. The input is repeated along this
             axis, with the position of the frame, 0 ... 1, as a further feature.
@@ -109,7 +109,7 @@ class GridOperator(Operator):
         return interpolated(u, x, y)
 
     def _with_frames(self, a: Function) -> Float[Tensor, "batch ... f"]:
-        """Repeat a along an axis of frames, if there are frames, with their time as a feature."""
+        """If there are frames, repeat a along an axis of frames and append the time as a feature."""
         channels = self.frame_channels
         if not channels:
             return a

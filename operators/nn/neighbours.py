@@ -1,7 +1,8 @@
 r"""Sums over the points near each node of a lattice, or over the nodes near each point.
 
-No search is needed, and no shape depends on values. The candidate nodes of a point are those in the
-square around its ball of the given radius. Their number depends only on radius and spacing.
+Each point has candidate nodes: the nodes in the cube that encloses a ball around the point. Their
+number depends only on the radius and the spacing of the lattice, and tensor shapes are therefore
+independent of the positions. No neighbour search is needed.
 """
 
 import math
@@ -28,8 +29,8 @@ class Edges(NamedTuple):
         node_points: Positions of the nodes.
         nodes: Indices of the candidate nodes of each point.
         near: Whether a candidate lies within the radius; False at padding.
-        to_nodes: Whether points are the sources and nodes the queries of sums; otherwise the
-            reverse.
+        to_nodes: If True, a sum at a node (the query) runs over points (the sources). If False, a
+            sum at a point runs over nodes.
     """
 
     points: Float[Tensor, "e n dim"]
@@ -63,7 +64,7 @@ class Lattice:
     def edges(
         self, p: Float[Tensor, "e n dim"], radius: float, to_nodes: bool, mask: Real | None = None
     ) -> Edges:
-        """Pairs of the points p and the nodes within the radius."""
+        """Pairs of the points p and their candidate nodes; `near` marks those within the radius."""
         p = p if mask is None else p.expand(len(mask), -1, -1)
         dim, nodes, squared = len(self.sizes), 0, 0.0
         near = torch.ones(*p.shape[:2], *[1] * dim, dtype=torch.bool, device=p.device)
@@ -84,17 +85,17 @@ class Lattice:
 
 
 def of_sources(v: Float[Tensor, "batch _ c"], edges: Edges) -> Float[Tensor, "_ n _ c"]:
-    """Values v at the source of each pair."""
+    """Value of v at the source of each pair. The result broadcasts over the candidates."""
     return v[:, :, None] if edges.to_nodes else taken(v, edges.nodes)
 
 
 def of_queries(v: Float[Tensor, "batch _ c"], edges: Edges) -> Float[Tensor, "_ n _ c"]:
-    """Values v at the query of each pair."""
+    """Value of v at the query of each pair. The result broadcasts over the candidates."""
     return taken(v, edges.nodes) if edges.to_nodes else v[:, :, None]
 
 
 def summed(v: Float[Tensor, "batch n k c"], edges: Edges) -> Float[Tensor, "batch _ c"]:
-    """Sums of v over all candidates of each query."""
+    """For each query, the sum of the values v of all its pairs."""
     if not edges.to_nodes:
         return v.sum(dim=2)
     m = len(edges.node_points)
@@ -113,7 +114,7 @@ def ends(edges: Edges) -> tuple[Float[Tensor, "e n k dim"], Float[Tensor, "e n k
 
 
 def taken(v: Float[Tensor, "batch m c"], index: Int[Tensor, "e n k"]) -> Float[Tensor, "_ n k c"]:
-    """Select the rows of v with the given indices, which all samples share if e is 1.
+    """Select the rows of v with the given indices. If e is 1, all samples share the indices.
 
     >>> taken(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[[2, 0]]])).flatten()
     tensor([3., 1.])
@@ -127,7 +128,7 @@ def taken(v: Float[Tensor, "batch m c"], index: Int[Tensor, "e n k"]) -> Float[T
 
 
 def _rows(index: Int[Tensor, "e n k"], m: int) -> Int[Tensor, " rows"]:
-    """Indices of the same rows after the m rows of all samples are concatenated."""
+    """Convert row indices of each sample to indices into the concatenated rows of all samples."""
     samples = torch.arange(len(index), device=index.device)
     return (index + m * samples[:, None, None]).flatten()
 
@@ -135,7 +136,7 @@ def _rows(index: Int[Tensor, "e n k"], m: int) -> Int[Tensor, " rows"]:
 def within_box(
     p: Float[Tensor, "e _ dim"], x: Float[Tensor, "e n dim"], mask: Real | None = None
 ) -> Float[Tensor, "_ _ dim"]:
-    """Positions p, scaled such that the points x of each sample have bounding box [0, 1]^dim."""
+    """Apply to p the affine map that takes the bounding box of x in each sample to [0, 1]^dim."""
     real = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
     low = x.masked_fill(~real[..., None], math.inf).amin(dim=1, keepdim=True)
     high = x.masked_fill(~real[..., None], -math.inf).amax(dim=1, keepdim=True)

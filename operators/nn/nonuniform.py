@@ -36,9 +36,10 @@ def frequencies(dim: int, m: int) -> Float[Tensor, "dim modes"]:
 
 
 def waves(xi: TokenPoints, k: Float[Tensor, "dim modes"]) -> Waves:
-    """(cos 2πk·ξ, -sin 2πk·ξ) at each point, as needed for v = Σ_k Re(v̂_k exp(2πik·ξ)).
+    """cos 2πk·ξ and -sin 2πk·ξ at each point.
 
-    Phases are not computed by a matrix product, because they would be wrong in reduced precision.
+    They are the factors of Re v̂_k and Im v̂_k in v = Σ_k Re(v̂_k exp(2πik·ξ)). Phases are not
+    computed by a matrix product, because they would be wrong in reduced precision.
     """
     turns = xi[..., :1] * k[0]
     for axis in range(1, len(k)):
@@ -54,11 +55,11 @@ class NonuniformConv(nn.Module):
 
         û_k = 1/n Σ_j u_j exp(-2πik·ξ_j),  and  v(ξ) = Σ_k v̂_k exp(2πik·ξ),
 
-    where the terms of k and -k are combined, so that v is real. On a regular grid with at least 2m
-    points along each axis both equal those of the FFT. With "sum", as in the released code, û is
-    divided by the number of points of the latent grid instead of n, and v is multiplied by that
-    number. Then û has no limit as n grows. All points have equal weights, so the result depends on
-    their density.
+    where the terms of k and -k are combined, and v is real. On a regular grid with at least 2m
+    points along each axis, where m is the number of modes, û and v equal the results of the FFT.
+    With "sum", as in the released code, û is divided by the number of points of the latent grid
+    instead of n, and v is multiplied by this number. Then û has no limit as n grows. The points
+    have equal weights, and the result depends on their density.
     """
 
     k: Tensor
@@ -80,7 +81,7 @@ class NonuniformConv(nn.Module):
         self.register_buffer("counted", counted[:, None, None], persistent=False)
 
     def waves(self, xi: TokenPoints) -> Waves:
-        """Values of the waves of both transforms at the points ξ."""
+        """Values of the waves at the points ξ, for `from_points` and `to_points`."""
         return waves(xi, self.k)
 
     def from_points(
@@ -106,7 +107,7 @@ class NonuniformConv(nn.Module):
         return values(self._weighted(u_hat), grid, self.modes) * math.sqrt(total)
 
     def to_points(self, u: Float[Tensor, "batch *grid c"], at: Waves) -> Tokens:
-        """Convolution from values on the latent grid to scattered points with the waves `at`."""
+        """Convolution from values on the latent grid to scattered points, where `at` is `waves`."""
         total = math.prod(u.shape[1:-1])
         scale = math.sqrt(total) if self.transform == "sum" else 1 / math.sqrt(total)
         v_hat = self.counted * self._weighted(spectrum(u, self.modes) * scale)

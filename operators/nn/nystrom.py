@@ -2,8 +2,8 @@ r"""Softmax attention through m landmarks, by the Nyström method.
 
     softmax(QKᵀ/√d) V ≈ softmax(QK̃ᵀ/√d) A⁺ softmax(Q̃Kᵀ/√d) V,   A = softmax(Q̃K̃ᵀ/√d),
 
-with Q̃, K̃ the means of Q and K over m segments of neighbouring points. The cost is linear in n,
-because the two outer factors are attention with m keys and with m queries.
+where Q̃ and K̃ are the means of Q and K over m segments of consecutive points. The first factor has
+n queries and m keys, the last one m queries and n keys. The cost is therefore linear in n.
 
 References: Y. Xiong et al., Nyströmformer, AAAI 2021, equations (10)-(14).
 """
@@ -52,8 +52,8 @@ def pseudo_inverse(a: Matrices, iterations: int = 6) -> Matrices:
 def segment_means(u: Heads, m: int) -> Landmarks:
     """Means over m <= n segments of consecutive points; lengths of segments differ by at most 1.
 
-    The released code instead prepends zeros to reach a multiple of m points, and these zeros count
-    in the means.
+    The released code instead prepends zeros until the number of points is a multiple of m. Its
+    means include these zeros.
     """
     n = u.shape[-2]
     segment = torch.arange(n, device=u.device) * m // n

@@ -76,7 +76,7 @@ def start_truncated(model: nn.Module, std: float | None = 0.02) -> None:
 
 
 class Convolution(nn.Module):
-    """Convolution with 3 points along each axis of the grid; channels are on the last axis."""
+    """Convolution whose kernel has 3 points along each axis of the grid; channels last."""
 
     def __init__(self, dim: int, width: int, padding: Literal["zeros", "circular"]) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def dropped(count: int, p: float) -> Tensor:
 
 
 class _Thinned(torch.autograd.Function):
-    """Set random values to zero and divide the others by 1 - p; the gradient has the same map."""
+    """Set random values to zero and divide the others by 1 - p; do the same to the gradient."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, p: float) -> Tensor:
@@ -174,9 +174,9 @@ def _thin(u: Tensor, indices: Tensor, p: float) -> Tensor:
 class Dropout(nn.Module):
     """A dropout like `torch.nn.Dropout`, but several times faster on the CPU for small rates.
 
-    On the CPU PyTorch draws a random number for each value. This module draws one only for each
-    value that is set to zero. The distribution is the same, and so is the generator, the default
-    one.
+    On the CPU, PyTorch draws a random number for each value. This module draws one only for each
+    value that is set to zero. The distribution is the same, and both use PyTorch's default
+    random generator.
 
     Args:
         p: Probability that a value is set to zero; other values are divided by 1 - p.

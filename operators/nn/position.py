@@ -2,7 +2,7 @@ r"""Attention whose weights depend on distances between points instead of values
 
 The layers have several heads and map values u(x) at n points x to values at m points y. Points have
 shape (n, dim), or (batch, n, dim) if they differ between samples; grids are flattened. A mask is
-False at padding among the points x, and padding gets no attention.
+False at padding among the points x, whose attention weights are 0.
 
 References: J. Chen and K. Wu, Positional Knowledge is All You Need: Position-induced Transformer
 (PiT) for Operator Learning, ICML 2024, section 2.2; code in
@@ -28,10 +28,10 @@ ENTRIES = 2**26
 
 @dataclass(frozen=True)
 class SquaredDistance:
-    """D_ij = |y_i - x_j|² / s, in the periodic case with the shortest distance on the unit torus.
+    """D_ij = |y_i - x_j|² / s, where the distance is Euclidean or that on the unit torus.
 
-    The published periodic distance in two dimensions wraps around only one axis at a time, so that
-    opposite corners are far apart. The distance here is invariant under translations.
+    The published periodic distance in two dimensions wraps around only one axis at a time, and
+    opposite corners of the square are far apart. The distance here is invariant under translations.
 
     Args:
         periodic: Whether distances are those on the unit torus.
@@ -71,10 +71,9 @@ def neighbours(
 ) -> Bool[Tensor, "*batch m n"]:
     """Whether each distance in d is at most the percentile `locality` of its row.
 
-    The minimum of a row is always True. The bound is entry ⌊locality (n - 1) / 100⌋ of the sorted
-    row: the interpolated percentile lies between this entry and the next. Distances that differ
-    only by rounding of the coordinates are treated alike. Padding is never a neighbour, and does
-    not count among the n points.
+    The result is always True at the minimum of a row. The percentile is rounded down to entry
+    ⌊locality (n - 1) / 100⌋ of the sorted row. Distances that differ only by rounding of the
+    coordinates are treated alike. Padding is never a neighbour, and n does not count padding.
 
     >>> neighbours(torch.tensor([[4.0, 1.0, 9.0, 0.0, 1.0]]), 25.0)
     tensor([[False,  True, False,  True,  True]])
@@ -94,10 +93,10 @@ def neighbours(
 
 
 def projection(in_channels: int, width: int, heads: int) -> nn.Linear:
-    """The matrices W of h heads as one map without bias; weights are normal of variance 2/(h c_in).
+    """One linear map that consists of the matrices W of h heads, without bias.
 
-    The published code stores the matrices in a tensor of shape (h, c_in, d/h). The factor h arises
-    because its He initialisation counts the first axis among the inputs.
+    The initial weights are normal with variance 2/(h c_in), as in the published code. There, the
+    He initialisation of a tensor of shape (h, c_in, d/h) counts the first axis among the inputs.
     """
     linear = nn.Linear(in_channels, width, bias=False)
     nn.init.normal_(linear.weight, std=math.sqrt(2 / (heads * in_channels)))
@@ -107,16 +106,16 @@ def projection(in_channels: int, width: int, heads: int) -> nn.Linear:
 class PositionWeights(nn.Module):
     """Attention matrices softmax(-λ D(y, x)), with one λ > 0 for each head (eqs. 9, 10).
 
-    Samples that share the points share the matrices. The matrices are computed for a part of the
-    points y at a time. In evaluation at most about `ENTRIES` entries are in memory; in training all
-    entries are.
+    Samples that share the points share the matrices. Groups of rows, which belong to points y, are
+    computed one after another. In evaluation, memory contains about `ENTRIES` entries of the
+    matrices at a time; training stores all entries.
 
-    λ = tan(π/4 (1 - 10⁻⁷)(1 + sin r)) with a free parameter r. This is the most accurate of the
-    forms in the published code.
+    λ = tan(π/4 (1 - 10⁻⁷)(1 + sin r)) with a free parameter r. The published code has several
+    forms, of which this is the most accurate.
 
     Args:
         heads: Number of heads.
-        locality: Percentage of the points x that a point y attends to; these are the nearest.
+        locality: Percentage of the points x to which a point y attends: the nearest points.
         distance: The squared distance D.
     """
 
@@ -186,7 +185,7 @@ class PositionAttention(PositionWeights):
 
 
 class PositionAverage(PositionWeights):
-    """softmax(-λ D(y, x)) u(x) of h heads, concatenated to h times as many channels as u."""
+    """softmax(-λ D(y, x)) u(x) for each head; the results of all heads are concatenated."""
 
     def __init__(self, heads: int, locality: float, distance: SquaredDistance) -> None:
         super().__init__(heads, locality, distance)

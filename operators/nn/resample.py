@@ -18,13 +18,12 @@ Resampling = Literal["bicubic", "periodic", "fourier"]
 
 
 def resized(u: Function, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]:
-    """Bilinear interpolation to n1 x n2 points, evenly spaced between the first and the last.
+    """Bilinear interpolation from a uniform grid to n1 x n2 uniform points with the same ends.
 
-    The given points are uniform too, with the same ends. If the coordinates of the points are
-    interpolated in the same way (`resized_grid`), they are exactly those of the new points.
+    `resized_grid` returns the coordinates of the new points.
 
-    On devices other than the CPU each axis is interpolated by a matrix product in at least float32.
-    The gradient is then a product too, and the same in every run.
+    On devices other than the CPU, each axis is interpolated by a matrix product in at least
+    float32. The gradient is then a matrix product too, which is the same in every run.
     """
     if u.shape[1:3] == (n1, n2):
         return u
@@ -50,7 +49,7 @@ def _stretched_by_products(u: Function, sizes: tuple[int, int]) -> Float[Tensor,
 def _stretching(
     n: int, m: int, dtype: torch.dtype, device: torch.device
 ) -> Float[Tensor, "{m} {n}"]:
-    """The matrix of linear interpolation from n points to m points with the same ends.
+    """Matrix of linear interpolation from n uniform points to m uniform points, same ends.
 
     >>> _stretching(3, 5, torch.float32, torch.device("cpu"))[1]
     tensor([0.5000, 0.5000, 0.0000])
@@ -110,14 +109,14 @@ def interpolated(
 def resampled(
     u: Float[Tensor, "batch c *grid"], kind: Resampling, sizes: Sequence[int]
 ) -> Float[Tensor, "batch c ..."]:
-    """Resample functions to other evenly spaced points of the same box; axis 1 is that of channels.
+    """Resample functions from a uniform grid of a box to another one. Channels are on axis 1.
 
-    If the new grid is coarser, modes that it cannot represent are filtered out.
+    Modes that a coarser new grid cannot represent are filtered out.
 
     Args:
-        kind: "bicubic": cubic convolution on points (j + ½)/n, like the antialiased interpolation
-            of PyTorch. "periodic": the same kernel on periodic points j/n. "fourier": trigonometric
-            interpolation, cut off at the modes that both grids have.
+        kind: "bicubic": cubic convolution from points (j + ½)/n, like PyTorch's antialiased
+            interpolation. "periodic": cubic convolution of periodic functions on points j/n.
+            "fourier": trigonometric interpolation with the modes that both grids can represent.
         sizes: Number of new points along each axis.
     """
     for axis, (n, m) in enumerate(zip(u.shape[2:], sizes, strict=True)):
@@ -132,7 +131,7 @@ def resampled(
 def _resampling(
     kind: Resampling, n: int, m: int, dtype: torch.dtype, device: torch.device
 ) -> Float[Tensor, "{m} {n}"]:
-    """The matrix of resampling from n to m points; lengths are in spacings of the n points."""
+    """The matrix that resamples from n points to m points along one axis."""
     shift = 0.5 if kind == "bicubic" else 0.0
     new = (torch.arange(m, dtype=torch.float64, device=device) + shift) * (n / m) - shift
     distance = new[:, None] - torch.arange(n, device=device)

@@ -91,7 +91,7 @@ def at_sensors(
 def convolutions(
     in_channels: int, channels: int, sensors: int, dim: int, activation: Activation
 ) -> tuple[list[nn.Module], int]:
-    """Two convolutions with 5 points per axis and stride 2; and the number of output values."""
+    """Two convolutions with stride 2 and 5 kernel points per axis, and their number of outputs."""
     size = ((sensors - 3) // 2 - 3) // 2
     if size < 1:
         raise ValueError(f"the convolution branch needs at least 13 sensors, got {sensors}")

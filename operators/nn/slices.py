@@ -25,7 +25,7 @@ def projected(projection: Projection, dim: int, width: int, padding: Padding) ->
 def means(
     sums: Float[Tensor, "*heads slices d"], totals: Float[Tensor, "*heads 1 slices"]
 ) -> Float[Tensor, "*heads slices d"]:
-    """Means over slices: the weighted sum over each slice divided by its total weight."""
+    """Weighted mean over each slice: the weighted sum divided by the total weight."""
     return (sums / (totals.mT + 1e-5)).to(sums.dtype)
 
 
@@ -55,10 +55,10 @@ class SliceOperator(FieldOperator):
             permutations of the points.
         padding: Padding of convolutions: "zeros", or "circular" for periodic functions. With
             "circular" and coordinates "none" the operator commutes with shifts.
-        orthogonal: Whether the map to the slices is initially orthogonal, as in the released
-            attention modules. Otherwise it is truncated normal like the other linear maps, and all
-            slices start alike. The released models do the latter, because they initialise all
-            linear maps again.
+        orthogonal: Whether the initial map to the slices is orthogonal, as in the released
+            attention modules. Otherwise its weights are truncated normal, as in the released
+            models, which initialise all linear maps again. All slices are then nearly equal at
+            first.
     """
 
     def __init__(

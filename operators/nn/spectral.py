@@ -21,7 +21,9 @@ def _angles(k: Tensor, n: int) -> Tensor:
 
 
 def frequencies(n: int, modes: int) -> Int[Tensor, " rows"]:
-    """Frequencies 0 ... modes - 1 and -modes ... -1; of two that are equal on n points, the second.
+    """Frequencies 0 ... modes - 1 and -modes ... -1.
+
+    If two frequencies coincide on n points, only the negative one is listed.
 
     >>> frequencies(8, 2).tolist(), frequencies(4, 3).tolist()
     ([0, 1, -2, -1], [0, -3, -2, -1])
@@ -31,7 +33,7 @@ def frequencies(n: int, modes: int) -> Int[Tensor, " rows"]:
 
 @cache  # recorded graphs keep reading the cached matrices
 def _matrix(kind: str, n: int, modes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A real matrix for the orthonormal DFT of real functions, cut off at `modes`.
+    """A factor of the orthonormal DFT, restricted to low frequencies, as a real matrix.
 
     The kinds in one dimension, for n points:
         "spectrum" (2 modes, n): rows cos and -sin: (Re, Im) of rfft(f)[:modes].
@@ -87,7 +89,7 @@ Columns = Float[Tensor, "batch _ c"]
 
 
 def transformed(u: Columns, kind: str, n: int, modes: int, transposed: bool = False) -> Columns:
-    """Multiply each u of a batch by the result of `_matrix`, or by its transpose."""
+    """Multiply each sample of u by the matrix `_matrix(kind, n, modes)`, or by its transpose."""
     if on_processor(u):
         return _product(u, kind, n, modes, transposed)
     return _exact_product(u, kind, n, modes, transposed)
@@ -137,7 +139,7 @@ _exact_product.register_autograd(_transposed_product, setup_context=_save_argume
 def complex_products(
     u: Float[Tensor, "modes 2 batch c_in"], weight: Float[Tensor, "modes c_in c_out 2"]
 ) -> Float[Tensor, "2 modes batch c_out"]:
-    """u W for each mode, in real numbers because compilers do not fuse complex products."""
+    """Complex products u W for each mode, computed from real products, which compilers can fuse."""
     # real and imaginary parts of u times those of the weights, adjacent in memory
     parts = torch.bmm(u.flatten(1, 2), weight.flatten(2))
     of_re, of_im = parts.unflatten(1, (2, -1)).unflatten(-1, (-1, 2)).unbind(1)
@@ -183,7 +185,7 @@ class SpectralConv1d(nn.Module):
 
 
 def line_modes(u: Float[Tensor, "batch n c"], modes: int) -> Float[Tensor, "{modes} 2 batch c"]:
-    """The first `modes` modes, at most n/2 + 1, of functions of one variable."""
+    """The first `modes` modes of functions of one variable, at most n/2 + 1 modes."""
     u_hat = transformed(u, "spectrum", u.shape[1], modes)
     return u_hat.unflatten(1, (2, modes)).permute(2, 1, 0, 3)
 
@@ -197,10 +199,10 @@ def line_of(v_hat: Float[Tensor, "2 modes batch c"], n: int) -> Float[Tensor, "b
 class SpectralConv2d(nn.Module):
     """v = irfft2(W · rfft2(u)) with the modes -modes <= k₁ < modes and 0 <= k₂ < modes.
 
-    The frequencies k₁ are those of the published code, with one block of weights for k₁ >= 0 and
-    one for k₁ < 0. As in `SpectralConv1d` the transforms are orthonormal and computed as products
-    with small matrices. As in irfft2, at k₂ = 0 only the part of W û that belongs to a real field
-    is used.
+    The frequencies k₁ are those of the published code, which has one block of weights for k₁ >= 0
+    and one for k₁ < 0. As in `SpectralConv1d`, the transforms are orthonormal and are computed as
+    products with small matrices. Like irfft2, the layer ignores the part of W û at k₂ = 0 that
+    would make the field complex.
 
     Args:
         modes: Number m of modes along each axis, or a list of m₁ and m₂; the grid needs at least 2m
@@ -234,7 +236,10 @@ class SpectralConv2d(nn.Module):
 def _modes(
     u: Float[Tensor, "batch n1 n2 c"], m1: int, m2: int
 ) -> Float[Tensor, "2 m1 m2 2 batch c"]:
-    """Modes (±, k₁, k₂, re/im, batch, c) of fields on a square; (-, k₁) is frequency -1 - k₁."""
+    """Modes of fields on a square, with axes (±, k₁, k₂, re/im, batch, c).
+
+    At the second index of the first axis, k₁ stands for the frequency -1 - k₁.
+    """
     batch, n1, n2, _ = u.shape
     waves = transformed(u.flatten(2), "first", n1, m1).view(batch * (m1 + 1), 2 * n2, -1)
     u_hat = transformed(waves, "second", n2, m2)
@@ -246,7 +251,7 @@ def _modes(
 def _field(
     v_hat: Float[Tensor, "2 2 m1 m2 batch c"], n1: int, n2: int
 ) -> Float[Tensor, "batch n1 n2 c"]:
-    """Real fields on a square, given their modes (re/im, ±, k₁, k₂, batch, c)."""
+    """Real fields on a square, given their modes with axes (re/im, ±, k₁, k₂, batch, c)."""
     m1, m2, batch = v_hat.shape[2:5]
     plus, minus = v_hat.permute(1, 4, 2, 0, 3, 5)  # (batch, k₁, re/im, k₂, c)
     empty = torch.zeros_like(plus[:, :1])
@@ -275,7 +280,7 @@ def values(
 def convolved(
     u: Float[Tensor, "batch n1 n2 c_in"], weight: Float[Tensor, "2 m m c_in c_out 2"]
 ) -> Float[Tensor, "batch n1 n2 c_out"]:
-    """irfft2(W · rfft2(u)) on a grid of any size; modes that the grid does not have are omitted.
+    """irfft2(W · rfft2(u)) on a grid of any size, without the modes that the grid lacks.
 
     Let l = min(m, n1/2 + 1). The frequencies along the first axis are 0 ... l - 1, with the weights
     `weight[0, :l]`, and -l ... -1, with the weights `weight[1, :l]` in this order. If two of these

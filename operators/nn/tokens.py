@@ -81,14 +81,14 @@ class PointOperator(Operator):
 
 
 class FieldOperator(PointOperator):
-    """u = D L E (a, x): embedding E and decoder D act at each point, layers L couple points."""
+    """u = D L E (a, x). Embedding E and decoder D act at each point; the layers L couple points."""
 
     embed: nn.Module
     decoder: nn.Module
 
     @abstractmethod
     def encoded(self, u: Function, mask: Real | None) -> Function:
-        """Apply the layers L; `mask` has the axes of the grid flattened."""
+        """Apply the layers L. The grid axes of `mask` are flattened."""
 
     def forward(
         self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
@@ -99,7 +99,7 @@ class FieldOperator(PointOperator):
 
 
 class TokenOperator(PointOperator):
-    """u(y) = F(y; (a, x)) with points as tokens; with `indices` the positions are j/n instead."""
+    """u(y) = F(y; (a, x)) with points as tokens. If `indices` is True, j/n replaces x."""
 
     other_points = True
     indices = False
@@ -116,9 +116,10 @@ class TokenOperator(PointOperator):
 
         Args:
             v: Values and positional features at the points x.
-            x, y: Points, either shared by all samples or one set per sample. Both are the same
-                tensor if the output is at x.
-            mask, of_y: False at padding among the points x, and among the points y.
+            x, y: Points that all samples share, or points of each sample. If the output is at x,
+                then y is the same tensor as x.
+            mask: False at padding among the points x.
+            of_y: False at padding among the points y.
         """
 
     def forward(
@@ -146,12 +147,12 @@ def check_heads(width: int, heads: int) -> None:
 def flattened(
     x: Float[Tensor, "*points p"], by_sample: bool
 ) -> Float[Tensor, "n p"] | Float[Tensor, "batch n p"]:
-    """Flatten the grid axes of x, which follow an axis of samples if `by_sample`."""
+    """Flatten the grid axes of x. If `by_sample`, the first axis is that of the samples."""
     return x.flatten(int(by_sample), -2)
 
 
 def mesh(points: int | list[int], x: Float[Tensor, "*points dim"]) -> Float[Tensor, "latent dim"]:
-    """Product grid of the points j/points, j = 0 ... points - 1, with the dimension of x.
+    """Product grid on [0, 1)^dim of the points j/n along an axis of n points, in the dtype of x.
 
     >>> mesh(2, torch.zeros(5, 2)).tolist()
     [[0.0, 0.0], [0.0, 0.5], [0.5, 0.0], [0.5, 0.5]]
@@ -200,7 +201,7 @@ class CrossAttention(nn.Module):
 
     Args:
         queries, sources, out: Numbers of features of q, of z and of the result; None means `width`.
-        project: Whether Q = q W_q; otherwise Q = q, for queries q that are learned parameters.
+        project: Whether Q = q W_q. Otherwise Q = q, which suffices if q is a learned parameter.
         normalize: Whether Q and K have an RMS norm with learned factors in each head.
         bias: Whether the maps to Q, K and V have a bias.
     """
@@ -229,7 +230,7 @@ class CrossAttention(nn.Module):
     def forward(
         self, q: Float[Tensor, "_ m _"], z: Float[Tensor, "batch n _"], mask: Real | None = None
     ) -> Float[Tensor, "batch m _"]:
-        """Attention from q, which samples may share, to z; `mask` is False at padding of z."""
+        """Attention from q to z. Samples may share q; `mask` is False at padding of z."""
         q, k, v = (split(u, self.heads) for u in (self.query(q), self.key(z), self.value(z)))
         q, k = self.norm_query(q), self.norm_key(k)  # (batch, heads, m|n, d)
         q = q.expand(len(k), -1, -1, -1)
@@ -245,9 +246,9 @@ def rotated(
     """Rotate pairs of features by angles proportional to the coordinates of the points.
 
     Features are split into dim groups, one for each coordinate x. Each group has p = d/(2 dim)
-    pairs. The features j and j + p of a group are pair j, which is rotated by the angle `rate` · x
-    · 10000^(-j/p). Products of rotated queries and keys depend on positions only through
-    differences of points.
+    pairs. Pair j consists of the features j and j + p of the group, and is rotated by the angle
+    `rate` · x · 10000^(-j/p). Products of rotated queries and keys depend on positions only
+    through differences of points.
 
     Args:
         rate: Angle of the fastest pair per unit length.

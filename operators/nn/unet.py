@@ -2,7 +2,7 @@ r"""U-Nets for functions on grids: convolutions on coarser grids and back, with 
 
 The network needs grid sizes that are multiples of 2^levels, or of another `multiple`. Other grids
 are padded with zeros after their last points, and the result is cropped. A convolution covers a
-number of points, whatever the spacing.
+fixed number of points at every grid spacing.
 
 References: O. Ronneberger, P. Fischer, T. Brox, U-Net, MICCAI 2015; G. Wen et al., U-FNO, Advances
 in Water Resources 163 (2022), and its code gegewen/ufno at 8315fd7b; thuml/Neural-Solver-Library at
@@ -113,9 +113,9 @@ class StridedUNet(UNet):
 class PooledUNet(UNet):
     """The U-Net of Neural-Solver-Library and PyTorch examples: max pooling down, interpolation up.
 
-    Each grid has two convolutions with ReLU on the way down and two on the way up, except that the
-    coarsest grid has two in all. The number of channels doubles at each level except the coarsest.
-    A pointwise linear map comes last.
+    Each grid has two convolutions with ReLU before its pooling and two after the interpolation back
+    to it. The coarsest grid has two in all. The number of channels doubles at each level except the
+    coarsest. The last layer is a pointwise linear map.
 
     Args:
         beside: Modules in the skip connections, one for each of the `levels + 1` grids from the
