@@ -109,7 +109,7 @@ class GridOperator(Operator):
         return interpolated(u, x, y)
 
     def _with_frames(self, a: Function) -> Float[Tensor, "batch ... f"]:
-        """If there are frames, repeat a along an axis of frames and append the time as a feature."""
+        """If there are frames, repeat a along an axis of frames and append their time to a."""
         channels = self.frame_channels
         if not channels:
             return a
