@@ -60,7 +60,7 @@ def feature_count(coordinates: Coordinates, harmonics: int, dim: int) -> int:
 def features(
     y: Float[Tensor, "*points dim"], coordinates: Coordinates, harmonics: int
 ) -> Float[Tensor, "*points f"]:
-    """Input features of a trunk at the points y: coordinates, or their sines and cosines, or both.
+    """Input features of a trunk at the points y: coordinates, sines and cosines of them, or both.
 
     Args:
         y: Coordinates of the points.
@@ -79,7 +79,7 @@ def features(
 
 
 class SensorOperator(Operator):
-    """Base class of operators that read a at fixed sensors. Arguments are those of `DeepONet`."""
+    """Base class of operators that read a function at fixed sensors. Arguments: see `DeepONet`."""
 
     domains = EVERYWHERE
     points_by_sample = True
@@ -115,7 +115,7 @@ class SensorOperator(Operator):
     def decoded(
         self, values: Float[Tensor, "batch c_in *sensors"], y: TokenPoints
     ) -> Float[Tensor, "batch _ c_out"]:
-        """u(y) - b at the points y, where b is the bias; `values` are those of a at the sensors."""
+        """u(y) - b at the points y, with bias b, computed from the `values` of a at the sensors."""
 
     def forward(
         self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
@@ -146,12 +146,12 @@ class DeepONet(SensorOperator):
 
     Args:
         sensors: Number m of sensors along each axis.
-        sensor_grid: Which of the n points along an axis are the m sensors. If n = m, all points
-            are sensors, wherever they lie. "periodic": every r-th point of n = r m, at positions
-            j/m. "cells": the middle one of each r points of n = r m, r odd, at positions
-            (j + 1/2)/m. "ends": every r-th point of n = r (m - 1) + 1, from the first to the last.
-            "points": all points of a mesh or cloud in their order; m is then the number of all
-            points.
+        sensor_grid: Which of the n points along an axis are the m sensors. If n = m, all points are
+            sensors, wherever they lie. "periodic": every r-th point, where n = r m, at positions
+            j/m. "cells": the middle point of each group of r, where n = r m and r is odd, at
+            positions (j + 1/2)/m. "ends": every r-th point from the first to the last, where
+            n = r (m - 1) + 1. "points": all points of a mesh or cloud in their order; m is then the
+            number of all points.
         basis: Number p of basis functions.
         branch: "mlp", or "convolution": two convolutions, followed by the MLP. The convolutions
             have kernels of 5 points along each axis, stride 2 and no padding.
@@ -239,13 +239,13 @@ class ShiftDeepONet(SensorOperator):
 
     Three networks compute the scales A (diagonal matrices), the shifts γ and the coefficients β
     from the values of a at the sensors. A basis that moves with a can follow shocks; a fixed basis
-    cannot. The trunk is one network with p outputs, of which output k is needed only at the points
-    moved by Aₖ and γₖ. It therefore has batch x points x p inputs. If these are too many, they are
-    processed in chunks, whose hidden values are recomputed in the backward pass.
+    cannot. The trunk is one network with p outputs. Output k is needed only at the points moved by
+    Aₖ and γₖ, so the trunk is evaluated at batch x points x p moved points. If these are too many,
+    they are processed in chunks, whose hidden values are recomputed in the backward pass.
 
     The authors found their widths by random search for each problem; the default widths here are
-    our choice. Diagonal matrices A are our choice too, where the paper allows full matrices. So are
-    the initial values, close to 1 for A and close to 0 for γ.
+    our choice. The paper allows full matrices A; we chose diagonal ones. The initial values, close
+    to 1 for A and close to 0 for γ, are our choice too.
 
     Args:
         sensors: Number m of sensors along each axis.

@@ -74,7 +74,7 @@ def _along(u: Function, axis: int, weight: Float[Tensor, "modes c c 2"]) -> Func
 
 
 class FactorizedLayers(nn.Module):
-    """Layers b = MLP(K u), u <- u + b. The result is b of the last layer, not u.
+    """Layers b = MLP(K u), u <- u + b. The result is the b of the last layer, not the sum u.
 
     Args:
         width, depth: Channels of u, and number of layers.
@@ -118,13 +118,13 @@ class FFNO(GridOperator):
     each axis. K transforms each axis separately; only the MLPs couple frequencies of different
     axes.
 
-    As in the released code, the two linear maps of the head act on b of the last layer instead
-    of u + b. There is no activation between them, so together they are one linear map.
+    Let b = MLP(K u) in the last layer. As in the released code, the two linear maps of the head act
+    on b instead of u + b. There is no activation between them, so together they are one linear map.
 
     Args:
-        modes: Number m of modes kept along each axis: one number for all axes, or one for each axis
-            with that of the frames last. Each axis, including its padding, needs at least 2m
-            points.
+        modes: Number m of modes kept along each axis, as one number for all axes or a list. In a
+            list the number for the axis of the frames comes last. Each axis, including its padding,
+            needs at least 2m points.
         factor: Number of hidden features of the MLPs, as a multiple of the width.
         shared: Whether all layers share the weights of K, as published for Navier-Stokes. False, as
             in the published models of meshes: each layer has its own weights.

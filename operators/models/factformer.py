@@ -223,20 +223,20 @@ class LatentDecoder(nn.Module):
 
 
 class FactFormer(Operator):
-    """Blocks of attention along each axis; random waves of the positions precede each block.
+    """Blocks of attention along each axis; before each block, random waves of x are added to u.
 
     The kernel between two points is the product of one kernel for each axis. On a grid of n = n₁ n₂
     points this takes n (n₁ + n₂) products instead of n².
 
     In two dimensions the released code at commit cd3e263 gives the same values with the same
-    weights. A later commit replaces the norm by "heads", but its code fails: it flattens the grid
-    to one axis and then adds the result to values on the grid. Its norm also adds 1e-8 instead of
-    1e-5 to the variance, and divides the variance by n - 1 instead of n.
+    weights. A later commit has the norm "heads" instead, but fails with an error: it flattens the
+    grid to one axis and then adds the result to values on the grid. The norm of that commit also
+    adds 1e-8 instead of 1e-5 to the variance, and divides the variance by n - 1 instead of n.
 
     The paper divides the kernels by the number of points, the released code does not. The norm
-    after the kernels removes constant factors, except for the effect of the 1e-5. The model of this
-    name in the library thuml/Neural-Solver-Library has a softmax; its parameter counts are not
-    comparable.
+    after the kernels removes constant factors, apart from the 1e-5 added to its variance. The model
+    of this name in the library thuml/Neural-Solver-Library has a softmax; its parameter counts are
+    not comparable.
 
     Args:
         width: Features of a point, a multiple of 8.
@@ -251,8 +251,9 @@ class FactFormer(Operator):
         wave_scale: Standard deviation of the frequencies of the random waves, in waves per unit
             length.
         decoder: "convolution", as released for Darcy flow: convolutions on a grid of every second
-            point, and a pointwise MLP of their result and of the features. "marching", as released
-            for Navier-Stokes: a residual MLP, applied once for each frame, and a pointwise MLP.
+            point. A pointwise MLP then acts on their result and the features together. "marching",
+            as released for Navier-Stokes: a residual MLP, applied once for each frame, and a
+            pointwise MLP.
         frame_channels: Number of channels of a frame, if the channels of u are consecutive frames
             (the task `block`). This needs decoder "marching". 0: u is one frame.
         indices: Whether the indices of points in the grid, j/n along each axis, replace their
@@ -328,7 +329,7 @@ class FactFormer(Operator):
 
 
 def line(x: Points, axis: int) -> Coordinate:
-    """Coordinate number `axis` of the points x, averaged over all other axes of the grid."""
+    """Component `axis` of the points x, averaged over all other axes of the grid."""
     dim = x.shape[-1]
     first = x.ndim - 1 - dim  # the first axis of the grid, 1 where samples have their own points
     rest = [first + i for i in range(dim) if i != axis]

@@ -1,4 +1,4 @@
-r"""FLARE: attention of low rank, from points to latent tokens and back with the same scores.
+r"""FLARE: low-rank attention from points to latent tokens and back, with the same scores.
 
 References: V. Puri et al., FLARE: Fast Low-rank Attention Routing Engine, 2025 (arXiv 2508.12594);
 released code vpuri3/FLARE.py at commit 4e05378.
@@ -49,7 +49,7 @@ class LatentRouting(nn.Module):
     """softmax_m(K Lᵀ) softmax_n(L Kᵀ) V in each head, with two MLPs K and V of u.
 
     L are m learned latent tokens. softmax_m is taken over the tokens, softmax_n over the n points.
-    The attention matrix between the points thus has rank m at most. Both softmaxes have the same
+    The attention matrix between the points thus has rank m at most. Both softmaxes act on the same
     scores, without the factor 1/√d. The cost is linear in n, and no n x m matrix is stored.
 
     Args:

@@ -42,10 +42,10 @@ class FNO(GridOperator):
     """A pointwise linear map, Fourier layers, and a pointwise network with one hidden layer.
 
     The defaults are those of the Burgers example in the released code of August 2021 (549,569
-    parameters). That version has GELU instead of ReLU, and no longer the batch normalisation of
-    2020. Presets of other versions have names that end in "-2020", "-relu", "-plus" (FNO++) or
-    "-cao", the re-implementation released with Cao (2021). The baseline in Table 5 of Cao (2021)
-    has ReLU, as in the presets "-relu".
+    parameters). Compared with the version of 2020 it has GELU instead of ReLU and no batch
+    normalisation. Presets of other versions have names that end in "-2020", "-relu", "-plus"
+    (FNO++) or "-cao", the re-implementation released with Cao (2021). The baseline in Table 5 of
+    Cao (2021) has ReLU, as in the presets "-relu".
 
     The code of 2020 scaled coordinates in 1-D to [0, 2π], and times in 3-D began with 1/T. Here
     coordinates are scaled to [0, 1], and times begin with 0. The presets "-2020" refer to commit
@@ -54,7 +54,7 @@ class FNO(GridOperator):
 
     K is a circular convolution; its period is the whole grid including the padding. Without padding
     this is exact for periodic functions on grids j/n, which do not repeat the first point at the
-    end. On other grids values are wrapped around too.
+    end. On other grids K wraps values around too, but this is not exact.
 
     Args:
         modes: Number m of modes kept along each axis: one number, or one for each axis. Each axis

@@ -62,9 +62,10 @@ class GalerkinTransformer(Operator):
     8: GT with the regular layer norm and the usual initial weights, η = 1 and δ = 0.
 
     Table 7 lists dropout rates of attention. As in the released code, they are applied on the
-    residual branches here. No preset has dropout on the attention matrix; attention_dropout
-    "published" gives that of the released code. The preset "navier-stokes" is the "lite" model of
-    example 4. It maps ten frames to the next one, with attention among all points of the square.
+    residual branches here. No preset has dropout on the attention matrix; with attention_dropout
+    "published" the dropout of the released code is applied. The preset "navier-stokes" is the
+    "lite" model of example 4. It maps ten frames to the next one, with attention among all points
+    of the square.
 
     Args:
         width: Number of features in the encoder.
@@ -76,9 +77,9 @@ class GalerkinTransformer(Operator):
             contributes.
         normalization: "head", as in the paper: two of Q, K and V are normalised in each head, over
             the features at each point. "instance": the same two are normalised over the points,
-            each feature by itself (section C.2). Where these are Q and K, the released code
-            normalises V instead of Q by mistake; this code does not. "layer": LayerNorm after each
-            residual sum.
+            each feature by itself (section C.2). If these two are Q and K, the released code
+            normalises V instead of Q by mistake; this is corrected here. "layer": LayerNorm after
+            each residual sum.
         feedforward: Hidden features of the MLP in each layer.
         decoder: "spectral", as published for solutions: two spectral convolutions and an MLP.
             "pointwise", as published for coefficients: an MLP with `width` hidden features at each
@@ -227,7 +228,7 @@ class GalerkinTransformer(Operator):
         return self.decoder(u.unflatten(1, a.shape[1:-1]))
 
     def _checked(self, weight: Tensor, a: Tensor) -> Float[Tensor, "_ n"]:
-        """The quadrature weights in shape (samples, points), with one row if samples share them."""
+        """The quadrature weights as a (samples, points) matrix; one row if samples share them."""
         if not self.weights:
             raise ValueError("quadrature weights need quadrature=true")
         shapes = a.shape[1:-1], a.shape[:-1]

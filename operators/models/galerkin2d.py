@@ -30,7 +30,7 @@ def size(x: Tensor) -> Size:
 
 
 def geometric(fine: int, coarse: int) -> tuple[int, int]:
-    """Numbers of points of the intermediate grids, down and up: both are √(fine · coarse).
+    """Sizes of the intermediate grids on the way down and on the way up, both √(fine · coarse).
 
     The two steps, from the fine to the intermediate and from there to the coarse grid, then have
     the same ratio.
@@ -43,14 +43,14 @@ def geometric(fine: int, coarse: int) -> tuple[int, int]:
 
 
 def published(fine: int, coarse: int) -> tuple[int, int]:
-    """Numbers of points of the intermediate grids of the released code, down and up.
+    """Sizes of the intermediate grids on the way down and up, as in the released code.
 
-    With n = fine and a ratio s they are ⌊n s⌋ down and [n s] - 1 up, where [ ] rounds. Let r be
-    √(coarse/fine) to four decimals. To find s, r is rounded to three decimals, 0.005 is added if
-    the last nonzero decimal of r is below 5, and the result is rounded to a multiple of 0.005. The
-    floating-point operations are those of the released code, because n s may round to either side
-    of a whole number. That code has ⌊⌊n s⌋ s⌋ coarse points and fails if this differs from
-    `coarse`.
+    With n = fine and a ratio s they are ⌊n s⌋ on the way down and [n s] - 1 on the way up; the
+    brackets [ ] round to the nearest integer. Let r be √(coarse/fine) to four decimals. To find s,
+    r is rounded to three decimals, 0.005 is added if the last nonzero decimal of r is below 5, and
+    the result is rounded to a multiple of 0.005. The floating-point operations are those of the
+    released code, because n s may round to either side of a whole number. That code has ⌊⌊n s⌋ s⌋
+    coarse points and fails if this differs from `coarse`.
 
     >>> published(141, 43)
     (78, 77)
@@ -83,7 +83,8 @@ class Downscaler(nn.Module):
 
     The results of the three convolutions on the intermediate grid are concatenated and interpolated
     to a coarse grid. An activation acts before and after each interpolation, as published. For ReLU
-    the second one is left out, because interpolated values are nonnegative already.
+    the activation after an interpolation is left out, because interpolated values are nonnegative
+    already.
 
     Args:
         in_channels, width: Numbers of channels of the input and of the output.
@@ -107,7 +108,7 @@ class Downscaler(nn.Module):
     def forward(
         self, a: Function, x: Grid, middle: Size, coarse: Size, y: TargetGrid | None
     ) -> Float[Tensor, "batch _ _ width"]:
-        """Features at the points y or, if y is None, at `coarse` points evenly spaced over x."""
+        """Features at the points y, or, if y is None, at `coarse` points spread evenly over x."""
         u = self.second_activation(resized(self.activation(self.lift(a)), *middle))
         parts: list[Tensor] = []
         for convolution in self.convolutions:
@@ -167,14 +168,14 @@ class GalerkinTransformer2d(Operator):
     That code never turns off dropout on the attention matrix, and it sets a ring of zeros around
     the solution.
 
-    Dropout rates are those of Table 7; its rates of "attention" are applied on the residual
-    branches. The command lines of the released code differ from the table by up to 0.05.
+    Dropout rates are those of Table 7. The rates that it lists for "attention" are applied on the
+    residual branches. The command lines of the released code differ from the table by up to 0.05.
 
     Grids are products of two uniform axes; component i of the coordinates varies along axis i.
     Attention and decoder take the coordinates of their points as features. If `y` is None, all
-    grids have the same ends, and values are interpolated by index, which is fastest. Otherwise they
-    are interpolated by coordinates, because y may have other ends, as grids of cell centres do.
-    Beyond the outermost points x values are constant.
+    grids have the same ends, and values are interpolated by index, which is fastest. Otherwise
+    values are interpolated by coordinates, because y may have other ends than x, for example on
+    grids of cell centres. Beyond the outermost points x values are constant.
 
     Convolution kernels cover 3 x 3 points at every resolution, not a fixed length. The operator
     accepts every grid, but its values do not converge as grids are refined.

@@ -45,9 +45,9 @@ _READING = "not published: the settings of the released examples"
 class Neighbourhoods(nn.Module):
     """v(y) = W [Σ α(y, x) K(x, y) f(x), G(statistics of y)] + b, summed over the x near y.
 
-    α is a softmax over the neighbours x of y. Its "cosine" scores are the cosines of the angles
+    α is a softmax over the neighbours x of y. The "cosine" scores are the cosines of the angles
     between the vectors from the centre of the domain to x and to y. With learned linear maps Q and
-    P its "dot" scores are Q(y)·P(x - y) / √64. The paper has P(x) instead of P(x - y), which gives
+    P, the "dot" scores are Q(y)·P(x - y) / √64. The paper has P(x) instead of P(x - y), which gives
     the same softmax. If y has no neighbours, the sum is 0. G is an MLP of statistics of the
     neighbours.
 
@@ -72,7 +72,7 @@ class Neighbourhoods(nn.Module):
         self.mix = nn.Linear(2 * channels, channels)
 
     def shares(self, edges: Edges) -> Float[Tensor, "e n k"]:
-        """The weights α, which sum to 1 over the neighbours of each query that has any."""
+        """The weights α. They sum to 1 over the neighbours of a query, unless there are none."""
         source, query = ends(edges)
         if self.query is None or self.key is None:
             scores = nn.functional.cosine_similarity(source, query, dim=-1)
@@ -124,7 +124,7 @@ class Block(nn.Module):
 
 
 class Processor(nn.Module):
-    """A Transformer over patches of the lattice; skip connections lead from first to last layers.
+    """A Transformer over patches of the lattice; skip connections link early and late layers.
 
     Args:
         sizes: Numbers of nodes of the lattice along each axis.
@@ -177,7 +177,7 @@ class GAOT(TokenOperator):
 
     The defaults are the settings of the released examples. The value of a lattice node is a sum
     over the points within the radius, weighted by a softmax over these points and by a kernel of
-    both positions. The value at an output point y is a sum over nodes in the same way. These sums
+    both positions. The value at an output point y is such a sum over the lattice nodes. These sums
     are means over a neighbourhood, so values converge as evenly spread points are refined. If a
     node has no points in its radius, its sum is 0, and its statistics are those of an empty
     neighbourhood. At a point y without nodes in its radius, u depends on these statistics only.
@@ -205,11 +205,11 @@ class GAOT(TokenOperator):
             interval, for coordinates in [0, 1].
 
     Differences from the released code (commit aec18bb). That code searches for neighbours before
-    training and stores lists of them. Here neighbours are selected in each call, among the lattice
-    nodes around each point, which gives the same sums. Here kernels and neighbourhoods use the same
-    scaled coordinates; the released code scales the coordinates of kernels by the bounds of the
-    dataset. The keys of "dot" have no bias here, because it would not change the softmax. G has
-    `hidden` features here and always 64 in that code.
+    training and stores lists of them. Here each call selects the neighbours among the lattice nodes
+    around each point. The sums are the same. Here kernels and neighbourhoods use the same scaled
+    coordinates; the released code scales the coordinates of kernels by the bounds of the dataset.
+    The keys of "dot" have no bias here, because it would not change the softmax. G has `hidden`
+    features here and always 64 in that code.
 
     Options of the released code that its examples do not use are left out: PointNet instead of
     statistics, sines of positions in kernels, random removal of neighbours, rotary positions (of

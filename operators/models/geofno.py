@@ -46,12 +46,12 @@ class GeoFNO(TokenOperator):
     operations for n points and store 4 · modes^dim numbers per point.
 
     Differences from the released code (d499bde7). In that code the deformation also depends on 42
-    parameters of a shape, unless `code=None`. Here it depends on x only, because the input of an
-    operator is a function. The coefficients of frequencies k and -k of a real function are
-    conjugate. Here all such pairs are completed exactly, as in the FFT; that code pairs -modes of
-    the first axis with -modes again. Its versions before a04a7904 complete all frequencies at the
-    wrong place. The published models of airfoils, pipes and blocks are FNO along the indices of a
-    mesh; see the presets of `fno`.
+    parameters of a shape, unless `code=None`. Here the deformation depends on x only, because the
+    input of an operator is a function. The coefficients of frequencies k and -k of a real function
+    are conjugate. Here the coefficient of -k is always the conjugate of that of k, as in the FFT.
+    That code pairs the frequency -modes of the first axis with -modes instead of modes. Versions
+    before a04a7904 put all conjugates in wrong places. The published models of airfoils, pipes and
+    blocks are FNO along the indices of a mesh; see the presets of `fno`.
 
     Args:
         depth: Number of Fourier layers, including the first and the last.

@@ -57,7 +57,7 @@ def normalized(
 
 
 class NormalizedAttention(nn.Module):
-    """(q + Σ_i m_i) W + b, where `normalized` gives m_i for input function i in each head.
+    """(q + Σ_i m_i) W + b, where m_i is `normalized(q, k_i, v_i)` in each head.
 
     q = softmax(u W_q + b_q), k_i = softmax(z_i W_ki + b_ki) and v_i = z_i W_vi + b_vi, with
     softmaxes over the features. As in the released code, q itself is added, and the m_i are summed.
@@ -155,8 +155,8 @@ class Block(nn.Module):
         Args:
             u, p: Features and coordinates of the points of the output.
             functions: Features of the input functions at their points.
-            mask: False at those points of the input functions that are padding.
-            of_u: False at those points of the output that are padding.
+            mask: False where a point of the input functions is padding.
+            of_u: False where a point of the output is padding.
         """
         g = p.new_ones(*p.shape[:-1], 1) if self.gate is None else self.gate(p).softmax(-1)
         normed = [norm(z) for norm, z in zip(self.norms, functions, strict=True)]
@@ -176,7 +176,7 @@ class GNOT(TokenOperator):
 
     The released code at commit 5ee2e69 gives the same values with the same weights. That code also
     takes a vector of parameters at the points y, and input functions at points other than x. Both
-    are left out here, where one function a is given at the points x. With branches "each" the
+    are left out here, because the input is one function a at the points x. With branches "each" the
     channels of a are separate input functions. The model of this name in the library
     thuml/Neural-Solver-Library uses the queries of the first block in all blocks; its parameter
     counts are not comparable.

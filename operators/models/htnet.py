@@ -2,7 +2,8 @@ r"""HT-Net: attention without softmax in windows of a pyramid of grids, then Fou
 
 References: X. Liu, B. Xu, S. Cao and L. Zhang, Mitigating Spectral Bias for the Multiscale Operator
 Learning, Journal of Computational Physics 2024; released code xlliu2017/HANO at its first commit
-(c3e56c9), whose `models.py` has the published network. Later commits use the name for another one.
+(c3e56c9), whose `models.py` has the published network. Later commits use the name for another
+network.
 """
 
 import math
@@ -122,21 +123,21 @@ class LocalSpectralLayer(nn.Module):
 class HTNet(PointOperator):
     """A convolution over patches, a pyramid of window attention, Fourier layers, a pointwise MLP.
 
-    The released code is for squares. In evaluation it computes the same function as this network
-    with stride 1 and one block, on grids of whole windows. The differences are:
+    The released code is for squares. On grids of whole windows it computes the same function in
+    evaluation as this network with stride 1 and one block. The differences are:
 
     * In the released code all blocks of a level act on the same input, and only the output of the
-      last one is used. Each level thus has the function of one block, although more are declared
-      (2, 4, 2 for Navier-Stokes). The other blocks and one linear map are unused weights. Here the
-      blocks are composed, as in the paper, and there are no unused weights.
+      last one is used. Each level thus acts as a single block, although more are declared (2, 4, 2
+      for Navier-Stokes). The other blocks and one linear map are unused weights. Here the blocks
+      are composed, as in the paper, and there are no unused weights.
     * The released code drops blocks at random in training (rates 0 to 0.1). This network never
       does.
     * The released code needs grids of whole windows. Here zeros extend the features to a multiple
       of 2^(levels - 1) windows along each axis.
-    * The released Darcy example has patches of 6 points with stride 2 and without padding. It gives
-      u at half the points of a along each axis, and the last three of these come from the zeros of
-      the Fourier layers. Here, if `stride` > 1, features are interpolated to the points of a before
-      the MLP.
+    * The released Darcy example has patches of 6 points with stride 2 and without padding. It
+      computes u at half the points of a along each axis. The values at the last three of these
+      points come from the zero padding of the Fourier layers. Here, if `stride` > 1, features are
+      interpolated to the points of a before the MLP.
     * The released code sets u to zero at the boundary after denormalisation. Here boundary values
       are learned.
 

@@ -58,7 +58,7 @@ class Bands(Positions):
 
 
 class IPOT(TokenOperator):
-    """Cross-attention to latent tokens, one block applied repeatedly, and cross-attention to y.
+    """Cross-attention from tokens to a, a repeated block, and cross-attention from y to tokens.
 
         z = z₀ + attention(LN z₀, LN [a, p(x)]),  z₀ learned.
         z <- z + attention(LN z, z), z <- z + MLP(LN z), depth times with the same weights.
@@ -74,10 +74,10 @@ class IPOT(TokenOperator):
     queries only. The encoder of that code has another MLP of 49,856 parameters that is never used;
     it is left out here.
 
-    The last LN acts over the output channels. Of two channels it keeps little more than the sign of
-    their difference, and of one channel only its own bias. For one channel the last MLP would thus
-    add a constant, as the bias of the attention already does. It is therefore left out for one
-    channel.
+    The last LN acts over the output channels. For two channels its result contains little more than
+    the sign of their difference, and for one channel it is constant. With one channel the last MLP
+    would thus add a constant, as the bias of the attention already does. The last MLP is therefore
+    left out if there is one channel.
 
     Args:
         width: Number of features of a latent token and inside the attentions.

@@ -24,8 +24,8 @@ Shares = Literal["points", "slices"]
 class LinearPhysicsAttention(nn.Module):
     """v = softmax_g(x W_q + b) Kᵀ(x W_v) in each head, where x is a projection of u.
 
-    softmax_g is taken over the slices. K contains the shares of the points in each slice, which sum
-    to 1 over the points:
+    softmax_g is taken over the slices. K contains the share of each point in each slice. The shares
+    in a slice sum to 1 over the points:
 
         "points"   K = softmax_n(x W_k).
         "slices"   K = w / (Σ_n w + 1e-5),  w = softmax_g(x W_k + b).
@@ -72,14 +72,14 @@ class LinearNO(SliceOperator):
 
     There are three changes to Transolver: no attention among slices, separate maps from the points
     to the slices and back, and one projection of the features instead of two. The two models agree
-    if this one has shares "slices" and W_q = W_k, and Transolver has equal projections, temperature
-    1 and the identity as attention among slices. With shares "points" this model is not a special
-    case of Transolver.
+    if LinearNO has shares "slices" and W_q = W_k, and if in Transolver both projections are equal,
+    the temperature is 1, and the identity replaces the attention among slices. With shares "points"
+    this model is not a special case of Transolver.
 
-    The paper is the only source; no released code was found. The paper says that Q is a softmax
-    over slices and K one over points, that models on grids keep their convolutions, and that there
-    are 40 % fewer parameters than in Transolver on average. Our interpretation is one projection x,
-    shared by Q, K and V. It gives 38 % fewer parameters with the settings of Darcy. A separate
+    The paper is the only source; no released code was found. The paper states three things. Q is a
+    softmax over slices and K a softmax over points. Models on grids have convolutions. On average
+    there are 40 % fewer parameters than in Transolver. Our interpretation is one projection x,
+    shared by Q, K and V, which gives 38 % fewer parameters with the settings of Darcy. A separate
     convolution for each of Q, K and V would give more parameters than Transolver has.
 
     With projection "convolution" the kernels cover 3 points along each axis at every resolution,
@@ -88,8 +88,9 @@ class LinearNO(SliceOperator):
     converge.
 
     Args:
-        shares: Shares of the points in a slice. "points": a softmax over the points. "slices", as
-            in Transolver: a softmax over the slices, divided by its sum over the points.
+        shares: How the shares K of the points in a slice are computed. "points": by a softmax over
+            the points. "slices", as in Transolver: by a softmax over the slices, divided by its sum
+            over the points.
         projection: The map of the features before Q, K and V: "convolution" on grids, or "linear",
             which takes point clouds too. With "linear" and coordinates "none" the operator commutes
             with permutations of the points.

@@ -47,7 +47,7 @@ class Block(nn.Module):
 
 
 class LNO(TokenOperator):
-    """Weighted means over the points as latent tokens, blocks among the tokens, and a map back.
+    """Weighted means over points give latent tokens; blocks act on these and a map leads back.
 
         S(x) = MLP(MLP(x)),   z_m = Σ_j softmax_j(S(x_j))_m MLP(x_j, a(x_j)).
         z <- z + attention(LN z), z <- z + MLP(LN z), depth times.
@@ -62,9 +62,9 @@ class LNO(TokenOperator):
     The defaults are those of the released Darcy example (762,113 parameters). Initial weights are
     those of `nn.Linear`; the released code has another initialisation but never calls it.
 
-    For airfoils and pipes the released code takes the indices of points, j/(n - 1) along each axis,
-    as coordinates, and a holds the positions. Here, with `indices`, the coordinates are j/n. Times
-    of Plasticity are a third coordinate in that code and a channel of a here.
+    For airfoils and pipes the coordinates in the released code are the indices of points, j/(n - 1)
+    along each axis, and a contains the positions. Here, with `indices`, the coordinates are j/n.
+    For Plasticity the time is a third coordinate in that code and a channel of a here.
 
     Args:
         latents: Number of latent tokens, called "modes" by the authors.

@@ -78,11 +78,11 @@ class LRSA(FieldOperator):
 
     The cost is linear in the number of points. Blocks have the structure of the released code: the
     order of their layers, RMS norms, the position of the convolution, and learned queries without a
-    linear map or a residual connection. The sizes behind the published tables are not known. Width,
-    depth, heads and number of latent tokens are those of the Transolver that the paper compares
-    with, and give 3,542,145 parameters. The presets of airfoils and pipes have four heads, as
-    listed in another repository. Initial weights of linear maps are truncated normal with variance
-    1/(input features); initial queries are orthogonal.
+    linear map or a residual connection. The sizes behind the published tables are not known. The
+    default width, depth, and numbers of heads and latent tokens are those of Transolver in the
+    comparisons of the paper; they give 3,542,145 parameters. The presets for airfoils and pipes
+    have four heads, as listed in another repository. Initial weights of linear maps are truncated
+    normal with variance 1/(input features); initial queries are orthogonal.
 
     Convolution kernels cover 3 points along each axis at every resolution, not a fixed length. The
     operator accepts every grid, but its values do not converge as grids are refined. Without

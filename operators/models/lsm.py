@@ -1,4 +1,4 @@
-r"""LSM: a U-Net with a spectral map of a few latent tokens in each patch of each of its grids.
+r"""LSM: a U-Net; on each of its grids a spectral map acts on a few latent tokens of each patch.
 
 References: H. Wu, T. Hu, H. Luo, J. Wang and M. Long, Solving High-Dimensional PDEs with Latent
 Spectral Models, ICML 2023, sections 3.1-3.3; released code thuml/Latent-Spectral-Models, and
@@ -81,7 +81,7 @@ class SpectralBlock(nn.Module):
 
 
 class Patches(nn.Module):
-    """Applies a block to each patch of an image by itself, with `count` patches along each axis."""
+    """Applies a block separately to each of the patches of an image, `count` along each axis."""
 
     def __init__(self, block: SpectralBlock, count: int) -> None:
         super().__init__()
@@ -95,22 +95,23 @@ class Patches(nn.Module):
 
 
 class LSM(TokenOperator):
-    """An MLP of the positions and a, a U-Net with spectral blocks on each of its grids, an MLP.
+    """An MLP of a and the positions, a U-Net with spectral blocks on each of its grids, and an MLP.
 
     The defaults are the settings of the Darcy example in the released benchmark library. On boxes
     and meshes the U-Net acts on the grid of the points. With a `latent` grid the points may lie
     anywhere: as in Geo-FNO, a learned deformation moves them, and Fourier sums (`NonuniformConv`)
     map the features to the latent grid and back.
 
-    Convolution kernels cover 3 points at every resolution, and patches are shares of the grid. The
-    operator accepts every grid, but its values do not converge as grids are refined. The `latent`
-    grid, however, is fixed; values then converge as points are added (`transform="mean"`).
+    Convolution kernels cover 3 points at every resolution, whereas a patch covers a fixed fraction
+    of the grid. The operator accepts every grid, but its values do not converge as grids are
+    refined. With a `latent` grid, whose size is fixed, and transform "mean" values converge as
+    points are added.
 
-    Differences from the released library. `patches` is a number of patches; the library fixes the
-    number of points in a patch, which is the same on its grids. If only one axis of a grid needs no
-    zeros, the library crops the result wrongly; this is corrected here. With a `latent` grid
-    frequencies are completed exactly, see `GeoFNO`. The deformation of the library has 1,376 more
-    parameters, for a shape that it never reads; they are left out here.
+    Differences from the released library. Here the number of patches is given; the library fixes
+    the number of points in a patch instead, for all grids. If exactly one axis of a grid needs no
+    padding with zeros, the library crops the result wrongly; this is corrected here. With a
+    `latent` grid frequencies are completed exactly, see `GeoFNO`. The deformation of the library
+    has 1,376 more parameters, for a shape that it never reads; they are left out here.
 
     Args:
         levels: Number of grids of the U-Net. Each has half the points of the previous one along

@@ -27,15 +27,16 @@ Coefficients = Float[Tensor, "batch *grid channels k"]
 
 
 def filters(polynomials: int, dim: int) -> Float[Tensor, "{2*polynomials**dim} _"]:
-    r"""Matrix F from coefficients on the halves of an interval to those on the whole, in float64.
+    r"""Matrix F from the coefficients on the halves of an interval to those on the whole.
 
-    In 1-D F = [H0 H1; G0 G1] for k polynomials φᵢ(x) = √(2i + 1) Pᵢ(2x - 1). The first k rows
-    represent the functions φᵢ in the basis √2 φⱼ(2x), √2 φⱼ(2x - 1). The other rows represent an
-    orthonormal basis ψᵢ of the complement, computed by Gram-Schmidt from √2 φᵢ(2x). F is orthogonal
-    (eqs. 3-5, appendix B).
+    In 1-D F = [H0 H1; G0 G1] for k Legendre polynomials φᵢ(x) = √(2i + 1) Pᵢ(2x - 1). The first k
+    rows represent the functions φᵢ in the basis √2 φⱼ(2x), √2 φⱼ(2x - 1). The other rows represent
+    an orthonormal basis ψᵢ of the complement, computed by Gram-Schmidt from √2 φᵢ(2x). F is
+    orthogonal (eqs. 3-5, appendix B), computed in float64.
 
-    In 2-D the rows are H_a ⊗ H_b and then G_a ⊗ G_b for the quarters (a, b), as in the released
-    code. Products of a φ and a ψ are omitted: F has orthonormal rows but is not square.
+    In 2-D the first rows are H_a ⊗ H_b and the others G_a ⊗ G_b, with one block of columns for each
+    quarter (a, b), as in the released code. Products of a φ and a ψ are omitted, so F has
+    orthonormal rows but is not square.
     """
     k = polynomials
     nodes, weights = leggauss(k)
@@ -174,15 +175,16 @@ class MultiwaveletLayer(nn.Module):
 class MWT(FieldOperator):
     """Multiwavelet operator: a pointwise linear map, multiwavelet layers, and a pointwise network.
 
-    A ReLU follows each multiwavelet layer except the last. The c kᵈ features of a point are the
-    coefficients of c functions on the interval, or square, around the point. The defaults are those
-    of the released example in 1-D, which appends the coordinate: 500,201 parameters.
+    A ReLU follows each multiwavelet layer except the last. In d dimensions a point has c kᵈ
+    features. They are the coefficients of c functions on the interval, or square, around the point.
+    The defaults are those of the released example in 1-D, which appends the coordinate: 500,201
+    parameters.
 
     If the length of an axis is not a power of two, functions are interpolated linearly to the next
     power of two before the layers, and back after them. The released code accepts powers of two
     only, in 2-D squares only, and fails on a batch of one sample. On a mesh the layers act along
-    the indices. Each refinement of the grid adds a scale, which acts like a further layer: the
-    operator does not converge to one map as grids are refined.
+    the indices. Each refinement of the grid adds a scale, which acts like a further layer. The
+    operator therefore does not converge as grids are refined.
 
     The released code also has Chebyshev polynomials, and a version with time as a third axis.
 

@@ -44,7 +44,7 @@ def library() -> ModuleType:
 
 
 def arguments(model: type[nn.Module]) -> dict[str, inspect.Parameter]:
-    """Named arguments of a constructor, or of the base-class constructor that receives them."""
+    """Parameters of the first constructor in the class hierarchy that has `in_channels`."""
     for kind in model.__mro__:
         parameters = inspect.signature(kind.__init__).parameters
         if "in_channels" in parameters:
@@ -115,23 +115,24 @@ def parsed(settings: str, model: type[nn.Module], dim: int) -> dict[str, Any]:
 def without_metadata(
     module: nn.Module, state: dict[str, Any], prefix: str, local_metadata: dict[str, Any]
 ) -> None:
-    """Remove the entry `_metadata` of a state dict: the package adds it, and it is not a tensor."""
+    """Remove `_metadata`, which the package adds to the state dict and which is not a tensor."""
     state.pop("_metadata", None)
 
 
 class NeuralOperatorModel(Operator):
     """A model a(x) -> u(x) of the package neuraloperator, chosen by the name of its class.
 
-    The models that map functions on a grid to functions on the same grid are available: FNO, TFNO
-    and UNO, and, if torch_harmonics is installed, SFNO and LocalNO. The wrapper was written for
+    Only models that map functions on a grid to functions on the same grid are available: FNO, TFNO
+    and UNO, and also SFNO and LocalNO if torch_harmonics is installed. The wrapper was written for
     version 2.0.0 of the package.
 
-    If `positional_embedding` is "grid", these models append the coordinates j/n to the input,
-    whatever the points x. If it is null, they append no coordinates, and FNO commutes with shifts
-    of a periodic grid. The output is at the points x only. The package computes spectral
-    convolutions in single precision, even with double weights. Complex weights are stored as pairs
-    of real numbers ("ComplexDense", "ComplexTucker", ... in the package), so that casting the model
-    loses no imaginary part. torch.compile does not compile these models.
+    If `positional_embedding` in the settings is "grid", these models append the coordinates j/n to
+    the input, whatever the points x are. If it is null, they append no coordinates, and FNO then
+    commutes with shifts of a periodic grid. The output is at the points x only. The package
+    computes spectral convolutions in single precision, even if the weights are in double precision.
+    Complex weights are stored as pairs of real numbers ("ComplexDense", "ComplexTucker", ... in the
+    package). A conversion of the model to another dtype thus loses no imaginary part. torch.compile
+    does not compile these models.
 
     The default is FNO_Small2d of the package; in two dimensions it has 671,113 parameters.
 

@@ -1,4 +1,4 @@
-r"""OFormer: an encoder with attention without softmax, and cross-attention from the output points.
+r"""OFormer: an encoder with softmax-free attention, and cross-attention from the output points.
 
 References: Z. Li, K. Meidani and A. Barati Farimani, Transformer for Partial Differential
 Equations' Operator Learning, TMLR 2023 (arXiv 2205.13671); released code BaratiLab/OFormer at
@@ -60,7 +60,7 @@ class RotaryAttention(nn.Module):
         heads: Number of heads.
         kind: "galerkin" normalises K and V, "fourier" normalises Q and K.
         rate: Angle of the fastest rotation per unit length, see `rotated`.
-        near_identity: Which of the maps to "q", "k", "v" are initialised as (orthogonal + I)/width.
+        near_identity: Letters "q", "k", "v" of those maps that start as (orthogonal + I)/width.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class RotaryAttention(nn.Module):
         Args:
             u, z: Features of the queries, and of the keys and values.
             y, x: Points of u and of z.
-            mask: False at padding of z.
+            mask: False where a point of z is padding.
         """
         q, k, v = (
             split(w, self.heads) for w in (self.query(u), self.key(z), self.value(z))
@@ -121,7 +121,7 @@ def start_near_identity(weight: Float[Tensor, "d d"]) -> None:
 
 
 class Block(nn.Module):
-    """u <- N(u), u <- u + attention(u), u <- N(u), u <- u + MLP(u), with N layer norm or identity.
+    """u <- N(u), u <- u + attention(u), u <- N(u), u <- u + MLP(u); N is layer norm or identity.
 
     As in the released code, the residual sums contain the normalised u.
     """
@@ -244,14 +244,14 @@ class OFormer(TokenOperator):
     The cost is linear in the number of points. The value u(y) at any point y does not depend on the
     other output points. Values converge under refinement only if the points x are spread evenly.
 
-    The rotations make attention depend on differences of coordinates. The coordinates appended to a
-    and those in the queries are absolute. The rates of rotation per unit length are `scales` times
-    `resolution`, which in the released code is the resolution of the training grid.
+    Through the rotations attention depends on differences of coordinates. The coordinates appended
+    to a and those in the queries are absolute. The rates of rotation per unit length are `scales`
+    times `resolution`, which in the released code is the resolution of the training grid.
 
     The three decoders are those of the released training scripts; the defaults are the settings for
-    Darcy flow. With the same weights and without dropout, the released code at the named commit
-    gives the same numbers. The released code also has dropout of the hidden features of the MLPs,
-    which is omitted here, and trains encoder and decoder with separate optimisers.
+    Darcy flow. With the same weights and without dropout, the released code at commit f1111b3 gives
+    the same numbers. The released code also has dropout of the hidden features of the MLPs, which
+    is omitted here, and trains encoder and decoder with separate optimisers.
 
     Latent marching: with decoder "marching" and `frame_channels` the channels of u are consecutive
     frames (the task `block`). The latent state advances from frame to frame, and each frame is
@@ -270,8 +270,8 @@ class OFormer(TokenOperator):
         beside: Whether the coordinates are appended to the embedded features too. The appended
             coordinates count in `width`.
         decoder: "points": an MLP of the features and y. "residual": residual MLPs without norm,
-            then an MLP. "marching": residual MLPs of y and twice as many features, applied once for
-            each frame.
+            then an MLP. "marching": residual MLPs, applied once for each frame. They act on y and
+            on 2 `latent` features.
         decoder_depth: Residual MLPs of the decoder; "points" has none.
         decoder_heads: Heads in the decoder, of the same kind as in the encoder.
         decoder_scale: Rate of the rotations in the decoder, in units of the resolution.

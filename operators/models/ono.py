@@ -2,8 +2,8 @@ r"""The Orthogonal Neural Operator: kernel integrals with learned orthonormal ei
 
     f <- f + Σᵢ μᵢ ψᵢ ⟨ψᵢ, f⟩,    ⟨ψᵢ, ψⱼ⟩ = δᵢⱼ on average over the samples.
 
-The functions ψ = ψ(a)(x) are maps of features g(x), which are updated by attention over all points.
-The network carries both f and g from layer to layer.
+The functions ψ = ψ(a)(x) are computed at each point x from features g(x), which are updated by
+attention over all points. Each layer updates both f and g.
 
 References: Z. Xiao et al., Improved Operator Learning by Orthogonal Attention, ICML 2024;
 released code zhijie-group/Orthogonal-Neural-operator.
@@ -47,7 +47,7 @@ Sources = Float[Tensor, "batch m width"]
 
 
 class LinearAttention(nn.Module):
-    """Multi-head attention from the points of u to those of `source`, linear in their numbers.
+    """Multi-head attention from points of u to those of `source`, at linear cost in both numbers.
 
     Args:
         width, heads: Features, and number of heads.
@@ -68,7 +68,7 @@ class LinearAttention(nn.Module):
     def forward(
         self, u: Values, source: Sources | None = None, mask: OfSources | None = None
     ) -> Values:
-        """Attention from u to `source`, by default u; `mask` is False at padding of `source`."""
+        """Attention from u to `source`, by default u; `mask` is False where `source` is padding."""
         s = u if source is None else source
         maps = ((self.query, u), (self.key, s), (self.value, s))
         q, k, v = (project(w).unflatten(-1, (self.heads, -1)) for project, w in maps)
@@ -78,7 +78,7 @@ class LinearAttention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Base of the layers: update of g, functions ψ̂ of g, and the integral with eigenvalues μ.
+    """Base class of layers: updates g, and computes functions ψ̂ of g and the integral of f.
 
     μ is the softplus of a parameter with initial value 0. The matrix W_V that multiplies f in eq. 5
     is omitted, as in the released code.
@@ -109,7 +109,7 @@ class Layer(nn.Module):
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width) for _ in range(3))
 
     def features(self, g: Values, mask: Real | None) -> Values:
-        """Updated g: g <- g + attention(N g), g <- g + MLP(N g), with layer norms N (eq. 3)."""
+        """The updated g: g <- g + attention(N g), g <- g + MLP(N g), with layer norms N (eq. 3)."""
         g = g + self.attention(self.norm1(g), mask=mask)
         return g + self.mlp(self.norm2(g))
 
@@ -125,7 +125,7 @@ class Layer(nn.Module):
         Args:
             target, source: Values of ψ̂ at the points of the output, and at those of f.
             f: The function f.
-            mask: False at padding among the points of f.
+            mask: False where a point of f is padding.
         """
         coefficients = source.mT @ f  # (batch, k, width)
         if self.mean:
@@ -189,7 +189,7 @@ class QueryLayer(Layer):
         Args:
             y, x: Features of the points of the output, and of the input.
             g, f: Features at the points x.
-            mask, of_target: False at padding among the points x, and among the points y.
+            mask, of_target: False where a point x, or a point y, is padding.
         """
         h = self.lift_target(y)
         h = h + self.cross(self.norm_target(h), self.norm_source(self.lift_source(x)), mask)
@@ -200,7 +200,7 @@ class QueryLayer(Layer):
 
 
 class ONO(TokenOperator):
-    """An MLP makes features g and f at each point; f is expanded in orthonormal functions of g.
+    """An MLP computes features g and f of points; layers expand f in orthonormal functions of g.
 
     The defaults are the published settings of the Darcy example except `inner_product`: 2,027,985
     parameters. The initial weights of all linear maps are N(0, 0.02²) truncated at ±2, and the
@@ -208,27 +208,29 @@ class ONO(TokenOperator):
 
     In the paper ⟨ψ̂ᵢ, f⟩ is an integral (eq. 12); in the released code it is a sum over the n
     points. Values of ψ̂ have size 1 on every grid, so the sum grows with n. After the next layer
-    norm the residual f has a share of about 1/n: 1/1849 in training on 43 x 43 points, 1/177241 in
-    evaluation on 421 x 421. The published operator transfers between grids because its residual is
-    negligible on all of them. The default here is the mean, the integral over a domain of unit
-    measure. Residual and integral then have the same proportion on all grids, and values converge
-    with the quadrature. The presets have the published sum.
+    norm the residual f is about 1/n times as large as the sum: 1/1849 in training on 43 x 43
+    points, 1/177241 in evaluation on 421 x 421. The published operator transfers between grids
+    because the residual is negligible on all of them. The default here is the mean, which
+    approximates the integral over a domain of unit measure. The ratio of residual to integral is
+    then the same on all grids, and the mean converges as grids are refined. The presets have the
+    published sum.
 
     With attention "linear" or "galerkin" points are coupled by sums only: the order of the points
-    does not matter, and with coordinates "none" the operator commutes with shifts of the grid. With
-    "nystrom" neighbouring points are those next to each other in memory (the last axis fastest),
-    and a convolution covers 33 points on every grid. The operator then does not converge to one map
-    as grids are refined. The published super-resolution uses "linear". With "nystrom" all samples
-    must have the same number of points, because padding would change which points are neighbours.
+    does not matter, and with coordinates "none" the operator commutes with shifts of the grid.
+    Attention "nystrom" treats points next to each other in memory (the last axis fastest) as
+    neighbours, and has a convolution over 33 points on every grid. The operator then does not
+    converge as grids are refined. The published super-resolution uses "linear". With "nystrom" all
+    samples must have the same number of points, because padding would change which points are
+    neighbours.
 
     The published configuration for plasticity embeds the time; here the time is a channel of a. No
     published configuration has the time as a coordinate of the output, as with `query_time`: the
     published errors at times outside the training set (table 3) are those of a rollout.
 
     In training, outputs depend on the batch through the covariance of ψ. In evaluation, outputs
-    depend on the moving average of this covariance over the training batches (`Orthonormal`), which
-    belongs to the training grid. A model whose weights are averages of those of another model must
-    copy the moving average from that model.
+    depend on the moving average of this covariance over the training batches (`Orthonormal`), all
+    on the training grid. A model whose weights are averages of those of another model must copy the
+    moving average from that model.
 
     Args:
         attention: Attention that updates g: "nystrom" (`operators.nn.nystrom.NystromAttention`),
@@ -240,7 +242,7 @@ class ONO(TokenOperator):
         queries: Whether the output can be at any points y. The first layer is then a `QueryLayer`,
             and the further layers act at the points y.
         query_time: Whether the last channel of a is a time, the same at all points, as in the task
-            `time`. The time is then a coordinate of y and not a feature at x. Needs `queries`.
+            `time`. The time is then a coordinate of y instead of a feature at x. Needs `queries`.
         normalization: The map from ψ to ψ̂. "orthogonal": ψ̂ are orthonormal, as in the paper.
             "batch" or "layer": a batch norm or layer norm instead (`Normalized`), as compared in
             table 4.

@@ -1,4 +1,4 @@
-r"""The Position-induced Transformer: attention by distances, to a latent mesh, over it, and back.
+r"""The Position-induced Transformer: attention to a latent mesh and back, weighted by distances.
 
 References: J. Chen and K. Wu, Positional Knowledge is All You Need: Position-induced Transformer
 (PiT) for Operator Learning, ICML 2024; code in
@@ -45,7 +45,7 @@ _SELF_PIT = "Chen and Wu 2024, section 4.5, and released code; the count is not 
 
 
 def dense(in_channels: int, out_channels: int) -> nn.Linear:
-    """A linear layer with initial weights normal of variance 2/c_in, and initial bias 0."""
+    """A linear layer with initial bias 0 and initial weights drawn from N(0, 2/c_in)."""
     linear = nn.Linear(in_channels, out_channels)
     nn.init.kaiming_normal_(linear.weight)
     nn.init.zeros_(linear.bias)
@@ -70,7 +70,7 @@ class Block(nn.Module):
 
 
 class PiT(TokenOperator):
-    """Local attention to a latent mesh, global attention over it, local attention to the output.
+    """Local attention to a latent mesh, global attention on it, and local attention to the output.
 
     The attention matrix is softmax(-λD) instead of softmax(QKᵀ), with squared distances D.
     Attention is then an average over a neighbourhood of learned width, linear in the values, with
@@ -79,11 +79,11 @@ class PiT(TokenOperator):
 
     The same weights act on every grid and every set of output points. Values converge under
     refinement only if the points x, over which the input is averaged, are spread evenly. With
-    `sharpening` the output points y must be spread evenly too, because the output is averaged once
-    more over neighbouring points y.
+    `sharpening` the output points y must be spread evenly too, because a last attention averages
+    over neighbouring points y.
 
-    If points differ between samples or some are padding, each sample has its own matrices. With
-    `indices` all samples share the matrices.
+    If points differ between samples or some are padding, each sample has its own attention
+    matrices. With `indices` all samples share the same matrices.
 
     Coordinates must lie in [0, 1] along each axis. As published, the latent mesh has the points
     j/latent, whatever the grid x.
@@ -95,14 +95,15 @@ class PiT(TokenOperator):
             at x only.
         attention: "position", or one of three variants that the paper compares. "self-position"
             (Self-PiT): all attention matrices are softmax(QKᵀ/√d - λD). "self-a": all are
-            softmax(QKᵀ/√d). Both act at the points x, ignore `latent`, and have a cost quadratic in
-            the number of points. "self-b": softmax(QKᵀ/√d) over the latent mesh only.
+            softmax(QKᵀ/√d). "self-position" and "self-a" act at the points x, ignore `latent`, and
+            have a cost quadratic in the number of points. "self-b": only the attention on the
+            latent mesh is softmax(QKᵀ/√d).
         encoder_locality: Percentage of the points x that a point of the latent mesh attends to.
-        decoder_locality: Percentage of the latent points, and with `sharpening` of the points y,
-            that a point of the output attends to.
+        decoder_locality: Percentage of the latent points that a point of the output attends to.
+            With `sharpening` also the percentage of the points y in the last attention.
         periodic: Whether distances are those on the unit torus.
         scale: Squared length by which the squared distances D are divided. "diameter" is the
-            largest squared distance in the domain: dim or, on the torus, dim/4.
+            largest squared distance in the domain: dim on the box, dim/4 on the torus.
         sharpening: Whether a block of local attention among the output points comes last, as
             published for shocks in one dimension. Its cost is quadratic in the number of these
             points.

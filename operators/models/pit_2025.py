@@ -1,4 +1,4 @@
-r"""The PyTorch version of the Position-induced Transformer: attention by distances, and MLPs.
+r"""The PyTorch version of the Position-induced Transformer, with attention based on distances.
 
 References: J. Chen and K. Wu, Positional Knowledge is All You Need: Position-induced Transformer
 (PiT) for Operator Learning, ICML 2024; code of May 2025 in
@@ -26,7 +26,7 @@ _NACA = {"width": 128, "heads": 1, "latent": "output", "stride": 4, "coordinates
 
 
 def start_normal(layers: nn.Sequential) -> nn.Sequential:
-    """Initialise the weights of linear maps as normal with variance 2/c_in, but not the biases."""
+    """Draw the weights of linear maps from N(0, 2/c_in); leave the biases unchanged."""
     for layer in layers:
         if isinstance(layer, nn.Linear):
             nn.init.kaiming_normal_(layer.weight)
@@ -43,28 +43,29 @@ class PiT2025(PointOperator):
     appended. Otherwise the network is that of `PiT`. The defaults are the released settings for the
     inviscid Burgers equation: 95,375 parameters.
 
-    The released code gives the same function if no two distances are equal. Of points at equal
-    distances it averages over those that rounding leaves within the quantile; here it is all of
-    them or none. In the released code coordinates of shock tubes lie in [-5, 5]: `scale` 0.01 gives
-    the same distances here, but the x appended to a lies in [0, 1]. The released code for airfoils
-    has a at the 120 points of the outline, which `x` allows too; data here have a on the mesh. The
-    released network for the wake of a cylinder, with a residual sum and a coarse mesh from a file,
-    is omitted.
+    The released code gives the same function if no two distances are equal. Where distances equal
+    the quantile, rounding decides which of these points that code averages over. Here either all of
+    them or none are included. In the released code coordinates of shock tubes lie in [-5, 5]:
+    `scale` 0.01 gives the same distances here, but the x appended to a lies in [0, 1]. In the
+    released code for airfoils a is given at the 120 points of the outline. This is possible here
+    too, but in the data here a is given on the mesh. The released network for the wake of a
+    cylinder is omitted; it has a residual sum and reads a coarse mesh from a file.
 
     Args:
         heads: Number h of heads in every average.
         latent: Points of the latent mesh along each axis, one number or a list. "output", as
             published for meshes: the latent mesh is every `stride`-th output point along each axis.
-        ends: Whether the n latent points along an axis are j/(n - 1), with both ends; otherwise
-            j/n.
-        stride: Steps between latent points in the grid of the output, for latent "output" only.
+        ends: Whether the n latent points along an axis include both ends and lie at j/(n - 1).
+            Otherwise they lie at j/n.
+        stride: Distance between latent points in steps of the output grid, for latent "output"
+            only.
         encoder_locality: Percentage of the points x that a latent point averages over.
         decoder_locality: Percentage of the latent points that a point of the output averages over.
         periodic: Whether distances are those on the unit torus.
         scale: Squared length by which the squared distances D are divided.
         normalization: "instance", as published for vorticity: features are normalised to mean 0 and
-            variance 1 over the latent points before the first block and after the last one. Or
-            "none".
+            variance 1 over the latent points before the first block and after the last one. "none":
+            no normalisation.
     """
 
     other_points = True

@@ -45,8 +45,8 @@ def pod(
 ) -> tuple[Float[Tensor, " points"], Float[Tensor, "modes points"]]:
     """Mean and leading principal components of samples, computed in float64.
 
-    The components φₖ are in order of decreasing variance and orthonormal in the mean over the
-    points, (1/n) φₖ·φₗ = δₖₗ. The entry of largest modulus of each component is positive.
+    The components φₖ are in order of decreasing variance. They are orthonormal in the sense that
+    (1/n) φₖ·φₗ = δₖₗ for n points. The entry of largest modulus of each component is positive.
 
     Args:
         u: Samples.
@@ -85,17 +85,17 @@ class PODDeepONet(Operator):
 
     The branch β reads a at sensors, as in `DeepONet`. The basis is fixed: `adapt` computes it
     before training by proper orthogonal decomposition of the normalised targets of the training
-    split, which must all fit in memory. The basis is saved with the weights, and training that
-    starts from given weights uses their basis. The modes are known at the training points only, so
-    all samples must have these points. Before `adapt` all outputs are nan.
+    split, which must all fit in memory. The basis is saved with the weights. Training that starts
+    from saved weights uses the basis saved with them. The modes are known at the training points
+    only, so all samples must have these points. Before `adapt` all outputs are nan.
 
-    Each mode has all output channels, so components and frames share a coefficient: the modes of a
-    block of frames are functions of space and time, as published for advection. Modes are
-    orthonormal in the mean over points and channels, without quadrature weights.
+    Each mode has values for all output channels, which share one coefficient. If the channels are a
+    block of frames, the modes are thus functions of space and time, as published for advection.
+    Modes are orthonormal in the mean over points and channels, without quadrature weights.
 
     Differences from the released code (lu-group/deeponet-fno, 8096dda): that code computes the
     basis of the Burgers example from the test samples. That code can also add a trunk network to
-    the modes, which no published result uses and which is omitted here.
+    the modes. This option is omitted here, because no published result uses it.
 
     Args:
         sensors: Number m of sensors along each axis.
@@ -182,7 +182,7 @@ class PODDeepONet(Operator):
         return u.view(*a.shape[:-1], self.out_channels)
 
     def _check_points(self, x: Points, values: bool) -> None:
-        """Raise ValueError unless x are the training points; before `adapt`, check the number."""
+        """Raise ValueError unless x are the training points; before `adapt`, only count them."""
         points, training_points = x.flatten(0, -2), self.places
         count = len(training_points)
         if points.shape != training_points.shape:

@@ -58,7 +58,7 @@ _NAMES = (
 
 
 class Norm(nn.Module):
-    """Layer norm γ(t) (u - mean)/deviation + β(t) over the features, with γ, β linear in time t.
+    """Layer norm γ(t) (u - mean)/deviation + β(t) over features; γ and β are linear in time t.
 
     Args:
         width: Number of features.
@@ -82,7 +82,7 @@ class Norm(nn.Module):
 
 
 class CosineAttention(nn.Module):
-    """softmax(τ cos(q, k) + 16 sigmoid(B(Δ))) V within windows, with τ <= 100 in each head.
+    """softmax(τ cos(q, k) + 16 sigmoid(B(Δ))) V within windows; each head learns its τ <= 100.
 
     Δ is the offset of two patches in a window, scaled to sign(Δ) log₂(1 + 8 |Δ|/(w - 1)) / 3 along
     each axis. B is a small MLP.
@@ -235,7 +235,7 @@ def check_stages(depths: list[int], heads: list[int], skips: list[int]) -> None:
 
 
 def grids_of(size: int, patch: int, stages: int, window: int) -> tuple[list[int], list[int]]:
-    """For each stage, the number of patches along an axis of the grid and of a window.
+    """Two lists: patches along an axis of the grid, and along an axis of a window, in each stage.
 
     Raises:
         ValueError: If the stages do not divide `size`, or `window` does not divide a grid.
@@ -251,7 +251,7 @@ def grids_of(size: int, patch: int, stages: int, window: int) -> tuple[list[int]
 
 
 def fourier_resized(u: Function, axis: int, m: int) -> Float[Tensor, "batch *resized c"]:
-    """Trigonometric interpolant of u at m points along an axis, without modes they do not resolve.
+    """Trigonometric interpolant of u at m points of an axis, without unresolved modes.
 
     >>> wave = torch.cos(2 * torch.pi * torch.arange(4) / 4)[None, :, None]
     >>> fourier_resized(wave, 1, 8)[0, :, 0].round(decimals=4).abs()
@@ -269,7 +269,7 @@ def fourier_resized(u: Function, axis: int, m: int) -> Float[Tensor, "batch *res
 
 
 class ScOT(Operator):
-    """A U-Net of patches whose stages, down and up, are attention in shifted windows.
+    """A U-Net on patches; all its stages consist of attention in shifted windows.
 
     The operator is u(t) = G(a, t), where t enters every layer norm. The defaults are those of
     Poseidon-T. The network acts on a grid of `size` x `size` points. Functions on other grids,
@@ -279,21 +279,23 @@ class ScOT(Operator):
 
     Args:
         size: Points along each axis of the grid of the network.
-        resampling: "fourier", for periodic functions, as published; "linear", between the points.
+        resampling: "fourier": trigonometric interpolation of periodic functions, as published.
+            "linear": linear interpolation between the points.
         time: "channel": t is the last channel of a, the same at all points, as in tasks `time`.
             "one": t = 1, as published for steady problems. "none": plain layer norms.
         patch: Points of a patch along each axis.
         width: Features of a patch in the first stage; each further stage has twice as many.
-        depths, heads: Blocks and heads of each stage, the same down and up.
+        depths, heads: Number of blocks and of heads in each stage, the same on the way down and up.
         skips: ConvNeXt blocks in the skip connection of each stage.
-        window: Patches of a window along each axis, at most those of the grid.
+        window: Number of patches of a window along each axis. On grids with fewer patches the
+            window is the whole grid.
         ratio: Hidden features of MLPs, in multiples of their input features.
 
     Differences from the released code (commit b8fa28f). The grid of each stage must consist of
-    whole windows: sizes that the released code would pad raise an error. Resampling reduces the
-    mode that is the highest along both axes to its even part. Stochastic depth (0 in the released
-    scripts), the residual u - a and the loss by groups of channels are omitted. As published, norms
-    start with γ of about 0.02 t: the blocks start close to the identity.
+    whole windows; the released code pads other grids. Resampling reduces the mode that is the
+    highest along both axes to its even part. Stochastic depth (0 in the released scripts),
+    prediction of u - a, and the loss by groups of channels are omitted. As published, norms start
+    with γ of about 0.02 t: the blocks start close to the identity.
     """
 
     dims = (2,)
@@ -337,7 +339,7 @@ class ScOT(Operator):
         self.norm = Norm(width, timed)
 
         def blocks(i: int, shifted: int) -> list[Block]:
-            """Blocks of stage i. The windows of block j are shifted if j % 2 == `shifted`."""
+            """The blocks of stage i. The windows of block j are shifted if j % 2 == `shifted`."""
             features = width * 2**i
             check_heads(features, heads[i])
             return [

@@ -25,9 +25,9 @@ _EFFICIENT = _FIRST | _SMALL | {"attention": "galerkin", "decoder": "spectral"}
 
 
 class TransformerLayer(nn.Module):
-    """Two residual maps, f = attention and then f = pointwise MLP, each with a LayerNorm N.
+    """Residual sums with f = attention, then with f = pointwise MLP, and a LayerNorm N for each.
 
-    With "pre" u <- u + f(N u); with "post" u <- N(u + f(u)).
+    If `normalization` is "pre", u <- u + f(N u). If it is "post", u <- N(u + f(u)).
 
     Args:
         attention: Attention among the points, without coordinates.
@@ -65,16 +65,16 @@ class TransformerLayer(nn.Module):
 
 
 class Transformer(FieldOperator):
-    """A linear map of (a, x), layers of attention and MLP over all points, and a decoder.
+    """A linear map of (a, x), layers of attention over all points and of MLPs, and a decoder.
 
     The defaults are the usual sizes of pointwise benchmarks (8 layers of width 128, 8 heads). The
     presets are the two baselines of the talk on the Galerkin Transformer (Cao 2021). The talk gives
     the numbers of parameters (22 million, 523 thousand) but no sizes: the sizes are our
-    interpretation. The "efficient" Transformer of the talk has attention without softmax, Q(KᵀV)/n.
-    Table 8 of Cao (2021) gives this name to it, after Shen et al.; attention "efficient" here has
-    the two softmaxes of Shen et al. The errors in the presets are those of the talk. The vanilla
-    Transformer of the talk has sinusoidal encodings of the index. Here coordinates are appended
-    instead, which have the same meaning at every resolution.
+    interpretation. The "efficient" Transformer of the talk and of Table 8 of Cao (2021) has
+    attention without softmax, Q(KᵀV)/n. The name comes from Shen et al.; attention "efficient" here
+    has the two softmaxes of Shen et al. The errors listed in the presets are those of the talk. The
+    vanilla Transformer of the talk has sinusoidal encodings of the index. Here coordinates are
+    appended instead, because they have the same meaning at every resolution.
 
     Attention treats all points alike. With coordinates "none" and the linear decoder the operator
     commutes with permutations of the points; with the spectral decoder it commutes with shifts of a
@@ -86,8 +86,8 @@ class Transformer(FieldOperator):
         normalization: Position of the LayerNorms. "pre": before each map and before the decoder.
             "post": after each residual sum, as first published.
         activation: Activation of the MLPs, "gelu" or, as first published, "relu".
-        decoder: "linear", for point clouds too; or "spectral", which is two spectral convolutions
-            and an MLP, for periodic grids only.
+        decoder: "linear": a linear map, which takes point clouds too. "spectral": two spectral
+            convolutions and an MLP, for periodic grids only.
         modes, decoder_width: Modes and channels of the spectral decoder.
         dropout: Dropout rate of the results of attention and MLP before each residual sum.
         attention_dropout: Dropout rate of the attention matrix. If not 0, softmax attention on n
