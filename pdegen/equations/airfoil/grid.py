@@ -66,7 +66,7 @@ def _stretched_fractions(t: Float[np.ndarray, " n"], first: float) -> Float[np.n
 
 
 def _surface_x(s: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Abscissae of the surface nodes: s counts cells of the published grid from the nose.
+    """Abscissae of the surface nodes that are s cells of the published grid away from the nose.
 
     s may be fractional, 0 <= s <= 60. For s = 0, 1, 2 the abscissae are 0, 1/236, 1/59.
     """

@@ -17,8 +17,8 @@ far: (cells, weights, normals, states) for the far-field faces.
     has the half width of the first cell divided by the distance between both centres.
     `normals` point outwards, and `states` are the states outside.
 wall: (cells, weights, normals) for the wall faces.
-    `cells` has the cells above each face, and `weights` their weights in the extrapolated wall
-    pressure. `normals` point into the wall.
+    `cells` (faces, above) has a few cells above each face. The wall pressure is the sum of their
+    pressures, multiplied by `weights` (faces, above). `normals` point into the wall.
 gas: (h, γ), the total enthalpy and the ratio of specific heats.
 """
 
@@ -60,8 +60,8 @@ def _limited_increment(
     """Limited increment from a cell centre to a face, and its derivatives by a, b and `limiting`.
 
     b is the difference across this face, and a the difference across the opposite face. The
-    increment is s ((1 - κs)a + (1 + κs)b)/2. Without limiting, s = 1. If `limiting` = 1, s is van
-    Albada's factor (2ab + smooth)/(a² + b² + smooth). In between, s is linear in `limiting`.
+    increment is s ((1 - κs)a + (1 + κs)b)/2. The factor s is linear in `limiting`. If `limiting` is
+    0, s is 1. If it is 1, s is van Albada's factor (2ab + smooth)/(a² + b² + smooth).
     """
     squares = a * a + b * b + smooth
     contrast = (a - b) ** 2 / squares
@@ -105,7 +105,7 @@ def _sonic_sensors(q: np.ndarray, gas: Gas) -> tuple[np.ndarray, np.ndarray]:
 
 @_jit
 def _limiting(sensors: np.ndarray, cells: np.ndarray) -> float:
-    """Strength of the limiter at a face: 1 - Π (1 - sensor) over its four cells."""
+    """Strength of the limiter at a face: 1 - Π (1 - sensor), where Π is over `cells`."""
     a, b, c, d = cells
     unlimited = (1 - sensors[b]) * (1 - sensors[c])
     if a >= 0:
@@ -124,7 +124,7 @@ def _face_states(
 
     `states` (2, 3) receives ρ, u, v on the side of b and on the side of c. `slopes` (2, 5, 3)
     receives their derivatives by the values in a, b, c, d and by the strength of the limiter. If a
-    or d is missing, the difference to the missing cell is extrapolated linearly.
+    or d is missing, the differences are extrapolated linearly to the side of the missing cell.
     """
     a, b, c, d = cells
     limiting = _limiting(sensors, cells)
@@ -227,7 +227,10 @@ def _roe_flux(
 def _roe_flux_derivatives(
     states: np.ndarray, nx: float, ny: float, size: float, gas: Gas, by: np.ndarray
 ) -> None:
-    """Writes difference quotients of Roe's flux: by[side, m, k] = ∂flux_m/∂states[side, k]."""
+    """Writes the derivatives ∂flux_m/∂states[side, k] of Roe's flux to by[side, m, k].
+
+    They are approximated by difference quotients.
+    """
     flux, changed = np.empty(3), np.empty(3)
     _roe_flux(states, nx, ny, size, gas, flux)
     for side in range(2):
@@ -252,7 +255,7 @@ def wall_pressure(q: np.ndarray, cells: np.ndarray, weights: np.ndarray, gas: Ga
 def _far_field_states(q: np.ndarray, far: Arrays, f: int, states: np.ndarray) -> None:
     """Writes the states (2, 3) on both sides of the far-field face f.
 
-    The first one is extrapolated linearly from inside. The second one is the state outside.
+    The first state is extrapolated linearly from the cells inside. The second is the state outside.
     """
     cells, weights, _, outside = far
     for k in range(3):
@@ -315,7 +318,7 @@ def _add_inner_blocks(
 ) -> None:
     """Adds the derivatives of the fluxes through inner faces to `blocks`.
 
-    `inner` has the numbers of the blocks to which each face contributes, as in `jacobian`.
+    `inner` is the first array of the argument `positions` of `jacobian`.
     """
     cells, weights, normals, smooth = faces
     sensors, sensor_derivatives = _sonic_sensors(q, gas)
@@ -362,10 +365,10 @@ def jacobian(
     """Derivatives of `residual` by q: the blocks of a sparse matrix, shape (count, 3, 3).
 
     `positions` has three arrays with the numbers of the blocks to which each face contributes.
-    The first, (faces, 2, 4), is for inner faces: the rows are those of b and c, the columns those
-    of a, b, c, d. The second, (faces, 2), is for far-field faces and the third, (faces, cells
-    above), for wall faces. Their row is that of the cell at the boundary. Numbers are negative if
-    the cell of the column is missing.
+    The first array (faces, 2, 4) is for inner faces. The blocks are in the rows of b and c, and in
+    the columns of a, b, c, d. The second array (faces, 2) is for far-field faces, and the third
+    (faces, above) for wall faces. Both refer to blocks in the row of the cell at the boundary. A
+    number is negative if the cell of the column is missing.
     """
     inner, outer, walls = positions
     blocks = np.zeros((count, 3, 3))

@@ -17,7 +17,7 @@ from pdegen.equations.airfoil.stream import FreeStream
 _ROUNDING = 16 * EPSILON  # relative rounding of a quantity computed from a few float32 numbers
 _NAMES = tuple(f"d{k}" for k in range(2, 9))
 
-# from the displacements to the uniform numbers in (0, 1) they come from, shape (batch, 7)
+# maps displacements to the uniform numbers in (0, 1) that define them, shape (batch, 7)
 ToUniforms = Callable[[Float[np.ndarray, "batch 8"]], Float[np.ndarray, "batch 7"]]
 
 
@@ -26,8 +26,8 @@ def airfoil_law(
 ) -> Law:
     """The law of flows around random airfoils.
 
-    The displacements of the control points are uniform, and the nodes are those of the grid with
-    these displacements. Density, pressure and velocity describe one flow:
+    The displacements of the control points are uniform. The nodes are those of the C-grid that the
+    displacements define. Density, pressure and velocity describe one flow:
 
     - The total enthalpy equals that of the stream at all nodes.
     - The entropy ahead of the airfoil equals that of the stream.
@@ -77,7 +77,7 @@ class _Uniform(UniformLaw):
 
 
 class _Flow:
-    """Quantities of each sample and their limits.
+    """Quantities that the law bounds for each sample, and their limits.
 
     A limit is several times the largest value that occurred for random designs.
     """
@@ -141,7 +141,7 @@ class _Flow:
         return -self._entropy(v).min(axis=(1, 2)), 0.05
 
     def through(self, v: Values) -> tuple[np.ndarray, float]:
-        """Ratio of Σ |u·n| to Σ |u| along the wall."""
+        """Ratio of Σ |u·n| |face| to Σ |u| |face| over the faces on the wall."""
         along = np.diff(self._wall(self._points(v)), axis=1)
         u = self._wall(np.moveaxis(v["velocity"], 1, -1).astype(np.float64))
         u = (u[:, 1:] + u[:, :-1]) / 2

@@ -30,10 +30,10 @@ class Topology:
 
     @cached_property
     def number(self) -> Numbers:
-        """Number of the cell (i, j).
+        """Number of each cell, indexed by (i, j).
 
-        Numbers increase along grid lines that cross the wake, line by line from the outlet to the
-        nose.
+        The cells with the indices i and n - 1 - i along i form one line across the wake or the
+        airfoil. Cells are numbered line by line, from the outlet to the nose.
         """
         i, j = np.meshgrid(np.arange(self.n), np.arange(self.m), indexing="ij")
         upper = i < self.n - self.n // 2
@@ -58,7 +58,7 @@ class Topology:
 
     @cached_property
     def faces(self) -> Int[np.ndarray, "faces 4"]:
-        """The four cells a, b | c, d of each inner face, as in `kernels`.
+        """The four cells a, b | c, d of each inner face, as `kernels` defines them.
 
         Faces between neighbours along i come first, then those along j, then those on the cut.
         """
@@ -86,7 +86,7 @@ class Topology:
 
     @cached_property
     def wall_cells(self) -> Int[np.ndarray, "faces above"]:
-        """The cells above each wall face from which the wall pressure is extrapolated."""
+        """For each wall face, the cells above it from which the wall pressure is extrapolated."""
         return self.number[self.above[: None if self.wall else 0], :_EXTRAPOLATED]
 
     @cached_property
@@ -138,7 +138,7 @@ def topology(n: int, m: int, cut: int = 0, wall: bool = True) -> Topology:
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """A topology and the positions of its nodes."""
+    """A structured grid: a topology and the positions of the nodes."""
 
     topology: Topology  # neighbourhood of the cells
     # nodes, shape (n + 1, m + 1, 2); all cells have the same orientation
@@ -260,7 +260,7 @@ class Mesh:
         return np.concatenate([midpoints for _, _, midpoints in self._outer])
 
     def far(self, states: Float[np.ndarray, "faces 3"]) -> tuple[np.ndarray, ...]:
-        """The argument `far` of `kernels`, with these states outside."""
+        """The argument `far` of `kernels`. `states` are the states outside the far-field faces."""
         weights, normals = (np.concatenate([side[k] for side in self._outer]) for k in (0, 1))
         return self.topology.far, weights, normals, states
 
@@ -287,8 +287,8 @@ class Mesh:
     def at_nodes(self, q: Float[np.ndarray, "cells k"]) -> Float[np.ndarray, "nodes rows k"]:
         """Values at the nodes, interpolated linearly from the values in the cells.
 
-        They are extrapolated linearly at the boundaries. Coincident nodes on both sides of the wake
-        get the same values.
+        Values on the boundaries are extrapolated linearly. Coincident nodes on both sides of the
+        wake get the same values.
         """
         top, (_, _, south, north) = self.topology, self.widths
         values = q[top.number]
@@ -314,9 +314,9 @@ def _framed(x: np.ndarray) -> np.ndarray:
 def _weights(
     before: Float[np.ndarray, "lines cells"], after: Float[np.ndarray, "lines cells"]
 ) -> tuple[Float[np.ndarray, "lines faces 4"], Float[np.ndarray, "lines faces"]]:
-    """The `weights` of `kernels` for faces on lines of cells, and distances of cell centres.
+    """The `weights` of `kernels` for faces on lines of cells, and the distances from b to c.
 
-    `before` and `after` are the half widths on both sides of each cell centre.
+    `before` and `after` are the half widths of each cell before and after its centre.
     """
     gap = after[:, :-1] + before[:, 1:]
     b, c = after[:, 1:-2], before[:, 2:-1]
@@ -331,8 +331,8 @@ def _between(
 ) -> Float[np.ndarray, "m lines k"]:
     """Linear interpolation from the n cell centres of each line to the n + 1 ends of the cells.
 
-    `after` and `before` are the half widths of the cells. Values at both ends of a line are
-    extrapolated.
+    `after` and `before` are the half widths of each cell after and before its centre. Values at
+    both ends of a line are extrapolated.
     """
     gap = (after[:-1] + before[1:])[..., None]
     fraction = after[:-1, :, None] / gap

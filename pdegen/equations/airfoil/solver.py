@@ -80,7 +80,7 @@ class Euler:
 
     @property
     def undisturbed(self) -> States:
-        """The state of the stream in every cell."""
+        """The state of the undisturbed stream, repeated for every cell."""
         return np.tile(self.stream.state, (len(self.mesh.volumes), 1))
 
     def residual(self, q: States) -> States:
@@ -93,9 +93,9 @@ class Euler:
         return residual(q, *self._arrays(q), self._gas)
 
     def jacobian(self, q: States) -> Float[np.ndarray, "entries 3 3"]:
-        """Derivatives of `residual` by q: the blocks that `Topology.columns` lists.
+        """Derivatives of `residual` by q: the nonzero blocks, in the order of `Topology.columns`.
 
-        They neglect that the vortex in the states outside depends on q through the lift.
+        The states outside are treated as constant, although q changes the lift and its vortex.
         """
         from pdegen.equations.airfoil.kernels import jacobian
 
@@ -108,7 +108,11 @@ class Euler:
         return bool((q[:, 0] > 0).all() and (rest > _LEAST_ENTHALPY * self.stream.enthalpy).all())
 
     def _step(self, q: np.ndarray, residual: np.ndarray, rate: np.ndarray) -> np.ndarray:
-        """Solution dq of (V/dt ∂U/∂q + ∂R/∂q) dq = -R; `rate` is V/dt of each cell."""
+        """Solution dq of the linear system (V/dt ∂U/∂q + ∂R/∂q) dq = -R.
+
+        U are the conserved variables, and R is the residual. `rate` is V/dt of each cell, where V
+        is the area of the cell.
+        """
         from scipy.sparse import bsr_array
         from scipy.sparse.linalg import splu
 
@@ -186,10 +190,11 @@ class Euler:
     def _line_search(
         self, q: np.ndarray, change: np.ndarray, rate: np.ndarray, limit: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float] | None:
-        """Line search: halves the step until the norm of V/dt ΔU + R is below the limit.
+        """Line search: halves the step until the norm of V/dt ΔU + R is below `limit`.
 
-        Returns the new state, its residual, its wave speeds, and the accepted fraction of the
-        step. Returns None if no fraction is accepted.
+        ΔU is the change of the conserved variables, and R the new residual. Returns the new state,
+        its residual, its wave speeds, and the accepted fraction of the step. Returns None if no
+        fraction is accepted.
         """
         length, before = self._length(q, change), _conserved(q)
         for _ in range(_HALVINGS):
@@ -203,7 +208,7 @@ class Euler:
         return None
 
     def forces(self, q: States) -> tuple[float, float]:
-        """Drag and lift coefficients: forces divided by ρ|u|²/2 of the stream and the chord."""
+        """Drag and lift coefficients: forces divided by the chord and ρ|u|²/2 of the stream."""
         cells, weights, normals = self.mesh.wall
         p = np.sum(weights * self.stream.pressure(q)[cells], axis=1)
         x, y = p @ normals / (self.stream.speed**2 / 2)
@@ -254,9 +259,9 @@ class Airfoil:
     ) -> tuple[Euler, Solution]:
         """The flow on the grid with `resolution` cells along i, a multiple of 22.
 
-        The solver starts from `near`, a flow on another grid. Without `near`, or if this fails, it
-        starts from the undisturbed stream. Raises SolveError if the grid is invalid or the solver
-        does not converge.
+        `near` has the equations and the flow on another grid, from which the solver starts. If
+        `near` is None or this start fails, it starts from the undisturbed stream. Raises SolveError
+        if the grid is invalid or the solver does not converge.
         """
         euler = self.euler(resolution)
         if near is not None:

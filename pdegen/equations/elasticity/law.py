@@ -26,10 +26,11 @@ def elasticity_law(
 ) -> Law:
     """The law of stretched sheets.
 
-    The numbers theta are normal, and the points are the Gauss points of the mesh around the void of
-    theta. In each element, the displacements at the nine Gauss points determine a quadratic
-    polynomial. These polynomials are continuous across elements and vanish where the sheet is
-    clamped. Their von Mises stress is u, and their stresses balance the traction at each free node.
+    The numbers theta are normally distributed and define the void. The points are the Gauss points
+    of the mesh around this void. In each element, the displacements at the nine Gauss points
+    determine a quadratic polynomial. These polynomials are continuous across elements and vanish
+    where the sheet is clamped. The von Mises stress of the displacement is u. The stresses balance
+    the traction at each free node.
 
     If `exact` is false, the solution was computed on a finer mesh than that of the points. The
     checks then have larger limits, because the coarser mesh has a discretisation error. Instead of
@@ -67,7 +68,7 @@ def _normal(void: RandomVoid) -> GaussianLaw:
 
 
 class _Physics:
-    """Bounded quantities of each sample, with their limits."""
+    """Quantities that the law bounds for each sample, and their limits."""
 
     def __init__(self, void: RandomVoid, sheet: Sheet, angles: np.ndarray, exact: bool) -> None:
         self._void, self._sheet, self._angles, self._exact = void, sheet, angles, exact
@@ -75,7 +76,7 @@ class _Physics:
         self._to_nodes = np.linalg.inv(shapes(GAUSS))  # from the Gauss points of an element
 
     def _body(self, stored: Values) -> Body:
-        """The sheets with the voids of theta, on the mesh of the points."""
+        """The sheets whose voids theta defines, on the mesh whose Gauss points are the points."""
         rings = self._sheet.rings
         return Body.of(rings, self._void.radius(stored["theta"], rings.angles))
 
@@ -94,7 +95,7 @@ class _Physics:
     def _parts(self, stored: Values) -> tuple[Body, np.ndarray, np.ndarray]:
         """The sheets, the displacement of each node in each of its elements, and the nodal means.
 
-        A nodal mean is the mean over the elements of a node. It is 0 at clamped nodes.
+        A nodal mean is the mean over all elements that share a node, or 0 at a clamped node.
         """
         body = self._body(stored)
         rings = body.rings
@@ -104,7 +105,10 @@ class _Physics:
         return body, by_element, u * self._sheet.free[..., None]
 
     def _of_a_finer_mesh(self, stored: Values, limit: float) -> np.ndarray:
-        """Limit for solutions that were computed on a finer mesh. It grows with their error."""
+        """`limit`, scaled for solutions that were computed on a finer mesh.
+
+        The result is proportional to the size of the elements, and grows with the stored error.
+        """
         return limit * 36 / self._sheet.rings.around * np.maximum(1, 100 * stored["error"])
 
     def _rounding(self, body: Body, u: np.ndarray) -> np.ndarray:

@@ -106,11 +106,11 @@ class Rings:
 class PointTransfer:
     """Interpolation from a fine mesh to the Gauss points of a coarse mesh.
 
-    If a point lies on an edge between elements of the fine mesh, each of these elements gives one
-    occurrence of the point.
+    A point occurs once in each element of the fine mesh that contains it. A point on an edge
+    between elements therefore has several occurrences.
     """
 
-    coarse: Rings  # the mesh whose Gauss points are meant
+    coarse: Rings  # the mesh that defines the Gauss points
     times: int  # ratio of the numbers of elements along an axis
 
     @property
@@ -120,10 +120,10 @@ class PointTransfer:
 
     @cached_property
     def _occurrences(self) -> tuple[np.ndarray, ...]:
-        """Numbers that describe each occurrence of a point in an element of the fine mesh.
+        """All occurrences of points in elements of the fine mesh.
 
-        They are the number of the point, both indices of the element, and a first guess of the
-        point's local coordinates.
+        The arrays contain the number of the point, both indices of the element, and a first guess
+        of the local coordinates of the point.
         """
         n, m, r = self.coarse.around, self.coarse.across, self.times
         around, across = np.arange(n)[:, None, None], np.arange(m)[:, None]

@@ -156,8 +156,8 @@ class Elasticity(Problem):
 
     Args:
         traction: Force on the top per length and thickness. [pressure]
-        resolution: Elements around the void, twelve times those from the void to the sides.
-        refinement: Elements of the solver along each axis for one element of the output.
+        resolution: Number of elements around the void, 12 times the number from void to side.
+        refinement: Ratio of the solver's resolution to that of the output.
         void: Distribution of the shapes.
         material: Material of the sheet.
     """

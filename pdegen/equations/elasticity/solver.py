@@ -106,9 +106,9 @@ class Sheet:
     def solve(self, body: Body, start: Nodes | None = None) -> Solution:
         """Displacements of the sheets in `body`, which must have the mesh `rings`.
 
-        If displacements near the solution are given by `start`, the whole load is applied at once.
-        Otherwise it is applied in `steps` steps. Raises SolveError if a void leaves the square, the
-        mesh folds, or Newton's method does not converge.
+        `start` has displacements near the solution. If it is given, the whole load is applied at
+        once. Otherwise, the load is applied in `steps` steps. Raises SolveError if a void leaves
+        the square, the mesh folds, or Newton's method does not converge.
         """
         body.check()
         u = np.zeros(body.nodes.shape) if start is None else start.copy()

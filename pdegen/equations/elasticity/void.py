@@ -17,7 +17,7 @@ class RandomVoid:
     """Voids of radius r(φ) = least + span/(1 + exp g(φ)), with a Gaussian field g on the circle.
 
     g(φ) = π^(-½) Σ_{l=1}^{K} (l² + τ²)^(-1) (θ_{2l-1} cos lφ + θ_{2l} sin lφ), θ ~ N(0, σ²). Its
-    covariance is σ² (-d²/dφ² + τ²)^(-2), without the constant mode.
+    covariance is σ² (-d²/dφ² + τ²)^(-2), without the constant mode. K is `modes`.
 
     >>> void = RandomVoid(least=0.2, span=0.2, sigma=16.0, tau=3.0, modes=5)
     >>> theta = np.array([[10.0, -20, 15, 5, -10, 20, -5, 10, 15, -15]])
@@ -36,7 +36,7 @@ class RandomVoid:
     def theta(self, seed: int, samples: Sequence[int]) -> Float[np.ndarray, "batch 2K"]:
         """The numbers θ of these samples.
 
-        The first of them do not depend on the number of modes.
+        More modes append further numbers and leave the first ones unchanged.
         """
         return self.sigma * NormalStream(seed).normals_of(samples, 2 * self.modes)
 

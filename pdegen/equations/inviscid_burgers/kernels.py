@@ -90,7 +90,7 @@ def minima(
     Args:
         c: Coefficients of U, as in `fourier_sums`.
         table: Values U(i/per_circle) for i = 0, ..., per_circle.
-        first, per_circle, candidates: Candidate i < candidates is y = (first + i)/per_circle.
+        first, per_circle, candidates: Candidate i is y = (first + i)/per_circle, i < candidates.
         t, x: Time, and increasing points.
     """
     phi, hull = np.empty(candidates), np.empty(candidates, np.int64)

@@ -27,7 +27,7 @@ Edges = Float[np.ndarray, "batch edges"]
 def inviscid_burgers_law(
     field: SquaredExponentialField, n: int, periodic: bool, times: Sequence[float], tolerance: float
 ) -> Law:
-    """The law of entropy solutions: a is the field with the numbers theta, and u its solution.
+    """The law of entropy solutions: theta defines the initial value a, and u solves the equation.
 
     At each time the following holds:
 
@@ -70,7 +70,7 @@ def inviscid_burgers_law(
 
 
 class _Physics:
-    """Bounded quantities of each sample. Their limits allow for rounding."""
+    """Quantities that the law bounds for each sample. Their limits allow for rounding."""
 
     def __init__(
         self,
@@ -88,9 +88,10 @@ class _Physics:
         return u.reshape(len(u), len(self._times), self._n)
 
     def _u0(self, stored: Values) -> tuple[Float[np.ndarray, "batch points"], np.ndarray]:
-        """u(·, 0) at many points, and a bound on its excess between them.
+        """u(·, 0) at many points, and a bound for its values between these points.
 
-        The excess is relative to the largest and the smallest value at the points.
+        Between the points, u(·, 0) leaves the range of its values at the points by at most the
+        bound.
         """
         c = self._field.coefficients(stored["theta"])
         u0 = values(c, _POINTS)
@@ -172,7 +173,7 @@ def _minimum(
 def _on_circle(c: np.ndarray, t: float, edges: np.ndarray) -> Edges:
     """V = min_y U₀(y) + (x - y)²/2t at the edges, on the circle.
 
-    The mean m of the field is subtracted first. The result is shifted by m t, and m x is added.
+    First, V is computed for the field minus its mean m. Then V is shifted by m t, and m x is added.
     """
     mean, y = np.real(c[:, :1]), np.arange(_POINTS) / _POINTS
     fluctuation = np.concatenate([0 * c[:, :1], c[:, 1:]], axis=1)
@@ -187,7 +188,7 @@ def _on_circle(c: np.ndarray, t: float, edges: np.ndarray) -> Edges:
 def _on_line(c: np.ndarray, t: float, edges: np.ndarray) -> Edges:
     """V = min_y U₀(y) + (x - y)²/2t at the edges, on the line.
 
-    Outside [0, 1] the field is continued by its value at the ends.
+    Outside [0, 1] the field equals its value at both ends.
     """
     y, end = np.arange(_POINTS + 1) / _POINTS, np.real(c).sum(axis=1)[:, None]
     table = antiderivative(c, _POINTS)

@@ -55,12 +55,12 @@ class MinimumPrinciple:
       the V of the constant state outside.
 
     The error is estimated from a second solution with half as many candidates. The estimate is at
-    least the round-off error of V divided by h. It is larger only if there are too few candidates
-    to find a minimum.
+    least the round-off error of V divided by the width of a cell. It is larger only if there are
+    too few candidates to find a minimum.
 
     Raises:
         ValueError: If a value is outside its range, or u₀ has too many modes.
-        SolveError: If a sample misses the tolerance.
+        SolveError: If the error estimate of a sample exceeds the tolerance.
 
     References: E. Hopf, CPAM 3 (1950); P. D. Lax, CPAM 10 (1957), theorem 2.1.
 

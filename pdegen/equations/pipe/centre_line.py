@@ -14,7 +14,7 @@ CUBICS = 4  # cubic pieces along a pipe
 class CentreLine:
     """Heights y(x) of the centre lines of pipes for 0 <= x <= length.
 
-    Between neighbouring knots y is cubic. On piece e, with t = 4x/length - e,
+    Knot e has the height d_e and the slope m_e = dy/dt, where t = 4x/length - e. For 0 <= t <= 1,
     y = d_e (1 - 3t² + 2t³) + m_e (t - 2t² + t³) + d_{e+1} (3t² - 2t³) + m_{e+1} (t³ - t²).
 
     >>> line = CentreLine(np.array([[0.0, 1, 0, 0, 0]]), np.zeros((1, 5)))

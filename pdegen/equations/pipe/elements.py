@@ -16,7 +16,7 @@ from pdegen.numerics.device import Array, constant, zeros
 class Basis(NamedTuple):
     """Shape functions at the Gauss points of an element.
 
-    The position along x is the slow index in the numbering of points, nodes and corners.
+    Points, nodes and corners are numbered line by line along x, and along y on each line.
     """
 
     weights: Float[Array, " points"]  # quadrature weights times the area of the element
@@ -78,9 +78,9 @@ class TaylorHood:
     def gradients(self, centre: Array) -> Float[Array, "batch columns points 2 9"]:
         """Derivatives ∂φ/∂x and ∂φ/∂y of the nine shape functions φ at the Gauss points.
 
-        With the distance η from the centre line, ∂φ/∂x is the derivative at constant η minus the
-        slope of the centre line times ∂φ/∂y. `centre` (batch, lines) has the heights of the centre
-        line at the lines of nodes.
+        Let η be the distance in y from the centre line. Then ∂φ/∂x is the derivative of φ by x at
+        constant η, minus the slope of the centre line times ∂φ/∂y. `centre` (batch, lines) has the
+        heights of the centre line at the lines of nodes.
         """
         xp = array_namespace(centre)
         _, t, _, along, across, _ = self.basis(centre)
@@ -145,8 +145,8 @@ class TaylorHood:
         """Indices for the assembly of the matrix of a column from its element matrices.
 
         There is one pair of index arrays for the even elements and one for the odd elements. The
-        first array selects entries of the flattened element matrices. The second
-        array has their targets in the flattened column matrix. No target occurs twice in one array.
+        first array selects entries of the flattened element matrices. The second array has the
+        positions of these entries in the flattened column matrix, each at most once.
         """
         m, (outer, inner) = self.rows, self.unknowns
         size = 2 * outer + inner

@@ -19,7 +19,7 @@ class PipeFlow(NamedTuple):
     pressure: Float[Array, "batch columns+1 rows+1"]  # at the corners of the elements
 
     def refined(self, axes: tuple[int, ...] = (1, 2)) -> PipeFlow:
-        """The flow, interpolated to a mesh that is twice as fine along these axes.
+        """The flow, interpolated to a mesh that is twice as fine along the given axes.
 
         Axis 1 is along the pipe, and axis 2 across it.
         """

@@ -26,11 +26,11 @@ ToCentreLine = Callable[[Float[np.ndarray, "batch numbers"]], CentreLine]
 def pipe_law(
     names: Sequence[str], centre: ToCentreLine, pipe: Pipe, error: float, exact: bool
 ) -> Law:
-    """The law of pipe flows: the knots are uniform, and u, v, p are a flow through their pipe.
+    """The law of pipe flows: the knots are uniform, and u, v, p is a flow through the pipe.
 
-    The points are equally spaced in the pipe of the knots. The velocity profile is a parabola at
-    the inlet, and the velocity is 0 on the walls. The points are the nodes of finite elements. In
-    these elements, the weak divergence is 0 and the forces balance.
+    The knots define the pipe, and the points are equally spaced in the pipe. The velocity profile
+    is a parabola at the inlet, and the velocity is 0 on the walls. The points are the nodes of
+    finite elements. In these elements, the weak divergence is 0 and the forces balance.
 
     If `exact` is false, the solution was computed on a finer mesh than that of the points. The
     limits are then larger, because the coarser mesh has a discretisation error. `error` is the
@@ -74,7 +74,7 @@ def pipe_law(
 
 
 class _Physics:
-    """Bounded quantities of each sample, with their limits."""
+    """Quantities that the law bounds for each sample, and their limits."""
 
     def __init__(self, centre: ToCentreLine, pipe: Pipe) -> None:
         self._centre, self._pipe = centre, pipe
@@ -118,8 +118,8 @@ class _Physics:
     def _scales(self, stored: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Largest speed, amplification factor of derivatives, and largest pressure.
 
-        They determine the rounding errors. A derivative multiplies rounding errors by the factor if
-        one element spans the pipe.
+        They determine the rounding errors. On a mesh with n elements across the pipe, a derivative
+        multiplies rounding errors by n times the factor.
         """
         u, v, p = (abs(stored[name].astype(np.float64)).max(axis=(1, 2)) for name in "uvp")
         length = self._pipe.length
@@ -158,10 +158,10 @@ class _Physics:
         return quantity
 
     def flux(self, exact: bool) -> Quantity:
-        """Difference between the variation of the flow rate of u and the stored variable "flux".
+        """Variation of the flow rate along the pipe, minus the stored variable "flux".
 
-        If `exact` is false, the limit is wide: the points do not cover all sections of the finer
-        mesh.
+        If `exact` is true, the absolute value of this difference is limited by rounding. Otherwise
+        the limit is 1, because the points do not cover all sections of the finer mesh.
         """
 
         def distance(stored: Values) -> tuple[np.ndarray, float]:

@@ -76,7 +76,7 @@ class BentPipe(Problem):
         viscosity: The viscosity ν. [length²/time]
         length: Length of the pipe along x; its height is 1. [length]
         resolution: Nodes along the pipe and across; one more than a multiple of 8.
-        refinement: Intervals of the solver along each axis for one interval of the output.
+        refinement: Ratio of the solver's number of intervals along each axis to the output's.
         centre: Distribution of the centre lines.
     """
 
@@ -166,8 +166,8 @@ class BentPipe(Problem):
         """The variables of these samples.
 
         Newton's method starts from the flow on a mesh with half as many elements along each axis.
-        For the error estimate, one further step is made on a mesh with twice as many elements along
-        the pipe.
+        For the error estimate, one more Newton step is made on a mesh with twice as many elements
+        along the pipe.
         """
         z = uniforms(seed, samples, len(self.centre.names))
         line, n, nu = self.centre.build(z), self.elements, self.viscosity
@@ -208,7 +208,7 @@ class BentPipe(Problem):
         return line[:, :, None] + np.linspace(-0.5, 0.5, self.resolution)
 
     def _values(self, flow: PipeFlow, along: int = 1) -> list[Array]:
-        """u, v and p at the points, from a flow on a mesh `along` times finer along the pipe."""
+        """u, v and p at the points. The mesh of `flow` is `along` times finer along the pipe."""
         r = self.refinement
         points = (slice(None), slice(None, None, along * r), slice(None, None, r))
         velocity, pressure = flow.velocity, flow.at_nodes
@@ -223,7 +223,7 @@ class BentPipe(Problem):
 
 
 def relative_errors(fields: list[Array], references: list[Array]) -> list[Float[Array, " batch"]]:
-    """Relative L² differences of u, v and p to reference fields, using the trapezoidal rule.
+    """Relative L² differences between u, v, p and reference fields, by the trapezoidal rule.
 
     The difference of p excludes the two corners of the inlet. If the centre line has a slope at the
     inlet, the boundary values contradict div u = 0 in the corners. The pressure there grows like

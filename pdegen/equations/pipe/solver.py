@@ -165,7 +165,10 @@ class Pipe:
 
     @cached_property
     def _scale(self) -> float:
-        """Norm of the pressure force 2ν in a straight pipe, over nodes with unknown velocity."""
+        """Norm of the nodal forces of the pressure gradient 2ν in a straight pipe.
+
+        Nodes at the inlet and on the walls are excluded.
+        """
         basis = self.mesh.basis(np.zeros(1))
         local = basis.weights @ basis.parabolas
         local = np.broadcast_to(local, (1, self.columns, self.rows, 1, 9))
@@ -177,7 +180,7 @@ class Pipe:
     ) -> tuple[Nodes, Float[Array, "batch columns+1 rows+1"]]:
         """Negative residuals of the momentum equations and of the mass equation.
 
-        The first one is 0 at nodes where the velocity is prescribed.
+        The residual of momentum is 0 at nodes where the velocity is prescribed.
         """
         xp, (batch, n, points) = array_namespace(gradients), gradients.shape[:3]
         weights, _, phi, _, _, psi = self.mesh.basis(gradients)
@@ -278,7 +281,7 @@ class Pipe:
 
 
 def _inside(values: Array) -> Array:
-    """Sets values (..., lines, nodes) to 0 in place, at the inlet and on the walls."""
+    """Sets the values (..., lines, nodes) at the inlet and on the walls to 0, in place."""
     values[..., 0, :] = 0
     values[..., 0] = 0
     values[..., -1] = 0

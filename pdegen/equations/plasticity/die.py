@@ -47,7 +47,7 @@ class Spline:
     ) -> Float[np.ndarray, "batch points-1 4"]:
         """Coefficients of the cubic polynomial between each pair of neighbouring knots.
 
-        They start with the constant. The variable is the distance from the left knot.
+        The constant coefficient is first. The variable is the distance from the left knot.
         """
         w = self.width
         curvature = np.stack([self._curvatures @ row for row in heights])
@@ -60,7 +60,7 @@ class Spline:
     ) -> Float[np.ndarray, "batch ..."]:
         """Heights of the dies at the points x.
 
-        If x has one axis, all dies share the points. Otherwise its first axis counts the dies.
+        If x has one axis, all dies share the points. If it has more, the first counts the dies.
         """
         x = np.broadcast_to(x, (len(pieces), *x.shape)) if x.ndim == 1 else x
         inside = np.clip(x, -self.length / 2, self.length / 2)

@@ -83,7 +83,7 @@ def smallest_width(x: np.ndarray, y: np.ndarray) -> float:
 def elastic_trial(
     nodes: np.ndarray, dt: float, elements: np.ndarray, material: np.ndarray, scratch: np.ndarray
 ) -> None:
-    """Updates the stresses by a step without plastic flow. They rotate with the material.
+    """Updates the stresses for a step without plastic flow. Stresses rotate with the material.
 
     Writes the first five numbers of `scratch`.
     """
@@ -148,7 +148,7 @@ def return_to_yield_surface(
 def update_stresses(
     nodes: np.ndarray, dt: float, elements: np.ndarray, material: np.ndarray, scratch: np.ndarray
 ) -> None:
-    """Updates the stresses by a step with plastic flow, and writes all of `scratch`."""
+    """Updates the stresses for a step with plastic flow, and writes all of `scratch`."""
     elastic_trial(nodes, dt, elements, material, scratch)
     sxx, syy, sxy = elements[0].reshape(-1), elements[1].reshape(-1), elements[2].reshape(-1)
     return_to_yield_surface(sxx, syy, sxy, material, scratch[5].reshape(-1))
@@ -159,7 +159,7 @@ def element_forces(
     nodes: np.ndarray, dt: float, elements: np.ndarray, material: np.ndarray, scratch: np.ndarray,
     force: np.ndarray, energy: np.ndarray,
 ) -> None:  # fmt: skip
-    """Updates the elements by a time step dt, and writes the forces on the nodes.
+    """Updates the elements for a time step dt, and writes the forces on the nodes.
 
     `nodes` has the positions at the end of the step and the velocities in its middle.
     """
@@ -299,8 +299,8 @@ def advance(
 
     Returns:
         The outcome (DONE, FOLDED or STALLED), the number of steps, the length of the last step,
-        and the mean force on the bottom over the last tenth of the time. If the outcome is not
-        DONE, the time of the failure replaces the force.
+        and the mean force on the bottom over the last tenth of `span`. If the outcome is not DONE,
+        the last entry is the time of the failure instead of the force.
     """
     half, height, speed, fraction, contact, smallest = parameters
     (t, end), force = span, np.empty_like(nodes[:2])

@@ -31,13 +31,13 @@ _STRAINED = 0.02
 def plasticity_law(
     forging: Forging, spline: Spline, dies: Dies, drifts: bool, imbalance: float
 ) -> Law:
-    """The law of forgings: z is uniform, a is the die of z, and u is the displacement of the block.
+    """The law of forgings: z is uniform and defines the die a, and u is the block's displacement.
 
     - At t = 0 the displacement is zero. The bottom stays on the floor, and no element folds.
     - No contact point of the block is inside the die. The block touches the die in most frames.
     - The work of the die and the plastic work never decrease. The plastic work does not exceed the
       work of the die.
-    - The strains between frames give nearly the stored plastic work.
+    - The plastic work, computed from the strains between frames, is near the stored one.
     """
     physics = _Physics(forging, spline, dies, drifts)
     return Law(
@@ -78,7 +78,7 @@ def plasticity_law(
 
 
 class _Physics:
-    """Bounded quantities of each sample, with their limits."""
+    """Quantities that the law bounds for each sample, and their limits."""
 
     def __init__(self, forging: Forging, spline: Spline, dies: Dies, drifts: bool) -> None:
         self._forging, self._spline, self._dies, self._drifts = forging, spline, dies, drifts
@@ -111,9 +111,9 @@ class _Physics:
         return abs(mean - expected).max(axis=1), rounding + EPSILON**2
 
     def _above(self, stored: Values) -> Float[np.ndarray, "batch frames points"]:
-        """Depth of the contact points in the die, in the direction of y.
+        """Depth of the contact points inside the die, measured along y.
 
-        It is negative for points outside the die.
+        The depth is negative for points outside the die.
         """
         forging, (x, y) = self._forging, np.moveaxis(self._nodes + self._u(stored), 2, 0)
         x, y = (
@@ -168,10 +168,10 @@ class _Physics:
         return (plastic - work).max(axis=1) / abs(work[:, -1]), _EXCESS
 
     def strained(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Relative difference of ∫ σ_Y ε over the block and the stored plastic work.
+        """Relative difference between ∫ σ_Y ε over the block and the stored plastic work.
 
-        ε is the sum of the equivalent strains between successive frames. Each strain
-        assumes a straight path that preserves the volume.
+        ε is the sum of the equivalent strains between successive frames. Between two frames, the
+        logarithmic strains are assumed to grow in fixed proportions and to preserve the volume.
         """
         gradients = self._gradients(stored)
         with np.errstate(all="ignore"):  # folded elements
@@ -198,7 +198,7 @@ def _determinant(matrix: Float[np.ndarray, "*batch 2 2"]) -> Float[np.ndarray, "
 
 
 def _fall(name: str) -> Quantity:
-    """Largest relative decrease of a variable between frames. The variable must start at 0."""
+    """Largest relative decrease of a variable between frames. A start other than 0 is a decrease too."""
 
     def quantity(stored: Values) -> tuple[np.ndarray, float]:
         values = stored[name]

@@ -280,7 +280,7 @@ class Plasticity(Problem):
         return (4 * self.frames + 40) * points
 
     def dies(self, seed: int, samples: range) -> Float[np.ndarray, "batch points-1 4"]:
-        """Coefficients of the dies of these samples. `forging` takes one die as its argument."""
+        """Coefficients of the dies of these samples. Each die can be passed to `forging`."""
         return self.die.pieces(uniforms(seed, samples, self.die.points), self.length)
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:

@@ -113,7 +113,7 @@ class Forging:
     - The block consists of Q1 elements with one integration point, in plane stress. The strain
       changes their thickness. Velocity gradients are computed on the deformed block, and stresses
       rotate with the material (Jaumann's rate). The return mapping to von Mises's yield surface
-      follows dev σ and requires the solution of one scalar equation.
+      is along dev σ and requires the solution of one scalar equation.
     - Small viscosities damp hourglass modes and waves but do not act on plastic flow. Hourglass
       damping is equally strong in elements of any shape.
     - The time steps are central differences with lumped masses and the true density. Their length

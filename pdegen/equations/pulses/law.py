@@ -18,10 +18,10 @@ Initial = Callable[[Float[np.ndarray, "batch 3"]], tuple[np.ndarray, np.ndarray,
 def pulses_law(
     n: int, speed: float, times: Sequence[float], names: Sequence[str], initial: Initial
 ) -> Law:
-    """The law of moving pulses: z is uniform, and a and u are cell averages of the pulse of z.
+    """The law of moving pulses: z is uniform and defines a pulse with the cell averages a and u.
 
-    a belongs to t = 0 and u to the output times. The law also checks that u and a have the same
-    mean.
+    a contains the averages at t = 0, and u those at the output times. The law also checks that u
+    and a have the same mean.
     """
 
     def distance(name: str, times: Sequence[float]) -> Bound:

@@ -20,7 +20,7 @@ class Pulse:
     centre: Numbers
 
     def averages(self, n: int, shift: float = 0.0) -> Float[np.ndarray, "batch n"]:
-        """Averages over n equal cells of the pulse, which is first moved by `shift`.
+        """Averages of the pulse, moved by `shift`, over n equal cells of the circle.
 
         The average over a cell [a, b] is (V(b) - V(a))/(b - a). Here V is the antiderivative
         V(x) = height (⌊y⌋ width + min(y - ⌊y⌋, width)), where y is x minus the rear of the pulse.

@@ -28,7 +28,7 @@ def shock_tube_law(
     initial: Initial,
     tolerance: float,
 ) -> Law:
-    """The law of shock tubes: z is uniform, a is the jump of z, and u solves the Euler equations.
+    """The law of shock tubes: z is uniform and defines a jump a, and u solves the Euler equations.
 
     - ρ and p are positive. p/ρ^γ never falls below its smallest value at t = 0 (minimum principle
       of entropy).
@@ -36,8 +36,8 @@ def shock_tube_law(
       at both ends.
     - The right-going shock satisfies the three Rankine-Hugoniot conditions. Its position follows
       from its speed.
-    - p and u behind the right-going shock match the left wave. The left wave is a shock, or a
-      rarefaction in which u + 2c/(γ - 1) and p/ρ^γ are constant.
+    - The left wave connects the left state to p and u behind the right-going shock. It is a shock,
+      or a rarefaction in which u + 2c/(γ - 1) and p/ρ^γ are constant.
     """
     physics = _Physics(grid, gamma, np.array(times), initial)
     return Law(
@@ -63,14 +63,14 @@ def shock_tube_law(
 class _Shock(NamedTuple):
     """The right-going shock of each sample and time."""
 
-    # whether it is inside, with equal cells behind it that the contact has not reached
+    # whether it is inside the domain, and the contact has not reached the equal cells behind it
     resolved: Bool[np.ndarray, " rows"]
     cell: np.ndarray  # the cell that it lies in
     behind: Float[np.ndarray, "rows 3"]  # state ρ, m, E behind it, from the cell to its left
 
 
 class _Physics:
-    """Bounded quantities of each sample. Their limits allow for rounding."""
+    """Quantities that the law bounds for each sample. Their limits allow for rounding."""
 
     def __init__(
         self, grid: CellGrid, gamma: float, times: Float[np.ndarray, " times"], initial: Initial
@@ -94,7 +94,7 @@ class _Physics:
         return np.stack([m, m * m / rho + p, m / rho * (energy + p)], axis=-2)
 
     def _sides(self, stored: Values) -> tuple[Float[np.ndarray, "2 batch 3"], np.ndarray]:
-        """ρ, m, E on the left and on the right of the jump, and its position x₀."""
+        """ρ, m, E on the left and on the right of the jump, and the position x₀ of the jump."""
         numbers, x0 = self._initial(stored["z"])
         rho, u, p = numbers.reshape(-1, 2, 3).T  # (side, batch) each
         energy = p / (self._gamma - 1) + rho * u * u / 2
@@ -127,8 +127,8 @@ class _Physics:
     ) -> Float[np.ndarray, "*batch n"]:
         """Pressure plus a bound on its rounding error.
 
-        p is a difference of two energies. At high Mach numbers both are much larger than p, and the
-        rounding error can exceed p.
+        p is proportional to the difference of two energies. At high Mach numbers both energies are
+        much larger than p, and the rounding error can exceed p.
         """
         return self._pressure(u) + _ROUNDING * self._gamma * u[..., 2, :]
 
@@ -174,8 +174,9 @@ class _Physics:
     ) -> Bool[np.ndarray, " rows"]:
         """Whether more than `_PLATEAU` cells lie between the contact and the shock.
 
-        The distance is computed from the state `behind`. The result is false if `behind` is the
-        left state: at early times one cell contains all waves, and the left state is next to it.
+        The distance is computed from the state `behind` the shock. The result is also false if
+        `behind` equals the left state. This happens at early times, when one cell contains all
+        waves.
         """
         g, t = self._gamma, np.tile(self._times, len(behind) // len(self._times))
         p, p_ahead = (self._pressure(state[..., None])[:, 0] for state in (behind, ahead))
@@ -210,9 +211,10 @@ class _Physics:
         return self._worst(np.where(shock.resolved, beyond, 0.0)), np.array(0.01)
 
     def left_wave(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Violation |u - u_L + f(p)| of the left wave by the state behind the right-going shock.
+        """Violation |u - u_L + f(p)| of the relation across the left wave.
 
-        f is the change of velocity across the left wave. The violation is divided by the speeds and
+        p and u belong to the state behind the right-going shock, and u_L to the left state. f is
+        the change of velocity across the left wave. The violation is divided by a sum of speeds and
         by the relative rounding error of p.
         """
         shock, _, _ = self._shocks(stored)
@@ -231,5 +233,5 @@ class _Physics:
         return self._worst(np.where(resolved, violation / limit, 0.0)), np.ones(())
 
     def _worst(self, values: np.ndarray) -> Float[np.ndarray, " batch"]:
-        """The largest value of each sample over the output times."""
+        """For each sample, the largest of the values at the output times."""
         return values.reshape(-1, len(self._times)).max(axis=1)

@@ -207,9 +207,10 @@ class Gas:
 class ShockTube:
     """Exact cell averages of ρ, m, E for initial values with a jump at x₀.
 
-    The solution U depends only on ξ = (x - x₀)/t. Where U is smooth, F(U) - ξU is an antiderivative
-    of -U with respect to ξ. The Rankine-Hugoniot conditions make it continuous across shocks and
-    contacts. The average over a cell [a, b] is therefore (Φ(b) - Φ(a))/(b - a) with
+    The solution U depends only on ξ = (x - x₀)/t. Let F be the flux. Where U is smooth, F(U) - ξU
+    is an antiderivative of -U with respect to ξ. By the Rankine-Hugoniot conditions, F(U) - ξU is
+    continuous across shocks and contacts. The average over a cell [a, b] is therefore
+    (Φ(b) - Φ(a))/(b - a) with
 
         Φ(x) = (x - x₀) U(x, t) - t F(U(x, t)).
 
