@@ -198,7 +198,7 @@ def _determinant(matrix: Float[np.ndarray, "*batch 2 2"]) -> Float[np.ndarray, "
 
 
 def _fall(name: str) -> Quantity:
-    """Largest relative decrease of a variable between frames. A start other than 0 is a decrease too."""
+    """Largest relative decrease of a variable between frames. A nonzero start is added."""
 
     def quantity(stored: Values) -> tuple[np.ndarray, float]:
         values = stored[name]
