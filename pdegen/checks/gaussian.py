@@ -39,8 +39,8 @@ class GaussianLaw(Check):
       samples in each of them is binomial. This tests that the modes are normal and that all samples
       have the same scale.
 
-    The distribution of g does not change if g is negated or reflected, nor on the square if x and y
-    are exchanged. No statistic of the field alone can detect these errors.
+    If g is negated or reflected, or if x and y are exchanged on the square, the distribution of g
+    does not change. No statistic of g alone can therefore detect such errors.
 
     Args:
         variable: Name of the variable.

@@ -64,8 +64,9 @@ class Check(ABC):
 
 @dataclass(frozen=True)
 class Law:
-    """The distribution that the values of a store must follow. Each object can check only one
-    store.
+    """The distribution that the values of a store must have.
+
+    An object can check only one store, because its checks accumulate statistics.
 
     For every statistic the p-value is exact, or an upper bound that holds for any number of
     samples. A statistic is a finding if its p-value times the number of all statistics of the store

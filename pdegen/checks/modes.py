@@ -73,8 +73,8 @@ def circle_modes(variances: Float[np.ndarray, " K+1"], n: int) -> Modes:
 def square_modes(field: SquareGaussianField, grid: CellGrid) -> Modes:
     """The modes of a field on the square.
 
-    On n cells, each mode of the field aliases to a single discrete cosine (Neumann) or sine
-    (Dirichlet), or vanishes.
+    At n cell centres, each mode of the field either vanishes or is a multiple of one discrete
+    cosine (Neumann) or sine (Dirichlet).
     """
     neumann = field.boundary == "neumann"
     discrete: Any = scipy.fft.dctn if neumann else scipy.fft.dstn

@@ -17,7 +17,7 @@ def chi_square(energy: float, degrees: int) -> float:
 
 
 def normal(z: float) -> float:
-    """Two-sided p-value of a value z of N(0, 1)."""
+    """Two-sided p-value of a value z under the distribution N(0, 1)."""
     return float(2 * scipy.special.ndtr(-abs(z)))
 
 

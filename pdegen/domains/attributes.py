@@ -22,7 +22,7 @@ def from_attributes(
 ) -> Domain:
     """Construct a domain from the attributes (`Domain.attributes`) and arrays of a store.
 
-    Raises DomainError if they do not describe a domain.
+    Raises DomainError if the attributes and arrays do not describe a domain.
 
     Args:
         content: The attributes.

@@ -43,8 +43,8 @@ class Domain(ABC):
     def points(self) -> Float[np.ndarray, "*shape dim"]:
         """Positions of the points.
 
-        Raises DomainError if they differ from sample to sample; `at` gives the domain of one
-        sample.
+        Raises DomainError if the positions differ from sample to sample. In this case `at`
+        returns the domain of one sample.
         """
 
     def at(self, positions: Float[np.ndarray, "*shape dim"]) -> Domain:

@@ -16,7 +16,7 @@ from pdegen.domains.grids import DomainError
 
 @dataclass(frozen=True, eq=False)
 class _Positioned(Domain):
-    """A domain with given positions, which are common to all samples or differ between samples."""
+    """A domain whose points have arbitrary positions. All samples may share the same positions."""
 
     size: tuple[int, ...]  # points along each axis
     space: int  # dimension of space

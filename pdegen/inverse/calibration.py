@@ -20,7 +20,7 @@ def brier(probability: Truth, phase: Truth) -> float:
 def reliability(probability: Truth, phase: Truth, bins: int = 10) -> Float[np.ndarray, "bins 3"]:
     """Reliability table: a row (mean of p, fraction with y = 1, count) for each bin of p.
 
-    The mean and the fraction are NaN in empty bins.
+    p is the predicted probability that y = 1. In empty bins the mean and the fraction are NaN.
 
     >>> reliability(np.array([0.1, 0.2, 0.9]), np.array([0.0, 1.0, 1.0]), bins=2).round(2).tolist()
     [[0.15, 0.5, 2.0], [0.9, 1.0, 1.0]]

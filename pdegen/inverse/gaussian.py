@@ -38,14 +38,17 @@ class LinearisedMap(Protocol):
 
 
 class SmoothMap(Protocol):
-    """The map G from unknowns ξ to data. It raises SolveError if it cannot be solved at ξ."""
+    """The map G from unknowns ξ to data.
+
+    Raises SolveError if the equation cannot be solved for the given ξ.
+    """
 
     def linearise(self, xi: Unknowns, /) -> LinearisedMap: ...
 
 
 @dataclass(frozen=True)
 class GaussianEstimate:
-    """Laplace's approximation of a posterior: the Gaussian centred at its maximum."""
+    """Laplace's approximation of a posterior: a Gaussian centred at the maximum of the posterior."""
 
     coefficients: Unknowns  # ξ
     linearised: LinearisedMap  # G at ξ
@@ -65,8 +68,9 @@ class GaussianEstimate:
 
     @cached_property
     def precision(self) -> Float[np.ndarray, "p p"]:
-        """1 + Jᵀ σ⁻² J, the inverse of the posterior covariance. It takes one tangent solve per
-        unknown.
+        """1 + Jᵀ σ⁻² J, the inverse of the posterior covariance.
+
+        The computation takes one tangent solve for each unknown.
         """
         columns = self.linearised.jvp(np.eye(self.coefficients.size)) / self.deviation
         return np.eye(self.coefficients.size) + columns @ columns.T
@@ -83,8 +87,9 @@ class GaussianInversion:
 
     The minimiser is the maximum a posteriori estimate for the data d = G(ξ) + e, e ~ N(0, diag σ²),
     and the prior ξ ~ N(0, 1). Each step is halved until the objective decreases. If G is linear,
-    the estimate is the exact posterior. If G is nonlinear and the noise is small, the objective is
-    a narrow valley. The method therefore starts with a larger deviation and decreases it to σ.
+    Laplace's approximation is the exact posterior. If G is nonlinear and the noise is small, the
+    minimum lies in a narrow valley. The method therefore begins with a deviation larger than σ, and
+    decreases it to σ.
 
     References: T. Bui-Thanh et al., A computational framework for infinite-dimensional Bayesian
     inverse problems I, SIAM J. Sci. Comput. 35 (2013), section 5.
@@ -99,7 +104,7 @@ class GaussianInversion:
     rtol: float = 1e-4  # relative tolerance of the linear systems
 
     def __call__(self, data: Data, deviation: Data, start: Unknowns) -> GaussianEstimate:
-        """Estimate ξ for one sample from the data d and their deviation σ, starting at `start`.
+        """Estimate ξ for one sample from data d with noise of deviation σ, starting at `start`.
 
         Raises ValueError if a deviation is not positive, and SolveError if G cannot be solved at
         the start.
@@ -140,8 +145,7 @@ class GaussianInversion:
     def _line_search(self, estimate: GaussianEstimate, step: Unknowns) -> GaussianEstimate:
         """Halve the step until the density increases, and return the new estimate.
 
-        If no step length increases the density, the estimate is returned with only its number of
-        solves updated.
+        If no step length increases the density, only the number of solves of the estimate changes.
         """
         length, solves = 1.0, estimate.solves
         while length >= _SHORTEST:

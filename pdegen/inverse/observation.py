@@ -47,7 +47,7 @@ class Separable:
 
 @dataclass(frozen=True)
 class Sensors:
-    """H u is the vector of the values of u at the sensors, in C order.
+    """The map from a field u to its values at the sensors, as a vector in C order.
 
     Raises:
         ValueError: If the mask has no sensor.
@@ -79,7 +79,7 @@ class Sensors:
 
 @dataclass(frozen=True)
 class Composition:
-    """H u = second(first(u)), for example sensors that select some of the cell averages.
+    """H u = second(first(u)). For example, sensors measure some of the cell averages of u.
 
     >>> means = Separable(averages(4, 2), averages(4, 2))
     >>> both = Composition(means, Sensors(np.eye(2, dtype=bool)))

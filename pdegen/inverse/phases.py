@@ -54,7 +54,7 @@ class GridModel:
 
 @dataclass
 class Work:
-    """The cost of an inversion as numbers of solves."""
+    """The cost of an inversion, measured by numbers of solves."""
 
     linearised: int = 0  # solves that prepare derivatives
     derivatives: int = 0  # tangent and adjoint solves

@@ -1,8 +1,8 @@
 """Gaussian random fields whose sample i is a function of (seed, i) alone.
 
 The random coefficients come from a counter-based generator and are drawn in the order of the modes,
-lowest first. Hence a sample does not depend on chunks, number of workers, order of computation or
-grid. A finer grid or more modes refine the same function.
+lowest first. Hence sample i is the same function for every number of workers, order of computation
+and grid. More modes add detail to this function.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class SquareGaussianField:
         return g
 
     def _fft(self, grid: CellGrid) -> bool:
-        """Whether to sum the modes by FFT.
+        """Whether to compute the sum over the modes by FFT instead of matrix products.
 
         Matrix products are faster if there are few modes. An FFT would alias modes that the grid
         does not resolve.

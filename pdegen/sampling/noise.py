@@ -308,8 +308,9 @@ class SensorNoise(EnsembleNoise):
 def pointwise_deviation(blocks: Iterable[Float[np.ndarray, " _ *grid"]]) -> Field:
     """σ(x) = (mean (u - mean u)²)^½ over the samples of all blocks, in float64.
 
-    Samples are added one at a time (Welford's method). Hence the result does not depend on the
-    blocks, and there is no cancellation if the deviation is small compared with the mean.
+    Samples are added one at a time (Welford's method). Hence the result does not depend on how
+    the samples are divided into blocks, and there is no cancellation if the deviation is small
+    compared with the mean.
 
     Raises:
         ValueError: If the blocks contain no sample.

@@ -20,11 +20,10 @@ class Levels:
     A level is ε = ε₁ s² with s = s₀ + (1 - s₀) sin⁴(πv/2), where v is uniform on [0, 1] and
     s₀ = (ε₀/ε₁)^½. If ε₀ = 0, half of the levels are below ε₁/16, and a quarter are above ε₁/2.
 
-    Levels near both ends are drawn more often, as with Chebyshev nodes, for two reasons. Data with
-    little noise allow the highest accuracy, which is the hardest to reach. Levels near ε₁ have
-    neighbours on one side only. Operators receive s as an input. Unlike the logarithm of ε, s is
-    finite at ε = 0, so the range may begin at 0. For levels outside the range, s
-    is defined in the same way.
+    Levels near both ends are drawn more often, as with Chebyshev nodes. Near ε₀, data have little
+    noise, and high accuracy is possible but hard to reach. Near ε₁, an operator learns from levels
+    on one side only. Operators receive s = (ε/ε₁)^½ as an input, also for levels outside the range.
+    Unlike the logarithm of ε, s is finite at ε = 0, so the range may begin at 0.
 
     Raises:
         ValueError: Unless 0 <= ε₀ < ε₁ and both are finite.
@@ -57,7 +56,5 @@ class Levels:
         return self.high * s * s
 
     def feature(self, level: float | Float[np.ndarray, " batch"]) -> Float[np.ndarray, "..."]:
-        """The feature s = (ε/ε₁)^½ of a level, which operators receive as an input; s > 1 if ε >
-        ε₁.
-        """
+        """The input s = (ε/ε₁)^½ of operators for a level ε. If ε > ε₁, then s > 1."""
         return np.sqrt(np.asarray(level) / self.high)

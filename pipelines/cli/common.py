@@ -33,9 +33,10 @@ Function = TypeVar("Function", bound=Callable[..., None])
 
 
 def command(words: str, *examples: str, of: typer.Typer = app) -> Callable[[Function], Function]:
-    """Register a command.
+    """Register the decorated function as a command.
 
-    Its help ends with the examples. Lists of commands show the first paragraph of its docstring.
+    The help of the command ends with the examples. Lists of commands show the first paragraph of
+    the function's docstring.
     """
     EXAMPLES[words] = examples
     lines = ["\b", "Examples:", *(f"  {example}" for example in examples)]
@@ -162,9 +163,9 @@ class Failed(Exception):
 
 
 class Interrupted(Exception):
-    """The user interrupted a job whose finished parts are saved: exit status 130.
+    """The user interrupted a job: exit status 130.
 
-    The message says where they are.
+    The message states where the finished parts of the job are saved.
     """
 
 
@@ -231,8 +232,8 @@ def _rate(rate: float) -> str:
 class LastingInterrupt:
     """Remembers that the user pressed Ctrl-C.
 
-    Python ignores KeyboardInterrupt in some places, such as destructors. The next call of `check`
-    raises it again.
+    Python ignores a KeyboardInterrupt in some places, such as destructors. Therefore `check` raises
+    KeyboardInterrupt again.
     """
 
     requested: ClassVar[bool] = False

@@ -75,14 +75,14 @@ def import_command(
 
 
 def _word(option: str, word: str | None, allowed: tuple[str, ...]) -> Any:
-    """Return the word if the option allows it; raise SchemaError otherwise."""
+    """Return the value of an option. Raises SchemaError if the option does not allow the value."""
     if word is not None and word not in allowed:
         raise SchemaError(f"unknown {option} {word!r}: known: {', '.join(allowed)}")
     return word
 
 
 def _sizes(texts: list[str] | None) -> dict[str, int] | None:
-    """Parse sizes of splits from texts NAME=SIZE; None if there are no texts."""
+    """Parse texts NAME=SIZE to a table of split sizes; None if there are no texts."""
     if not texts:
         return None
     pairs = [parse_override(text) for text in texts]

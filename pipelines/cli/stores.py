@@ -176,7 +176,7 @@ SKIP = "--resume --skip-failed leaves the sample out"
 
 @contextmanager
 def kept(url: str, help: str = SKIP) -> Iterator[None]:
-    """Report after an interrupt or failure that the store contains finished shards.
+    """Context in which an interrupt or failure reports that finished shards are in the store.
 
     `help` is advice for the user if a sample fails.
     """

@@ -13,7 +13,7 @@ _redrawn = False  # whether the last line of stderr may be redrawn
 
 
 def shown(text: str) -> str:
-    """Escape control characters and characters that reorder or hide text.
+    """Escape control characters and Unicode characters that reorder or hide text.
 
     >>> shown("\\x1b[2Jverified")
     '\\\\x1b[2Jverified'

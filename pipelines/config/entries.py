@@ -71,7 +71,7 @@ class Entry(Strict):
 
     @property
     def lacks(self) -> str:
-        """The package that these operators need and that is not installed; otherwise empty."""
+        """A package that the operators need but that is not installed; "" if there is none."""
         models = [*self.models.values(), *([] if self.model is None else [self.model])]
         return next(filter(None, (model.lacks for model in models)), "")
 

@@ -62,7 +62,7 @@ class Model(Strict):
 
     @property
     def lacks(self) -> str:
-        """The package that the operator needs and that is not installed; otherwise empty."""
+        """The package that the operator needs but that is not installed; "" if there is none."""
         package = self.operator.package
         return package if package and find_spec(package) is None else ""
 
@@ -75,7 +75,7 @@ class Model(Strict):
             )
 
     def _refusal(self) -> str | None:
-        """Reason why the operator cannot be built in any dimension; None if it can be built."""
+        """Why the operator cannot be built in any dimension; None if it can be built in one."""
         refusals = []
         for dim in self.dims():  # a setting may have one number per axis
             try:
@@ -104,7 +104,7 @@ class Model(Strict):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Values of the constructor's arguments in this table."""
+        """Values that this table gives to the arguments of the constructor."""
         return self.model_dump(exclude={"name"})
 
     def dims(self) -> tuple[int, ...]:

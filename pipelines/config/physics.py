@@ -32,10 +32,10 @@ def domain_of(store: Store) -> Domain:
 
 
 def functions_in(store: Store, role: str) -> list[str]:
-    """Names of the variables with a given role that are functions on the domain.
+    """Names of the variables that have a given role and are functions on the domain.
 
-    If a store has no input, its samples differ only in geometry. The positions of the points, which
-    have the role "geometry", are then the inputs.
+    If a store has no variable with the role "input", its samples differ only in geometry. The
+    positions of the points, which have the role "geometry", are then its inputs.
 
     Raises:
         StoreError: If there is no such variable.

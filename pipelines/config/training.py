@@ -53,7 +53,7 @@ class Training(Strict):
     start: str | None = None
 
     def settings(self) -> Settings:
-        """The settings in the form that `operators.training.fit` expects."""
+        """Convert this table to the settings that `operators.training.fit` expects."""
         return Settings(
             loss=self.loss.build(),
             optimizer=self.optimizer.build(),
@@ -76,7 +76,7 @@ class Training(Strict):
 
     @property
     def reported(self) -> tuple[str, ...]:
-        """Names of the checkpoints whose test scores are reported."""
+        """Names of the checkpoints whose errors on the test split are reported."""
         return ("last", "best") if self.protocol == "published" else ("best",)
 
 

@@ -91,7 +91,7 @@ def _client(uri: str) -> MlflowClient:
 def _opened(uri: str, run: TrackedRun) -> Callback:
     """Open the run that has the training's tag, or create it.
 
-    A training that is killed and resumed therefore still has only one run.
+    A training that was killed and then resumed therefore has only one run.
     """
     from mlflow.entities import Metric, Param
 

@@ -31,12 +31,12 @@ def tensorboard() -> Tracker:
 
 
 def event_files(folder: Path) -> list[Path]:
-    """Event files in a folder that trainings have written."""
+    """Event files that trainings have written to a folder."""
     return sorted(folder.glob(f"events.out.tfevents.*{_SUFFIX}"))
 
 
 def _opened(run: TrackedRun) -> Callback:
-    """Delete the earlier event files of the run and write all rows again.
+    """Start the output of a training. Event files of earlier processes are deleted and rewritten.
 
     Earlier files cannot be extended, because their last record may be truncated if the training was
     killed.

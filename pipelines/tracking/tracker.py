@@ -45,7 +45,7 @@ Callback = Callable[[Sequence[MetricRow], str, Sequence[Path]], None]
 
 @dataclass(frozen=True)
 class Tracker:
-    """A tool: its name, and a function that opens a training in this tool."""
+    """A tool that shows trainings. The function `open` starts the output of one training."""
 
     name: str
     open: Callable[[TrackedRun], Callback]
