@@ -48,7 +48,7 @@ class SmoothMap(Protocol):
 
 @dataclass(frozen=True)
 class GaussianEstimate:
-    """Laplace's approximation of a posterior: a Gaussian centred at the maximum of the posterior."""
+    """Laplace's approximation of a posterior: a Gaussian centred at the posterior's maximum."""
 
     coefficients: Unknowns  # ξ
     linearised: LinearisedMap  # G at ξ
