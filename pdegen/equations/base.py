@@ -80,7 +80,7 @@ class Problem(Strict):
         return registered_problems() if cls is Problem else (cls,)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickles a problem, with the code of its equation if a file of the user defines it."""
+        """Pickles a problem, together with the user's file of its equation if there is one."""
         source = equation_file_of(type(self))
         if source is None:
             return super().__reduce_ex__(protocol)

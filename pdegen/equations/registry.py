@@ -215,7 +215,7 @@ class EquationFile:
 
     @property
     def module(self) -> str:
-        """Name of the module in which the file runs; a changed file has another name."""
+        """Name of the module in which the file runs; the name depends on the content."""
         return f"pdegen_equation_{self.digest[:16]}"
 
     @property

@@ -63,7 +63,7 @@ def check_divides(resolution: int, solving: int) -> None:
 
 
 def check_steps(dt: float, times: tuple[float, ...]) -> None:
-    """Refuse a largest time step that is longer than every interval, or that makes too many steps.
+    """Refuse a largest time step if every interval is shorter, or if it needs too many steps.
 
     Raises:
         ValueError: If the step is refused; the message has the limit for the step.

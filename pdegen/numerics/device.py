@@ -26,7 +26,7 @@ def torch() -> Any:
 def empty(shape: tuple[int, ...], dtype: Any, device: str | None) -> Array:
     """An uninitialised array with a NumPy dtype.
 
-    If `device` is None, it is a NumPy array, and otherwise a tensor on this device of PyTorch.
+    The result is a NumPy array if `device` is None, and a tensor on this PyTorch device otherwise.
     """
     if device is None:
         return np.empty(shape, dtype)

@@ -40,9 +40,9 @@ class Step:
     def of(cls, linear: Symbol, h: float, points: int = 32) -> Step:
         """The step of size h for the symbol L.
 
-        The coefficients are means over `points` points of a circle of radius 1 about L h. Their
-        closed forms suffer from cancellation near L h = 0, but not on the circle. For a real
-        symbol, the mean of the real part over half of the circle suffices.
+        Each coefficient is the mean of its formula over `points` points of a circle of radius 1
+        about L h. The formula suffers from cancellation near L h = 0, but not on the circle. For a
+        real symbol, the mean of the real part over half of the circle suffices.
         """
         real = np.isrealobj(linear)
         turn = np.pi if real else 2 * np.pi

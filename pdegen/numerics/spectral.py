@@ -41,7 +41,7 @@ def antiderivative_symbol(grid: PeriodicGrid) -> Complex[np.ndarray, " k"]:
 
 
 def dealiased(grid: PeriodicGrid) -> Bool[np.ndarray, " k"]:
-    """The modes k < n/3, on which a quadratic product is free of aliasing (Orszag's 2/3 rule)."""
+    """A mask of the modes k < n/3, which have no aliasing in quadratic products (2/3 rule)."""
     return 3 * np.arange(grid.n // 2 + 1) < grid.n
 
 

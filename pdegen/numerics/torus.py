@@ -102,7 +102,7 @@ class Torus:
 
     @cached_property
     def weights(self) -> Float[np.ndarray, " *modes"]:
-        """Weights for which Σ weight |v|² is the mean of u²: 2 if the mode -k is not stored."""
+        """Weights w with Σ w |v|² = mean of u²: 2 if the mode -k is not stored, and 1 otherwise."""
         weights = np.full(self.shape, 2.0)
         weights[..., 0] = 1
         return weights

@@ -20,8 +20,8 @@ class LinearisedColeHopf:
 
     The solution is u(T) = -2ν ∂ₓ log φ with φ = e^(νT∂ₓ²) φ₀, φ₀ = exp(-V/2ν) and V' = u₀. The
     tangent is δu = -2ν ∂ₓ(δφ/φ) with δφ = e^(νT∂ₓ²)(-φ₀ δV/2ν). The adjoint applies the transposes
-    of the three factors in reverse order: the heat operator is symmetric, ∂ₓ and its inverse change
-    sign. Tangent and adjoint take six transforms each.
+    of the three factors in reverse order. The heat operator is symmetric; transposition changes the
+    sign of ∂ₓ and of its inverse. Tangent and adjoint take six transforms each.
 
     Raises:
         ValueError: If the initial value has a nonzero mean or another shape than (n,).

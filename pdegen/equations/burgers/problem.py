@@ -32,7 +32,7 @@ _ARRAYS, _ARRAYS_PER_TIME = 20, 4
 
 
 class PeriodicGaussian(Strict):
-    """N(0, sigma²(-Δ + tau²)^(-alpha)) on the circle of length 1, without its mean.
+    """N(0, sigma²(-Δ + tau²)^(-alpha)) on the circle of length 1, for functions of mean 0.
 
     Args:
         sigma: Scale σ of the covariance operator. [velocity · length^(1/2 − alpha)]
@@ -63,7 +63,7 @@ class ColeHopfMethod(Strict):
 
     Args:
         resolution: Points of the solver; even, and a multiple of the points of the output.
-        largest_error: Largest estimate of the relative error that is accepted. [1]
+        largest_error: Largest accepted estimate of the relative error. [1]
     """
 
     method: Literal["cole-hopf"]
@@ -80,7 +80,7 @@ class ETDRK4Method(Strict):
     Args:
         resolution: Points of the solver; even, and a multiple of the points of the output.
         dt: Largest time step. [time]
-        tolerance: Largest estimate of the relative error that is accepted. [1]
+        tolerance: Largest accepted estimate of the relative error. [1]
     """
 
     method: Literal["etdrk4"]
@@ -101,7 +101,7 @@ class Burgers(Problem):
         times: Times of the output. [time]
         resolution: Points of the output; an even number of at least 4.
         initial: Law of the initial values.
-        solver: The numerical method of the solutions.
+        solver: The numerical method that computes the solutions.
     """
 
     supports_device: ClassVar[bool] = True

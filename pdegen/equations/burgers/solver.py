@@ -154,7 +154,7 @@ class ColeHopf(BurgersSolver):
     ) -> Errors:
         """Writes u and the error estimates in place, and returns range(V)/2ν of each sample.
 
-        If u or the estimate overflows, the returned value is too large (`_LARGEST_EXPONENT`).
+        For samples that may overflow, the returned value is at least `_LARGEST_EXPONENT`.
         """
         xp, n, eps = array_namespace(u0), self.grid.n, np.finfo(float).eps
         to_exponent, to_flux, decays = self._symbols(times, u0)

@@ -49,8 +49,8 @@ class SquareGaussian(Strict):
     """N(0, sigma²(-Δ + tau²)^(-alpha)) on (0,1)² with Neumann or Dirichlet conditions.
 
     Args:
-        law: Name of the law: at the walls the normal derivative (Neumann) or the value (Dirichlet)
-            is 0.
+        law: Name of the law. It states the condition at the walls: the normal derivative is 0
+            (Neumann), or the value is 0 (Dirichlet).
         sigma: Scale σ of the covariance operator. [length^(1 − alpha)]
         tau: Inverse correlation length τ; larger values give shorter waves. [1/length]
         alpha: Exponent α, above 1: larger values give smoother functions. [1]
@@ -138,7 +138,7 @@ class Darcy(Problem):
         resolution: Cells along each axis.
         field: Law of the Gaussian field that the coefficient is made of.
         coefficient: The map from the field to the coefficient.
-        solver: The numerical method of the solutions.
+        solver: The numerical method that computes the solutions.
     """
 
     algorithm: ClassVar[int] = 2  # 2: sine transforms by FFT on grids where that is faster

@@ -52,8 +52,8 @@ def each(value: object) -> float | Numbers:
 def spread(value: float | Numbers, count: int, what: str) -> Numbers:
     """A tuple of `count` numbers, from one number or from `count` numbers.
 
-    Raises ValueError, with `what` as the name of the value, if the length of a tuple is not
-    `count`.
+    Raises ValueError if a tuple does not have the length `count`; the message calls the value
+    `what`.
     """
     numbers = value if isinstance(value, tuple) else (value,) * count
     if len(numbers) != count:
@@ -179,7 +179,7 @@ class Initial(Strict):
 
 
 class Gaussian(Initial):
-    """mean + g, independent in each component.
+    """mean + g, with an independent field g for each component.
 
     Args:
         mean: Mean of each component. [u]

@@ -100,9 +100,9 @@ class SemilinearClaims:
     - If L is real and a component reacts with itself only, u is a gradient flow: the functional
       ∫ -uLu/2 - ∫₀^u R decreases.
     - Diffusion without derivatives of higher order has a maximum principle. A component that reacts
-      with itself only stays between the bounds of a, or between the next roots of R outside them.
-      Components that react with each other stay >= 0 if they are >= 0 at the start and R_k >= 0 at
-      u_k = 0.
+      with itself only stays in the range of a. If R drives the component out of this range, the
+      component does not pass the next root of R. Components that react with each other stay
+      >= 0 if they are >= 0 at the start and R_k >= 0 at u_k = 0.
 
     The limits include the solver's error, rounding, and the modes that the output grid does not
     resolve. The norm of these modes is estimated from the highest tenth of the resolved modes.

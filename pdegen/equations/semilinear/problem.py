@@ -110,7 +110,7 @@ class Discretization(Strict):
     Args:
         resolution: Points of the solver along each axis.
         dt: Largest time step; required for nonlinear equations. [time]
-        tolerance: Largest estimate of the relative error that is accepted. [1]
+        tolerance: Largest accepted estimate of the relative error. [1]
     """
 
     resolution: Count

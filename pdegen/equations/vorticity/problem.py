@@ -36,7 +36,7 @@ _BUDGET = 1e-3
 
 
 class TorusGaussian(Strict):
-    """N(0, sigma²(-Δ + tau²)^(-alpha)) on the torus (0, 1)², without its mean.
+    """N(0, sigma²(-Δ + tau²)^(-alpha)) on the torus (0, 1)², for functions of mean 0.
 
     Args:
         sigma: Scale σ of the covariance operator. [length^(1 − alpha)/time]
@@ -63,7 +63,7 @@ class TorusGaussian(Strict):
 
 
 class Force(Strict):
-    """amplitude (sin θ + cos θ), θ = 2π(x + y) + phase; w = f/8π²ν is a steady flow.
+    """f = amplitude (sin θ + cos θ) with θ = 2π(x + y) + phase; w = f/8π²ν is a steady flow.
 
     Args:
         amplitude: Amplitude of the force f in the equation of the vorticity. [1/time²]
@@ -105,7 +105,7 @@ class Vorticity(Problem):
         restriction: The map from the solution on the solver's grid to the output.
         initial: Law of the initial values.
         force: The force f.
-        solver: The numerical method of the solutions.
+        solver: The numerical method that computes the solutions.
     """
 
     supports_device: ClassVar[bool] = True

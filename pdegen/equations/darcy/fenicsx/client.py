@@ -101,7 +101,7 @@ def solve(
     settings: Settings, a: np.ndarray, f: np.ndarray | float, walls: np.ndarray | float,
     ranks: int, timeout: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """Solves for a batch; returns u at the cell centres, the residuals and the iteration numbers.
+    """Solves for a batch; returns u at the cell centres, residuals and numbers of iterations.
 
     Arguments and errors are those of `FiniteElement.solve`, except that functions are given as
     arrays of their values at the nodes.
@@ -188,7 +188,7 @@ class Worker:
         return reply
 
     def close(self) -> None:
-        """End the worker gracefully; does nothing if the worker has ended already."""
+        """Ends the worker gracefully, unless it has ended already."""
         self._end()
 
     def _expire(self) -> None:
