@@ -1,4 +1,4 @@
-"""The report of a noise study."""
+"""Writes the report of a noise study."""
 
 import shlex
 from collections.abc import Sequence
@@ -102,12 +102,14 @@ class _NoiseReport:
         }
 
     def is_whole(self, seeds: list[Row]) -> bool:
-        """Whether rows cover all test samples. The headline compares only such rows."""
+        """Whether the rows of all seeds cover all test samples. The headline compares only such
+        methods."""
         return all(len(row.errors) == len(self.study.truth) for row in seeds)
 
     @property
     def trained(self) -> list[Cell]:
-        """Models of seed 0, followed by the same models when given a wrong noise level."""
+        """Cells of the models of seed 0: first with the true noise level, then with assumed wrong
+        levels."""
         return [
             model for model in self.study.models + self.study.with_wrong_level if model.seed == 0
         ]
@@ -149,8 +151,8 @@ class _NoiseReport:
         return Section("Setting", tables=(Table(facts),))
 
     def _unknown(self) -> Facts:
-        """Facts about noise of which methods have no knowledge, and about grids of classical
-        methods."""
+        """Facts about the properties of the noise that methods do not know, and about the grids of
+        classical methods."""
         study, facts = self.study, list[tuple[str, ...]]()
         level = study.test_levels[0]
         noise = study.noise(level).build()
@@ -171,7 +173,7 @@ class _NoiseReport:
 
     def _classical(self, part: Cell) -> str:
         """Text about a classical method: its purpose, its weights, and the error of its forward
-        model on noise-free data."""
+        model relative to noise-free data."""
         assert isinstance(part.method, str)
         method, sentences = self.study.inversions.methods[part.method], list[str]()
         if part.assumed_level == 1:
@@ -211,7 +213,8 @@ class _NoiseReport:
         return Section("Results", tuple(text), (results(study, self.rows, Execution(self.device)),))
 
     def matrix(self) -> Section:
-        """Section about the errors by training and test level, drawn as a matrix and as curves."""
+        """Section about the error of each method at each test level, drawn as a matrix and as
+        curves."""
         study, error = self.study, MEASURES["errors"]
         means, spreads = np.moveaxis(self.errors, -1, 0)
         words, names = [f"{v:g}" for v in study.test_levels], [c.name for c in self.rows]
@@ -241,8 +244,8 @@ class _NoiseReport:
         )
 
     def _lessons(self, means: np.ndarray) -> list[str]:
-        """Sentences about the errors of models trained at the lowest, at the highest and at all
-        levels."""
+        """Sentences that compare the errors of the models trained at the lowest level, at the
+        highest level and at all levels."""
         tests = self.study.test_levels
         levels = [v for v in self.study.train_levels if not isinstance(v, tuple)]
         sentences = [self._of_all(means)] if len(levels) < len(self.study.train_levels) else []

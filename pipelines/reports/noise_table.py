@@ -22,7 +22,7 @@ _ROUNDING = 1e-6  # relative; an interval below it is rounding
 
 
 def results(study: NoiseStudy, rows: Rows, how: Execution) -> Table:
-    """Table of means over samples and seeds. Columns without any value are left out."""
+    """Table of measures, averaged over samples and seeds. Columns without any value are omitted."""
     names = [name for name, of in MEASURES.items() if of.column and _is_measured(rows, name)]
     columns = [MEASURES[name].column for name in names]
     header = ("method", "level", *columns, "seconds", "solves", "pays after")
@@ -30,8 +30,8 @@ def results(study: NoiseStudy, rows: Rows, how: Execution) -> Table:
 
 
 def meanings(rows: Rows) -> list[str]:
-    """Paragraphs that explain the measures: one for each column, and one for all measures without a
-    column."""
+    """Paragraphs that explain the measures: one for each measure with a column in the table, and
+    one for all other measures."""
     measures = [of for name, of in MEASURES.items() if _is_measured(rows, name)]
     others = " ".join(f"{of.title}: {of.meaning}" for of in measures if not of.column)
     return [
@@ -65,8 +65,8 @@ def _lines(
 
 
 def csv(study: NoiseStudy, rows: Rows) -> str:
-    """Text of measures.csv: each measure of each method at each level, as mean and standard
-    deviation over the seeds."""
+    """Text of measures.csv. It has the mean and the standard deviation over the seeds of each
+    measure, for each method and test level."""
     lines = [("method", "level", "measure", "mean", "deviation over seeds")]
     for measure in MEASURES:
         for method, levels in rows.items():

@@ -36,10 +36,10 @@ AFTERTHOUGHT = re.compile(r",(?![^(]*\)).*")  # from a comma outside brackets on
 
 
 def plot_store(url: str, sample: int | None, out: Path) -> Path:
-    """Draw samples of a sealed store into a file.
+    """Draw samples of a complete store and write the picture to a file.
 
-    Functions of one variable are drawn as curves. Other functions are drawn as panels of a few
-    channels and times. If the store has several noise levels, one sample is drawn at every level.
+    Functions of one variable are drawn as curves. For other functions, a few channels and times are
+    drawn as images. If the store has several noise levels, one sample is drawn at every level.
 
     Args:
         sample: Number of the sample; None for the first ones.
@@ -88,8 +88,8 @@ def _styles(names: Sequence[str], main: str) -> list[_Style]:
 
 
 def look_of(store: Store, name: str) -> Look:
-    """How a variable of a store is drawn. If the equation declares nothing, this depends on its
-    role."""
+    """How a variable of a store is drawn. If the equation does not declare this, it depends on the
+    role of the variable."""
     physics, role = physics_of(store), store.arrays[name].metadata.role
     how, phases = physics.drawing.get(name), physics.phases.get(name)
     symbol = name if how is None else how.symbol or name
@@ -145,8 +145,8 @@ class Tested:
 
 
 def functions_of(run: FinishedRun | Tested) -> tuple[Functions, Functions]:
-    """Inputs and targets of the test samples of a run. Inputs have the noise that the model is
-    given."""
+    """Inputs and targets of test samples. Inputs contain the noise with which the model is
+    tested."""
     pairs, data, arrays = run.pairs, run.experiment.data, run.pairs.all.per_sample
     mask = arrays.get("mask")
     counts = None if mask is None else mask.sum(dim=1).numpy()
@@ -170,8 +170,8 @@ def functions_of(run: FinishedRun | Tested) -> tuple[Functions, Functions]:
 
 
 def _with_bodies(variables: list[Functions]) -> list[Functions]:
-    """Variables to draw. If one of them has displacements, the rigid body is drawn over these and
-    not as a variable of its own."""
+    """Variables to draw. If a variable has displacements, the rigid body is drawn in its panels and
+    the variable that describes the body is omitted."""
     if not any(variable.look.moves for variable in variables):
         return variables
     above = next((body for variable in variables if (body := Above.of(variable))), None)
@@ -183,7 +183,7 @@ def _with_bodies(variables: list[Functions]) -> list[Functions]:
 
 
 def _title(store: Store, name: str) -> str:
-    """Title of the store, and on a new line the constants of a variable."""
+    """Text with two lines: the title of the store, and the constants of a variable."""
     constants = [
         f"{key} = {value:.4g}"
         for key, value in store.raw_attributes_of(name).items()
@@ -206,7 +206,8 @@ def _named(store: Store, name: str) -> str:
 def _at_levels(
     store: Store, names: list[str], noisy: str, number: int
 ) -> tuple[list[str], list[Functions]]:
-    """Titles of the noise levels, and variables of one sample with an entry for each level."""
+    """A title for each noise level, and the variables of one sample, in which the levels take the
+    place of samples."""
     kind = store.metadata.noise.kind if store.metadata.noise else ""
     levels = store.values("level").tolist()
 
@@ -230,10 +231,10 @@ def _repeated(values: np.ndarray | None, times: int) -> np.ndarray | None:
 def _panels(
     variables: list[Functions], columns: list[str], title: str, noisy: int | None
 ) -> Figure:
-    """Panels of all variables: inputs above targets, with a column for each sample.
+    """Panels of all variables. Inputs are above targets, and each sample has a column.
 
-    If `noisy` is the number of a variable, only one sample is drawn, and that variable has a panel
-    for each noise level.
+    If `noisy` is the index of a variable in `variables`, only one sample is drawn. That variable
+    has a panel for each noise level.
     """
     if noisy is not None:
         others = [variable for variable in variables if variable is not variables[noisy]]

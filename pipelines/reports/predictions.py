@@ -19,7 +19,8 @@ from pipelines.runs.interfaces import at_interface, phases
 
 
 def section(run: FinishedRun) -> Section:
-    """Predictions of the best, the median and the worst sample, and how errors are distributed."""
+    """Section with predictions of the best, the median and the worst sample, and with error
+    distributions."""
     errors = run.errors(run.prediction)[:, 0]
     numbers = run.pairs.samples
     named = ", ".join(
@@ -63,7 +64,7 @@ def _explained(truth: Functions, shape: bool, noisy: bool) -> str:
     """Text that explains the picture of predictions.
 
     Args:
-        shape: Whether the input is the shape of the domain, which is not drawn in a panel.
+        shape: Whether the input is the shape of the domain. Such inputs have no panel.
         noisy: Whether the inputs have noise.
     """
     u = truth.look.name
@@ -93,8 +94,8 @@ def _explained(truth: Functions, shape: bool, noisy: bool) -> str:
 def _live(
     run: FinishedRun, drawn: Picture, inputs: Functions | None, predictions: samples.Predicted
 ) -> Picture:
-    """The picture of predictions with a slider over samples. In one dimension, an animation is
-    added."""
+    """The picture `drawn` with a slider that selects a sample. For trajectories in one dimension,
+    an animation is added."""
     noisy, numbers = run.experiment.noise is not None, run.pairs.samples
     truth, errors = predictions.truth, predictions.errors
     slides, middle = sample_slides(
@@ -113,7 +114,8 @@ def _live(
 def _bodies(
     run: FinishedRun, truth: Functions, predicted: np.ndarray, places: dict[str, int]
 ) -> list[Picture]:
-    """Pictures of deformations under a rigid body, and of values along the surfaces of bodies."""
+    """Pictures of deformations below a rigid body, and of values along the surfaces of bodies,
+    where the data have them."""
     pictures = list[Picture]()
     if truth.above is not None:
         pictures.append(picture(
@@ -131,7 +133,8 @@ def _bodies(
 
 
 def _in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[Picture]:
-    """Pictures of the errors at each time and, on a periodic box, of power spectra."""
+    """Picture of the errors at each time. On a periodic box of more than one dimension, a picture
+    of the power spectra at the last time is added."""
     task, last = run.experiment.learned, truth.times[-1]
     beside = {
         name.partition(" (")[0]: by_column(fmean, run.errors(values, len(truth.times)))
@@ -177,7 +180,8 @@ def _by_time(run: FinishedRun, truth: Functions) -> dict[str, np.ndarray]:
 
 
 def _spectrum(run: FinishedRun) -> Picture:
-    """Spectra of target and error on a circle. A line marks the modes that the operator retains."""
+    """Picture of the spectra of target and error on a circle. A line marks the modes that the
+    operator retains."""
     modes = getattr(run.experiment.model, "modes", None)
     modes_text = "" if modes is None else f" The decoder keeps the modes below {modes}."
     return picture(
@@ -199,8 +203,8 @@ def _where(run: FinishedRun, truth: Functions, error: np.ndarray) -> Picture:
 
 
 def _at_the_interface(run: FinishedRun, error: np.ndarray) -> str:
-    """Sentence with the mean error in cells next to an interface and in all other cells. It is
-    empty if there are no such cells."""
+    """Sentence with the mean error in the cells next to an interface and in all other cells. It is
+    empty if either set of cells is empty."""
     if run.phases is None:
         return ""
     medium = run.pairs.u if run.target_phases else run.pairs.a

@@ -1,4 +1,4 @@
-"""The report of a finished run."""
+"""Writes the report of a finished run."""
 
 from pathlib import Path
 

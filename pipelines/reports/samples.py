@@ -43,7 +43,8 @@ class Predicted:
 
 
 def ranked(errors: np.ndarray) -> dict[str, int]:
-    """Positions of the best, the median and the worst of the samples that have an error.
+    """Positions of the samples with the smallest, the median and the largest error. Samples without
+    an error are ignored.
 
     For an even number of samples, the median is the better of the two in the middle.
     """
@@ -58,7 +59,7 @@ def predictions(
     worst.
 
     Args:
-        samples: Numbers of all samples in their store.
+        samples: Number of each sample in the store.
         noisy: Whether the inputs have noise.
     """
     titles = {
@@ -69,8 +70,8 @@ def predictions(
 
 
 def channels_of(truth: Functions) -> int:
-    """Number of channels to draw for each of three samples. For a plane trajectory it is 1, so that
-    the picture has at most four rows."""
+    """Number of channels to draw for each of three samples. For a trajectory in two or three
+    dimensions the number is 1, so that the picture has at most four rows."""
     return 1 if truth.domain.dim > 1 and len(truth.times) > 1 else FEW
 
 
@@ -106,9 +107,9 @@ def _on_a_line(
 ) -> Figure:
     """Curves of several samples in one dimension.
 
-    Each sample has a column. Its rows are the input and, for each component, u with all predictions
-    p and then all errors p - u. The panels of a row share one scale, but errors have a scale for
-    each sample.
+    Each sample has a column. The first row has the input. Each component has two further rows: u
+    with all predictions p, and all errors p - u. The panels of a row share one scale, except that
+    each panel of errors has its own scale.
     """
     truth, alone = every[0].truth, len(every) == 1
     components, times = list(truth.components.items())[:most], truth.times
@@ -211,7 +212,7 @@ def _in_panels(
     titles: Mapping[str, int],
     most: int,
 ) -> Figure:
-    """Panels of input, truth, prediction and error, with a row for each of a few channels.
+    """Panels of input, truth, prediction and error. Each of a few channels has a row.
 
     The errors of several operators are drawn below the predictions. For each sample and component,
     truth and predictions share one colour scale, and the errors share another.
@@ -244,8 +245,8 @@ def _given(inputs: Functions, noisy: bool, i: int, a: int, first: bool) -> Panel
 
 
 def _beside(every: Sequence[Predicted], i: int, u: int, first: bool) -> tuple[_Row, _Row]:
-    """Two rows of panels for a channel of a sample: truth with predictions, and errors. The last
-    panel of each row has the colour bar."""
+    """Two rows of panels for one channel of one sample. The first row has the truth and the
+    predictions, the second row has the errors. The last panel of each row has the colour bar."""
     truth, alone = every[0].truth, len(every) == 1
     several = len(truth.names) > 1
     name, like = truth.names[u] if several else truth.look.name, truth.like(u)
@@ -265,13 +266,14 @@ def _beside(every: Sequence[Predicted], i: int, u: int, first: bool) -> tuple[_R
 
 
 def _one_bar(row: Sequence[Panel], label: str) -> Iterator[Panel]:
-    """The panels of a row with a common scale; only the last has a colour bar."""
+    """The panels of a row, which share a scale. Only the last panel has a colour bar."""
     for panel in row:
         yield replace(panel, label=label if panel is row[-1] else None)
 
 
 def mean_error(truth: Functions, error: np.ndarray) -> Figure:
-    """Mean of |p - u| over the samples and times at each point, with a panel for each component."""
+    """Mean of |p - u| over all samples and times, as a function of the point. Each component has a
+    panel."""
     mean, panels = np.abs(error).mean(axis=0), []
     for name, channels in list(truth.components.items())[:FEW]:
         values = mean[..., list(channels.values())].mean(axis=-1)
@@ -300,8 +302,8 @@ def predictions_on_a_line(truth: Functions, predicted: Mapping[str, np.ndarray])
 
 
 def predictions_in_panels(truth: Functions, predicted: Mapping[str, np.ndarray]) -> Figure:
-    """Truth, predictions (*grid, channels) and errors of the first sample. All errors have one
-    scale."""
+    """Truth, prediction and error of each operator for the first sample. All errors share one
+    scale. Predictions have shape (*grid, channels)."""
     (channel,), u = truth.chosen(1), truth.values[:1]
     predictions = [replace(truth, values=p[None]) for p in predicted.values()]
     look = Look("p − u", "diverging")

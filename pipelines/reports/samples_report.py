@@ -1,4 +1,4 @@
-"""The report of a study of the number of training samples."""
+"""Writes the report of a samples study, which varies the number of training samples."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,7 +59,7 @@ class _Part:
 
     @cached_property
     def numbers(self) -> dict[str, int | None]:
-        """Number of distinct samples, keyed by dataset; None for a stream without limit."""
+        """Number of distinct training samples, keyed by dataset; None for an unlimited stream."""
         datasets = self.run.benchmark.datasets
         return {name: datasets[name].load().data.samples for name in self.rows}
 
@@ -75,7 +75,7 @@ class _Part:
 
     @property
     def seen(self) -> int:
-        """Number of samples used in all steps together. Repeated samples count each time."""
+        """Number of samples in all steps together. A sample counts each time it is used."""
         return self.steps * self.experiment.training.batch
 
     @property
@@ -85,7 +85,7 @@ class _Part:
 
     @property
     def streamed(self) -> float | None:
-        """Mean error with the stream without limit; None if there is no such dataset."""
+        """Mean error with an unlimited stream; None if the study has no such dataset."""
         return next((self.errors[name] for name, n in self.numbers.items() if n is None), None)
 
     def what(self) -> Section:

@@ -71,14 +71,16 @@ def _on_grids(run: FinishedRun) -> tuple[Picture, ...]:
 
 
 def _axis(domain: Domain) -> str:
-    """Label of an axis of resolutions. It tells along which axis points are counted."""
+    """Label of the axis that shows resolutions. It says along which space axis points are
+    counted."""
     if len(domain.shape) == 1:
         return "points"
     return f"points along {'each' if len(set(domain.shape)) == 1 else 'the first'} axis"
 
 
 def _further(run: FinishedRun) -> list[Table]:
-    """Table of the mean and median of the other measures, for the model and trivial predictions."""
+    """Table of the mean and the median of all other error measures, for the model and for trivial
+    predictions."""
     every = {f"model ({run.checkpoint})": run.main, **run.trivial}
     columns = [
         (f"{measure}, {word}", name, of)
@@ -101,7 +103,8 @@ def _statistic(of: Callable[[list[float]], float], score: Score, name: str) -> s
 
 
 def _by_part(run: FinishedRun) -> list[Table]:
-    """Tables of mean errors of each channel and at each time, if there are several."""
+    """Tables of the mean errors of each channel and at each time, if there are several channels or
+    times."""
     every = {f"model ({run.checkpoint})": run.main, **run.trivial}
     tables = []
     for what, key in (("channel", "channels"), ("time", "steps")):

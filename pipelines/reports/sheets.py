@@ -42,7 +42,8 @@ class Panel:
 
     Args:
         label: Label of the colour bar; None for a panel without a bar.
-        near: Lower and upper ends of the part of the plane that is drawn; None for all of it.
+        near: Lower and upper ends of the part of the plane that is drawn; None for the whole
+            domain.
         over: Outline of a rigid body, shape (n, 2).
     """
 
@@ -89,7 +90,7 @@ class Curves:
     """Curves that replace a panel in a figure.
 
     Args:
-        lines: Points, values, colour, line style and legend entry of each curve.
+        lines: One tuple for each curve: points, values, colour, line style and legend entry.
         named: Whether a legend is drawn.
     """
 
@@ -121,7 +122,8 @@ def sheet(
 
     Args:
         rows: Panels and curves; None leaves a cell empty.
-        names: Name of each row, written to the left of the first panel, or above it if too long.
+        names: Name of each row. It is written to the left of the first panel of the row, or above
+            this panel if it is too long.
         width: Width of the figure in inches.
     """
     columns = max(map(len, rows))
@@ -190,7 +192,7 @@ class Above:
 
     @classmethod
     def of(cls, functions: Functions) -> Above | None:
-        """The body whose lower side these functions describe; None if they describe no body."""
+        """The body whose lower side `functions` describe; None if they do not describe a body."""
         speed, domain = functions.look.falls, functions.domain
         if speed is None or not isinstance(domain, Box) or domain.dim != 2:
             return None
@@ -213,10 +215,11 @@ class Functions:
         positions: Points of each sample, shape (samples, *grid, dim). None if all samples have the
             points of the domain.
         counts: Number of points of each sample without padding; None if there is no padding.
-        near: Lower and upper ends of the part of the plane that is drawn; None for all of it.
+        near: Lower and upper ends of the part of the plane that is drawn; None for the whole
+            domain.
         above: Rigid body above the domain; None if there is none.
-        by: Displacements of the points, shaped like `values`. None if `values` are displacements,
-            or if points are not displaced.
+        by: Displacements of the points, in the shape of `values`. None if `values` themselves are
+            displacements, or if points are not displaced.
     """
 
     look: Look
@@ -251,15 +254,15 @@ class Functions:
         return sorted({t for times in self.components.values() for t in times if t is not None})
 
     def chosen(self, most: int) -> list[int]:
-        """Numbers of at most `most` channels to draw: the first components at evenly spaced
-        times."""
+        """Numbers of the channels to draw: the first components at evenly spaced times. There are
+        at most `most` channels."""
         components = [list(times.values()) for times in self.components.values()][:most]
         each = max(1, most // len(components))
         late = int(self.look.moves)  # the first displacements are too small to be seen
         return [channel for times in components for channel in few(times, each + late)[-each:]]
 
     def like(self, channel: int) -> list[int]:
-        """Numbers of all channels that belong to the same component as `channel`, and so share its
+        """Numbers of all channels of the component to which `channel` belongs. They share one
         scale."""
         return next(
             list(times.values()) for times in self.components.values() if channel in times.values()
@@ -292,8 +295,8 @@ class Functions:
         return Panel(place, values, self.look, scale, title, near=self.near, over=over)
 
     def moved(self, i: int, channel: int) -> Domain:
-        """Domain of one sample with displaced points, at the time of a channel. Points are not
-        displaced if the channels lack a component of the displacement."""
+        """Domain of one sample, with points displaced by the displacement at the time of a channel.
+        Points are not displaced if the channels lack a component of the displacement."""
         place, time = self.place(i), self.channels[channel].time
         channels = [times[time] for times in self.components.values() if time in times]
         if len(channels) != place.dim:
@@ -311,7 +314,8 @@ class Functions:
 
 
 def few(items: Sequence[_T], most: int) -> list[_T]:
-    """At most `most` evenly spaced items including both ends. If `most` is 1, it is the last item.
+    """At most `most` evenly spaced items, including the first and the last. If `most` is 1, only
+    the last item is returned.
 
     >>> few(range(10), 4), few(range(10), 1)
     ([0, 3, 6, 9], [9])
@@ -323,8 +327,8 @@ def few(items: Sequence[_T], most: int) -> list[_T]:
 def in_columns(functions: Sequence[Functions], most: int, titles: Sequence[str]) -> tuple[
     list[list[Panel]], list[str]
 ]:  # fmt: skip
-    """Panels of several variables, and the names of the rows. Each sample has a column, and each of
-    a few channels has a row with a common scale."""
+    """Rows of panels of several variables, and the names of these rows. Each sample has a column.
+    Each of a few channels has a row, in which all panels share one scale."""
     rows, names = [], []
     for variable in functions:
         for channel in variable.chosen(most):

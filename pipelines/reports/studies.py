@@ -1,4 +1,4 @@
-"""Shared parts of study reports (facts, errors, reproduction), and the report of a profile."""
+"""Parts that the reports of all studies share, and the report of a profile."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +49,7 @@ def reproduction(rows: Sequence[Row], text: str, command: str, declared: str) ->
 
 
 def write_tables(report: Report, folder: Path, *words: str) -> None:
-    """Write table.md. It has the text and tables of the sections whose title contains one of
+    """Write table.md, with the text and the tables of all sections whose title contains one of
     `words`."""
     chosen = [s for s in report.sections if any(word in s.title for word in words)]
     tables = [Section(s.title, s.text, s.tables) for s in chosen]

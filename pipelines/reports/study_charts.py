@@ -1,4 +1,4 @@
-"""Charts of studies: curves of errors, errors against costs, matrices of errors."""
+"""Charts of the errors in a study: curves, matrices, and errors plotted against costs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +25,8 @@ def _columns(names: Sequence[str]) -> int:
 
 
 def _height(names: Sequence[str], axes: float = 2.9) -> float:
-    """Height of a figure in inches, for axes and a legend of these names above them."""
+    """Height in inches of a figure with a legend above the axes. `axes` is the height of the axes,
+    and `names` are the legend entries."""
     return axes + _LINE * -(-len(names) // _columns(names))
 
 
@@ -62,10 +63,10 @@ def curves(
     Args:
         looks: Style of each name; by default `styles` of the names.
         ticks: Labels of the ticks, keyed by position; by default matplotlib chooses the ticks.
-        spreads: Half the lengths of the error bars of each curve.
+        spreads: For each curve, half the length of the error bar at each position.
         bands: Lower and upper ends of a shaded band around a curve, keyed by the curve's name.
         band: Meaning of the bands, for the legend.
-        trained: Position to mark by a dotted line.
+        trained: Position of the training grid, which a dotted line marks.
         whole: Whether ticks are whole numbers, such as epochs.
     """
     figure = Figure(figsize=(WIDE, _height([*series, "grid of training"])))
@@ -100,7 +101,7 @@ def curves(
 def positions_of(levels: Sequence[float]) -> tuple[list[float], str]:
     """Positions of noise levels on an axis, and a note for the label of the axis.
 
-    The axis is true to scale if the labels of the levels have room. Otherwise levels are evenly
+    Positions are the levels if their labels have room on the axis. Otherwise positions are evenly
     spaced, and the note says this.
 
     >>> positions_of([0.0, 0.01, 0.1])
@@ -217,7 +218,7 @@ def heat_map(
 
 @styled
 def couplings(matrices: Mapping[str, np.ndarray]) -> Figure:
-    """Images of |∂u(y)/∂a(x)| for each operator, with y upwards and x to the right. The scale is
+    """Image of |∂u(y)/∂a(x)| for each operator, with x to the right and y upwards. The scale is
     logarithmic and ends three decades below the largest value."""
     decades = 3
     figure, axes = panels(len(matrices), 6, 1.4)

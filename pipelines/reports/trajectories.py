@@ -24,7 +24,7 @@ _MILLISECONDS = 200  # per frame of an animation
 
 def frames(truth: Functions, predicted: np.ndarray, i: int) -> Figure:
     """Truth, prediction and difference of a sample at a few times. Only the first component is
-    drawn, with one colour scale.
+    drawn. All panels share one colour scale.
 
     Args:
         truth: The target u at several times, in two or three dimensions.
@@ -46,8 +46,8 @@ def frames(truth: Functions, predicted: np.ndarray, i: int) -> Figure:
 def _together(
     truth: Functions, predicted: np.ndarray, i: int, channels: list[int]
 ) -> tuple[Normalize, tuple[Functions, Functions, Functions]]:
-    """A common colour scale for truth, prediction and difference, and these three functions. The
-    scale is for some channels of one sample."""
+    """The functions truth, prediction and difference, and a colour scale that all three share. The
+    scale covers some channels of one sample."""
     p = replace(truth, values=predicted)
     e = replace(truth, values=predicted - truth.values, by=truth.values)
     others = [one.of(i, channels) for one in (p, e)]
@@ -111,8 +111,8 @@ def shells(values: np.ndarray, lengths: Sequence[float]) -> tuple[np.ndarray, np
 
 
 def _panels_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> Figure:
-    """Truth, prediction and difference of a sample at one time, with a row for each component. The
-    colour scale covers all times."""
+    """Truth, prediction and difference of a sample at one time. Each component has a row, with a
+    colour scale that covers all times."""
     rows, names, alone = [], [], len(truth.components) == 1
     for component, channels in truth.components.items():
         scale, drawn = _together(truth, predicted, i, list(channels.values()))
@@ -148,8 +148,8 @@ def _curves_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> 
 
 
 def playing(picture: Picture, truth: Functions, predicted: np.ndarray, i: int) -> Picture:
-    """Append an animation of one sample to a picture. It shows truth and prediction; in more than
-    one dimension also the difference."""
+    """Append an animation of one sample to a picture. The animation shows truth and prediction and,
+    in more than one dimension, also the difference."""
     shown = f"truth {truth.look.name}, prediction p and difference"
     draw, times = _curves_at if truth.domain.dim == 1 else _panels_at, few(truth.times, MOST)
     images = rendered(draw(truth, predicted, i, time) for time in times)

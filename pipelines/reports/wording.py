@@ -1,4 +1,4 @@
-"""Numbers and settings as reports write them."""
+"""Text for numbers and settings in reports."""
 
 from collections.abc import Mapping, Sequence
 from typing import Self
@@ -9,7 +9,7 @@ TAGS = ("equation", "law", "method", "name")  # keys whose value names the part 
 
 
 class Number(str):
-    """A printed number. `full` is the same number with all digits."""
+    """A number as printed text. `full` is the text of the same number with all digits."""
 
     full: str
 
@@ -67,11 +67,11 @@ def duration(seconds: float) -> str:
 
 
 def points(n: int, on: int | Domain = 1) -> str:
-    """Numbers of points of a grid along each axis, as text.
+    """Text with the number of grid points along each axis.
 
     Args:
         n: Number of points along each axis, or along the first axis if `on` is a domain.
-        on: Number of axes of the grid, or the domain.
+        on: Number of axes of the grid, or the domain that the grid covers.
 
     >>> from pdegen.domains import Box
     >>> points(8192), points(85, 2), points(8, Box.cell(32, 16))
@@ -101,8 +101,8 @@ def settings(values: Mapping[str, object]) -> str:
 
 
 def in_words(value: object) -> str:
-    """A value of a declaration as text. A mapping is written as its name followed by its
-    settings."""
+    """A value of a declaration as text. For a mapping, the text is the value of its tag, such as
+    its name, followed by its other settings."""
     if isinstance(value, dict):
         tags = [value[tag] for tag in TAGS if tag in value]
         rest = settings({k: v for k, v in value.items() if k not in TAGS})
