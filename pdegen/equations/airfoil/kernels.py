@@ -18,7 +18,7 @@ far: (cells, weights, normals, states) for the far-field faces.
     `normals` point outwards, and `states` are the states outside.
 wall: (cells, weights, normals) for the wall faces.
     `cells` (faces, above) has a few cells above each face. The wall pressure is the sum of their
-    pressures, multiplied by `weights` (faces, above). `normals` point into the wall.
+    pressures multiplied by `weights` (faces, above). `normals` point into the wall.
 gas: (h, γ), the total enthalpy and the ratio of specific heats.
 """
 
@@ -105,7 +105,7 @@ def _sonic_sensors(q: np.ndarray, gas: Gas) -> tuple[np.ndarray, np.ndarray]:
 
 @_jit
 def _limiting(sensors: np.ndarray, cells: np.ndarray) -> float:
-    """Strength of the limiter at a face: 1 - Π (1 - sensor), where Π is over `cells`."""
+    """Strength of the limiter at a face: 1 - Π (1 - sensor), with a factor for each of `cells`."""
     a, b, c, d = cells
     unlimited = (1 - sensors[b]) * (1 - sensors[c])
     if a >= 0:
@@ -124,7 +124,7 @@ def _face_states(
 
     `states` (2, 3) receives ρ, u, v on the side of b and on the side of c. `slopes` (2, 5, 3)
     receives their derivatives by the values in a, b, c, d and by the strength of the limiter. If a
-    or d is missing, the differences are extrapolated linearly to the side of the missing cell.
+    or d is missing, the difference across the opposite face is extrapolated linearly.
     """
     a, b, c, d = cells
     limiting = _limiting(sensors, cells)

@@ -30,7 +30,7 @@ def richardson_error(u: Float[np.ndarray, "n m"], coarse: Float[np.ndarray, "k l
     """Richardson's estimate of the relative L2 error of u over the nodes.
 
     The scheme has order 2. If the cells of the coarse grid are r times larger, the error of u is
-    about the difference of both solutions divided by r² - 1. A cubic spline interpolates the
+    about the difference between both solutions, divided by r² - 1. A cubic spline interpolates the
     coarse solution to the nodes.
 
     >>> u = np.multiply.outer(np.linspace(1, 2, 9), np.ones(9))
@@ -69,7 +69,7 @@ class UniformDesign(Strict):
         return np.concatenate([np.zeros((len(z), 1)), self.amplitude * (2 * z - 1)], axis=1)
 
     def uniform_numbers(self, design: Float[np.ndarray, "batch 8"]) -> Float[np.ndarray, "batch 7"]:
-        """The numbers in (0, 1) from which `build` computes these displacements."""
+        """The numbers in (0, 1) from which `build` computes the displacements `design`."""
         return (design[:, 1:] / self.amplitude + 1) / 2
 
 

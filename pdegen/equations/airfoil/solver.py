@@ -46,7 +46,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Euler:
-    """The steady Euler equations by finite volumes on a mesh.
+    """Finite-volume discretisation of the steady Euler equations on a mesh.
 
     The scheme uses Roe's flux with Rieper's correction for low Mach numbers. The MUSCL scheme with
     κ = 0.9 reconstructs the states at a face, and van Albada's limiter acts where the Mach number
@@ -95,7 +95,7 @@ class Euler:
     def jacobian(self, q: States) -> Float[np.ndarray, "entries 3 3"]:
         """Derivatives of `residual` by q: the nonzero blocks, in the order of `Topology.columns`.
 
-        The states outside are treated as constant, although q changes the lift and its vortex.
+        The states outside are treated as constant, although they depend on the lift.
         """
         from pdegen.equations.airfoil.kernels import jacobian
 

@@ -42,7 +42,7 @@ def _lines(local: np.ndarray) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray,
 
 @dataclass(frozen=True)
 class Elements:
-    """Derivatives of the shape functions, and quadrature weights, at the Gauss points."""
+    """Elements, represented by shape-function derivatives and weights at their Gauss points."""
 
     # derivatives of the shape functions: Gauss point, by x or y, node
     derivatives: Float[np.ndarray, "*batch 9 2 9"]
@@ -83,7 +83,8 @@ class Elements:
     ) -> Float[np.ndarray, "*batch 9 2 2 9"]:
         """Derivatives of `force` by u, computed from the tangent ∂P/∂H.
 
-        The axes are the node and component of the force, then the component and node of u.
+        H is the gradient of u. The axes are the node and component of the force, then the component
+        and node of u.
         """
         c = (self.weights[..., None, None] * tangent).reshape(*self.weights.shape, 2, 2, 2, 2)
         c = c.swapaxes(-4, -3)[..., None]  # (*batch, gauss, j, i, k, l, 1)
@@ -95,5 +96,5 @@ class Elements:
 
     @property
     def _flat(self) -> Float[np.ndarray, "*batch 18 9"]:
-        """The array `derivatives` with its axes for Gauss points and directions merged."""
+        """The array `derivatives`, with the axes for Gauss points and directions merged."""
         return self.derivatives.reshape(*self.derivatives.shape[:-3], 18, 9)

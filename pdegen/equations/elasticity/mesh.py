@@ -23,10 +23,10 @@ Values = Float[np.ndarray, "batch lines places k"]
 class Rings:
     """A mesh of quadrilaterals with nine nodes between a void and the sides of the unit square.
 
-    The nodes lie on 2·around straight lines from the centre of the square. The ends of the lines
-    are equally spaced on the sides. The nodes of a line are equally spaced between the void and the
-    side. Lines are numbered counterclockwise from the lower right corner, and the nodes of a line
-    from the void outwards.
+    The nodes lie on 2·`around` straight lines that start at the centre of the square. The ends of
+    the lines are equally spaced on the sides. The nodes of a line are equally spaced between the
+    void and the side. Lines are numbered counterclockwise from the lower right corner, and the
+    nodes of a line from the void outwards.
 
     >>> Rings(36, 3).angles[[0, 18]] * 180 / np.pi
     array([-45.,  45.])

@@ -157,7 +157,7 @@ class Elasticity(Problem):
     Args:
         traction: Force on the top per length and thickness. [pressure]
         resolution: Number of elements around the void, 12 times the number from void to side.
-        refinement: Ratio of the solver's resolution to that of the output.
+        refinement: Number of the solver's elements in each element of the output, per axis.
         void: Distribution of the shapes.
         material: Material of the sheet.
     """

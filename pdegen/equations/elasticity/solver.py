@@ -72,7 +72,7 @@ class Body:
         return self.rings.assembled(self.elements.force(parts))
 
     def rows(self, rows: Int[np.ndarray, " rows"]) -> Body:
-        """The sheets at these positions in the batch."""
+        """The sheets with the given indices in the batch."""
         if len(rows) == len(self.nodes):
             return self
         elements = Elements(self.elements.derivatives[rows], self.elements.weights[rows])
@@ -177,7 +177,7 @@ class Sheet:
     def _solved(
         self, stiffness: Float[np.ndarray, "batch around across 9 2 2 9"], load: np.ndarray
     ) -> np.ndarray:
-        """Solution of the linear system with these element matrices and this load on the nodes.
+        """Solution of the linear system with these element matrices and the nodal forces `load`.
 
         The unknowns on the middle line of each column of elements are eliminated first. The
         remaining system is cyclic tridiagonal.

@@ -119,7 +119,7 @@ class _Physics:
         """Largest speed, amplification factor of derivatives, and largest pressure.
 
         They determine the rounding errors. On a mesh with n elements across the pipe, a derivative
-        multiplies rounding errors by n times the factor.
+        multiplies rounding errors by about n times the factor.
         """
         u, v, p = (abs(stored[name].astype(np.float64)).max(axis=(1, 2)) for name in "uvp")
         length = self._pipe.length

@@ -76,7 +76,7 @@ class BentPipe(Problem):
         viscosity: The viscosity ν. [length²/time]
         length: Length of the pipe along x; its height is 1. [length]
         resolution: Nodes along the pipe and across; one more than a multiple of 8.
-        refinement: Ratio of the solver's number of intervals along each axis to the output's.
+        refinement: Number of the solver's intervals in each interval of the output, per axis.
         centre: Distribution of the centre lines.
     """
 

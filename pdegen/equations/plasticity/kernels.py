@@ -230,7 +230,7 @@ def add_contact_forces(
 
     The forces act at equally spaced points on the edges of the left side, the top and the right
     side. They are normal to the die, because there is no friction. Each force is divided between
-    the two nodes of its edge. The die has the height `low` + `die_surface` over the floor.
+    the two nodes of its edge. The die has the height `low` + `die_surface` above the floor.
     `stiffness` is the force per depth and mass.
     """
     x, y, fx, fy = nodes[0], nodes[1], force[0], force[1]

@@ -30,7 +30,7 @@ Measure = Annotated[float, Field(ge=1e-6, le=1e9)]  # a positive quantity in mm,
 class SplineDie(Strict):
     """A natural cubic spline through equally spaced heights, which are independent and uniform.
 
-    The spline is shifted so that its lowest point starts at the distance `gap` over the block.
+    The spline is shifted so that its lowest point starts at the distance `gap` above the block.
 
     Args:
         points: Number of heights.
@@ -128,7 +128,7 @@ class Plasticity(Problem):
     the displacement at `frames` times, on `resolution` points along the length.
 
     Args:
-        resolution: Points along the length; elements are square, their numbers on both axes even.
+        resolution: Points along the length; the elements are square, an even number on each axis.
         length: Length of the block. [mm]
         height: Height of the block. [mm]
         speed: Speed of the die. [mm/ms]
