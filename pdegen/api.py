@@ -32,9 +32,9 @@ def recipes() -> dict[str, str]:
 def load_equation(file: PathOrUrl) -> None:
     """Run a Python file that registers an equation, like the option --equation of the commands.
 
-    Stores of this equation record the SHA-256 of the file, so that
-    `pdegen verify STORE --equation FILE.py` can check it. Stores of an equation that was imported
-    instead can be verified only by programs with that import.
+    Stores of this equation record the SHA-256 of the file, so that `pdegen verify STORE --equation
+    FILE.py` can check it. If a program imports the equation instead, only programs with that import
+    can verify the stores.
 
     Args:
         file: Path of the file.

@@ -34,7 +34,7 @@ def check_room(folder: str | Path, need: int, purpose: str) -> None:
     Args:
         folder: The folder to write to, which need not exist.
         need: Number of bytes.
-        purpose: Text between "no room" and the number of bytes in the message, such as ": the file
+        purpose: Text of the message between "no room" and the number of bytes, such as ": the file
             takes".
     """
     path = Path(folder).absolute()

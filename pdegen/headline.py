@@ -70,8 +70,8 @@ def _printed(key: str, problem: Problem, samples: int) -> str:
 
 
 def listed(values: Sequence[object]) -> str:
-    """A list of values as text. For three or more numbers, only the first, the last and their count
-    are shown.
+    """A list of values as text. If there are three or more numbers, the text has only the first,
+    the last and the count.
 
     >>> listed([0.5]), listed([1.0, 2.0, 3.0]), listed(["u", "v"])
     ('0.5', '1 ... 3 (3 times)', 'u, v')
@@ -83,8 +83,8 @@ def listed(values: Sequence[object]) -> str:
 
 
 def number(value: float) -> str:
-    """A number as text with up to six digits. If six digits are not exact but a short multiple of
-    1/2π is, that multiple is used.
+    """A number as text with up to six digits. A number that needs more digits is written as a
+    multiple of 1/2π, if the factor has at most three digits.
 
     >>> number(0.1 / (2 * math.pi)), number(1 / (2 * math.pi)), number(1e-5), number(0.3)
     ('0.1/2π', '1/2π', '1e-05', '0.3')

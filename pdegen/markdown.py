@@ -1,6 +1,6 @@
 """Escaping of untrusted text for Markdown. Titles, names and equations from stores and files are
-shown literally: they cannot create HTML, links, pictures or headings, and they cannot end a table
-cell or a code block."""
+shown literally. They cannot create HTML, links, pictures or headings, and cannot end a table cell
+or a code block."""
 
 from __future__ import annotations
 

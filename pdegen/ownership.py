@@ -1,4 +1,5 @@
-"""The manifest of the files that pdegen has written to a folder. pdegen replaces only these files.
+"""The list of the files that pdegen has written to a folder (manifest). pdegen replaces only these
+files.
 
 The manifest `.written.jsonl` has one line for each file below its folder. The line is added before
 the file is written. For files that people may edit (reports, tables, pictures), it contains the
@@ -64,8 +65,8 @@ def note(path: Path, data: bytes) -> Path | None:
 
 
 def note_part(folder: Path) -> None:
-    """List a folder, which will get its own manifest, in the manifest of a folder above it. If an
-    inner folder with a manifest is not listed there, its files count as foreign."""
+    """List a folder that will have its own manifest in the manifest of a folder above it. Without
+    this entry, all files in the inner folder would count as foreign."""
     path = Path(os.path.abspath(folder))
     root = _above(path)
     if root is not None:
@@ -85,8 +86,9 @@ def _above(path: Path) -> Path | None:
 
 
 def note_all(folder: Path) -> None:
-    """List all files of a new folder in its manifest, or in that of the nearest folder above it.
-    Does nothing if there is no manifest."""
+    """List all files of a new folder in its manifest. If it has none, they are listed in the
+    manifest of the nearest folder above it that has one. Does nothing if there is no such
+    folder."""
     path = Path(os.path.abspath(folder))
     root = path if (path / MANIFEST).is_file() else _above(path)
     if root is None:
@@ -115,7 +117,7 @@ def remove(folder: Path, keep: Collection[str] = ()) -> None:
     removed too.
 
     Args:
-        folder: The folder. It is removed too if it is then empty and `keep` is empty.
+        folder: The folder. If `keep` is empty and no files are left, the folder itself is removed.
         keep: Names of files to keep.
     """
     for name, ours in list(_all(folder)):
@@ -189,7 +191,7 @@ def _append(root: Path, entries: Iterable[tuple[str, str | None]]) -> None:
 
 
 def _noted(root: Path) -> dict[str, set[str | None]]:
-    """The digests in a manifest, by name of the file. Lines that are cut off are ignored."""
+    """The digests in a manifest, by name of the file. Incomplete lines are ignored."""
     digests: dict[str, set[str | None]] = {}
     try:
         lines = (root / MANIFEST).read_bytes().splitlines()

@@ -1,4 +1,5 @@
-"""Recipes of datasets, read from strict TOML, and their fingerprints."""
+"""Recipes of datasets and their fingerprints. Recipes are read from TOML, in which unknown keys are
+errors."""
 
 from __future__ import annotations
 
@@ -65,8 +66,8 @@ class Recipe(Strict):
         name: Name of the recipe; not part of the fingerprint.
         summary: Template of the headline, in which `{key}` stands for the value of a key of the
             problem (`pdegen.headline`); not part of the fingerprint.
-        remark: A remark on the recipe as written, such as the file that it follows; dropped if the
-            problem or the number of samples is overridden.
+        remark: A remark on the recipe, such as the file that it reproduces; dropped if the problem
+            or the number of samples is overridden.
         samples: Number of samples.
         seed: Seed of the random streams; sample i depends only on (seed, i).
         shard: Number of samples in a shard, the unit of work and of writing.
@@ -122,8 +123,8 @@ class Recipe(Strict):
         return fingerprint_of(self.model_dump(mode="json"), self.problem)
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Recipe:
-        """A copy of this recipe with other values at dotted keys, such as {"problem.viscosity":
-        0.01}.
+        """A copy of this recipe with other values. `overrides` maps dotted keys to values, such as
+        {"problem.viscosity": 0.01}.
 
         The last part of a key is enough if it is unambiguous. If the number of samples changes and
         no split is overridden, validation and test keep their shares of the samples, and train has
@@ -143,8 +144,8 @@ class Recipe(Strict):
 
 
 def fingerprint_of(content: Mapping[str, Any], problem: Problem) -> str:
-    """The fingerprint of a recipe that is given as JSON, in the form in which a store records it.
-    Recipes of older versions may have fewer keys."""
+    """The fingerprint of a recipe as recorded in a store, in JSON. Recipes of older versions may
+    have fewer keys."""
     left_out = {"name", "summary", "remark"}
     if content.get("codec") == "lz4":  # recipes of older versions have no codec
         left_out.add("codec")

@@ -1,4 +1,4 @@
-"""Strict declarations, read from TOML. Unknown keys and impossible values cause one-line errors."""
+"""Declarations read from TOML. Unknown keys and impossible values cause one-line errors."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Strict(BaseModel):
 
     @classmethod
     def variants(cls) -> tuple[type[Strict], ...]:
-        """The models that are accepted in place of this one. By default only this model."""
+        """The models that an annotation with this model accepts. By default only this one."""
         return (cls,)
 
     @classmethod
@@ -96,7 +96,7 @@ class Strict(BaseModel):
 
     @classmethod
     def keys(cls, content: Mapping[str, Any] | None = None) -> list[str]:
-        """All dotted keys of the model, or only keys of the variants that `content` selects."""
+        """Dotted keys of the model. If `content` is given, only those that it may have."""
         return list(known_keys(cls) if content is None else dict.fromkeys(_keys(cls, content)))
 
     @classmethod
@@ -107,8 +107,8 @@ class Strict(BaseModel):
 
         Args:
             key: The last parts of a dotted key.
-            preferred: If several keys match, these are preferred, then those with the fewest parts.
-            content: A declaration. The error message suggests similar keys that it may have.
+            preferred: If several keys match, those in `preferred` come first, then short ones.
+            content: A declaration. The error message suggests only keys that it may have.
 
         Raises:
             SchemaError: If no key matches, or the match is ambiguous.
@@ -127,12 +127,11 @@ class Strict(BaseModel):
         return matches[0]
 
     def resolved_key(self, key: str, given: Mapping[str, Any]) -> str:
-        """`full_key` of a key. If several keys match, keys that this declaration has are
-        preferred."""
+        """`full_key` of `key`. If several keys match, keys in this declaration are preferred."""
         return self.full_key(key, list(_leaves(self.model_dump())), self.with_values(given))
 
     def with_values(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The content of this declaration with other values at full dotted keys, not validated."""
+        """The content of this declaration after `given` has replaced values. Not validated."""
         content = self.model_dump()
         for key, value in given.items():
             *parents, last = key.split(".")
@@ -144,10 +143,10 @@ class Strict(BaseModel):
         return content
 
     def replaced(self, changes: Mapping[str, Any], where: str) -> Self:
-        """A copy with other values at full dotted keys. The copy is validated as a whole.
+        """A validated copy in which `changes` replaces values. Keys are full dotted keys.
 
-        A key such as solver.method, which selects a variant of a table, removes the keys that the
-        new variant does not have. A key in `resets` removes all other keys of its table.
+        A key such as solver.method selects a variant of a table. Its change removes the keys that
+        the new variant lacks. A change of a key in `resets` removes the other keys of its table.
         """
         content = self.model_dump()
         for key, value in changes.items():
@@ -258,7 +257,7 @@ def _not_here(model: type[Strict], parents: list[str], last: str, value: object)
 
 
 def _variants_at(model: type[Strict], path: list[str]) -> list[type[Strict]]:
-    """The models of the union that is declared at a path. Empty if there is only one model."""
+    """The models of the union declared for the key `path`. Empty if there is only one model."""
     models = [model]
     for name in path:
         fields = [m.model_fields[name] for m in models if name in m.model_fields]
@@ -379,8 +378,8 @@ def _unknown_key(path: str, tag: str, known: list[str], offered: list[str]) -> s
 def _without_tags(
     model: type[Strict], location: tuple[str | int, ...]
 ) -> tuple[str, str, list[type[Strict]]]:
-    """Split a pydantic location. Returns the dotted key without tags of unions, the last tag, and
-    the models at the key."""
+    """Split the location of a pydantic error. Returns the dotted key without tags of unions, the
+    last tag, and the models at the key."""
     path, models, tag = list[str](), [model], ""
     for part in map(str, location):
         fields = [m.model_fields[part] for m in models if part in m.model_fields]

@@ -53,7 +53,7 @@ def commit() -> str:
 
 @cache
 def processor() -> str:
-    """The model of the processor. If it is unknown, the architecture."""
+    """The model of the processor, or its architecture if the model is unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:

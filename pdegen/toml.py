@@ -1,4 +1,4 @@
-"""Parsing of untrusted TOML. A text that would take too much time or memory is refused before it is
+"""Parsing of untrusted TOML. A text that would need too much time or memory is refused and not
 parsed."""
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Imports files of other projects into stores, and exports stores to other file formats."""
+"""Import of files of other projects into stores, and export of stores to other file formats."""

@@ -1,5 +1,5 @@
-"""The entries of ZIP archives, which contain .pt and .npz files. This module runs in the child
-process of `pdegen.formats.sandbox`.
+"""The entries of ZIP archives. Files of the formats .pt and .npz are such archives. This module
+runs in the child process of `pdegen.formats.sandbox`.
 
 Other readers ignore checksums, or verify only the entries that they read. Here every entry is read
 once and compared with its checksum.
@@ -34,11 +34,11 @@ class ArchiveEntry:
 
 
 def entries(path: Path) -> list[ArchiveEntry]:
-    """The entries of an archive, after their checksums are verified.
+    """Verify the checksums of an archive and return its entries.
 
     Raises:
         FormatError: If a name is repeated, or an entry is encrypted, uses another compression than
-            deflate, claims an impossible size, or differs from its checksum.
+            deflate, states an impossible size, or differs from its checksum.
         zipfile.BadZipFile: If the archive is damaged.
     """
     checked = list[ArchiveEntry]()

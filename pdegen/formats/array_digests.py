@@ -1,4 +1,5 @@
-"""SHA-256 of the values of an array. It is the same for all file formats."""
+"""SHA-256 of the values of an array. It does not depend on the file format that stores the
+array."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class Digest:
     _sha256: Any = field(default_factory=hashlib.sha256)
 
     def add(self, values: np.ndarray) -> None:
-        """Add the next values along the first axis. An array without axes is added at once."""
+        """Add the next values along the first axis. An array without axes is added in one call."""
         stored = values.astype(values.dtype.newbyteorder("<"), order="C", copy=False)
         self._sha256.update(stored.tobytes())
 

@@ -1,5 +1,5 @@
-"""Arrays of imported files, which are memory-mapped and read in slices, and the limits that hold
-for all formats."""
+"""Arrays of imported files, and limits on their size for all formats. Arrays are memory-mapped and
+read in slices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FormatError(ValueError):
 
 @dataclass(frozen=True)
 class Location:
-    """The location of the numbers of an array that are contiguous in a file."""
+    """Where a file stores the numbers of an array. The numbers are contiguous."""
 
     file: Path  # the imported file, or the file to which the array was unpacked
     offset: int  # first byte
@@ -142,8 +142,7 @@ class Contents:
 
 
 def check_expansion(array: Array, stored: int) -> None:
-    """Raise FormatError if an array is so large that it cannot be the unpacked content of `stored`
-    bytes."""
+    """Raise FormatError if an array is too large to be unpacked from `stored` compressed bytes."""
     if array.bytes > LARGEST_EXPANSION * max(stored, 1):
         raise FormatError(
             f"{array.where} claims {array.bytes:,} bytes from {stored:,} in the file: at most "

@@ -1,8 +1,8 @@
-"""The metadata of a store in an exported file. An export writes them, and an import reads them.
+"""The metadata of a store that an export adds to the exported file, and that an import reads.
 
 The metadata contain the SHA-256 of each array (`pdegen.formats.array_digests`) and end with their
-own SHA-256. If any part of the file changes, the import either refuses the file or restores the
-identical store. The digests protect against accidents, not against forgery.
+own SHA-256. If a part of the file was changed, the import refuses the file, or the change has no
+effect on the restored store. The digests protect against accidents, not against forgery.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ExportedArray(Strict):
 
 
 class _StoreAttributes(Strict):
-    """The attributes of the store that an import needs."""
+    """The attributes of the exported store that an import needs."""
 
     variables: list[str]
     splits: dict[str, Annotated[list[int], pydantic.Field(min_length=2, max_length=2)]]
@@ -101,7 +101,7 @@ def encoded(metadata: ExportMetadata) -> np.ndarray:
 
 def folder_contents(folder: Path) -> tuple[Contents, list[Path]]:
     """The contents of an exported folder of .npy files, and the paths of all its files. Raises
-    FormatError if the folder was not exported or is damaged."""
+    FormatError if the folder is not an export of pdegen or is damaged."""
     try:
         text = _bounded(folder / FILE)
     except FileNotFoundError:
@@ -127,8 +127,8 @@ def _bounded(path: Path) -> bytes:
 
 
 def exported_plan(files: Sequence[Contents]) -> Plan | None:
-    """The import plan of an exported file. None for other files. Raises FormatError if an exported
-    file is damaged, or if there are further files."""
+    """The import plan of an exported file. None if no file was exported by pdegen. Raises
+    FormatError if the exported file is damaged, or if other files are given with it."""
     exports = [contents for contents in files if is_export(contents)]
     if not exports:
         return None
@@ -150,14 +150,15 @@ def exported_plan(files: Sequence[Contents]) -> Plan | None:
 
 
 def is_export(contents: Contents) -> bool:
-    """Whether a file was exported by pdegen. MATLAB and HDF5 files have a second mark, which is
-    still found if the name of the metadata is damaged."""
+    """Whether a file was exported by pdegen. A file is an export if it has the array "pdegen" of
+    metadata. MATLAB and HDF5 files also have an attribute that shows this if the name of the array
+    is damaged."""
     names = {*contents.attributes, *contents.arrays, *contents.unreadable}
     return KEY in names or contents.attributes.get(f"@{KEY}") == MARK
 
 
 def _check_names(where: str, names: set[str], exported: Iterable[str]) -> None:
-    """Raise FormatError if the names of the arrays differ from those that were exported."""
+    """Raise FormatError if the file has other arrays than those that were exported."""
     if missing := set(exported) - names:
         raise FormatError(f"{where}: the array {min(missing)} is missing")
     if added := names - set(exported):
@@ -231,8 +232,8 @@ def _origin(attributes: Mapping[str, Any]) -> Json:
 
 
 def _view(contents: Contents, name: str, array: ExportedArray) -> View:
-    """The view of a variable. In MATLAB files, a variable with fewer than two axes has additional
-    axes with a single point."""
+    """The view of a variable of an export. MATLAB files add axes of length 1 to variables with
+    fewer than two axes."""
     stored = contents.array(name)
     _check(stored, array)
     added = len(stored.shape) - len(array.shape)

@@ -50,7 +50,7 @@ def export(
     contain the SHA-256 of each array and of themselves. `import_files` restores the same variables,
     coordinates and splits, bit for bit, or refuses a modified file. The format "huggingface" is an
     exception: `datasets.load_dataset` reads it, and it cannot be imported. The write is atomic: an
-    older file stays until the new one is complete (`pdegen.formats.replacing`).
+    older file is replaced only when the new one is complete (`pdegen.formats.replacing`).
 
     Args:
         url: Path or URL of a sealed store.
@@ -126,8 +126,8 @@ def _specs(store: Store) -> dict[str, ArraySpec]:
 
 
 def _metadata_spec(store: Store) -> dict[str, ArraySpec]:
-    """Shape and dtype of the array that stores the metadata. Its length is the same for all
-    digests."""
+    """Shape and dtype of the array that stores the metadata. Its length does not depend on the
+    values of the digests."""
     text = encoded(description(store, dict.fromkeys(store.arrays, "0" * 64)))
     return {KEY: ArraySpec(text.shape, text.dtype)}
 
@@ -153,7 +153,7 @@ def _check_free(path: Path, format: str, overwrite: bool) -> None:
 
 
 def _is_export(file: Path) -> bool:
-    """Whether a file is an export that was not modified."""
+    """Whether a file was exported by pdegen and has not been modified."""
     with tempfile.TemporaryDirectory(prefix="pdegen-") as folder:
         try:
             plan = exported_plan([open_file(file, Path(folder))])

@@ -1,13 +1,13 @@
 """HDF5 files, including files of MATLAB 7.3. This module runs in the child process of
 `pdegen.formats.sandbox`.
 
-References to other files are refused: links, external storage and virtual datasets. Filters that
+References to other files (links, external storage and virtual datasets) are refused. Filters that
 would load a plugin are refused too. The HDF5 library does not check the unpacked size of a
 compressed chunk. If a chunk is too short, the library returns uninitialised memory. Each chunk is
 therefore first unpacked here, with a limit on its size.
 
-MATLAB reverses the order of the axes when it writes HDF5. Arrays of MATLAB are read in MATLAB's
-order.
+MATLAB reverses the order of the axes when it writes HDF5. For its files, this module restores
+MATLAB's order.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _Node = h5py.Group | h5py.Dataset
 
 def read(request: Request) -> Contents:
     """Read the datasets of a file, by their paths in the file. Raises Exception if the file is
-    damaged, refers to other files, or claims an impossible size."""
+    damaged, refers to other files, or states an impossible size."""
     path = request.file
     with path.open("rb") as head:
         matlab = head.read(10) == b"MATLAB 7.3"
@@ -129,7 +129,8 @@ def _unreadable(dataset: h5py.Dataset) -> str | None:
 
 
 def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
-    """The array of a dataset. It has a location if its numbers are contiguous in the file."""
+    """The array of a dataset. Its location is None if its numbers are not contiguous in the
+    file."""
     reverse = _is_reversed(dataset, matlab)
     logical = dataset.attrs.get("MATLAB_class") == b"logical"
     array = Array(
@@ -162,8 +163,8 @@ def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
 
 
 def _check_written(array: Array, dataset: h5py.Dataset) -> None:
-    """Raise FormatError if some values were never written. HDF5 would return a constant for
-    them."""
+    """Raise FormatError if some values of a dataset were never written. HDF5 would return a
+    constant in their place."""
     if not array.bytes:
         return
     if dataset.chunks is not None:
@@ -207,8 +208,8 @@ def _unpacked(request: Request, array: Array, dataset: h5py.Dataset, matlab: boo
 
 
 def _blocks(dataset: h5py.Dataset) -> Iterator[Index]:
-    """Blocks of a dataset, as a slice of each axis. A block consists of whole chunks and has at
-    most _BLOCK bytes, or is a single chunk."""
+    """Yield the blocks of a dataset. A block is given by one slice for each axis. A block consists
+    of whole chunks and has at most _BLOCK bytes, or is a single chunk."""
     if not dataset.shape:
         yield (slice(None),)
         return

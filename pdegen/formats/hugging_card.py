@@ -1,5 +1,5 @@
-"""The card of an exported folder for the Hugging Face Hub. It begins with the header that the Hub
-and `datasets` read."""
+"""The card (README.md) of a folder that is exported for the Hugging Face Hub. It begins with a
+header that the Hub and the package `datasets` read."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def card(
 
 
 def yaml(header: Mapping[str, Any]) -> list[str]:
-    """The lines of the header of a card, in YAML. Each value is JSON on one line. This is valid
-    YAML if characters that YAML forbids, and those that break lines, are escaped.
+    """The lines of the header of a card, in YAML. Each value is JSON on one line. JSON is valid
+    YAML once the characters that YAML forbids, or that break lines, are escaped.
 
     >>> yaml({"name": "a: b\\x7f"})
     ['---', 'name: "a: b\\\\u007f"', '---']

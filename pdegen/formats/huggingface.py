@@ -124,8 +124,8 @@ def huggingface_folder(
 
 
 def _values(store: Store, samples: np.ndarray) -> list[np.ndarray]:
-    """The values of the columns for these samples. The numbers of the samples must be
-    increasing."""
+    """The values of all columns for some samples. `samples` are their numbers, in increasing
+    order."""
     span = range(int(samples[0]), int(samples[-1]) + 1)
     rows = samples - span.start
     return [samples, *(store.values(name, span)[rows] for name in store.variables)]

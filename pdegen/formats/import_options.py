@@ -1,4 +1,4 @@
-"""Options of an import. They describe the arrays of a file."""
+"""Options of an import, which describe the arrays of a file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """The user's description of files that are not recognised, or that are not to be read in the
-    default way."""
+    """The user's description of files that pdegen does not recognise. For recognised files, it
+    replaces some of the defaults."""
 
     # names of the arrays in the file. The same name for both takes the first frame of a trajectory
     # as input and the others as target

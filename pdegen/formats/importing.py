@@ -1,4 +1,4 @@
-"""Import of files of other projects. They are written to a sealed store, shard by shard."""
+"""Import of files of other projects. Their arrays are written to a sealed store, shard by shard."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ def import_files(
     Values keep the dtype that they have in the file.
 
     Recognised files (`pdegen.formats.recognised`) and exports of `pdegen.formats.exporting` need no
-    options. Several files of the same kind are joined along the samples, in the given order. Dtypes
-    that operators cannot read are converted to floats without rounding, such as bool to float32.
+    options. Several files of the same kind are joined along the samples, in the given order. If
+    operators cannot read a dtype, its values are converted to floats without rounding, such as bool
+    to float32.
 
     Args:
         files: MATLAB 5 and 7.3, HDF5, .npy, .npz and .pt files, or an exported folder.

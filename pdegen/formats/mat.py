@@ -1,8 +1,8 @@
 """Files of MATLAB 5, read by SciPy. This module runs in the child process of
 `pdegen.formats.sandbox`.
 
-SciPy reads a whole variable into memory; the format limits a variable to 2 GiB. Numbers are
-unpacked in Fortran order, in which MATLAB stores them. SciPy verifies the checksums of compressed
+SciPy reads a whole variable into memory, and the format limits a variable to 2 GiB. Numbers are
+unpacked in Fortran order, which is the order of MATLAB. SciPy verifies the checksums of compressed
 variables, but does not report every file that is cut off. Therefore this module checks that the
 last variable ends at the end of the file.
 """
@@ -41,7 +41,7 @@ _CLASSES = {
 
 def read(request: Request) -> Contents:
     """Read the variables of a file, with their axes in MATLAB's order. Raises Exception if the file
-    is damaged or cut off, or if it claims an impossible size."""
+    is damaged or cut off, or if it states an impossible size."""
     path = request.file
     with path.open("rb") as file:
         exported = WRITTEN.encode() in file.read(_HEADER)

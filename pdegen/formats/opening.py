@@ -1,5 +1,4 @@
-"""Opening of files to import. The format is detected from the content of a file, not from its
-name."""
+"""Opening of files to import. The content of a file determines its format. The name is not used."""
 
 from __future__ import annotations
 
@@ -49,7 +48,8 @@ def open_file(path: Path, folder: Path) -> Contents:
 
     Args:
         path: Path of the file.
-        folder: Folder to which small arrays are unpacked if they cannot be mapped in the file.
+        folder: Folder to which small arrays are unpacked if they cannot be memory-mapped in the
+            file.
 
     Raises:
         FormatError: If the format is unknown or the file is damaged.
@@ -64,7 +64,7 @@ def open_file(path: Path, folder: Path) -> Contents:
 def unpacked(arrays: Iterable[Array], folder: Path) -> dict[Array, Array]:
     """Unpack arrays that have no location to files in a folder. Returns a dictionary that maps each
     given array to the same array with a location. Raises FormatError if a file is damaged or
-    unpacks to more bytes than it claims, and OSError if the folder has no room."""
+    unpacks to more bytes than it states. Raises OSError if the disk of the folder is full."""
     ready: dict[Array, Array] = {}
     arrays = list(dict.fromkeys(arrays))
     for path in dict.fromkeys(array.path for array in arrays):

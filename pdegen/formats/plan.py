@@ -30,8 +30,8 @@ _STORED_TYPES = {
 
 @dataclass(frozen=True)
 class View:
-    """A selected part of an array with named axes. Raises FormatError if the array has other
-    axes."""
+    """A part of an array in a file, with names for the axes of the array. Raises FormatError if the
+    number of names is not that of the axes, or if the array is empty."""
 
     array: Array  # the array of the file
     # names of its axes: "sample", "time", "channel", "x", "y", "z" or others; "" for an axis with a
@@ -59,13 +59,14 @@ class View:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """The axes of the variable after the samples, in the order of a store: time, channel,
-        space."""
+        """The axes of the variable, without the axis of samples. They have the order of a store:
+        time, channel, space."""
         return () if self.number else self._read
 
     @property
     def _read(self) -> tuple[str, ...]:
-        """The axes of the values after the samples, before `number` is applied."""
+        """The axes of the values that are read, before `number` is applied. The axis of samples is
+        left out."""
         one_frame = self.frames is not None and self.frames[1] - self.frames[0] == 1
         dropped = {"", "sample", "part", *(("time",) if one_frame else ())}
         axes = (*self.axes, *dict(self.along))
@@ -82,8 +83,8 @@ class View:
 
     @property
     def selection(self) -> Json:
-        """The selection of values from the array, as JSON. Empty if the whole array is read
-        unchanged."""
+        """A JSON object that describes which values of the array are read. Empty if the whole array
+        is read unchanged."""
         selection: Json = {
             "part": self.part,
             "channels": self.channels and list(self.channels),
@@ -94,8 +95,8 @@ class View:
         return {name: value for name, value in selection.items() if value is not None}
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Read the values of the samples from `start` up to `stop`, without `stop`. Shape (samples,
-        *dims)."""
+        """Read the values of the samples `start`, ..., `stop` - 1. Returns an array of shape
+        (samples, *dims)."""
         slices = {"sample": slice(start, stop)}
         if self.frames is not None:
             slices["time"] = slice(*self.frames)
@@ -119,15 +120,16 @@ class View:
 
 
 def _position(axis: str) -> int:
-    """Key to sort the axes of a variable. The axes of meshes keep their order."""
+    """Sort key for the axes of a variable. All axes of a mesh have the same key, so that sorting
+    does not change their order."""
     order = (*LEADING, "", *SPACE)
     return order.index(axis if axis in order else "")
 
 
 @dataclass(frozen=True)
 class Field:
-    """A variable of a store. It is read from the same array of several files, whose samples are
-    joined. Raises FormatError if the arrays do not fit together."""
+    """A variable to import. Each file has one array of its values, and the samples of all files are
+    joined. Raises FormatError if the arrays have different dtypes or axes."""
 
     name: str  # name in the store
     views: tuple[View, ...]  # one view for each file
@@ -149,7 +151,7 @@ class Field:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """The axes of the variable after the samples."""
+        """The axes of the variable, without the axis of samples."""
         return self.views[0].dims
 
     @property
@@ -169,7 +171,7 @@ class Field:
 
     @property
     def variable(self) -> Variable:
-        """The variable of the store that this field is written to."""
+        """The variable of the store to which this field is written."""
         in_file = self.views[0].array.dtype.name
         attributes = dict(self.attributes)
         if "channel" in self.dims and "channels" not in attributes:
@@ -181,7 +183,7 @@ class Field:
         return Variable(self.name, self.dims, self.shape, dtype, attributes)
 
     def read(self, samples: range) -> np.ndarray:
-        """Read the values of samples, in the dtype of the store."""
+        """Read the values of samples. They are converted to the dtype of the store."""
         parts, first = [], 0
         for view in self.views:
             count = view.sizes["sample"]
@@ -254,8 +256,8 @@ class Plan:
         return [view.array for field in self.fields for view in field.views]
 
     def reading(self, arrays: Mapping[Array, Array]) -> Plan:
-        """The same plan for other arrays, such as the unpacked ones. `arrays` maps each array of
-        this plan to its replacement."""
+        """A copy of this plan that reads other arrays, such as unpacked ones. `arrays` maps each
+        array of this plan to its replacement."""
         return replace(self, fields=tuple(
             replace(field, views=tuple(
                 replace(view, array=arrays[view.array]) for view in field.views
@@ -271,7 +273,8 @@ def box(grid: str, sizes: Mapping[str, int], points: Mapping[str, np.ndarray]) -
         grid: "periodic", "cell" or "nodal"; or one of these for each axis, such as
             "periodic,nodal".
         sizes: Number of points along each axis, by name.
-        points: Positions of the points along an axis, by its name. Not needed for axes of length 1.
+        points: Positions of the points along each axis, by name of the axis. An axis without
+            positions has length 1.
 
     Raises:
         FormatError: If a grid is unknown, or if the points do not form such a grid.
@@ -292,8 +295,8 @@ def box(grid: str, sizes: Mapping[str, int], points: Mapping[str, np.ndarray]) -
 
 
 def _grid(dim: str, kind: type[Grid], n: int, x: np.ndarray | None) -> Grid:
-    """Make the grid of an axis. The given points may be rounded: they may differ from those of the
-    grid by a small part of the spacing."""
+    """Make the grid of an axis from the given points. These may be rounded, and so differ from the
+    points of the grid by a small part of the spacing."""
     try:
         unit = kind(n)
         if x is None or _near(unit, x):

@@ -1,10 +1,10 @@
 """PyTorch's .pt files that contain a dictionary of tensors. This module runs in the child process
 of `pdegen.formats.sandbox`.
 
-`torch.load(weights_only=True)` runs no code from the file, and maps the numbers into memory. This
-module determines where the numbers are in the file, and the parent process maps them. PyTorch does
-not verify the archive. Therefore this module checks that each entry has the right checksum and is
-not compressed, and that each tensor lies within one entry.
+`torch.load(weights_only=True)` runs no code from the file, and maps the numbers into memory. From
+the addresses, this module determines where the numbers are in the file. The parent process then
+maps them itself. PyTorch does not verify the archive. Therefore this module checks that each entry
+has the right checksum and is not compressed, and that each tensor lies within one entry.
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ class FileEntry:
 
     The fields `part`, `backwards`, `along` and `number` have the same meaning as in
     `pdegen.formats.plan.View`. If the end of `frames` is None, all later frames are read.
-    `channels` maps names to indices of adjacent channels. If `role` is empty, `a` is the input and
-    `u` the target. If `optional`, the file may lack the variable.
+    `channels` maps the names of channels to their indices, which are adjacent. If `role` is empty,
+    the variable `a` is the input and `u` the target. If `optional` is True, the file may lack the
+    variable.
     """
 
     name: str
@@ -89,8 +90,8 @@ class Published:
     domain: Domain | None = None  # domain, if the points are not a grid
 
     def of(self, contents: Contents) -> Published | None:
-        """This description, with the facts of a file added. None if the file is not of this
-        dataset: arrays are missing, or the lengths of axes do not match."""
+        """A copy of this description with the facts of a file added. None if the file is not of
+        this dataset, because arrays are missing or axes have other lengths."""
         sizes: dict[str, int] = {}
         entries = [e for e in self.entries if e.key in contents.arrays or not e.optional]
         for entry in entries:

@@ -34,7 +34,7 @@ _BURGERS = Physics(
 
 
 def _darcy_physics(low: float, high: float) -> Physics:
-    """Facts about Darcy's equation with a coefficient a that has two values, `low` and `high`."""
+    """Facts about Darcy's equation. The coefficient a has only the two values `low` and `high`."""
     return Physics(
         boundary={"u": 0.0},
         symmetries=("square",),
@@ -61,8 +61,9 @@ def _joined_draws(counts: list[int]) -> dict[str, int]:
 
 
 def _vorticity(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """The times of the file, by default 1, ..., T, and the viscosity. The viscosity is read from
-    the name of the file; if the name does not contain it, it follows from T."""
+    """The times and the viscosity of a file. If the file has no times, they are 1, ..., T for T
+    frames. The viscosity is read from the name of the file. If the name does not contain it, it is
+    determined by T."""
     frames = sizes["time"]
     times = np.arange(1.0, frames + 1)
     if "t" in contents.arrays:
@@ -140,8 +141,8 @@ def _first_tenth(counts: list[int]) -> dict[str, tuple[int, int]]:
 
 
 def _on_a_line(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """Facts about a 1-D file of PDEBench. Its list of times may have one entry more than it has
-    frames."""
+    """Facts about a 1-D file of PDEBench. The list of times in such a file may have one entry more
+    than there are frames."""
     frames, arrays = sizes["time"], contents.arrays
     if frames < 2 or not {"x-coordinate", "t-coordinate"} <= arrays.keys():
         return None
@@ -229,8 +230,8 @@ def _viscosity(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
 
 
 def _every_nth_node(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """The positions of the points: every 26th or every 13th of 421 nodes. Nothing else is
-    documented."""
+    """The positions of the points, which are every 26th or every 13th of 421 nodes. The authors
+    document no other facts."""
     n = sizes["x"]
     if contents.arrays["x"].dtype != bool or n not in (16, 32):
         return None

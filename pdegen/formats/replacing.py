@@ -31,8 +31,8 @@ def check_replaceable(folder: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path at which to write a file or folder. At the end, it is renamed to
-    `path`.
+    """Yield a temporary path, at which the caller writes a file or folder. At the end of the
+    context, the file or folder is renamed to `path`.
 
     The temporary path is in the hidden folder .NAME.partial, which has the same parent as `path`.
     This folder is locked during the context and removed at the end. If the process is killed, the
@@ -88,8 +88,8 @@ def _locked(folder: Path, path: Path) -> int:
 
 
 def _restored(folder: Path, path: Path) -> None:
-    """Move the older file or folder back to `path`, if a process was killed after it moved it
-    away."""
+    """Move the older file or folder back to `path`, if a process moved it away and was then
+    killed."""
     if os.path.lexists(folder / _OLD) and not os.path.lexists(path):
         os.rename(folder / _OLD, path)
 

@@ -1,4 +1,4 @@
-"""Reads file formats in a child process, with limits on memory and time.
+"""Reading of files in a child process, with limits on memory and time.
 
 SciPy, h5py and PyTorch are not written for hostile files. A file may exhaust memory or time, or
 crash the reader. In a child process, this only causes a one-line error. The child returns the
@@ -117,8 +117,8 @@ def _read(request: Request, need: int) -> Contents:
 
 
 def _answer(request: Request) -> dict[str, Any]:
-    """Run a child process and return its answer. The answer is an error if the child exceeded a
-    limit or crashed."""
+    """Run a child process and return its answer. If the child exceeded a limit or crashed, the
+    answer describes this error."""
     file, name = request.target(), request.file.name
     with file.open("wb") as out:
         child = subprocess.Popen(
@@ -159,7 +159,7 @@ def serve() -> None:
 
 
 def answered(request: Request) -> dict[str, Any]:
-    """The contents of a file as JSON. If the reader fails, its error as JSON."""
+    """Read a file. Returns its contents as JSON, or the error as JSON if the reader fails."""
     name = request.file.name
     try:
         reader = importlib.import_module(f"pdegen.formats.{request.reader}")

@@ -16,10 +16,10 @@ from pdegen.store.variables import positions, times
 def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
     """The import plan of files whose arrays, grid and splits are described by the user.
 
-    The axis of samples is the first, or the last if `options.samples` is "last". The other axes are
-    those of space. If the target has one axis more than the input, this is the axis of times. Its
-    position follows from the shapes or is `options.times`. For other axes, `options.input_axes` and
-    `options.target_axes` give the names of all axes.
+    The axis of samples is the first one, or the last one if `options.samples` is "last". The other
+    axes are those of space. If the target has one axis more than the input, the additional axis is
+    that of times. `options.times` says where it is, if the shapes do not determine this. If an
+    array has other axes, `options.input_axes` or `options.target_axes` names all its axes.
 
     Raises:
         FormatError: If an option is missing (the message lists the contents of the file), or does

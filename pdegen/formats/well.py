@@ -1,4 +1,5 @@
-"""HDF5 files of The Well. They contain trajectories of fields, which are grouped by tensor rank.
+"""HDF5 files of The Well. They contain trajectories of fields. Fields of the same tensor rank are
+in one group.
 
 The format is described in PolymathicAI/the_well, docs/data_format.md. Scalars are in the group
 `t0_fields` and have the axes (trajectory, time, x, y, z). Vectors are in `t1_fields` and have an
@@ -15,8 +16,8 @@ from pdegen.formats.published import FileEntry, Published
 
 
 def trajectories(contents: Contents, import_options: ImportOptions) -> Published | None:
-    """The description of one field of a file. The first frame is the input, and the other frames
-    are the target.
+    """The description of a file from which one field is imported. The first frame of the field is
+    the input, and the other frames are the target.
 
     None if the file is not of The Well. Raises FormatError if there are several fields and
     `import_options.input` names none of them. Raises FormatError if the grid is neither given by

@@ -39,7 +39,7 @@ class Sink(ABC):
     @abstractmethod
     def put(self, start: int, values: np.ndarray) -> None:
         """Write values along the first axis, beginning at index `start`. An array without axes is
-        written at once."""
+        written in one call."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ class DatasetSink(Sink):
 
 
 def _mark(file: h5py.File) -> None:
-    """Add the second mark, by which an import recognises exported files."""
+    """Add the attribute by which an import recognises exported files even if the metadata are
+    damaged."""
     file.attrs[KEY] = np.bytes_(MARK)
 
 
@@ -165,8 +166,8 @@ def pt_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, S
 def _saved(
     path: Path, arrays: Mapping[str, ArraySpec], save: Callable[[dict[str, np.ndarray]], None]
 ) -> Iterator[dict[str, Sink]]:
-    """Write the arrays to memory-mapped files in a folder with the suffix .arrays, and pass them to
-    `save` at the end. The folder is then removed."""
+    """Yield sinks that write the arrays to memory-mapped files in a temporary folder with the
+    suffix .arrays. At the end of the context, pass the arrays to `save` and remove the folder."""
     folder = path.with_suffix(".arrays")
     mapped: dict[str, np.ndarray] = {}
     try:
