@@ -24,7 +24,7 @@ _CLASSIC = {"levels": 3, "width": 32, "neck_blocks": 6, "size": 64}
 
 
 class Activation(nn.Module):
-    """D σ(U u) with σ = LeakyReLU, evaluated on a grid with twice the points (eq. 5).
+    """D σ(U u), where σ = LeakyReLU acts on a grid with twice the points along each axis (eq. 5).
 
     U resamples u to twice the points along each axis, and D resamples the result to a grid of given
     sizes. D filters out the frequencies of σ(U u) that this grid does not resolve, which prevents
@@ -113,9 +113,9 @@ class CNO(PointOperator):
     """A U-Net on grids of n, n/2, n/4 ... points, with residual blocks in the skip connections.
 
     This is the simplified network of the released code, in one and two dimensions. With resampling
-    "bicubic" and inputs on grids of `size` points it computes the same function. Two other networks
-    of that code are not implemented here: the first one, with windowed-sinc filters, and one for
-    time-dependent problems, with other norms.
+    "bicubic" and inputs on grids of `size` points it computes the same function as that code. Two
+    other networks of that code are not implemented here: the first one, with windowed-sinc filters,
+    and one for time-dependent problems, with other norms.
 
     Convolution kernels cover 3 points along each axis on every grid. If `size` > 0, the input is
     interpolated to a grid of `size` points along each axis, and the output is interpolated back.
@@ -125,7 +125,7 @@ class CNO(PointOperator):
 
     Args:
         width: Number of channels after the first step to a coarser grid. Each further step doubles
-            it; the finest grid has half as many.
+            the number; on the finest grid there are width/2 channels.
         levels: Number of steps to coarser grids. The grid needs at least 2^levels points along each
             axis.
         blocks: Number of residual blocks in the skip connection of each grid except the coarsest.

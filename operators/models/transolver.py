@@ -25,9 +25,9 @@ Heads = Float[Tensor, "batch heads n d"]
 class PhysicsAttention(nn.Module):
     """Multi-head attention among the slices of a field (section 3.2 of the paper).
 
-    A projection x of u gives the weight w_jg of point j in slice g, and a projection f of u gives
-    the token t_g of the slice. Attention maps the tokens to s, and the weights map s to values v at
-    the points:
+    A projection x of u determines the weight w_jg of point j in slice g. The token t_g of a slice
+    is the weighted mean of another projection f of u. Attention maps the tokens to s, and the
+    weights map s to values v at the points:
 
         w_jg = softmax_g((W x_j + b)_g / τ).
         t_g = Σ_j w_jg f_j / (Σ_j w_jg + 1e-5).
@@ -57,14 +57,14 @@ class PhysicsAttention(nn.Module):
         return split(u.flatten(1, -2), self.heads)
 
     def weights(self, u: Function) -> Float[Tensor, "batch heads n slices"]:
-        """The weights w of the points in the slices: positive, with sum 1 over the slices."""
+        """The positive weights w of points in slices; those of a point sum to 1 over the slices."""
         x = self.split(self.to_slices(u))
         return self._sums(x, x[..., :0], None)[0]
 
     def tokens(
         self, w: Float[Tensor, "batch heads n slices"], f: Heads
     ) -> Float[Tensor, "batch heads slices d"]:
-        """The tokens t: means of f over each slice."""
+        """The tokens t, which are the weighted means of f over each slice."""
         return means(w.to(f.dtype).mT @ f, w.sum(dim=-2, keepdim=True))
 
     def forward(self, u: Function, mask: Real | None = None) -> Function:
@@ -100,19 +100,19 @@ class Transolver(SliceOperator):
     The defaults are the settings for Darcy in the released benchmark library: 3,090,113 parameters.
     In the scripts of the paper `feedforward` equals the width, 128.
 
-    With projection "convolution" the kernels cover 3 points along each axis, whatever the spacing:
-    the operator acts on every resolution, but does not converge to one map as grids are refined.
-    With "linear" points are coupled by sums over points only, and values converge.
+    With projection "convolution" the kernels cover 3 points along each axis at every resolution,
+    not a fixed length. The operator accepts every grid, but its values do not converge as grids are
+    refined. With "linear" points interact only through sums over points, and values converge.
 
     Args:
-        lattice: Number of reference points along each axis, including the ends. In the released
-            library there are 64 in the square and 8 on the interval.
+        lattice: Number of reference points along each axis, including the ends. The released
+            library has 8 x 8 reference points in the square and 8 on the interval.
 
     The released code adds the learned vector `placeholder` to the features only if there is no
-    input function a. Here the vector is always added, which amounts to a second bias. The released
-    code bounds τ for convolutions only. τ starts at 0.5. Below the bounds each point would belong
-    to a single slice, or for τ < 0 the order of the weights would be inverted; above the bounds all
-    weights would be nearly equal.
+    input function a. Here the vector is always added and acts as a second bias. The temperature τ
+    starts at 0.5 and is always bounded; the released code bounds it for convolutions only. With a
+    smaller τ > 0 each point would belong to a single slice, with τ < 0 the order of the weights
+    would be inverted, and with a larger τ all weights would be nearly equal.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -23,7 +23,7 @@ Shares = Float[Tensor, "batch heads n slices"]
 
 
 def gumbel(like: Tensor) -> Tensor:
-    """Independent Gumbel noise -log(-log U), with U uniform in [0, 1), in the shape of a tensor.
+    """Independent Gumbel noise -log(-log U) of the shape of a tensor, with U uniform in [0, 1).
 
     For logits l, the largest entry of l + noise has index i with probability softmax(l)_i. As in
     the released code, 1e-8 is added to U and to -log U, so that no value is infinite.
@@ -61,7 +61,7 @@ class EideticAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def weights(self, x: Heads) -> Shares:
-        """The weights w of the points in the slices: positive, with sum 1 over the slices."""
+        """The positive weights w of points in slices; those of a point sum to 1 over the slices."""
         logits = self.slices(x)
         tau = (self.temperature(x) + self.offset).clamp(min=0.01)
         logits = (logits + gumbel(logits) if self.training else logits) / tau
@@ -84,20 +84,22 @@ class TransolverPlus(SliceOperator):
     one projection of the features instead of two.
 
     The released code draws the noise in evaluation too, so its predictions are random; here they
-    are not. The released code sums over the points of all processes of a group, and needs such a
-    group; here each sample is one entry of a batch. The released code has no convolutions, and a
-    script for one data set of aircraft only (width 256, depth 4, 32 slices, feedforward 512). The
-    settings for the six benchmarks of the paper are not released; the defaults are those of the
-    Transolver scripts. The authors advise varying the number of slices and bounding the
-    temperature, because training is unstable. An independent reproduction (April 2026, in the
-    released repository) found larger errors than those of Transolver on all six benchmarks:
-    Plasticity 0.0019, Elasticity 0.011, Darcy 0.015, Airfoil 0.009, Pipe 0.005, Navier-Stokes 0.18.
+    are not. The released code distributes the points of one sample over a group of processes, which
+    it always needs; here samples form a batch in one process. The released code has no
+    convolutions. It contains a single script, for a data set of aircraft (width 256, depth 4, 32
+    slices, feedforward 512). The settings for the six benchmarks of the paper are not released; the
+    defaults are those of the Transolver scripts. The authors advise varying the number of slices
+    and bounding the temperature, because training is unstable. An independent reproduction (April
+    2026, in the released repository) found larger errors than those of Transolver on all six
+    benchmarks: Plasticity 0.0019, Elasticity 0.011, Darcy 0.015, Airfoil 0.009, Pipe 0.005,
+    Navier-Stokes 0.18.
 
-    Points are coupled by sums over points only: values converge under refinement, and in evaluation
-    with coordinates "none" the operator commutes with permutations of the points.
+    Points interact only through sums over points, so values converge under refinement. In
+    evaluation with coordinates "none" the operator commutes with permutations of the points.
 
     Args:
-        slices: Slices of each head, and hidden features of the MLP of the temperature.
+        slices: Number of slices of each head, and of hidden features of the MLP that computes the
+            temperature.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -1,4 +1,4 @@
-r"""U-FNO: Fourier layers, the last of which also add a U-Net to the convolution.
+r"""U-FNO: Fourier layers; the last of them also contain a U-Net.
 
 References: G. Wen, Z. Li, K. Azizzadenesheli, A. Anandkumar, S. M. Benson, U-FNO - An enhanced
 Fourier neural operator-based deep-learning model for multiphase flow, Advances in Water Resources
@@ -57,25 +57,26 @@ class UFNO(GridOperator):
 
     The defaults are those of the released code: three layers of each kind and 36 features. The
     released code has two axes of space and a third axis of time, as in the preset "gas-saturation".
-    Published errors for Darcy, Navier-Stokes and the meshes are those of another network, from
-    Neural-Solver-Library, with two layers of each kind and larger U-Nets. The other presets are
-    this network. The library's network also has linear maps without effect, which the published
-    parameter counts include and which are omitted here.
+    Published errors for Darcy, Navier-Stokes and the meshes belong to a different network, from
+    Neural-Solver-Library, which has two layers of each kind and larger U-Nets. All presets but
+    "gas-saturation" are that network. It also contains linear maps without effect; the published
+    parameter counts include them, but they are omitted here.
 
-    With U-Nets that return 0 this is `FNO` with `depth + u_depth` layers. The convolutions of the
-    U-Nets cover a number of points, whatever the spacing: values do not converge as the grid is
-    refined.
+    If the U-Nets return 0, this is `FNO` with `depth + u_depth` layers. The convolutions of the
+    U-Nets cover a fixed number of points, not a fixed length, so values do not converge as the grid
+    is refined.
 
     The operator accepts any grid: each axis is padded with zeros to a length that the U-Nets can
-    halve, and the result is cropped. The released code appends 8 points to each axis before the
-    first linear map, and the padded length must be a multiple of 8. Its padding repeats the last
-    values of the input along the second axis and in time, and is zero along the first axis. Here
-    zeros are appended after the first linear map, as in the library, which pads to multiples of 16.
-    In the presets `padding` is the published number of appended points, as a share of the published
-    grid.
+    halve `levels` times, and the result is cropped. The released code appends 8 points to each axis
+    before the first linear map, and the padded length must be a multiple of 8. It pads by repeating
+    the last values of the input along the second axis and in time, and with zeros along the first
+    axis. Here zeros are appended after the first linear map, as in the library, which pads to
+    multiples of 16. In the presets `padding` is the published number of appended points divided by
+    the number of points of the published grid.
 
     Args:
-        depth, u_depth: Number of Fourier layers, and of further Fourier layers with a U-Net.
+        depth, u_depth: Number of Fourier layers without U-Net, and of those with a U-Net, which
+            follow.
         modes: Number m of modes along each axis; the padded grid needs n >= 2m points along this
             axis.
         u_net: "strided", as released, or "pooled", as in the library.
@@ -85,11 +86,11 @@ class UFNO(GridOperator):
             of each sample, as in the library for time-dependent problems.
         activation: "relu" (released), "gelu" (library), or "silu".
         last_activation: Whether an activation follows the last layer too, as in the released code.
-        lift: First map: "linear" (released), or "mlp" with 2 width hidden features (library).
+        lift: First map: "linear" (released), or "mlp" with 2 · width hidden features (library).
         head_width: Hidden features of the network at the end: 128, or the width in the library.
 
-    On boxes u is interpolated linearly to other points y. The library has another network for point
-    clouds (elasticity), which maps them to a grid first.
+    On boxes u is interpolated linearly to other points y. The library has another network, which
+    first maps point clouds (elasticity) to a grid.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

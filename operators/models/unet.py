@@ -1,4 +1,4 @@
-r"""A plain U-Net, a baseline that is not a neural operator: convolutions on coarser grids and back.
+r"""A plain U-Net of convolutions on ever coarser grids: a baseline that is not a neural operator.
 
 References: O. Ronneberger, P. Fischer, T. Brox, U-Net: Convolutional Networks for Biomedical Image
 Segmentation, MICCAI 2015; thuml/Neural-Solver-Library at db942b72.
@@ -21,21 +21,21 @@ class PlainUNet(GridOperator):
     """A pointwise MLP, a U-Net, and a pointwise MLP: a baseline for operators on grids.
 
     This is the U-Net of Neural-Solver-Library, with max pooling, bilinear upsampling, norms and
-    ReLU. The published tables for Darcy, Navier-Stokes and the meshes list its errors. The U-Nets
-    of PDEBench and The Well differ: they have tanh instead of ReLU, transposed convolutions for
-    upsampling, twice as many channels on the coarsest grid, and no MLPs.
+    ReLU. Its errors are listed in the published tables for Darcy, Navier-Stokes and the meshes. The
+    U-Nets of PDEBench and The Well differ: they have tanh instead of ReLU, transposed convolutions
+    for upsampling, twice as many channels on the coarsest grid, and no MLPs.
 
-    Convolutions cover 3 points, whatever the spacing: on a finer grid the same weights are another
-    map. As published, each axis is padded with zeros to a multiple of 2^levels and cropped at the
-    end, and convolutions are not periodic, even on periodic grids.
+    Convolutions cover 3 points on every grid, not a fixed length, so the same weights define
+    another map on a finer grid. As published, each axis is padded with zeros to a multiple of
+    2^levels and cropped at the end. Convolutions are not periodic, even on periodic grids.
 
     Args:
         levels: Number of times the grid is halved, 4 as published.
         normalization: Norms after each convolution. "batch": over batch and grid. "instance": over
             the grid of each sample, as published for time-dependent problems.
 
-    On boxes u is interpolated linearly to other points y. The library has another network for point
-    clouds (elasticity), which maps them to a grid first.
+    On boxes u is interpolated linearly to other points y. The library has another network, which
+    first maps point clouds (elasticity) to a grid.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

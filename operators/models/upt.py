@@ -44,12 +44,12 @@ _ROUNDING = 8 * torch.finfo(torch.float32).eps  # bound of the rounding of dista
 
 
 class Supernodes(NamedTuple):
-    """The points that are supernodes, m in each of e samples; e = 1 if all samples share them.
+    """Indices of m supernodes in each of e samples; e = 1 if all samples have the same supernodes.
 
     Args:
         index: Indices of the supernodes among the points.
-        real: False at padding, which fills up samples with fewer than m points; None without
-            padding.
+        real: False at entries that fill up samples with fewer than m points. None: there are no
+            such entries.
     """
 
     index: Int[Tensor, "e m"]
@@ -57,11 +57,11 @@ class Supernodes(NamedTuple):
 
 
 def places_on_curve(p: Float[Tensor, "e n dim"]) -> Int[Tensor, "e n"]:
-    """Positions of points in [0, 1]^dim along the Z-curve through cells of side 2^-20.
+    """Position along the Z-curve, through cells of side 2^-20, of each point p in [0, 1]^dim.
 
     A position is a number that interleaves the bits of the coordinates, the highest bits first.
-    Positions order points by the halves of the box in which they lie, then by the halves of these
-    halves, and so on. In one dimension this is the order of the coordinates.
+    Sorting by position sorts points by the half of the box in which they lie, then by the half of
+    that half, and so on. In one dimension this is the order of the coordinates.
 
     References: G. M. Morton, A computer oriented geodetic data base, IBM 1966.
 
@@ -122,11 +122,11 @@ def points_near(
     most: int,
     mask: Real | None = None,
 ) -> tuple[Int[Tensor, "e m k"], Bool[Tensor, "e m k"]]:
-    """Indices of the points nearest to each centre, and whether they are neighbours of the centre.
+    """Indices of the points nearest to each centre, and whether each is a neighbour of the centre.
 
     Neighbours are the points within the radius. If more than `most` points lie within the radius,
-    only those nearer than the (`most` + 1)-th nearest point are neighbours. Of points at equal
-    distances thus all or none are neighbours, whatever the order of the points.
+    only those nearer than the (`most` + 1)-th nearest point are neighbours. Of several points at
+    the same distance thus all or none are neighbours, and the order of the points has no influence.
 
     Args:
         centres: The centres.
@@ -250,10 +250,10 @@ class UPT(TokenOperator):
         u(y) = W LN q,  q = MLP(sincos(200 y)), q <- q + attention(LN q, LN z), q <- q + MLP(LN q).
 
     A query depends on its position only, so u can be evaluated at any points y. Attention acts
-    among supernodes and latent tokens. Apart from the distances between points and supernodes, the
-    cost is linear in the number of points. Points are coupled only by means over neighbourhoods and
-    through the tokens. Values converge under refinement once the spacing is below the shortest
-    wavelength, as long as `neighbours` exceeds the number of points within the radius.
+    among supernodes and latent tokens only, so the cost is linear in the number of points for a
+    fixed number of supernodes. Points interact only through means over neighbourhoods and through
+    the tokens. Values converge under refinement once the spacing is below the shortest wavelength,
+    as long as `neighbours` exceeds the number of points within the radius.
 
     Supernodes are a subset of the points. In evaluation the points are ordered along a Z-curve
     through the box, and supernodes are evenly spaced in this order. They then depend only on the
@@ -267,7 +267,7 @@ class UPT(TokenOperator):
 
     Args:
         supernodes: Number of supernodes. If there are fewer points, all points are supernodes.
-        radius: Radius of the neighbourhood of a supernode, where the box has size 1.
+        radius: Radius of the neighbourhood of a supernode, after the box is scaled to size 1.
         neighbours: Largest number of points in a neighbourhood. If there are more, only the nearest
             are used.
         latents: Number of latent tokens.
@@ -285,15 +285,15 @@ class UPT(TokenOperator):
 
     Differences from the released code (commit 34e8549, with blocks of kappamodules 0.1.112). That
     code draws supernodes at random in evaluation too. In a neighbourhood with too many points it
-    uses those that its search finds first. Its blocks are conditioned on time and inflow by scales
-    and shifts; without conditions they equal the blocks here. The networks here are those for
-    transient flows; the released network for ShapeNet-Car has no messages. In both codes messages
-    depend on absolute positions, not on differences of positions. Drop path is omitted, and so is
-    the logarithm of the output that inverts a transform of the published data.
+    uses those that its search finds first. In that code time and inflow scale and shift the
+    features in the blocks; without such conditions the blocks equal those here. The networks here
+    are those for transient flows; the released network for ShapeNet-Car has no messages. In both
+    codes messages depend on absolute positions, not on differences of positions. Drop path is
+    omitted, and so is the logarithm of the output that inverts a transform of the published data.
 
     Weights start as in that code, by the rule of Glorot, except that those of MLP(a) are twice as
-    large. Without this factor the positions in f would be ten times as large as MLP(a), and
-    training would take longer to predict more than the mean of the targets.
+    large. Without this factor the position features in f would be ten times as large as MLP(a).
+    Training would then take longer before predictions improve on the mean of the targets.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

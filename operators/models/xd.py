@@ -22,12 +22,12 @@ Spectra = Complex[Tensor, "*any n"]
 
 
 class Butterfly(nn.Module):
-    """A product of log₂ n sparse matrices, the levels, each with n/2 complex 2 x 2 blocks.
+    """A product of log₂ n sparse matrices ("levels"), each with n/2 complex 2 x 2 blocks.
 
-    The blocks of a level mix entries at distance s, with s = n/2, n/4 ... 1 from level to level.
-    The initial product is the discrete Fourier transform with frequencies in bit-reversed order.
-    The inverse has the levels in reverse order, and its input has frequencies in bit-reversed
-    order.
+    Each block of a level mixes two entries at distance s, where s = n/2, n/4 ... 1 for successive
+    levels. The initial product is the discrete Fourier transform, and its output has frequencies in
+    bit-reversed order. The inverse has the levels in reverse order, and its input has frequencies
+    in bit-reversed order.
 
     Args:
         n: Number of rows and of columns of the product, a power of two.
@@ -62,7 +62,7 @@ class Butterfly(nn.Module):
         return product(u.reshape(1, -1, self.n), matrix[None]).view(u.shape)
 
     def through(self, u: Spectra) -> Spectra:
-        """Multiply each vector u level by level; u = I gives the transposed matrix."""
+        """Multiply each row u by the levels in turn. The rows of I give the transposed matrix."""
         for s, level in zip(self.steps, torch.view_as_complex(self.blocks), strict=True):
             first, second = u.unflatten(-1, (-1, 2, s)).unbind(-2)  # (*any, n / 2s, s)
             t = level.view(-1, s, 2, 2)
@@ -73,7 +73,7 @@ class Butterfly(nn.Module):
 
 
 class Transform(nn.Module):
-    """A butterfly matrix along each axis of the grid; these are the last `dim` axes of an array.
+    """Applies a butterfly matrix along each axis of the grid, the last `dim` axes of an array.
 
     Args:
         dim: Number of axes.
@@ -94,8 +94,8 @@ class XDConv(nn.Module):
     """v_o = Re K Σ_i (L w_oi) · (M u_i) with learned matrices K, L, M and kernels w.
 
     Initially K is the inverse Fourier transform, and L and M are the Fourier transform. The
-    operation is then the circular convolution on `size` points with centred kernels w of `kernel`
-    points. Functions on fewer points are padded with zeros.
+    operation is then the circular convolution on `size` points along each axis with centred kernels
+    w of `kernel` points. Functions on smaller grids are padded with zeros.
 
     Args:
         dim: Number of axes.
@@ -137,7 +137,7 @@ class XDConv(nn.Module):
 def _summed(
     u_hat: Complex[Tensor, "batch c_in f"], w_hat: Complex[Tensor, "c_out c_in f"]
 ) -> Complex[Tensor, "batch c_out f"]:
-    """Σ_i ŵ_oi û_i at each frequency f, in float32 whatever the precision of other products."""
+    """Σ_i ŵ_oi û_i at each frequency f, computed in at least float32."""
     if on_processor(u_hat):
         return torch.einsum("bif,oif->bof", u_hat, w_hat)
     return product(u_hat.permute(2, 0, 1), w_hat.permute(2, 1, 0)).permute(1, 2, 0)
@@ -165,12 +165,12 @@ class XD(FieldOperator):
 
     The matrices K, L, M have a fixed size, so grids must have at most `size` points along each
     axis. The initial convolutions are periodic only on grids of exactly `size` points. Kernels
-    cover a number of points, whatever the spacing: the operator does not converge to one map as
-    grids are refined. On a mesh it acts along the indices.
+    cover a fixed number of points, not a fixed length, so values do not converge as grids are
+    refined. On a mesh the operator acts along the indices.
 
-    The operator is that of the released example for Darcy, with matrices of depth 1. The example
+    The operator is that of the released example for Darcy, with matrices of depth 1. That example
     uses a CUDA package for butterfly matrices; here they are written in PyTorch. Here one optimiser
-    trains all weights; the example trains those of K, L, M with SGD at learning rate 0.1. The 1-D
+    trains all weights, whereas the example trains K, L and M with SGD at learning rate 0.1. The 1-D
     version is the analogue of the released one in 2-D.
 
     Args:
