@@ -91,7 +91,7 @@ class Topology:
 
     @cached_property
     def _keys(self) -> Int[np.ndarray, " entries"]:
-        """row * cells + column of each nonzero block of the Jacobian, in ascending order."""
+        """row * n * m + column of each nonzero block of the Jacobian, in ascending order."""
         size, faces = self.n * self.m, self.faces
         pairs = [(faces[:, row], faces[:, k]) for row in (1, 2) for k in range(4)]
         pairs += [(part[:, 0], column) for part in (self.far, self.wall_cells) for column in part.T]
