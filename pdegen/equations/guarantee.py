@@ -23,7 +23,7 @@ class Guarantee(ABC):
 
     @abstractmethod
     def bounds(self, inputs: Mapping[str, np.ndarray], p: np.ndarray) -> dict[str, np.ndarray]:
-        """Bounds of the error of each prediction, shape (batch,), by the keys of `sentences`.
+        """A dictionary from the keys of `sentences` to error bounds, one for each prediction.
 
         Raises SolveError if a sample has no bound, for example if a value is not finite.
         """

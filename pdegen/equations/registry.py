@@ -94,7 +94,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> type[Problem] | None:
-    """The problem of an equation, by name; None if the name is unknown.
+    """The problem class of the equation with this name; None if the name is unknown.
 
     Raises SchemaError if an installed package declares the equation but cannot be loaded or does
     not register it.

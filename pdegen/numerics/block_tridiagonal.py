@@ -1,4 +1,4 @@
-"""Block-tridiagonal systems, assembled from the segments of a chain, by block elimination."""
+"""Block elimination for block-tridiagonal systems on a chain of segments."""
 
 from __future__ import annotations
 

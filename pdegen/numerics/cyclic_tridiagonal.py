@@ -1,4 +1,4 @@
-"""Cyclic block-tridiagonal systems by cyclic reduction, for many systems at once."""
+"""Cyclic reduction for many cyclic block-tridiagonal systems at once."""
 
 from __future__ import annotations
 

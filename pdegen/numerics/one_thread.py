@@ -28,7 +28,7 @@ def one_thread() -> Iterator[None]:
 
 
 class _Blas:
-    """The limit of the BLAS libraries, shared by all threads in the context."""
+    """A context that limits BLAS libraries to one thread while any thread is in the context."""
 
     def __init__(self) -> None:
         self._lock, self._users = Lock(), 0

@@ -95,7 +95,7 @@ class Semilinear:
             finer: Modes at time 0 on `torus.finer`; None if v0 has all modes of the initial value.
 
         Raises:
-            SolveError: If a sample misses the tolerance with the smallest step, or because the
+            SolveError: If a sample misses the tolerance even with the smallest step, or if the
                 torus is too coarse.
         """
         xp = array_namespace(v0)

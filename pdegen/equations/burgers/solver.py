@@ -1,4 +1,4 @@
-"""Viscous Burgers, uₜ + u uₓ = ν uₓₓ on a circle of length 1: Cole-Hopf transform and ETDRK4."""
+"""Two solvers of the viscous Burgers equation, uₜ + u uₓ = ν uₓₓ, on a circle of length 1."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""-div(a grad u) = f on the unit square."""
+"""Darcy flow, -div(a grad u) = f, on the unit square."""

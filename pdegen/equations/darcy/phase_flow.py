@@ -1,4 +1,4 @@
-"""Two-phase Darcy flow on coarse cells, with derivatives, for many fast solves."""
+"""A fast solver of two-phase Darcy flow on coarse cells, with derivatives of the solution."""
 
 from __future__ import annotations
 

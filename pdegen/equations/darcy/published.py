@@ -1,4 +1,4 @@
-"""The numerical scheme of the published Darcy files, to measure its effect on labels."""
+"""The numerical scheme that produced the published Darcy files, and its effect on labels."""
 
 from __future__ import annotations
 

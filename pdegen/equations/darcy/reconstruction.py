@@ -1,4 +1,4 @@
-"""A continuous field from values at the centres of cells, and its exact integrals."""
+"""Continuous fields, reconstructed from cell-centre values, and their exact integrals."""
 
 from __future__ import annotations
 
