@@ -24,14 +24,15 @@ _POINTS = 64
 
 
 class GaussianLaw(Check):
-    """Check that N samples of a field are Gaussian with independent modes of given variances.
+    """Check that N samples of a field g are Gaussian with independent modes of given variances.
 
-    Let z be the coefficients divided by their standard deviations, and v(x) the variance at x.
+    Let z be the coefficients of the modes divided by their standard deviations, and let v(x) be the
+    variance of g(x).
 
     - Σ z² over the samples and a set of modes has a chi-square distribution. The sets are each of
       the lowest modes alone, the modes of each half octave, and all modes up to 2, 4, 8, ... The
-      variances include the rounding to float32. Modes whose variance is not well above that of the
-      rounding are tested together; their p-value is an upper bound.
+      variances include the rounding to float32. All modes whose variance is comparable to that
+      of the rounding are tested together, with an upper bound of the p-value.
     - At up to 64 points x, Σ g(x)²/v(x) over the samples is chi-square with N degrees of freedom,
       and Σ g(x)/(N v(x))^½ is standard normal.
     - The z of the eight strongest modes, and the energy Σ z² of each sample, have known

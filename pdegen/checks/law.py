@@ -1,4 +1,4 @@
-"""Distributions of stored values and their checks, computed in one pass over the samples."""
+"""Checks that stored values have a given distribution. Each sample is read only once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""p-values of statistical tests; they are exact, or upper bounds, for any number of samples."""
+"""p-values of statistical tests. For any number of samples they are exact or upper bounds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def massart(distance: float, samples: int) -> float:
     """Massart's bound for the empirical distribution function of independent values.
 
     It bounds the probability that the empirical function differs from the true one by `distance` or
-    more at any point.
+    more at some point.
 
     >>> massart(0.0, 10), round(massart(0.1, 100), 3)
     (1.0, 0.271)
@@ -47,10 +47,10 @@ def massart(distance: float, samples: int) -> float:
 class RankSum:
     """Test that N independent values have the distribution of R independent reference values.
 
-    U is the number of pairs of a value and a smaller reference value; ties count one half. If both
-    have the same distribution, the mean of U is NR/2, and its variance is at most NR(N + R + 1)/12.
-    The p-value is computed from the normal distribution with this mean and variance, which has
-    heavier tails than U.
+    U counts the pairs (value, reference) with value > reference, and half of the pairs with ties.
+    If both have the same distribution, the mean of U is NR/2, and its variance is at most NR(N + R
+    + 1)/12. The p-value is computed from the normal distribution with this mean and variance, which
+    has heavier tails than U.
 
     References: Mann and Whitney, Ann. Math. Statist. 18 (1947).
     """

@@ -1,4 +1,4 @@
-"""Check of two-phase fields, given by the sign of a Gaussian field."""
+"""Check of two-phase fields, whose phase at a point is the sign of a Gaussian field."""
 
 from __future__ import annotations
 

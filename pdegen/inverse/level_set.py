@@ -54,8 +54,8 @@ class LevelSet:
 
     The method starts on the coarsest cells with φ = 0, so every cell is at the interface. φ is not
     reinitialised to a distance function between steps. Reinitialisation fixes small regions too
-    early; in trials it increased the error by a factor of 1.5 to 3. Therefore |∇φ| is free, and the
-    interface can be several cells wide where the data do not determine its position.
+    early; in trials it increased the error by a factor of 1.5 to 3. Therefore |∇φ| can have any
+    value, and the interface can be several cells wide where the data do not determine its position.
 
     Raises:
         ValueError: If the smoothing is not positive.

@@ -1,4 +1,4 @@
-"""Linear observation maps of fields with their transposes, and the misfit to noisy data."""
+"""Linear maps from fields to data with their transposes, and the misfit to noisy data."""
 
 from __future__ import annotations
 

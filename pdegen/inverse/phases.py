@@ -1,4 +1,4 @@
-"""Maximum a posteriori estimates of two phases from noisy data, computed from coarse to fine."""
+"""Maximum a posteriori estimates of two phases from noisy data, on successively finer cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Gaussian field as a prior, expressed by independent N(0, 1) coefficients."""
+"""A Gaussian field as a prior. Its unknown coefficients are independent N(0, 1) variables."""
 
 from __future__ import annotations
 

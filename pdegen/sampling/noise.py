@@ -279,8 +279,8 @@ class CorrelatedNoise(NoiseModel):
 class SensorNoise(EnsembleNoise):
     """u(x) + ε σ(x) ξ(x) at the sensors, and 0 at all other points.
 
-    The sensors are random grid points, the same for all samples, levels and epochs. The sensors of
-    a smaller fraction are among those of a larger one.
+    The sensors are random grid points, the same for all samples, levels and epochs. A larger
+    fraction adds sensors to those of a smaller one.
     """
 
     fraction: float = (

@@ -23,9 +23,10 @@ _ROUNDS = 10
 def words(
     seed: int, samples: Sequence[int], count: int, device: str
 ) -> Int64[Array, "batch count"]:
-    """The first words of the streams with the keys (seed, sample), shape (len(samples), count).
+    """The first `count` words of the streams with the keys (seed, sample), with one row per sample.
 
-    The bits are those of `numpy.random.Philox(key=[seed, sample]).random_raw(count)`, as int64.
+    The bits of a row are those of `numpy.random.Philox(key=[seed, sample]).random_raw(count)`,
+    interpreted as int64.
     """
     counter = torch().arange(1, (count + 3) // 4 + 1, device=device)  # NumPy's first counter is 1
     sample = torch().as_tensor(list(samples), dtype=counter.dtype, device=device)[:, None]
@@ -56,5 +57,5 @@ def _shifted(v: Array) -> Array:
 
 
 def _signed(value: int) -> int:
-    """The signed 64-bit number that is congruent to v modulo 2⁶⁴."""
+    """The signed 64-bit number that is congruent to `value` modulo 2⁶⁴."""
     return (value + 2**63) % 2**64 - 2**63

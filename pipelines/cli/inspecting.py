@@ -58,7 +58,7 @@ def info_command(
 
 
 def _contents(store: "Store") -> dict[str, object]:
-    """Contents of a store as `info --json` prints them."""
+    """Contents of a store that `info --json` prints."""
     held, attributes = store.metadata, store.raw_attributes
     arrays = {name: store.arrays[name] for name in store.variables}
     return {

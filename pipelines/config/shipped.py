@@ -17,7 +17,7 @@ def names(kind: Kind) -> list[str]:
 
 
 def file_of(kind: Kind, name: str) -> Path:
-    """The TOML file with a shipped name, or at a path that ends in .toml.
+    """The shipped TOML file with a given name. A name that ends in .toml is the path of a file.
 
     Raises SchemaError for an unknown name. The message suggests similar names.
     """
