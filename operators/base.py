@@ -49,11 +49,12 @@ class Operator(nn.Module, ABC):
     shape (batch, *grid, channels). A cloud is a grid with one axis. An operator stores no grid, and
     the same weights act at every resolution.
 
-    A class attribute describes everything that the class supports with suitable settings. An
-    instance has its own attribute if its settings support less.
+    A class attribute lists everything that the class supports with suitable settings. If the
+    settings of an instance support less, the instance has its own attribute.
 
     Args:
-        in_channels, out_channels, dim: As in the attributes. If None, the subclass sets the value.
+        in_channels, out_channels, dim: The attributes of the same names. If None, the subclass
+            sets the value.
         width: Number of features at each point.
         depth: Number of layers or blocks.
         heads: Number of heads in each attention layer; must divide the width.
@@ -65,8 +66,8 @@ class Operator(nn.Module, ABC):
             appends the distances to a lattice of reference points in [0, 1]^dim. "none" appends
             nothing.
         lattice: Number of reference points along each axis, including the ends.
-        indices: Whether evenly spaced coordinates of the grid indices replace the positions x. The
-            input then has to contain the positions of mesh points. Predictions are at x only.
+        indices: Whether scaled grid indices replace the positions x. The input channels must then
+            contain the positions of mesh points. Predictions are only possible at x.
 
     Attributes:
         in_channels, out_channels: Number of channels of a and of u.
@@ -86,9 +87,9 @@ class Operator(nn.Module, ABC):
             tensors keep their initial values if published weights have other channels.
 
     Raises:
-        ValueError: If settings are impossible or `dim` is not among `dims`. In a call, if the input
-            has an unexpected shape, if the grid is too coarse for the settings, or if points y
-            are given but not supported.
+        ValueError: If settings are impossible or `dim` is not among `dims`. A call raises the error
+            if the input has an unexpected shape, if the grid is too coarse for the settings, or
+            if points y are given but not supported.
 
     >>> class Identity(Operator):
     ...     def forward(self, a, x, y=None, mask=None):

@@ -19,8 +19,8 @@ class Boundary:
 
     Args:
         values: Boundary value of each channel; None if the value is unknown.
-        ends: For each axis of a box or a structured mesh: whether the first and last points along
-            this axis lie on the boundary.
+        ends: Whether the first and last points along each axis of a box or a structured mesh lie on
+            the boundary.
         edge: Mask of the boundary points of a cloud; replaces `ends`.
 
     >>> Boundary((0.0,), (True,)).points((4,))
@@ -85,7 +85,7 @@ class Boundary:
         return mask
 
     def on(self, grid: tuple[int, ...], like: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Tensors (factor, summand) such that factor * u + summand has the boundary values.
+        """Tensors (factor, summand) such that factor * u + summand has the known boundary values.
 
         The summand is None if all boundary values are 0.
         """

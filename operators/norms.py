@@ -1,7 +1,8 @@
-"""Relative errors, with one value per sample, and losses.
+"""Relative errors of each sample, and losses.
 
-A loss is a function of (prediction, target, input, weight). The weight is the quadrature weight of
-each point, shape (*grid) or (batch, *grid), and 0 at padding. None stands for equal weights.
+A loss is a function of (prediction, target, input, weight). The tensor `weight` contains the
+quadrature weight of each point, 0 at padding; its shape is (*grid) or (batch, *grid). None stands
+for equal weights.
 """
 
 import math
@@ -89,15 +90,16 @@ class RelativeL1(RelativeL2):
 class RelativeH1:
     """Mean over the batch of ‖p - u‖/‖u‖ + √(γh) ‖Dp - Du‖/‖Du‖, D the central difference.
 
-    The norms are not squared, as in the published code. Equations 1 and 2 of Cao 2021 have squared
-    norms.
+    As in the code published with Cao (2021), the norms are not squared. They are squared in
+    equations 1 and 2 of the paper.
 
     Args:
         gamma: Weight γ of the derivative term. The term is also scaled by the spacing h = 1/n.
-        periodic: True for periodic differences at all points. False for the published form: the
-            norm in the numerator is over interior points, that in the denominator over all points.
-            Here Du is the periodic difference on the grid of the target. The published code
-            computes Du from the 8192 points of its data, with a repeated end point.
+        periodic: If True, differences are periodic, and both norms of derivatives are over all
+            points. If False, ‖Dp - Du‖ is over interior points and ‖Du‖ over all points, as
+            published. In the latter norm, Du is the periodic difference on the grid of the target.
+            The published code computes it from the 8192 points of its data, with a repeated end
+            point.
     """
 
     def __init__(self, gamma: float = 0.1, periodic: bool = True) -> None:
@@ -126,9 +128,9 @@ class RelativeH1:
 class WeightedH1:
     """Mean over the batch of ‖p - u‖/‖u‖ + √(γh) ‖a^½ (Dp - Du)‖/‖a^½ Du‖ on the square.
 
-    D is the central difference at the inner points. It is the same for target and prediction, and
-    the derivative term of an exact prediction is therefore 0. With the coefficient a, the norm is
-    the energy norm of -div(a grad u) = f.
+    D is the central difference at the inner points, for both target and prediction. The derivative
+    term of an exact prediction is therefore 0. If the input a is the coefficient of
+    -div(a grad u) = f, ‖a^½ Du‖ is the discrete energy norm.
 
     Args:
         gamma: Weight γ of the derivative term. The term is also scaled by h = 1/n, with n points

@@ -79,7 +79,7 @@ class Registered:
         """Construct an operator.
 
         Args:
-            settings: Arguments of the constructor. Words replace arguments that are objects.
+            settings: Arguments of the constructor. Arguments that are objects are given by words.
             dim: Number of space dimensions; None if the checkpoint does not state it.
 
         Raises:
@@ -136,8 +136,8 @@ def register(name: str, operator: type[Operator], words: Words | None = None) ->
     Args:
         name: Name in experiments and checkpoints.
         operator: The class.
-        words: For each argument that is an object: the words in experiments and checkpoints, and
-            their objects.
+        words: For each constructor argument that is an object: a mapping from the words that stand
+            for it in experiments and checkpoints to the objects.
 
     Raises:
         ValueError: If the name is already registered.

@@ -11,10 +11,10 @@ from pdegen.domains import Box, Domain
 class CircleSymmetries:
     """Random symmetries of equations on the circle, drawn separately for each sample of a batch.
 
-    A shift by grid points is u(x, t) -> u(x - s, t). The odd reflection is u(x, t) -> -u(-x, t).
-    Both map solutions to solutions, for example those of Burgers' equation. They do not change the
-    distribution of a homogeneous symmetric random field. The same symmetry is applied to the input
-    and the target of a sample.
+    The symmetries are shifts by grid points, u(x, t) -> u(x - s, t), and the odd reflection,
+    u(x, t) -> -u(-x, t). Both map solutions to solutions, for example those of Burgers' equation.
+    They do not change the distribution of a homogeneous symmetric random field. The same symmetry
+    is applied to the input and the target of a sample.
     """
 
     def __init__(self, shift: bool = True, reflection: bool = True) -> None:

@@ -27,8 +27,8 @@ class Normalizer(nn.Module):
     Mean and std have one value per channel, or one value per point and channel. Pointwise values on
     a box are interpolated linearly to other grids. Pointwise values on a mesh or a cloud can only
     be used at the same points. If each sample has its own mesh, the values belong to node numbers
-    and can only be used on meshes of the same size. Interpolation to other nodes would cause errors
-    larger than the deviations.
+    and can only be used on meshes of the same size. Interpolation to other nodes is not supported,
+    because its errors would be larger than the standard deviations.
 
     Args:
         mean, std: Means and standard deviations, shape (c,) or (*grid, c); std > 0.
@@ -147,7 +147,7 @@ class Normalizer(nn.Module):
         return v * std + mean
 
     def _at(self, values: Tensor, x: Tensor | None) -> Tensor:
-        """Evaluate means or deviations at the points x.
+        """Evaluate pointwise means or standard deviations at the points x.
 
         Raises:
             ValueError: If the values are not known at x and cannot be interpolated.
@@ -252,8 +252,8 @@ class Predictor(nn.Module):
     Args:
         operator: The operator.
         input, target: Normalisers of inputs and of targets.
-        boundary: Known boundary values of u. They are imposed if predictions are at the points of
-            the inputs.
+        boundary: Known boundary values of u. Predictions at the points of the inputs have these
+            values.
         task: The learning task, which may apply the operator repeatedly.
         extent: The box whose points are rescaled to the unit box; None for no rescaling.
     """
@@ -309,8 +309,8 @@ class Predictor(nn.Module):
             y: Points of the outputs that all samples share; None if they are those of the inputs.
 
         Returns:
-            A function (a, x, y, mask, steps, truth, weight) -> u. Its points x and y are those that
-            differ by sample.
+            A function (a, x, y, mask, steps, truth, weight) -> u. Its arguments x and y are for
+            points that differ by sample.
         """
         mean, std = self.input.at(x)
         target_mean, target_std = self.target.at(x if y is None else y)

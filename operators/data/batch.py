@@ -1,4 +1,4 @@
-"""Batches of samples, and the examples that a task makes of them."""
+"""Batches of samples, and the examples that a task derives from samples."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Channel:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Inputs and targets of samples, with the points, weights and parameters that differ by sample.
+    """Inputs and targets of samples; also points, weights and parameters if these differ by sample.
 
     Args:
         a: Inputs, shape (batch, *grid, c_in).
@@ -54,7 +54,7 @@ class Batch:
         x: Positions of the points of the inputs, shape (batch, *grid, dim); None if all samples
             share the points.
         y: Positions of the points of the targets, shape (batch, *target_grid, dim); None if all
-            samples share the points, or if they are those of the inputs.
+            samples share these points, or if inputs and targets have the same points.
         weight: Quadrature weights of the targets, shape (batch, *target_grid); None if all
             samples share the weights.
         mask: False at padding, True at the points of a sample, shape (batch, *grid); None without
@@ -116,7 +116,8 @@ class Batch:
 
         Args:
             shared: Weights that all samples share, shape (*target_grid).
-            y: Points of the targets that all samples share; None if they are those of the inputs.
+            y: Points of the targets that all samples share; None if samples have their own points,
+                or if inputs and targets have the same points.
         """
         weight = shared if self.weight is None else self.weight
         return weights(weight, self.mask if self.y is None and y is None else None, self.u)
@@ -157,8 +158,8 @@ _POOL_BYTES = 2**28  # size of the samples whose examples are shuffled together
 class Examples:
     """The training or evaluation examples of a task.
 
-    In training, samples are read in pools of up to 256 MiB, and the examples of a pool are shuffled
-    together. An epoch consists of full pools; the remaining samples are left out.
+    In training, samples are read in groups of up to 256 MiB, called pools, and the examples of a
+    pool are shuffled together. An epoch consists of full pools; the remaining samples are not used.
 
     Args:
         pairs: The samples from which the examples are made.

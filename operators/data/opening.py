@@ -42,10 +42,10 @@ def open_pairs(
         url: URL or path of a sealed store.
         split: Name of a split, or the pair (first sample, last sample + 1).
         resolution: Number of points along the first axis, or a tuple with a number for each axis.
-            By default, all points are used. Values are taken at every r-th of the n points of an
-            axis, not averaged. Periodic axes have r = n/resolution. Other axes have
-            r = (n-1)/(resolution-1), which keeps both ends: 421 cells give 211, 141, 85, ...
-            A single number sets r for all axes. Clouds always keep all points.
+            By default, all points are used. Functions are subsampled to every r-th of the n points
+            of an axis, not averaged. Periodic axes have r = n/resolution. Other axes have
+            r = (n-1)/(resolution-1), which includes both ends: 421 cells allow 211, 141, 85, ...
+            points. A single number determines one r for all axes. Clouds are never subsampled.
         input, target: Names of the variables. Several variables are concatenated as channels. By
             default the inputs are all functions of the role input or, if there are none, the
             positions of the points; the target is the first function of the role target. In a
@@ -105,7 +105,7 @@ def _streamed(
     weighted: bool,
     source: dict[str, Any],
 ) -> Samples:
-    """Streamed samples at the points of a subsample.
+    """Samples that are streamed from a store, at the points of a subsample.
 
     The arguments `buffer` and `weighted` are those of `open_pairs`.
     """

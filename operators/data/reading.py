@@ -64,7 +64,7 @@ class Reader(ABC):
 
     @abstractmethod
     def __str__(self) -> str:
-        """Summary for users: how values are read and, if streamed, how widely they are shuffled."""
+        """Summary for users: "resident" or "streamed", and how much is shuffled together."""
 
     @property
     @abstractmethod
@@ -123,7 +123,7 @@ class Resident(Reader):
 
     Args:
         a, u: Inputs and targets of all samples.
-        per_sample: Other tensors that differ by sample, by field name of `Batch`.
+        per_sample: Other tensors that differ by sample; the keys are field names of `Batch`.
         epoch_inputs: Inputs of each epoch if noise is drawn anew in every epoch; None if all
             epochs use `a`.
     """
@@ -190,7 +190,7 @@ class Resident(Reader):
 
 
 class EpochInputs:
-    """Inputs of each training epoch, with noise drawn for that epoch.
+    """Inputs of each training epoch, with noise that is drawn anew in every epoch.
 
     For training on a GPU, a thread prepares the inputs of the next epoch in advance.
 
@@ -205,7 +205,7 @@ class EpochInputs:
         self._next: tuple[int, Future[Tensor]] | None = None
 
     def of(self, epoch: int | None) -> Tensor:
-        """The inputs of a training epoch. If `epoch` is None, those used outside of training."""
+        """The noisy inputs of a training epoch; if `epoch` is None, the inputs for evaluation."""
         return torch.from_numpy(self.noise(self.clean.numpy(), self.samples, epoch))
 
     def __call__(self, epoch: int, device: torch.device) -> Tensor:
@@ -221,9 +221,9 @@ class EpochInputs:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Inputs or targets of all samples, as blocks that are read again at each iteration.
+    """Inputs or targets of all samples, in blocks; each iteration reads the blocks again.
 
-    A block may overwrite the memory of the block two before it.
+    Block k + 2 may overwrite the memory of block k.
     """
 
     read: Callable[[], Iterator[Tensor]]
@@ -238,7 +238,8 @@ def values_in(
     """Inputs or targets of all samples in order, in blocks of `block` samples.
 
     Args:
-        parts: Function of a batch size that yields the samples, such as `Reader.in_order`.
+        parts: Function that yields all samples in batches of a given size, such as
+            `Reader.in_order`.
         which: "a" for inputs, "u" for targets.
     """
     with closing(parts(block)) as batches:

@@ -73,13 +73,13 @@ Reduction = Strided | Averaged
 
 @dataclass(frozen=True)
 class Subsample:
-    """The points of inputs and targets at a resolution, and the reduction of stored values to them.
+    """Points of inputs and targets at a resolution, and maps from stored values to these points.
 
     Args:
         domain: Domain of the inputs at this resolution.
         x: Positions of the points of the inputs; None if they differ by sample.
         y: Positions of the points of the targets; None if they are those of the inputs.
-        input, target: Reductions of the stored values of inputs and of targets.
+        input, target: Subsampling or averaging of the stored values of inputs and of targets.
     """
 
     domain: Domain

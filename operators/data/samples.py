@@ -1,4 +1,4 @@
-"""A PyTorch dataset of samples, with their reader, their points and the examples of a task."""
+"""A PyTorch dataset of samples of functions, read by a `Reader` or derived by a learning task."""
 
 from __future__ import annotations
 
@@ -41,16 +41,17 @@ class Samples(Dataset[dict[str, Tensor]]):
         domain: Domain of the inputs.
         source: Origin of the samples: the URL, recipe, fingerprint and content digest of the store,
             the resolution and the names of the variables.
-        weight: Quadrature weights of the targets, shape (*target_grid); None if they are equal or
-            differ by sample.
+        weight: Quadrature weights of the targets, shape (*target_grid); None if all weights are
+            equal, or if weights differ by sample.
         input_channels, target_channels: Descriptions of the channels; empty if unknown.
-        near: Lower and upper end, along each axis, of a box. The error at the points in this box is
+        near: Interval (lower end, upper end) for each axis. The error at the points in this box is
             also reported separately.
         examples: The examples of a task; None if inputs and targets are used unchanged.
         operator_channels: Numbers of input and output channels of the operator; None if they are
             those of the inputs and targets.
-        length: Number of samples in an epoch; None for one pass over all samples. With a length,
-            each epoch continues the pass of the previous epoch, and may contain a sample twice.
+        length: Number of samples in an epoch. If None, an epoch contains all samples once.
+            Otherwise each epoch continues where the previous epoch ended, and may contain a sample
+            twice.
     """
 
     reader: Reader
@@ -88,7 +89,7 @@ class Samples(Dataset[dict[str, Tensor]]):
 
     @property
     def _pass_length(self) -> int:
-        """Number of samples, or of examples of a task, in one pass."""
+        """Number of all samples or, with a task, of all examples."""
         return len(self.reader if self.examples is None else self.examples)
 
     @property
@@ -153,7 +154,7 @@ class Samples(Dataset[dict[str, Tensor]]):
     def single_step(self) -> Samples:
         """The samples to which normalisers are fitted.
 
-        The targets are those of a single application of the operator.
+        Their targets belong to a single application of the operator, even if the task has several.
         """
         if self.examples is None or not self.examples.count:
             return replace(self, length=None)
@@ -200,7 +201,7 @@ class Samples(Dataset[dict[str, Tensor]]):
         return self._with(lambda reader: reader.to(device)).geometry_to(device)
 
     def geometry_to(self, device: torch.device | str) -> Samples:
-        """The same samples after moving only the shared points and weights to a device."""
+        """The same samples, with the shared points and weights on a device."""
         shared = {"x": self.x, "y": self.y, "weight": self.weight}
         moved = {name: None if v is None else v.to(device) for name, v in shared.items()}
         if self.examples is None:
@@ -237,7 +238,7 @@ class Samples(Dataset[dict[str, Tensor]]):
         return replace(resident, reader=reader, examples=None)
 
     def with_reader(self, **changes: Any) -> Samples:
-        """The same samples after changing attributes of their reader, such as `window`."""
+        """The same samples with other attributes of the reader, such as `window`."""
         return self._with(lambda reader: replace(reader, **changes))
 
     def _with(self, change: Callable[[Reader], Reader]) -> Samples:
@@ -253,8 +254,8 @@ class Samples(Dataset[dict[str, Tensor]]):
         """Batches of an epoch in random order.
 
         The order depends only on the arguments and on the layout of the data. Every rank gets
-        len // ranks // batch full batches; the remaining samples are left out of the epoch. A pass
-        contains no sample twice.
+        len // ranks // batch full batches; the remaining samples are left out of the epoch. If
+        `length` is None, an epoch contains no sample twice.
 
         Args:
             first: Index of the first batch; the batches before it are skipped.
@@ -319,8 +320,8 @@ class Samples(Dataset[dict[str, Tensor]]):
 def quadrature(domain: Domain) -> Float[Tensor, " *grid"] | None:
     """Quadrature weights for losses and scores, normalised to mean 1; None if all are equal.
 
-    All points of a box have equal weights, including its boundary points, as in published tables.
-    The result is also None if the points differ by sample: the batches then contain the weights.
+    As in published results, all points of a box have equal weights, including boundary points. The
+    result is also None if the points differ by sample, because batches then contain the weights.
 
     >>> quadrature(Box.nodal(5)) is None
     True

@@ -1,8 +1,8 @@
 """Training on stores larger than memory: whole shards are read ahead and shuffled in a buffer.
 
-Each epoch permutes the shards and divides them into windows of a few shards. A window is read into
-memory, and its samples are permuted. The order of an epoch depends only on the seed, the epoch, the
-processes, the shards and the size of the buffer.
+Each epoch permutes the shards and divides them into groups of a few shards, called windows. A
+window is read into memory, and its samples are permuted. The order of the samples depends only on
+the seed, the epoch, the processes, the shards and the size of the buffer.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class Streamed(Reader):
     until the iterator is closed. The iterator raises the errors of its threads.
 
     Args:
-        per_sample: Other variables that differ by sample; the keys are field names of `Batch`. A
-            "weight" has one channel, and a "mask" is stored as the number of points.
+        per_sample: Other variables that differ by sample; the keys are field names of `Batch`. The
+            variable "weight" has one channel. The variable "mask" contains the number of points of
+            each sample.
         a, u: Variables of inputs and targets.
         domain: Domain of the inputs at the chosen resolution.
         window: Number of shards that are shuffled together. Memory must hold two windows, because
@@ -66,7 +67,7 @@ class Streamed(Reader):
         return self._shape(self.a)[-1], self.u.shape[-1]
 
     def _shape(self, entry: Stacked) -> tuple[int, ...]:
-        """Shape of one sample of an entry, including the channels that noise appends to inputs."""
+        """Shape of one sample of an entry. Inputs include the channels that noise appends."""
         *grid, channels = entry.shape
         level_channels = self.noise.channels if self.noise is not None and entry is self.a else 0
         return (*grid, channels + level_channels)
@@ -160,7 +161,7 @@ class Streamed(Reader):
                             return
 
     def _values(self, entry: Stacked) -> Iterator[Float[Tensor, "block *grid c"]]:
-        """All values of an entry, in blocks; each overwrites the block two before it."""
+        """All values of an entry, in blocks; block k + 2 overwrites the memory of block k."""
         windows = self._grouped(self._shards)
         with closing(self._windows(windows, (entry,), None)) as loaded:
             for (values,) in loaded:
@@ -176,8 +177,8 @@ class Streamed(Reader):
     def _shuffled(self, seed: int, epoch: int, rank: int, ranks: int) -> list[Piece]:
         """The shards of one rank in random order.
 
-        The shards are permuted, and the sequence of all their samples is cut into one equal share
-        for each rank. The cuts may divide the first and the last shard of a share.
+        The permuted shards are a sequence of samples, which is divided equally among the ranks. A
+        rank may therefore have only some of the samples of its first shard and of its last shard.
         """
         order = torch.randperm(len(self._shards), generator=generator(seed, 0, epoch)).numpy()
         start, stop = (len(self) * k // ranks for k in (rank, rank + 1))
@@ -190,13 +191,13 @@ class Streamed(Reader):
         return pieces
 
     def _grouped(self, pieces: list[Piece]) -> list[list[Piece]]:
-        """Group consecutive pieces into windows."""
+        """Group consecutive shards, or parts of shards, into windows."""
         return [pieces[k : k + self.window] for k in range(0, len(pieces), self.window)]
 
     def _windows(
         self, windows: list[list[Piece]], entries: Collection[Stacked], epoch: int | None
     ) -> Generator[list[np.ndarray], None, None]:
-        """Values of the entries, window by window; each overwrites the window two before it."""
+        """For each window, one array per entry; window k + 2 overwrites the arrays of window k."""
         rows = max(sum(map(len, window)) for window in windows)
         memory = [
             [np.empty((rows, *self._shape(v)), np.float32) for v in entries]
@@ -242,7 +243,7 @@ class Streamed(Reader):
             pool.shutdown(cancel_futures=True)
 
     def _fill(self, entry: Stacked, piece: Piece, epoch: int | None, out: np.ndarray) -> None:
-        """Read a piece of an entry into `out`; inputs get noise."""
+        """Read samples of an entry into `out`. If the entry is the inputs, add noise."""
         samples, noise = self.samples[piece.start : piece.stop], self.noise
         if entry is not self.a or noise is None:
             entry.read(samples, out)
@@ -252,7 +253,7 @@ class Streamed(Reader):
         out[...] = noise(values, samples.tolist(), epoch)
 
     def _batch(self, a: Tensor, u: Tensor, *values: Tensor) -> Batch:
-        """Assemble a batch from the values of all entries; compute its masks and weights."""
+        """Create a batch from the values of all entries; compute masks and quadrature weights."""
         per_sample = dict(zip(self.per_sample, values, strict=True))
         if "mask" in per_sample:
             points = torch.arange(a.shape[1], device=a.device)
@@ -285,7 +286,7 @@ def sample_weights(domain: Domain, x: Float[Tensor, "batch *grid dim"]) -> dict[
 
 
 def shards_within(size: int, *entries: Stacked) -> int:
-    """Number of shards that fit into `size` bytes, at least 1. All entries count, as float32."""
+    """Number of shards of which all entries, as float32, fit into `size` bytes; at least 1."""
     return max(1, size // (entries[0].variables[0].shards.samples * _row_bytes(*entries)))
 
 
@@ -295,7 +296,7 @@ def _row_bytes(*entries: Stacked) -> int:
 
 
 def _in_rows(pieces: list[Piece], values: list[np.ndarray]) -> Iterator[tuple[Any, ...]]:
-    """Pair each piece with its rows in the arrays `values`; rows are in the order of pieces."""
+    """Each piece with its rows of the arrays `values`, which contain the pieces in order."""
     start = 0
     for piece in pieces:
         yield piece, *(v[start : start + len(piece)] for v in values)

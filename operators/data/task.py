@@ -1,4 +1,4 @@
-"""Base class of learning tasks, and the map from inputs to targets; see also `trajectories`."""
+"""Base class of learning tasks, and the task without time steps; see also `trajectories`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Task(ABC):
         return self.example(batch, torch.zeros(len(batch), dtype=torch.long), pairs)
 
     def outputs(self, pairs: Samples) -> slice:
-        """The slice of the data's target channels that are targets of evaluation examples."""
+        """Slice of the target channels of samples that evaluation examples have as targets."""
         return slice(None)
 
     def inputs(self, pairs: Samples) -> tuple[Channel, ...]:
@@ -79,7 +79,8 @@ class Task(ABC):
             apply: The operator, input -> output.
             a: Inputs of the examples.
             steps: Number of applications of the operator.
-            truth: Targets that replace predictions as inputs of the next step (teacher forcing).
+            truth: True targets. If given, the inputs of each later step contain true targets
+                instead of predictions (teacher forcing).
         """
         return apply(a)
 
@@ -105,7 +106,7 @@ class Task(ABC):
 
     @property
     def single_step(self) -> Task:
-        """The same task, but with one application of the operator in a training step."""
+        """The same task, but a training step applies the operator only once."""
         return self
 
     @property
@@ -122,11 +123,11 @@ class Task(ABC):
         return {"kind": self.kind, **vars(self)}
 
     def training(self, pairs: Samples) -> Samples:
-        """The training examples that the samples give."""
+        """Training examples, derived from the samples."""
         return self._of(pairs, self.count(pairs))
 
     def evaluation(self, pairs: Samples) -> Samples:
-        """The evaluation examples that the samples give."""
+        """Evaluation examples, derived from the samples."""
         self.count(pairs)  # raises if the task does not fit
         examples = replace(
             self._of(pairs, 0),
@@ -136,7 +137,7 @@ class Task(ABC):
         return examples.resident() if isinstance(pairs.reader, Resident) else examples
 
     def _of(self, pairs: Samples, count: int) -> Samples:
-        """The examples that the samples give.
+        """Examples, derived from the samples.
 
         Args:
             count: Number of training examples from each sample; 0 for evaluation examples.
@@ -170,7 +171,7 @@ class Task(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Map(Task):
-    """The map from inputs to targets; one application predicts all channels."""
+    """The task that maps inputs to targets, all channels in one application of the operator."""
 
     kind = "map"
 

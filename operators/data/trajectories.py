@@ -22,7 +22,7 @@ class TrajectoryTask(Task):
     Args:
         history: Number k of input frames.
         frames: Number of leading frames that training uses; None for all frames.
-        ahead: Whether evaluation includes the later frames that training does not use.
+        ahead: Whether evaluation also uses the frames after the first `frames`.
     """
 
     history: int = 0
@@ -67,7 +67,7 @@ class TrajectoryTask(Task):
         return (self.frames or frames) - self.window + 1
 
     def _frames(self, pairs: Samples) -> int:
-        """Number of frames from the start of the trajectory to the last evaluated frame."""
+        """Number of frames up to the last evaluated frame, counted from the start."""
         frames = len(times_of(pairs))
         return frames if self.ahead else self.frames or frames
 
@@ -94,13 +94,14 @@ class TrajectoryTask(Task):
 class Rollout(TrajectoryTask):
     """The map from the last k frames to the next frame.
 
-    A rollout applies the map repeatedly to its own predictions. Training uses all windows of all
-    trajectories. Evaluation predicts the frames after the first k.
+    A rollout applies the map repeatedly to its own predictions. Training examples are windows of
+    k + s consecutive frames, with every possible start. Evaluation predicts all frames after the
+    first k frames.
 
     Args:
         steps: Number s of frames predicted in a training step. Gradients flow through all s steps.
-        teacher_forcing: Whether true frames replace predictions as inputs of the next training
-            step in a rollout.
+        teacher_forcing: Whether the s applications in training get true frames as inputs instead
+            of earlier predictions.
         noise: Standard deviation of Gaussian noise on the input frames in training, relative to
             their root mean square.
         static: Whether the inputs of the samples are also input channels, after the frames.
@@ -196,8 +197,8 @@ class AtTime(TrajectoryTask):
     training, each time gives one example. An evaluation example contains all times.
 
     Args:
-        skip: Number of frames after the first k that are not predicted. A first frame that is 0,
-            for example, has no relative error.
+        skip: Number of frames after the first k that are not predicted. An example is an initial
+            frame that is 0 and thus has no relative error.
     """
 
     skip: int = 0

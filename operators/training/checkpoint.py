@@ -47,8 +47,8 @@ def saving_checkpoint(
     """Copy a predictor; return a function that writes the copy to a checkpoint.
 
     Args:
-        description: Further entries of the header. From the entry "operator", `load_checkpoint`
-            builds the operator.
+        description: Further entries of the header. `load_checkpoint` builds the operator from the
+            entry "operator".
     """
     operator = predictor.operator
     header = {
@@ -77,8 +77,8 @@ def _on_host(value: Any, copies: dict[Any, Tensor] | None = None) -> Any:
     """Copy nested dictionaries, lists and tuples, with all tensors in host memory.
 
     Args:
-        copies: Copies of the tensors so far; the keys identify their memory. Tensors in the same
-            memory share one copy.
+        copies: The tensors that have been copied already. The keys identify the memory of the
+            originals, and tensors in the same memory share one copy.
     """
     copies = {} if copies is None else copies
     if isinstance(value, Tensor):
@@ -99,9 +99,9 @@ def load_checkpoint(
     """Read a predictor and its description. The predictor is in evaluation mode.
 
     Args:
-        build: Function that builds the operator from the entry "operator" of the description. The
-            first of two calls is on the meta device, to compare tensor shapes with the file
-            before memory is allocated.
+        build: Function that builds the operator from the entry "operator" of the description. It
+            is called twice. The first call is on the meta device, to compare tensor shapes with
+            the file before memory is allocated.
 
     Raises:
         CheckpointError: If the file is missing, damaged, not a checkpoint, or does not fit its
@@ -297,11 +297,12 @@ def _kind(tensor: Tensor) -> str:
 
 
 def start_from(operator: Operator, path: Path) -> dict[str, Any]:
-    """Load initial weights from a file with published tensor names or those of this package.
+    """Load initial weights from a file. Tensors have the published names or those of this package.
 
     The file must contain exactly the tensors of the operator. Shapes must agree, except for tensors
-    whose shapes depend on the channels. Such tensors keep their initial values if the file has
-    other channels. Real tensors may have any precision. All values must be finite.
+    whose shapes depend on the numbers of channels. If these numbers differ in the file, such
+    tensors keep their initial values. Real tensors may have any precision. All values must be
+    finite.
 
     Args:
         path: A safetensors file, such as that of Poseidon-T for `scot`.

@@ -37,7 +37,7 @@ def scores(
 
     Args:
         batch: Number of samples evaluated at a time.
-        keep: Called with the predictions for each batch, and with the batch.
+        keep: Function (predictions, batch) that is called for each batch.
     """
     return errors(predictor, pairs, batch, keep=keep)[:, 0]
 
@@ -114,9 +114,9 @@ def _predicted(
 
 
 def positions(batch: Batch, pairs: Samples) -> tuple[Tensor | None, ...]:
-    """The arguments x and y of an operator, and the argument mask if the batch has padding.
+    """The arguments x and y of an operator, and also its argument `mask` if a batch has padding.
 
-    If the batch does not contain points, the points that all samples share are used.
+    If the batch does not contain points, x and y are the points that all samples share.
     """
     pairs_of_points = zip((batch.x, batch.y), (pairs.x, pairs.y), strict=True)
     points = [common if local is None else local for local, common in pairs_of_points]
@@ -126,8 +126,9 @@ def positions(batch: Batch, pairs: Samples) -> tuple[Tensor | None, ...]:
 def quadrature_of(model: nn.Module, batch: Batch, pairs: Samples) -> dict[str, Tensor]:
     """The argument `weight` of an operator or predictor, as a dict of keyword arguments.
 
-    If the batch does not contain weights, the weights that all samples share are used. The dict is
-    empty if the operator does not take weights, or if the points of a box count alike.
+    If the batch does not contain weights, the argument is the tensor that all samples share. The
+    dict is empty if the operator does not take weights. It is also empty for points of a box, which
+    have equal weights.
 
     Raises:
         ValueError: If the operator takes weights, but the points of a mesh or cloud have none.

@@ -1,6 +1,6 @@
 """Atomic writing of the files of a run.
 
-The key `sha256` of a JSON object is the SHA-256 of its other entries in their order.
+The entry "sha256" of a JSON object contains the SHA-256 of all other entries, in their order.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ def _flush(folder: Path) -> None:
 class Writer:
     """A thread that runs jobs one after another.
 
-    If a job fails, the later jobs of the same call are cancelled. The end of the `with` block waits
-    for all jobs, even after an error.
+    If a job fails, the later jobs of the same call are cancelled. The `with` block ends when all
+    jobs have ended, even after an error.
 
     >>> with Writer() as writer:
     ...     writer(lambda: print("first"), lambda: print("second"))

@@ -1,4 +1,4 @@
-"""The training loop. It can stop after any step, and a resumed training gives the same bits."""
+"""The training loop. Training can stop after any step, and resuming does not change results."""
 
 import json
 import math
@@ -91,14 +91,13 @@ def fit(
         selection: Samples whose mean error selects the best epoch.
         description: Entries of the headers of checkpoints.
         resume: Whether to continue from state.pt.
-        ranks: The processes that share each batch. If the samples are in memory, several processes
-            give the losses of a single process. Exceptions are dropout, augmentation and batch
-            statistics, which differ by process. The order of streamed or solved samples depends
-            on the number of processes.
-        on_start: Called after the first step, with a line on how steps are run.
+        ranks: The processes that share each batch. If the samples are in memory, the losses do not
+            depend on the number of processes, unless the training has dropout, augmentation or
+            batch statistics. The order of streamed or solved samples depends on that number.
+        on_start: Called after the first step, with a line that says how steps are run.
         on_epoch: Called after each epoch, while its files are being written.
-        on_saved: Called with all completed epochs when their checkpoint is on the disk: in the
-            writer thread after each epoch, and at the start of a resumed training.
+        on_saved: Called with all completed epochs when their checkpoint is on the disk. The writer
+            thread makes the call after each epoch. A resumed training also calls it at the start.
         stop: Called after each step. If it returns True, the state is saved and `Stopped` is
             raised.
 
@@ -208,7 +207,7 @@ class _State:
         return saving_state(folder / "state.pt", state)
 
     def count(self, loss: Tensor) -> None:
-        """Count a step and its loss; advance the schedule and the averaged weights."""
+        """After a step: record the loss, and advance the schedule and the averaged weights."""
         self.schedule.step()
         self.step += 1
         if self.averaged is not self.predictor:
@@ -246,7 +245,7 @@ def _checkpoints(
 ) -> list[Callable[[], None]]:  # fmt: skip
     """Functions that write the checkpoints of an epoch.
 
-    Selection samples whose target is 0 have no error. They are listed in the header.
+    Selection samples whose target is 0 have no relative error. The header lists these samples.
     """
     last, excluded = state.history[-1], undefined(selection.samples.tolist(), errors.tolist())
     header = {**description, "epoch": last.epoch, "selection_score": last.score}
@@ -273,7 +272,7 @@ def _steps(
 
 
 def _stepped(state: _State, gradient: Step, batch: Batch, seed: int, train: Samples) -> Tensor:
-    """Make an optimizer step with the gradient of a batch; return the loss before the step."""
+    """Run an optimizer step with the gradient of a batch; return the loss before the step."""
     try:
         loss = gradient(batch, seed)
         state.optimizer.step()
@@ -319,7 +318,7 @@ def _average(averaged: nn.Module, current: nn.Module, decay: float) -> None:
 
 
 def _too_large(gradient: Step, batch: Batch) -> TrainingError:
-    """The error to raise if a batch exceeds the memory; the message names a size that fits."""
+    """The error to raise if a batch exceeds the memory. The message suggests a batch size."""
     fits = gradient.largest(batch)
     grid = " x ".join(map(str, batch.a.shape[1:-1]))
     return TrainingError(

@@ -27,7 +27,7 @@ class Ranks:
     Args:
         rank: Index of this process.
         count: Number of processes.
-        local: Index of this process on its machine. This is also the index of its GPU.
+        local: Index of this process among those on the same machine, and index of its GPU.
     """
 
     rank: int = 0
@@ -93,7 +93,7 @@ ALONE = Ranks()
 def torchrun(device: torch.device) -> Iterator[Ranks]:
     """Connect the processes that torchrun has started. Without torchrun, yield `ALONE`.
 
-    CPUs communicate by gloo and GPUs by NCCL. Each process has its own GPU. A process that fails
+    The backend is gloo on CPUs and NCCL on GPUs. Each process has its own GPU. A process that fails
     exits at once, and torchrun then ends the other processes.
 
     Raises:

@@ -47,9 +47,9 @@ _FROM_HOST = {torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor}
 class Recorded:
     """A function of a batch whose kernels are recorded once, and replayed at each call.
 
-    On a CUDA device, the recording is a CUDA graph. On the CPU, each call copies the batch to the
-    same memory and runs the function, so that tests cover this class without a GPU. Random numbers
-    depend on torch.manual_seed as usual.
+    On a CUDA device, the recording is a CUDA graph. On the CPU, nothing is recorded: each call
+    copies the batch to the same memory and runs the function. Tests can thus use the class without
+    a GPU. Random numbers depend on torch.manual_seed as usual.
 
     Raises:
         RuntimeError: If the capture fails. The current stream and the random number generator are
@@ -79,9 +79,9 @@ class Recorded:
 class Repeated:
     """A function that changes tensors in place, recorded in its fourth call and then replayed.
 
-    The first three calls run the function without recording. Extra trial runs are not possible,
-    because every run changes the tensors. On the CPU, or if the capture fails, all calls run the
-    function. The attribute `note` contains the reason of a failure.
+    The first three calls run the function normally, to warm up. Additional warm-up runs are not
+    possible, because every run changes the tensors. On the CPU, or if the capture fails, all calls
+    run the function. The attribute `note` then contains the reason for the failure.
     """
 
     def __init__(self, function: Callable[[], None], device: torch.device) -> None:
@@ -108,7 +108,7 @@ class Repeated:
 
 
 def _on(stream: Any, function: Callable[[], object]) -> None:
-    """Call a function on a stream, so that libraries set up their state for that stream."""
+    """Call a function on a stream. Libraries then initialise their state for this stream."""
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         function()

@@ -21,14 +21,14 @@ class Settings:
     """Settings of a training.
 
     Args:
-        loss: Function (prediction, target, input) -> scalar of values in physical units.
+        loss: Function (prediction, target, input) -> scalar. Its arguments are in physical units.
         epochs: Number of epochs.
         batch: Number of samples in a batch, summed over all processes.
         optimizer: Function (parameters, lr) -> optimizer.
         lr: Peak learning rate of the 1cycle schedule (Smith and Topin 2019). The rate rises from
             lr/div to lr and falls to lr/(div final_div), both along a cosine.
         cycle_momentum: Whether β₁ falls from 0.95 to 0.85 and rises back to 0.95, as published.
-        warmup: Fraction of the steps before the peak.
+        warmup: Fraction of all steps that come before the peak of the learning rate.
         clip: Norm to which larger gradients are scaled down.
         seed: Seed of the sample order, augmentation and dropout.
         augment: Function (inputs, targets) -> (inputs, targets) applied to each batch; None for no

@@ -2,9 +2,9 @@
 # torch._foreach_* act on lists of tensors; PyTorch's optimizers use them too
 """SOAP: Adam in the eigenbasis of Shampoo's preconditioners.
 
-All matrices of one shape are stacked in memory. A step then consists of a few batched products and
-operations on lists of tensors. Learning rates are tensors on the device, which a recorded CUDA
-graph reads in every step.
+All matrices of one shape are stacked in memory, and a step consists of a few batched products and
+operations on lists of tensors. Learning rates are tensors on the device. A recorded CUDA graph
+reads their values in every step.
 
 References: N. Vyas et al., SOAP: Improving and stabilizing Shampoo using Adam, ICLR 2025,
 algorithm 3; V. Gupta, T. Koren, Y. Singer, Shampoo, ICML 2018.
@@ -44,9 +44,9 @@ def _as_matrices(t: Tensor) -> Matrices:
 class SOAP(torch.optim.Optimizer):
     """The SOAP optimizer, W <- W - lr Q_L Adam(Q_Lᵀ G Q_R) Q_Rᵀ for a matrix W with gradient G.
 
-    Q_L and Q_R are the eigenvectors of running means of G Gᵀ and Gᵀ G. Adam's second moment refers
-    to these eigenbases. Every few steps, one orthogonal iteration updates the bases. Vectors, and
-    matrices with a single row or column, are updated by plain Adam. The first step computes the
+    Q_L and Q_R are the eigenvectors of running means of G Gᵀ and Gᵀ G. Adam's second moment is
+    computed in these eigenbases. Every few steps, one orthogonal iteration updates the bases. Plain
+    Adam updates vectors and matrices with a single row or column. The first step computes the
     bases, but does not change the matrices. A missing gradient counts as 0.
 
     Args:
@@ -128,10 +128,10 @@ class _Stack:
 
     Args:
         gradient, mean, square: Gradient, first moment and second moment of Adam. The second moment
-            refers to the eigenbases.
-        left: Range of the left bases of these matrices among all bases of size m.
-        right: Range of their right bases among all bases of size n.
-        bases: All bases; the keys are their sizes.
+            is that in the eigenbases.
+        left: Range of indices of the bases Q_L of these matrices in `bases[m]`.
+        right: Range of indices of the bases Q_R of these matrices in `bases[n]`.
+        bases: All bases. Each key is a size, and the value contains the bases of this size.
     """
 
     parameters: list[Tensor]
@@ -148,11 +148,11 @@ class _Stack:
         return (self.bases[m], self.left), (self.bases[n], self.right)
 
     def parts(self, values: Tensor) -> list[Tensor]:
-        """Split values of all matrices into those of each parameter."""
+        """Split values of the stacked matrices into the values of each parameter."""
         return list(values.split([len(_as_matrices(p)) for p in self.parameters]))
 
     def of_parameters(self, values: Matrices) -> list[Tensor]:
-        """Split values of all matrices by parameter, and reshape them like the parameters."""
+        """Split values of the stacked matrices by parameter; reshape them like the parameters."""
         pairs = zip(self.parts(values), self.parameters, strict=True)
         return [part.view(p.shape) for part, p in pairs]
 
@@ -224,7 +224,7 @@ class _Group:
         self.recorded, self.repeated = None, None
 
     def _start(self, parameters: Sequence[Tensor], vector_ids: set[int]) -> None:
-        """Initialise the state of parameters. Vectors have only the state of Adam."""
+        """Initialise the optimizer state of parameters. The state of vectors is that of Adam."""
         for p in parameters:
             v = p if id(p) in vector_ids else _as_matrices(p)
             self.state[p] |= {"step": 0, "mean": torch.zeros_like(v), "square": torch.zeros_like(v)}
@@ -234,7 +234,7 @@ class _Group:
                     self.state[p][f"q_{side}"] = torch.eye(k).to(v).repeat(len(v), 1, 1)
 
     def _stack(self, shaped: dict[tuple[int, int], list[Tensor]]) -> None:
-        """Stack the state of all matrices by shape. The state of a parameter becomes a view."""
+        """Stack the state of matrices with equal shapes. The state of a parameter is then a view."""
         sides: dict[int, list[tuple[Tensor, Tensor]]] = {}
         rows_of_shapes: list[tuple[slice, slice]] = []
         for shape, parameters in shaped.items():
@@ -318,7 +318,7 @@ class _Group:
     def _advance(
         self, gradients: list[Tensor], betas: tuple[float, float], basis_decay: float, eps: float
     ) -> None:
-        """The part of a step that a CUDA graph can record: everything but the update of bases."""
+        """Run the part of a step that a CUDA graph can record: all but the update of the bases."""
         self._gather(gradients)
         self._adam(self.stacks, gradients[len(self.matrices) :], betas, eps)
         for stack in self.stacks:
@@ -327,7 +327,7 @@ class _Group:
     def _adam(
         self, stacks: list[_Stack], gradients: list[Tensor], betas: tuple[float, float], eps: float
     ) -> None:
-        """Update W <- W - lr m̂/(√v̂ + ε): matrices in their bases, vectors directly."""
+        """Update W <- W - lr m̂/(√v̂ + ε). The quotient of matrices is computed in their bases."""
         beta1, beta2 = betas
         means = [s.mean for s in stacks] + [self.state[p]["mean"] for p in self.vectors]
         squares = [s.square for s in stacks] + [self.state[p]["square"] for p in self.vectors]

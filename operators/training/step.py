@@ -44,8 +44,8 @@ class Acceleration:
             and the loss are always in float32.
         compiled: Whether torch.compile fuses kernels.
         graphed: Whether the kernels of a step are recorded once as a CUDA graph, and replayed.
-        tuned: Whether compilation selects matrix product kernels by timing them. These kernels may
-            include bias, activation and residual.
+        tuned: Whether compilation selects the kernels of matrix products by timing them. A kernel
+            may also compute the bias, activation and residual sum after the product.
     """
 
     precision: Precision = "float32"
@@ -59,9 +59,9 @@ class Acceleration:
     ) -> Acceleration:
         """The acceleration that a user's settings select on a device.
 
-        On a GPU, "auto" is TF32, compiled, as one CUDA graph. On the CPU, "auto" is float32 without
-        compilation: torch.compile takes minutes there and makes steps slower. "tuned" takes
-        minutes longer to compile.
+        On a GPU, "auto" stands for a compiled step in TF32, recorded as a CUDA graph. On the CPU,
+        "auto" stands for float32 without compilation, because torch.compile takes minutes there
+        and makes steps slower. Compilation takes some minutes longer with "tuned" than with "on".
 
         Args:
             precision: "auto" or a `Precision`.
@@ -127,8 +127,8 @@ class Step:
     Args:
         x: Points of the inputs that all samples share; None if they differ by sample.
         y: Points of the targets that all samples share; None if they are those of the inputs.
-        loss: Function (prediction, target, input) -> scalar. If the points have weights, they are
-            its fourth argument.
+        loss: Function (prediction, target, input) -> scalar. If the points have quadrature weights,
+            the function gets these as its fourth argument.
         clip: Norm to which larger gradients are scaled down.
         augment: Augmentation of each batch; None for no augmentation.
         weight: Quadrature weights of the targets that all samples share; None for equal weights.
@@ -210,7 +210,7 @@ class Step:
         return loss.detach()
 
     def largest(self, batch: Batch) -> int:
-        """Number of samples that fit into memory, among half a batch, a quarter, ...; 0 if none."""
+        """Largest size that fits into memory: half the batch, a quarter, ...; 0 if none fits."""
         size = len(batch)
         while size := size // 2:
             try:
@@ -275,7 +275,7 @@ class Step:
 
         Args:
             name: Field of `Acceleration`.
-            effect: Words for the missing acceleration, such as "not compiled".
+            effect: Description of the missing acceleration, such as "not compiled".
             why: The reason, or the error that was raised.
             more: Text that is appended to the reason.
         """
@@ -291,7 +291,7 @@ def compiled(function: Callable[..., Any], tuned: bool = False) -> Callable[...,
     """Compile a function, separately for each shape of its arguments.
 
     PyTorch limits the number of compilations of one code object, and all closures of a function
-    share one code object. A copy of the code object is compiled instead, which has its own limit.
+    share one code object. This function therefore compiles a copy, which has its own limit.
 
     Args:
         tuned: As in `Acceleration`.
