@@ -234,7 +234,7 @@ class _Group:
                     self.state[p][f"q_{side}"] = torch.eye(k).to(v).repeat(len(v), 1, 1)
 
     def _stack(self, shaped: dict[tuple[int, int], list[Tensor]]) -> None:
-        """Stack the state of matrices with equal shapes. The state of a parameter is then a view."""
+        """Stack the state of matrices with equal shapes. A parameter's state is then a view."""
         sides: dict[int, list[tuple[Tensor, Tensor]]] = {}
         rows_of_shapes: list[tuple[slice, slice]] = []
         for shape, parameters in shaped.items():
