@@ -100,7 +100,7 @@ class Law:
 
 
 def _improbable(check: Check, statistics: list[Statistic], total: int) -> Iterator[Finding]:
-    """A finding for the statistic with the smallest p-value, if it is significant among `total`."""
+    """A finding for the smallest p-value, if it is significant in a test of `total` statistics."""
     failed = [statistic for statistic in statistics if not statistic.p * total >= SIGNIFICANCE]
     if failed:
         worst = min(failed, key=lambda statistic: statistic.p)

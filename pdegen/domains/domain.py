@@ -21,7 +21,7 @@ class Domain(ABC):
     @property
     @abstractmethod
     def axes(self) -> tuple[str, ...]:
-        """Names of the array axes of a function on this domain in a store."""
+        """Names of the axes of arrays that store functions on this domain."""
 
     @property
     @abstractmethod

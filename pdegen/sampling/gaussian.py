@@ -104,6 +104,7 @@ class PeriodicGaussianField:
     """The Gaussian field N(0, σ²(-Δ + τ²)^(-α)) on the circle of length 1, without the mode k = 0.
 
     u(x) = Σ_{k=1}^{K} √2 σ ((2πk)² + τ²)^(-α/2) (ξ_k cos 2πkx + ζ_k sin 2πkx), ξ_k, ζ_k ~ N(0, 1).
+    The number K of modes is `modes`.
 
     Raises:
         ValueError: If a parameter is outside its range. A call raises it if the grid has fewer than
@@ -172,9 +173,9 @@ class SquareGaussianField:
     g(x, y) = Σ_{p,q} σ (π²(p² + q²) + τ²)^(-α/2) ξ_pq φ_p(x) φ_q(y), ξ_pq ~ N(0, 1).
 
     Neumann conditions: φ_0 = 1 and φ_p = √2 cos πpx, p = 0 ... M-1; the constant mode (0, 0) is
-    left out. Dirichlet conditions: φ_p = √2 sin πpx, p = 1 ... M. The ξ_pq are drawn in the order
-    of max(p, q), so more modes refine the same function. The values at grid points are exact even
-    if the grid does not resolve all modes.
+    left out. Dirichlet conditions: φ_p = √2 sin πpx, p = 1 ... M. M is `modes`. The ξ_pq are drawn
+    in the order of max(p, q), so more modes refine the same function. The values at grid points are
+    exact even if the grid does not resolve all modes.
 
     Raises:
         ValueError: If a parameter is outside its range.

@@ -1,4 +1,4 @@
-"""Gaussian fields on the circle with squared-exponential covariance, as Fourier sums.
+"""Gaussian fields on the circle with squared-exponential covariance, given by Fourier sums.
 
 A sample is given by a few Fourier coefficients. Its point values, antiderivative and cell averages
 are therefore exact at every resolution.
@@ -21,7 +21,8 @@ class SquaredExponentialField:
     """The Gaussian field with covariance σ² Σ_j exp(-(x - y + j)²/2l²) on the circle of length 1.
 
     u(x) = s_0 ξ_0 + Σ_{k=1}^{K} s_k (ξ_k cos 2πkx + ζ_k sin 2πkx), with ξ_k, ζ_k ~ N(0, 1),
-    s_0² = σ² l √(2π) and s_k² = 2 σ² l √(2π) exp(-(2πkl)²/2). The constant mode is included.
+    s_0² = σ² l √(2π) and s_k² = 2 σ² l √(2π) exp(-(2πkl)²/2). The constant mode is included,
+    and K is `modes`.
 
     Raises:
         ValueError: If a parameter is outside its range.
@@ -34,7 +35,7 @@ class SquaredExponentialField:
     """
 
     length: float  # correlation length l > 0
-    modes: int  # number K of modes beside the constant one, independent of the grid
+    modes: int  # number K of modes besides the constant mode, independent of the grid
     sigma: float = 1.0  # pointwise deviation σ > 0 of all modes together, where l is small
 
     def __post_init__(self) -> None:

@@ -21,9 +21,9 @@ class TorusGaussianField:
 
     w(x) = Σ √2 σ (4π²|k|² + τ²)^(-α/2) (ξ_k cos 2πk·x + ζ_k sin 2πk·x), ξ_k, ζ_k ~ N(0, 1).
 
-    The sum is over half of the wave vectors with |k| <= M: k₁ > 0, or k₁ = 0 and k₂ > 0. Their
-    coefficients are drawn in the order of |k|², k₁, k₂. Hence more modes refine the same function
-    on every grid.
+    The sum is over half of the wave vectors with |k| <= `modes`: k₁ > 0, or k₁ = 0 and k₂ > 0.
+    Their coefficients are drawn in the order of |k|², k₁, k₂. Hence more modes refine the same
+    function on every grid.
 
     Raises:
         ValueError: If a parameter is outside its range. A call raises it if the torus does not
@@ -41,7 +41,7 @@ class TorusGaussianField:
     sigma: float  # scale σ > 0 of the covariance operator
     tau: float  # inverse length τ >= 0
     alpha: float  # exponent α > 1 (below that the variance is infinite as M grows)
-    modes: int  # radius M >= 1 of the disc of wave vectors, independent of the grid
+    modes: int  # radius >= 1 of the disc of wave vectors, independent of the grid
 
     def __post_init__(self) -> None:
         if not (self.sigma > 0 and self.tau >= 0 and self.alpha > 1 and self.modes >= 1):

@@ -98,7 +98,7 @@ def _blamed(error: Exception) -> str | None:
 
 
 def _rank() -> str:
-    """The number of this torchrun process, for messages; empty in the first process."""
+    """The number of this torchrun process, as text for messages; empty in the first process."""
     rank = os.environ.get("RANK", "0")
     return "" if rank == "0" else f" [process {rank}]"
 

@@ -81,7 +81,7 @@ def opening(documented: type) -> str:
 def meanings(model: type) -> Mapping[str, tuple[str, str | None]]:
     """Meaning and unit of each key, from the docstrings of a class and its bases.
 
-    The unit is None if the docstring states none.
+    The unit is None if the docstring does not state it.
     """
     explained = dict[str, tuple[str, str | None]]()
     for base in reversed(getattr(model, "operator", model).__mro__):
