@@ -309,7 +309,7 @@ class ShiftDeepONet(SensorOperator):
         shift: Float[Tensor, "batch p dim"],
         weights: Float[Tensor, "batch p_times_width c_out"],
     ) -> Float[Tensor, "batch _ c_out"]:
-        """Σₖ β_ck Wₖ · h(Aₖ y + γₖ), with hidden layers h and last weight W of the trunk."""
+        """Σₖ β_ck Wₖ · h(Aₖ y + γₖ), where W is the last weight of the trunk and h the rest."""
         moved = torch.addcmul(shift[:, None], scale[:, None], y[..., None, :])  # (batch, n, p, dim)
         h = self.hidden(self.features(moved))
         return torch.bmm(h.flatten(2), weights)

@@ -1,4 +1,4 @@
-r"""FactFormer: attention along each axis of a grid, with kernels from means over other axes.
+r"""FactFormer: attention along each axis of a grid; kernels depend on means over the other axes.
 
 References: Z. Li, D. Shu and A. Barati Farimani, Scalable Transformer for PDE Surrogate Modeling,
 NeurIPS 2023 (arXiv 2305.17560); released code BaratiLab/FactFormer at commit cd3e263.
@@ -186,7 +186,7 @@ class LatentDecoder(nn.Module):
     norm.
 
     Args:
-        width: Features of u before W, which doubles them.
+        width: Features of u before W, which doubles their number.
         outputs: Number of output channels of all frames together.
         frame_channels: Number of channels of a frame. 0: all outputs are one frame.
     """

@@ -72,7 +72,7 @@ class LatentRouting(nn.Module):
 
 
 class Block(nn.Module):
-    """u <- u + routing(LN(u)), u <- u + MLP(LN(u))."""
+    """u <- u + routing(LN(u)), u <- u + MLP(LN(u)), with a `LatentRouting`."""
 
     def __init__(self, width: int, heads: int, latents: int, mlp_depth: int) -> None:
         super().__init__()

@@ -120,7 +120,7 @@ class Downscaler(nn.Module):
 
 
 class Upscaler(nn.Module):
-    """Interpolation to an intermediate grid and a convolution, then SiLU, dropout and SiLU."""
+    """Interpolation to an intermediate grid, a convolution, SiLU, dropout, and SiLU again."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class Upscaler(nn.Module):
 
 
 Settings = dict[str, object]
-# Table 7, which lists GT and FT only: ST has the settings of FT, LT of GT, as in the code
+# Table 7 lists GT and FT only; as in the released code, ST is set as FT, and LT as GT
 _PRESSURE: dict[str, Settings] = {
     "gt": {},
     "ft": {"attention": "fourier", "gain": 1e-3, "feedforward_dropout": 0.1},

@@ -19,7 +19,7 @@ from operators.nn.tokens import Coordinates, Positions, Real, TokenOperator, Tok
 
 
 class LatentLayer(nn.Module):
-    """v = GELU(K u + W u + B g + b) on a grid of points g, with a spectral convolution K."""
+    """v = GELU(K u + W u + B g + b) on a grid with points g, where K is a spectral convolution."""
 
     def __init__(self, dim: int, width: int, modes: int) -> None:
         super().__init__()

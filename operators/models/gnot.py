@@ -112,7 +112,7 @@ class Experts(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention to the input functions z_i, experts, attention among the points, experts again.
+    """Attention to the input functions z_i and experts, then attention among points and experts.
 
         u <- u + attention(LN(u), LN_i(z_i)),  u <- u + LN(Σ_e g_e E_e(u)).
         u <- u + attention(LN(u), LN(u)),      u <- u + LN(Σ_e g_e E'_e(u)).

@@ -47,7 +47,7 @@ class Block(nn.Module):
 
 
 class LNO(TokenOperator):
-    """Weighted means over points give latent tokens; blocks act on these and a map leads back.
+    """Latent tokens that are weighted means over points, blocks on tokens, and a map to points.
 
         S(x) = MLP(MLP(x)),   z_m = Σ_j softmax_j(S(x_j))_m MLP(x_j, a(x_j)).
         z <- z + attention(LN z), z <- z + MLP(LN z), depth times.

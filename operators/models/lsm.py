@@ -67,7 +67,7 @@ class SpectralBlock(nn.Module):
     def transition(
         self, t: Float[Tensor, "batch heads tokens d"]
     ) -> Float[Tensor, "batch heads tokens d"]:
-        """t plus its trigonometric series."""
+        """The tokens t plus their trigonometric series."""
         phase = t[..., None] * (math.pi / len(self.frequencies)) * self.frequencies
         alpha, beta = self.weight.unflatten(0, (self.heads, 1, -1)).unbind(-2)
         return t + (alpha * phase.sin() + beta * phase.cos()).sum(-1)

@@ -27,7 +27,7 @@ PER_LAYER = ("uno_n_modes", "uno_scalings")  # arguments with one number for eac
 
 
 def library() -> ModuleType:
-    """The module `neuralop.models`.
+    """Import and return the module `neuralop.models`.
 
     Raises:
         ValueError: If the package, or one that it needs, is missing.

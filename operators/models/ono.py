@@ -47,7 +47,7 @@ Sources = Float[Tensor, "batch m width"]
 
 
 class LinearAttention(nn.Module):
-    """Multi-head attention from points of u to those of `source`, at linear cost in both numbers.
+    """Multi-head attention from u to `source`; the cost is linear in the number of points.
 
     Args:
         width, heads: Features, and number of heads.

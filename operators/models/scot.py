@@ -114,7 +114,7 @@ class CosineAttention(nn.Module):
         return 16 * torch.sigmoid(pairs.flatten(0, 1).flatten(1, 2).permute(2, 0, 1))
 
     def exclusions(self, counts: int, shift: int, like: Tensor) -> Float[Tensor, "windows 1 p p"]:
-        """Bias -200 for pairs in a window that lie at opposite ends of the grid, otherwise 0.
+        """-200 for pairs of patches in a window that lie at opposite ends of the grid, otherwise 0.
 
         The grid has `counts` windows along each axis, shifted by `shift` patches.
         """
@@ -251,7 +251,7 @@ def grids_of(size: int, patch: int, stages: int, window: int) -> tuple[list[int]
 
 
 def fourier_resized(u: Function, axis: int, m: int) -> Float[Tensor, "batch *resized c"]:
-    """Trigonometric interpolant of u at m points of an axis, without unresolved modes.
+    """Trigonometric interpolant of u at m points of an axis; modes not resolved there are dropped.
 
     >>> wave = torch.cos(2 * torch.pi * torch.arange(4) / 4)[None, :, None]
     >>> fourier_resized(wave, 1, 8)[0, :, 0].round(decimals=4).abs()

@@ -65,7 +65,7 @@ class TransformerLayer(nn.Module):
 
 
 class Transformer(FieldOperator):
-    """A linear map of (a, x), layers of attention over all points and of MLPs, and a decoder.
+    """A linear map of (a, x), layers of attention and pointwise MLPs, and a decoder.
 
     The defaults are the usual sizes of pointwise benchmarks (8 layers of width 128, 8 heads). The
     presets are the two baselines of the talk on the Galerkin Transformer (Cao 2021). The talk gives
