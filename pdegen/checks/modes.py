@@ -1,4 +1,4 @@
-"""Transforms from grid values of a Gaussian field to independent normal coefficients."""
+"""Transforms that map grid values of a Gaussian field to independent normal coefficients."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ def newton_step(
     """Solve H p = g by conjugate gradients until ‖H p - g‖ <= rtol ‖g‖.
 
     `hessian` applies H = λ + Jᵀ R⁻¹ J to a vector, and `limit` is the largest number of iterations.
-    The residuals are reorthogonalised, since the eigenvalues of H span many orders of magnitude.
+    The residuals are reorthogonalised, because rounding errors destroy their orthogonality if the
+    eigenvalues of H span many orders of magnitude.
 
     References: G. Golub and C. Van Loan, Matrix Computations, 4th ed., sections 10.3 and 11.3.
 

@@ -18,8 +18,9 @@ Coefficients = Float[np.ndarray, "m m"]
 class Prior:
     """The Gaussian field g = Φ(s ∘ ξ)Φᵀ on cells, with independent ξ_pq ~ N(0, 1).
 
-    The columns of Φ are the modes of `field`, s are their standard deviations, and ∘ is the
-    elementwise product.
+    The columns of Φ are the modes of `field` along one axis, s_pq are the standard deviations of
+    the products of modes, and ∘ is the elementwise product. Modes that the cells do not resolve
+    are left out.
 
     >>> prior = Prior(SquareGaussianField("neumann", 3.0, 3.0, 2.0, modes=8), CellGrid(16))
     >>> prior.field_of(prior.zero).shape, prior.zero.shape
