@@ -20,7 +20,7 @@ PathOrUrl = str | PathLike[str]
 
 
 def recipes() -> dict[str, str]:
-    """Headlines of the shipped recipes, by name of the recipe.
+    """A dictionary that maps the names of the shipped recipes to their headlines.
 
     Example:
         >>> recipes()["burgers-quick"]
@@ -132,7 +132,7 @@ def verify(url: PathOrUrl, *, deep: int = 0) -> Verification:
         deep: Number of random samples that are computed again and compared bit for bit.
 
     Returns:
-        The result. If the store is valid, its `faults` are empty.
+        The result. Its list `faults` is empty if the store is valid.
 
     Example:
         >>> import tempfile

@@ -22,10 +22,10 @@ class HeadlineError(ValueError):
 def headline(template: str, problem: Problem, samples: int) -> str:
     """Fill a template with the values of a recipe.
 
-    Keys are those of the problem, such as `{solver.refinement}`. A table such as `{force}` is
-    replaced by a sentence that describes it. `{points}` is replaced by the shape of the domain,
-    `{formula}` by the equation, and `{samples}` by the number of samples. Raises HeadlineError if a
-    key is unknown.
+    A template contains keys of the problem in braces, such as `{solver.refinement}`. A table such
+    as `{force}` is replaced by a sentence that describes it. `{points}` is replaced by the shape of
+    the domain, `{formula}` by the equation, and `{samples}` by the number of samples. Raises
+    HeadlineError if a key is unknown.
     """
 
     def value(match: re.Match[str]) -> str:

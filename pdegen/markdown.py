@@ -10,7 +10,7 @@ _MARKS = str.maketrans({mark: f"\\{mark}" for mark in r"\`*_[]<>|~#$&"})
 
 
 def visible(text: str) -> str:
-    """Escape control characters, and characters that reorder or hide text.
+    """Replace control characters, and characters that reorder or hide text, by visible escapes.
 
     >>> visible("\\x1b[2Jverified")
     '\\\\x1b[2Jverified'

@@ -191,7 +191,8 @@ def _append(root: Path, entries: Iterable[tuple[str, str | None]]) -> None:
 
 
 def _noted(root: Path) -> dict[str, set[str | None]]:
-    """The digests in a manifest, by name of the file. Incomplete lines are ignored."""
+    """A dictionary that maps the names of the files in a manifest to their digests. Incomplete
+    lines are ignored."""
     digests: dict[str, set[str | None]] = {}
     try:
         lines = (root / MANIFEST).read_bytes().splitlines()

@@ -24,8 +24,8 @@ def installed(name: str) -> str:
 
 
 def versions(*names: str) -> dict[str, str]:
-    """The versions of some distributions, by name. Distributions that are not installed are left
-    out.
+    """A dictionary that maps the names of distributions to their versions. Distributions that are
+    not installed are left out.
 
     >>> sorted(versions("numpy", "no-such-distribution"))
     ['numpy']

@@ -179,7 +179,8 @@ def _writer(store: Store, format: str, arrays: Mapping[str, ArraySpec]) -> _Writ
 def _fill(
     store: Store, sinks: Mapping[str, Sink], progress: Callable[[Progress], None]
 ) -> dict[str, str]:
-    """Write the values of all arrays. Returns the SHA-256 of each array, by name."""
+    """Write the values of all arrays. Returns a dictionary that maps the names of arrays to their
+    SHA-256."""
     start = time.monotonic()
     digests = {name: Digest() for name in store.arrays}
     for name in store.arrays:

@@ -51,8 +51,8 @@ _Node = h5py.Group | h5py.Dataset
 
 
 def read(request: Request) -> Contents:
-    """Read the datasets of a file, by their paths in the file. Raises Exception if the file is
-    damaged, refers to other files, or states an impossible size."""
+    """Read the datasets of a file. The name of an array is the path of its dataset in the file.
+    Raises Exception if the file is damaged, refers to other files, or states an impossible size."""
     path = request.file
     with path.open("rb") as head:
         matlab = head.read(10) == b"MATLAB 7.3"

@@ -100,8 +100,8 @@ def _plan(contents: list[Contents], import_options: ImportOptions) -> Plan:
 
 
 def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) -> Json:
-    """The attribute `imported`: the files, the arrays that each variable was read from, and the
-    arrays that were left out."""
+    """The attribute `imported`. It lists the files, the arrays from which each variable was read,
+    and the arrays that were left out."""
     taken = {view.array.name for field in plan.fields for view in field.views}
     names = {name for file in contents for name in [*file.arrays, *file.unreadable]}
     return {

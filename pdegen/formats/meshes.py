@@ -19,9 +19,9 @@ _POINTS, _MIXED = ("point", "part", "sample"), ("sample", "part", "i", "j")
 
 
 def flow_spread(u: Float[np.ndarray, "samples i j"]) -> Float[np.ndarray, " samples"]:
-    """Spread of the flow through the cross-sections of a pipe: (largest flow - smallest
-    flow)/(1/6). The index i of u is the section. The flow through a section is the integral of u
-    over j by Simpson's rule, with height 1 of the section."""
+    """Six times the difference between the largest and the smallest flow through the cross-sections
+    of a pipe. Section i has height 1. The flow through it is the integral of the velocity u over
+    the nodes j, computed by Simpson's rule."""
     weights = np.full(u.shape[2], 2.0)
     weights[1::2], weights[[0, -1]] = 4, 1
     return 6 * np.ptp(u @ (weights / weights.sum()), axis=1)

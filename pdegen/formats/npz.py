@@ -20,8 +20,9 @@ _HEADER_BYTES = 10_000
 
 
 def read(request: Request) -> Contents:
-    """Read the arrays of a file, by the names of its entries. Arrays that are not compressed have a
-    location. Raises Exception if the file is damaged, or if an entry is not a .npy file."""
+    """Read the arrays of a file. The name of an array is that of its entry. Arrays that are not
+    compressed have a location. Raises Exception if the file is damaged, or if an entry is not a
+    .npy file."""
     path = request.file
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}

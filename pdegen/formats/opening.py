@@ -62,9 +62,9 @@ def open_file(path: Path, folder: Path) -> Contents:
 
 
 def unpacked(arrays: Iterable[Array], folder: Path) -> dict[Array, Array]:
-    """Unpack arrays that have no location to files in a folder. Returns a dictionary that maps each
-    given array to the same array with a location. Raises FormatError if a file is damaged or
-    unpacks to more bytes than it states. Raises OSError if the disk of the folder is full."""
+    """Unpack arrays to files in a folder, if they have no location yet. Returns a dictionary that
+    maps each given array to the same array with a location. Raises FormatError if a file is damaged
+    or unpacks to more bytes than it states. Raises OSError if the disk of the folder is full."""
     ready: dict[Array, Array] = {}
     arrays = list(dict.fromkeys(arrays))
     for path in dict.fromkeys(array.path for array in arrays):

@@ -31,7 +31,7 @@ _STORED_TYPES = {
 @dataclass(frozen=True)
 class View:
     """A part of an array in a file, with names for the axes of the array. Raises FormatError if the
-    number of names is not that of the axes, or if the array is empty."""
+    names do not fit the shape of the array."""
 
     array: Array  # the array of the file
     # names of its axes: "sample", "time", "channel", "x", "y", "z" or others; "" for an axis with a
@@ -129,7 +129,7 @@ def _position(axis: str) -> int:
 @dataclass(frozen=True)
 class Field:
     """A variable to import. Each file has one array of its values, and the samples of all files are
-    joined. Raises FormatError if the arrays have different dtypes or axes."""
+    joined. Raises FormatError if the arrays have different dtypes, axes or lengths."""
 
     name: str  # name in the store
     views: tuple[View, ...]  # one view for each file
@@ -320,8 +320,8 @@ def numbers(samples: int) -> Coordinate:
 
 
 def split_sizes(sizes: Mapping[str, int], samples: int) -> dict[str, tuple[int, int]]:
-    """The splits with given sizes, as ranges. The split train has the first samples, test has the
-    last, and validation has those just before test.
+    """The ranges of the splits with the given sizes. The split train has the first samples, test
+    has the last, and validation has those just before test.
 
     Raises:
         FormatError: If a size or name is impossible.

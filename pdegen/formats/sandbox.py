@@ -83,7 +83,7 @@ def open_file(path: Path, reader: str, folder: Path) -> Contents:
 
 
 def unpacked(arrays: Collection[Array], reader: str, folder: Path) -> dict[Array, Array]:
-    """Unpack the arrays of one file that have no location. Returns a dictionary that maps each
+    """Unpack those arrays of a file that have no location yet. Returns a dictionary that maps each
     given array to the same array with a location. Raises FormatError if the file is damaged or
     hostile, and OSError if the folder has no room."""
     packed = {array.name: array for array in arrays if array.location is None}

@@ -20,8 +20,8 @@ def trajectories(contents: Contents, import_options: ImportOptions) -> Published
     the input, and the other frames are the target.
 
     None if the file is not of The Well. Raises FormatError if there are several fields and
-    `import_options.input` names none of them. Raises FormatError if the grid is neither given by
-    `import_options.grid` nor determined by the boundary conditions.
+    `import_options.input` does not name one of them. Also raises FormatError if
+    `import_options.grid` is missing and the boundary conditions do not determine the grid.
     """
     fields = [name for name in contents.arrays if name.startswith(("t0_fields/", "t1_fields/"))]
     if "dimensions/time" not in contents.arrays or not fields:

@@ -189,7 +189,8 @@ def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int)
 def values_of(
     job: Job, store: Store, samples: range, skipped: dict[int, str] | None
 ) -> dict[str, np.ndarray]:
-    """Compute the values of samples. Returns an array for each variable, by name.
+    """Compute the values of samples. Returns a dictionary that maps the names of variables to
+    arrays.
 
     Args:
         job: The job that computes them.

@@ -57,8 +57,9 @@ class Job(ABC):
 
     @abstractmethod
     def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
-        """Compute the values of samples. Returns an array for each variable, by name. The store is
-        already laid out. Raises SampleError if a sample cannot be computed or is not finite."""
+        """Compute the values of samples. Returns a dictionary that maps the names of variables to
+        arrays. The store must be laid out already. Raises SampleError if a sample cannot be
+        computed or is not finite."""
 
     def skipped(self, samples: range) -> Mapping[int, str]:
         """The reasons why samples have no values. Keys are numbers of samples. `compute` returns

@@ -1,5 +1,5 @@
-"""Measurements on the samples of a store: the error of the labels, and the effect of inputs that
-are not determined by their sampled values."""
+"""Measurements on the samples of a store. They are the errors of the labels, and the effect of
+inputs that have too few points to determine them."""
 
 from __future__ import annotations
 

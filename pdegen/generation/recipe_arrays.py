@@ -63,9 +63,10 @@ def layout(
 
 
 def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
-    """Compute the values of samples. Returns an array for each variable, by name. Raises
-    SampleError if a sample cannot be solved or is not finite. Raises SchemaError if the code of a
-    user's equation raises another error, or returns values that do not match its variables."""
+    """Compute the values of samples. Returns a dictionary that maps the names of variables to
+    arrays. Raises SampleError if a sample cannot be solved or is not finite. Raises SchemaError if
+    the code of a user's equation raises another error, or returns values that do not match its
+    variables."""
     problem = recipe.problem
     path = path_of_equation(type(problem))
     if path is None:

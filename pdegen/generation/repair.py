@@ -178,7 +178,8 @@ def _repaired_records(
 def _computed(
     store: Store, job: RecipeJob, shard: int, skipped: dict[int, str]
 ) -> tuple[dict[str, bytes], Record]:
-    """Compute a shard with the job. Returns its data objects, by key, and its record."""
+    """Compute a shard with the job. Returns two values: a dictionary that maps the keys of the data
+    objects to their bytes, and the record of the shard."""
     job.check()
     samples = store.shard_range(shard)
     values = values_of(job, store, samples, skipped if store.skipped else None)

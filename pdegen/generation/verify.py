@@ -105,7 +105,7 @@ def verify(
 
 def _job(store: Store, result: Verification, needed: bool) -> RecipeJob | None:
     """The job that generated a store. None if the store was not generated, or if its recipe is
-    wrong; a wrong recipe is added to the faults of the result. Raises SchemaError if the job is
+    wrong. In the second case, a fault is added to the result. Raises SchemaError if the job is
     needed and its equation is in a file that was not loaded."""
     if store.command != "generate":
         return None

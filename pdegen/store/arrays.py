@@ -213,7 +213,7 @@ def fill(dtype: np.dtype[Any]) -> float:
 
 
 def checksum(data: Any) -> bytes:
-    """The CRC-32C checksum of bytes, as the four bytes that are stored after them."""
+    """The CRC-32C checksum of some data: the four bytes that are stored after the data."""
     return _crc32c.value(data).to_bytes(4, "little")
 
 
@@ -309,7 +309,8 @@ def check_axes(
             y or z, and the coordinates x, y and z may give the positions along this axis.
 
     Raises:
-        MetadataError: If two arrays contradict each other, or a coordinate is missing.
+        MetadataError: If an axis has different lengths in two arrays, or a coordinate is missing or
+            has the wrong axes.
     """
     total = sum(array.nbytes for array in coordinates.values())
     _check(total <= CHUNK_BYTES, "the size of all coordinates", total)

@@ -19,7 +19,7 @@ CARD, CROISSANT = "README.md", "croissant.json"
 
 
 def documents(store: Description, root_digest: str) -> dict[str, bytes]:
-    """The bytes of the card and of the Croissant metadata, by key.
+    """A dictionary that maps the keys of the card and of the Croissant metadata to their bytes.
 
     Args:
         store: Description of the store.

@@ -52,8 +52,8 @@ def spans(array: Array, index: bytes) -> list[tuple[int, int] | None]:
 
 
 def adjacent(spans: Sequence[tuple[int, int] | None], chunks: Sequence[int]) -> Iterator[list[int]]:
-    """Group chunks so that the chunks of a group are adjacent in the object and can be read at
-    once.
+    """Group chunks so that the chunks of a group are adjacent in the object. One read then returns
+    the whole group.
 
     A chunk that is not stored forms a group of its own.
 

@@ -1,4 +1,4 @@
-"""The parsed `zarr.json` of a store: the metadata of the store and of all its arrays.
+"""The parsed `zarr.json` of a store. It has the metadata of the store and of all its arrays.
 
 A store may come from an untrusted source. Its metadata are checked before they are used: they can
 neither refer to files outside the store nor cause unbounded use of memory.
@@ -78,12 +78,12 @@ class Description:
 
     @property
     def zarr_metadata(self) -> Mapping[str, Json]:
-        """The Zarr metadata of all arrays as JSON, by name."""
+        """A dictionary that maps the names of all arrays to their Zarr metadata in JSON."""
         return self.raw["consolidated_metadata"]["metadata"]
 
     @cached_property
     def arrays(self) -> Mapping[str, Array]:
-        """Variables and coordinates, by name."""
+        """A dictionary that maps names to variables and coordinates."""
         return {**self.variables, **self.coordinates}
 
     @property

@@ -1,4 +1,5 @@
-"""The metadata of a store: the attributes of its Zarr group in `zarr.json`, typed and checked.
+"""The metadata of a store. They are the attributes of its Zarr group in `zarr.json`, typed and
+checked.
 
 A store may come from an untrusted source. Its attributes are checked before they are used, so that
 each value has the expected type.

@@ -1,4 +1,5 @@
-"""The coordinate `channel`: the names of the components, which xarray can use for selection.
+"""The coordinate `channel`. Its values are the names of the components, by which xarray can select
+them.
 
 The names are copied from the attribute `channels` of the variables. pdegen reads that attribute and
 not this coordinate.
@@ -78,8 +79,8 @@ class Labels:
 
     @property
     def data(self) -> bytes:
-        """The bytes of the stored object: the number of names, the length and text of each name,
-        and a CRC-32C checksum.
+        """The bytes of the stored object. They consist of the number of names, the length and text
+        of each name, and a CRC-32C checksum.
 
         >>> Labels(("rho", "m")).data[:15]
         b'\\x02\\x00\\x00\\x00\\x03\\x00\\x00\\x00rho\\x01\\x00\\x00\\x00'

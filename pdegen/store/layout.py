@@ -80,8 +80,8 @@ class Layout:
         )
 
     def objects(self, version: int = FORMAT_VERSION) -> dict[str, bytes]:
-        """The bytes of all metadata and coordinates, by key. The last key is `zarr.json`. Stores of
-        format version 3 have no coordinate `channel`."""
+        """A dictionary that maps the keys of all metadata and coordinates to their bytes. The last
+        key is `zarr.json`. Stores of format version 3 have no coordinate `channel`."""
         memory = MemoryStore()
         group = zarr.create_group(  # pyright: ignore[reportUnknownMemberType]
             store=memory,

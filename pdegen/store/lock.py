@@ -149,8 +149,8 @@ def locked(objects: Objects, job: str, take_over: bool = False) -> Generator[Hol
 
 
 def _expired(objects: Objects, current: Holder | None) -> bool:
-    """Whether the holder has ended: the kernel says so, or the holder did not renew its lease in
-    time. False if the lock was released meanwhile. Raises LockedError if the holder still runs."""
+    """Wait at most the length of a lease to see whether the holder still runs. Returns True if it
+    has ended, and False if the lock was released meanwhile. Raises LockedError if it still runs."""
     before = _lock_and_lease(objects)
     refused = LockedError(
         f"{objects.url} is being written by {current or 'another job'}: wait for it, or take over "

@@ -1,5 +1,4 @@
-"""The objects of a store, in a folder or an object store. They are read, listed, and written
-atomically."""
+"""Access to the objects of a store, which are in a folder or an object store. Writes are atomic."""
 
 from __future__ import annotations
 

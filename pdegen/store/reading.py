@@ -126,7 +126,7 @@ class Store:
 
     @property
     def arrays(self) -> Mapping[str, Array]:
-        """Variables and coordinates, by name."""
+        """A dictionary that maps names to variables and coordinates."""
         return self.description.arrays
 
     def array(self, name: str) -> Array:
@@ -153,8 +153,9 @@ class Store:
 
     @cached_property
     def coordinates(self) -> Mapping[str, Values]:
-        """The values of all coordinates, by name. The channel names are not included; they are in
-        the metadata. Raises StoreError if a coordinate is damaged or differs from the seal."""
+        """A dictionary that maps the names of all coordinates to their values. Channel names are
+        not included. They are in the metadata. Raises StoreError if a coordinate is damaged or
+        differs from the seal."""
         arrays, labels = self.description.coordinates, self.description.labels
         limits = {array.key(): array.limit for array in arrays.values()}
         limits |= {} if labels is None else {labels.KEY: len(labels.data)}

@@ -47,7 +47,8 @@ def function(
     dtype: str = "float32",
     **attributes: Any,
 ) -> Variable:
-    """Make a variable whose samples are functions on a domain, shape (time, channel, *axes).
+    """Make a variable whose samples are functions on a domain. A sample has the shape (time,
+    channel, *axes).
 
     Args:
         domain: Domain of the functions.

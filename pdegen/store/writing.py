@@ -36,8 +36,8 @@ def lay_out(url: str, layout: Layout) -> Store:
 
 
 def layout_objects(layout: Layout, url: str) -> dict[str, bytes]:
-    """The bytes of the metadata and coordinates of a layout, by key. The last key is `zarr.json`.
-    Raises StoreError if the layout exceeds the limits of a store."""
+    """A dictionary that maps the keys of the metadata and coordinates of a layout to their bytes.
+    The last key is `zarr.json`. Raises StoreError if the layout exceeds the limits of a store."""
     objects = layout.objects()
     try:
         parse(objects[ROOT])
@@ -78,8 +78,8 @@ def write_shard(
 def encoded(
     store: Store, shard: int, values: Mapping[str, np.ndarray], skipped: Mapping[int, str]
 ) -> tuple[dict[str, bytes], Record]:
-    """The bytes of the data objects of a shard, by key, and the record of the shard. The arguments
-    are those of `write_shard`."""
+    """Encode a shard. Returns two values: a dictionary that maps the keys of the data objects to
+    their bytes, and the record of the shard. The arguments are those of `write_shard`."""
     samples = store.shard_range(shard)
     stored, objects = dict[str, np.ndarray](), dict[str, bytes]()
     moments = dict[str, tuple[list[float | None], list[float | None]]]()
@@ -135,9 +135,9 @@ def seal(
 
 
 def closing_objects(store: Store, measured: Mapping[str, object]) -> dict[str, bytes]:
-    """The bytes of the objects that seal a store, by key. The objects are the card, the Croissant
-    metadata, the seal and `zarr.json`. `zarr.json` contains the added attributes, the statistics
-    and the digest of the content. Raises the errors of `seal`."""
+    """A dictionary that maps the keys of the objects that seal a store to their bytes. The objects
+    are the card, the Croissant metadata, the seal and `zarr.json`. `zarr.json` contains the added
+    attributes, the statistics and the digest of the content. Raises the errors of `seal`."""
     summary = summary_of(store)
     content = dict(store.description.raw)
     content["attributes"] = {
