@@ -1,4 +1,5 @@
-"""Generate, verify, train, evaluate, report. Builds on the packages pdegen and operators."""
+"""Generates and verifies datasets, trains and evaluates operators, and writes reports. Uses the
+packages pdegen and operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train and run experiments from Python."""
+"""Functions that train and run experiments from Python."""
 
 from collections.abc import Mapping
 from os import PathLike, fspath
@@ -33,9 +33,9 @@ def train(
 
     Args:
         experiment: Name of an experiment, a TOML file, or an `Experiment`.
-        data: Store to train on. By default the store of the experiment's recipe, which is
-            generated if absent.
-        model: Name of an operator to train on `data`, in place of an experiment.
+        data: Store to train on; by default the store of the experiment's recipe. This store is
+            generated if it is absent.
+        model: Name of an operator to train on `data`. It is given instead of an experiment.
         out: Folder of the run; by default runs/NAME.
         overrides: Values of the experiment's keys, such as {"training.epochs": 2}.
         device: "cpu" or "cuda".
@@ -59,7 +59,7 @@ def run(
     device: str = "cpu",
     **options: Any,
 ) -> Path:
-    """Generate the dataset if absent, verify it, train, evaluate and write the report.
+    """Generate the dataset if it is absent, verify it, train, evaluate and write the report.
 
     Returns the path of the report. Arguments are those of `train`.
 
@@ -89,7 +89,8 @@ def _resolved(
 
 
 def _generated(experiment: Experiment) -> str:
-    """URL of the default store of an experiment, which is generated or completed if necessary."""
+    """URL of the default store of an experiment. The store is generated or completed if
+    necessary."""
     recipe = experiment.data.load_recipe()
     url = default_store(recipe)
     return generate(recipe, url, resume=Objects(url).exists()).url

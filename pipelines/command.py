@@ -1,4 +1,4 @@
-"""Entry point of the console script. From the first import on, Ctrl-C prints one line and exits."""
+"""Entry point of the console script. Ctrl-C prints one line and exits, even during imports."""
 
 import atexit
 import os

@@ -1,4 +1,5 @@
-"""Results of a benchmark, stored in a folder: errors and costs of operators x datasets x seeds."""
+"""Results of a benchmark in a folder: errors and costs of each operator on each dataset, for each
+seed."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -44,8 +45,8 @@ class BenchmarkRun(Study[Seeded]):
     """A benchmark whose results are stored in a folder.
 
     Each training has an ordinary run folder such as `runs/DATASET/OPERATOR/seed-0`. Each finished
-    training also has a row in `rows/`. If a training diverges or runs out of memory, its row states
-    this.
+    training also has a row in `rows/`. If a training diverges or runs out of memory, its row says
+    so.
 
     Args:
         stores: URL of the store of each dataset.
@@ -95,7 +96,8 @@ class BenchmarkRun(Study[Seeded]):
         return self.folder / "runs" / slug(case.dataset) / slug(case.operator) / name
 
     def trivial(self, dataset: str) -> dict[str, float]:
-        """Mean test errors of trivial predictors, which do not learn, by name."""
+        """Mean test errors of the trivial predictors, keyed by name. Trivial predictors have no
+        weights."""
         if dataset not in self._trivial:
             source, folder = self.source(dataset), self.folder / "runs" / slug(dataset)
             scores = trivial_scores(source.experiment, source.url, folder, torch.device("cpu"))
@@ -111,13 +113,13 @@ class BenchmarkRun(Study[Seeded]):
         return {}
 
     def label_error(self, dataset: str) -> float | None:
-        """Mean error of the test labels according to their store; None if the store states no
-        error.
+        """Mean error of the test labels, as recorded in their store; None if the store records no
+        errors.
         """
         return label_error(self.source(dataset))
 
     def has_coarser_solver(self, dataset: str) -> bool:
-        """Whether the solver of a dataset is measured at coarser resolutions.
+        """Whether the cost of a dataset's solver is also measured at coarser resolutions.
 
         This requires that the benchmark declares such resolutions and that a recipe generated the
         store.
@@ -178,7 +180,8 @@ class BenchmarkRun(Study[Seeded]):
     def stages(self) -> Sequence[Sequence[Seeded]]:
         """A single stage with all parts, ordered by seed.
 
-        All seeds use the settings that a search with seed 0 finds, and wait for this search.
+        All seeds use the settings that a search with seed 0 finds. Trainings with other seeds wait
+        for this search.
         """
         seeds = range(self.benchmark.seeds) if self.seed is None else [self.seed]
         return [[(case, seed) for seed in seeds for case in self.cases]]
@@ -256,7 +259,8 @@ class BenchmarkRun(Study[Seeded]):
             raise SchemaError(f"{case}: {error}") from error
 
     def _check_measure(self, case: Case, source: Source) -> None:
-        """Raise SchemaError if the measure of a dataset cannot be computed from its data."""
+        """Raise SchemaError if the error measure that a dataset declares cannot be computed from
+        its samples."""
         pairs = source.samples("test", noise=None)
         measure = self.benchmark.datasets[case.dataset].measure
         first = pairs.first()
@@ -267,8 +271,8 @@ class BenchmarkRun(Study[Seeded]):
             )
 
     def _searched(self, case: Case, how: Execution) -> dict[str, Any]:
-        """The tried settings with the smallest validation error among those whose training
-        converges.
+        """The settings with the smallest validation error among all settings tried. Settings whose
+        training diverges are ignored.
         """
         best: dict[str, Any] = {}
         smallest, failure = float("inf"), None
@@ -289,13 +293,13 @@ class BenchmarkRun(Study[Seeded]):
         return best
 
     def _tuning_seconds(self, case: Case, chosen: Mapping[str, object]) -> float:
-        """Training time in seconds of all settings of a search except the chosen ones."""
+        """Time in seconds that the search spent on trainings whose settings it did not choose."""
         others = [values for values in self.benchmark.searched(case) if values != chosen]
         folders = [self.training(case, 0, values).folder for values in others]
         return sum(e.seconds for f in folders if f.exists() for e in read_history(f))
 
     def _measure(self, row: Row, device: torch.device) -> None:
-        """Measure the costs of a row with the number of threads that its training used.
+        """Measure the costs of a row, with as many threads as its training used.
 
         The costs stay 0 if there is not enough memory to measure them.
         """

@@ -1,4 +1,4 @@
-"""Break-even points of a benchmark's operators, recomputed from the logs of its runs alone."""
+"""Break-even points of the operators of a benchmark, recomputed from the logs of the runs only."""
 
 import csv
 import math
@@ -17,10 +17,11 @@ from pipelines.studies.row import Row
 
 
 def break_evens(folder: Path) -> dict[str, tuple[float, float]]:
-    """The break-even of each case twice: computed from the logs, and as stated in the table.
+    """The break-even of each case: first as computed from the logs, then as stated in table.csv.
 
-    A break-even is a number of solves. The logs contain the time of every epoch, the scores of the
-    reported checkpoints, and the measured times of predictions and of the solver.
+    A break-even is the number of solves after which an operator saves time. The logs contain the
+    time of every epoch, the scores of the reported checkpoints, and the measured times of
+    predictions and of the solver.
 
     Raises:
         RunError: If the folder contains no finished benchmark, or its logs are incomplete.
@@ -43,7 +44,7 @@ def break_evens(folder: Path) -> dict[str, tuple[float, float]]:
 
 
 def _logged(run: BenchmarkRun, case: Case) -> float:
-    """Break-even of a case as a number of solves, computed from its run folders."""
+    """Break-even of a case, computed from the logs in its run folders."""
     measure, solver = run.benchmark.datasets[case.dataset].measure, run.solver(case.dataset)
     parts = [(case, seed) for seed in range(run.benchmark.seeds)]
     rows = [row for row in map(run.kept, parts) if row is not None and not row.failed]
@@ -69,9 +70,7 @@ def _seconds(folder: Path) -> float:
 
 
 def _searched(run: BenchmarkRun, case: Case, row: Row) -> float:
-    """Training time in seconds of the settings that the search with seed 0 tried but did not
-    choose.
-    """
+    """Time in seconds that the search with seed 0 spent on settings that it did not choose."""
     if not row.chosen:
         return 0.0
     folder = run.run_folder(case, "")

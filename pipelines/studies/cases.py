@@ -36,7 +36,7 @@ def check_cases(benchmark: Benchmark, dims: Mapping[str, int], wanted: Collectio
 
 
 def nothing_left(benchmark: Benchmark) -> SchemaError:
-    """The error to raise for a benchmark that has no case."""
+    """SchemaError for a benchmark that has no case."""
     return SchemaError(
         f"benchmark {benchmark.name}: no operator supports the dimension of "
         f"{', '.join(benchmark.datasets)}"

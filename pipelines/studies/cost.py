@@ -1,4 +1,5 @@
-"""Cost of one training step of an operator: time, memory and floating-point operations."""
+"""Measures the cost of one training step of an operator: time, memory and floating-point
+operations."""
 
 import math
 import time
@@ -65,7 +66,8 @@ Clock = Callable[[], float]
 
 
 def clock_of(device: torch.device) -> Clock:
-    """A clock that waits for all pending work of the device before it returns the time."""
+    """A function that waits for all pending work of the device and then returns the time in
+    seconds."""
 
     def now() -> float:
         if device.type == "cuda":
@@ -81,8 +83,8 @@ class Cost:
 
     Args:
         peak_bytes: Peak memory of all tensors, including the data.
-        flops: Number of operations in matrix products, attention and convolutions, derived from
-            their shapes. FFTs and other operations are not counted.
+        flops: Number of floating-point operations in matrix products, attention and convolutions,
+            derived from the shapes of the tensors. FFTs and other operations are not counted.
     """
 
     seconds: float
@@ -91,7 +93,8 @@ class Cost:
 
 
 class _Tracker(MemTracker):
-    """Memory tracker for steps that apply a model several times, for example rollouts."""
+    """Memory tracker that allows several calls of the model in one step, for example in
+    rollouts."""
 
     def _pre_fw_hook(self, module: nn.Module, inputs: object) -> None:
         if set(self._mod_tracker.parents) <= {"Global", self._mod_tracker.get_known_fqn(module)}:
@@ -152,8 +155,9 @@ _STEPS = 10**6  # length of the schedule; the cost of a step does not depend on 
 def random_pairs(experiment: Experiment, device: torch.device) -> Samples:
     """Two batches of random functions on the domain of an experiment's recipe.
 
-    The inputs a are uniform between 1 and 2, and the targets u are normal. A box has the resolution
-    of the experiment along its first axis; the other axes are scaled in proportion.
+    The inputs a are uniform between 1 and 2, and the targets u are normal. On a box, the first axis
+    has as many points as the experiment declares. The numbers of points along the other axes are
+    scaled in proportion.
     """
     data, count = experiment.data, 2 * experiment.training.batch
     problem = data.load_recipe().problem
@@ -181,9 +185,10 @@ def _channels(variable: Variable) -> int:
 
 
 class Steps:
-    """Training steps as in `fit`.
+    """Training steps, computed as in `fit`.
 
-    A call computes the gradient, clips it, and advances the optimiser and the schedule.
+    A call takes one step: it computes and clips the gradient, and advances the optimiser and the
+    learning rate schedule.
     """
 
     def __init__(self, experiment: Experiment, pairs: Samples, acceleration: Acceleration) -> None:

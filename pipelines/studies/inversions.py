@@ -1,4 +1,5 @@
-"""Classical inversion methods of a store's equation, applied to the data of an experiment."""
+"""Classical inversion of an experiment's data, by the methods that the equation of the store
+offers."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ _TIMED = 5  # solves whose time is measured
 
 @dataclass(frozen=True)
 class Inverted:
-    """Estimates of a classical inversion, one for each sample.
+    """Estimates of a classical inversion method, one for each sample.
 
     Args:
         seconds: Processor time per sample. Samples are inverted one after another.
@@ -44,7 +45,7 @@ class Inverted:
 
     @property
     def solves(self) -> float:
-        """Mean number of systems of equations that were solved per sample."""
+        """Mean number of systems of equations that the method solved per sample."""
         return float(np.mean([estimate.solves for estimate in self.estimates]))
 
     def fields(self, cells: int) -> Float[np.ndarray, " samples *cells"]:
@@ -54,8 +55,8 @@ class Inverted:
 
 @dataclass(frozen=True)
 class Observed:
-    """Data of a classical inversion: values at the sensors, and the standard deviations of their
-    noise.
+    """Data for a classical inversion: values at the data points, and the assumed standard
+    deviations of their noise.
     """
 
     values: Float[np.ndarray, " samples *data"]
@@ -83,7 +84,7 @@ class Inversions:
 
     @cached_property
     def setting(self) -> InverseProblem:
-        """The points of the data, and the training samples that methods may use."""
+        """The data points, and the training samples that methods may use."""
         count = min(KNOWN, len(self.source.stored("train")))
         training = self._on_cells({"data.samples": count}).samples("train", noise=None).resident()
         x = training.points.flatten(1, -2)[:, 0, 0] if training.dim > 1 else training.points[:, 0]
@@ -108,7 +109,7 @@ class Inversions:
 
     @cached_property
     def truth(self) -> Float[np.ndarray, "samples n n"]:
-        """Targets of the test samples, on the cells of the classical methods."""
+        """Targets of the test samples, on the cells on which classical methods reconstruct them."""
         return self._on_cells({}).samples("test", noise=None).resident().u[..., 0].double().numpy()
 
     @property
@@ -123,7 +124,7 @@ class Inversions:
 
     @cached_property
     def methods(self) -> dict[str, ClassicalMethod]:
-        """The methods by name.
+        """The methods to use, keyed by name.
 
         Raises SchemaError if the equation does not offer a requested method, or offers no method
         for the distribution of its inputs.
@@ -149,7 +150,7 @@ class Inversions:
     def data(
         self, pairs: Samples, noise: InputNoise, assumed_level: float, samples: int
     ) -> Observed:
-        """Data of the first `samples` samples.
+        """Data for the inversion of the first `samples` samples.
 
         Args:
             noise: The noise whose kind and level the methods assume.
@@ -177,7 +178,8 @@ class Inversions:
         return _timed(correction, data.values, data.deviation, answers)
 
     def weight(self, name: str, data: Observed, known: Float[np.ndarray, "samples m m"]) -> float:
-        """The weight with the smallest mean error on samples with known targets.
+        """The regularisation weight of a method that has the smallest mean error on samples with
+        known targets.
 
         If the method has only one weight, the samples are not used.
         """
@@ -195,7 +197,8 @@ class Inversions:
     def misfits(
         self, data: Observed, fields: Sequence[Float[np.ndarray, "n n"]]
     ) -> Float[np.ndarray, " samples"] | None:
-        """Root mean square of (d - H u(a))/σ for each field a.
+        """Root mean square of (d - H u(a))/σ for each field a, with the data d and the deviations σ
+        of their noise. H restricts the solution u(a) to the data points.
 
         The solver of the recipe computes u(a). The result is None if there is no noise, or if the
         equation has no solver.
@@ -225,7 +228,7 @@ class Inversions:
 
 
 def on_cells(a: Float[np.ndarray, " *cells"], cells: int) -> Float[np.ndarray, " *fewer"]:
-    """Averages of a on a grid with `cells` cells along each axis."""
+    """Averages of `a` over coarser cells, with `cells` cells along each axis."""
     weights = averaging_weights(len(a), cells)
     for axis in range(a.ndim):
         a = np.moveaxis(np.tensordot(weights, a, axes=(1, axis)), 0, axis)

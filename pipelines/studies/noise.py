@@ -1,4 +1,4 @@
-"""Noise study: models trained at some noise levels and tested at others, and classical methods."""
+"""Noise study: tests models and classical methods at several noise levels."""
 
 import hashlib
 import json
@@ -42,17 +42,18 @@ _HOLDING = FolderClaim("study", "study.json")
 
 @dataclass(frozen=True)
 class NoiseStudy(Study[Cell]):
-    """A noise study, stored in a folder: models/ contains its trainings, cells/ its rows.
+    """A noise study whose results are stored in a folder. The subfolder models/ contains the
+    trainings, and cells/ contains the rows.
 
     Args:
-        train_levels: Noise levels to train at. For a range, one model is trained on random levels,
-            and the level of each sample is an input.
+        train_levels: Noise levels or ranges at which models are trained. With a range, each sample
+            gets a random level in this range, and the level is an input of the model.
         inversion_samples: Largest number of test samples on which classical methods are tested.
         assumed_levels: Noise levels that classical methods, and models trained on a range, assume.
-            They are multiples of the true level and include 1.
+            Levels are given as multiples of the true level, and include 1.
         only: Names of the classical methods to test; by default all that the equation offers.
-        test_kind: Kind of noise on the test samples; by default that of the experiment. All methods
-            assume the kind of the experiment.
+        test_kind: Kind of noise on the test samples; by default the kind that the experiment
+            declares. All methods assume the declared kind.
         cells: Number of cells along each axis on which classical methods reconstruct the
             coefficient; by default the number of data points.
 
@@ -101,8 +102,8 @@ class NoiseStudy(Study[Cell]):
         return _from_text, (self.experiment.model_dump_json(exclude_none=True), *rest)
 
     def noise(self, level: Trained) -> InputNoise:
-        """The experiment's noise at a given level. Models are trained with it, and methods assume
-        it.
+        """The experiment's noise at a given level. Models are trained with this noise, and
+        classical methods assume it.
         """
         assert self.experiment.noise is not None
         return self.experiment.noise.replaced({"level": level}, "noise level")
@@ -153,7 +154,8 @@ class NoiseStudy(Study[Cell]):
         return [Cell(level, corrected=True) for level in self.train_levels]
 
     def tests(self, method: Cell) -> list[list[Cell]]:
-        """The tests of a method: for each test level, a list of one test per seed."""
+        """The tests of a method, as one list for each test level. The list has one test for each
+        seed."""
         seeds = range(1 if isinstance(method.method, str) else self.seeds)
         return [[replace(method, seed=seed, at=at) for seed in seeds] for at in self.test_levels]
 
@@ -278,8 +280,8 @@ class NoiseStudy(Study[Cell]):
         return predictions[..., 0].double().numpy()
 
     def test_pairs_of(self, cell: Cell) -> Samples:
-        """The test samples as inputs of a model, including the assumed level if the model takes
-        one.
+        """The noisy test samples for a model. If the model has the noise level as an input, their
+        inputs contain the assumed level.
         """
         assert cell.at is not None
         experiment, assumed_level = self.training(cell).experiment, None
@@ -308,8 +310,8 @@ class NoiseStudy(Study[Cell]):
         return self.inversions.data(pairs, noise, part.assumed_level, self.inversion_samples)
 
     def weight(self, part: Cell) -> float:
-        """Weight of a classical method, chosen on validation samples with the noise that it
-        assumes.
+        """Regularisation weight of a classical method, chosen on validation samples with the noise
+        that the method assumes.
         """
         assert isinstance(part.method, str)
         assert part.at is not None
@@ -320,7 +322,7 @@ class NoiseStudy(Study[Cell]):
         return self.inversions.weight(part.method, data, targets)
 
     def model_answers(self, part: Cell, device: torch.device) -> np.ndarray:
-        """Predictions of a model for the samples that a classical method corrects."""
+        """Predictions of a model that a classical method corrects, for the first test samples."""
         return self.predicted(replace(part, corrected=False), device)[: self.inversion_samples]
 
     def _inverted(self, part: Cell, device: torch.device) -> Row:
@@ -343,10 +345,11 @@ class NoiseStudy(Study[Cell]):
         return row
 
     def _scored(self, part: Cell, fields: np.ndarray, estimates: Sequence[Estimate] = ()) -> Row:
-        """The row with all measures of reconstructed fields.
+        """The row with all measures of the reconstructed fields.
 
-        To compute the misfit, the equation is solved for each field on the cells of its method. The
-        values of the field are first limited to the range between the two phases.
+        To compute the misfit, the equation is solved for each field. Classical reconstructions are
+        used on the cells of the method. Values of two-phase fields are first limited to the range
+        between the phases.
         """
         assert part.at is not None
         count, (low, high) = len(fields), self.values or (-np.inf, np.inf)
@@ -364,7 +367,7 @@ class NoiseStudy(Study[Cell]):
 
     @property
     def solved_samples(self) -> int:
-        """Number of training and validation samples of a training; all of them had to be solved."""
+        """Number of training and validation samples that had to be solved for a training."""
         data, count = self.experiment.data, len(self.source.stored("train"))
         if data.stream is not None:
             count = (data.epoch_samples or count) * self.experiment.training.epochs

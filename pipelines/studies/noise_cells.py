@@ -1,4 +1,4 @@
-"""Cells of a noise study (a method at a test level), and parsing of noise levels."""
+"""Cells of a noise study, each of which is a training or a test, and parsing of noise levels."""
 
 import math
 from collections.abc import Sequence
@@ -41,19 +41,19 @@ class Cell:
 
 
 def key(level: Trained) -> str:
-    """A level, or the ends of a range, as part of a file name."""
+    """Text for a level, or for the ends of a range, in file names."""
     return f"{level[0]:g}-to-{level[1]:g}" if isinstance(level, tuple) else f"{level:g}"
 
 
 def word(level: Trained) -> str:
-    """A level in words. A study has at most one range, which is called "all levels"."""
+    """Text for a level in reports. A study has at most one range, which is called "all levels"."""
     return "all levels" if isinstance(level, tuple) else f"{level:g}"
 
 
 def parse_trained(text: str, tested: tuple[float, ...]) -> tuple[Trained, ...]:
-    """Parse the noise levels to train at. The word ALL stands for one range.
+    """Parse the noise levels to train at. The word ALL stands for a range.
 
-    This range contains all levels to train at and all tested levels.
+    The range is the smallest that contains all other levels to train at and all levels in `tested`.
 
     >>> parse_trained("0.01,all", (0.0, 0.1))
     (0.01, (0.0, 0.1))
@@ -87,7 +87,8 @@ def check_levels(name: str, levels: Sequence[Trained]) -> None:
 
 
 def check_kinds(assumed: str, tested: str | None) -> None:
-    """Raise SchemaError unless methods that assume one kind of noise can be tested with the other.
+    """Raise SchemaError unless methods that assume the noise kind `assumed` can be tested with the
+    kind `tested`.
 
     Neither "snr" nor "sensors" can be combined with another kind, because the levels of "snr" are
     in decibels and "sensors" has data at some points only.

@@ -1,4 +1,4 @@
-"""Measures of the reconstructions in a noise study."""
+"""Measures of the accuracy of reconstructions in a noise study."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,16 @@ Scores = Float[np.ndarray, " samples"]
 
 @dataclass(frozen=True)
 class Reconstructed:
-    """The fields, such as coefficients, that a method reconstructs for some samples, and the truth.
+    """Fields that a method reconstructs for some samples, such as coefficients, and the true
+    fields.
 
     Args:
         fields, truth: Reconstructed and true values on the cells of the target.
         values: The two values of a two-phase coefficient, smaller one first; None for other fields.
-        misfits: Root mean square of (d - H u(a))/σ; None if there is no noise or no solver.
-        estimates: Estimates of a classical method, with the uncertainty that it states.
+        misfits: Misfit of each field to the data, see `Inversions.misfits`; None if there is no
+            noise or no solver.
+        estimates: Estimates of a classical method, with standard deviations if the method computes
+            them; empty for models.
         cells: True values on the grid of the estimates.
     """
 
@@ -47,7 +50,8 @@ class Reconstructed:
 
     @property
     def misclassified(self) -> Scores | None:
-        """Fraction of the cells in the wrong phase."""
+        """Fraction of the cells that the reconstruction assigns to the wrong phase; None if there
+        are no phases."""
         if self.values is None:
             return None
         wrong = phases(self.fields, self.values) != phases(self.truth, self.values)
@@ -55,10 +59,10 @@ class Reconstructed:
 
     @cached_property
     def stated(self) -> tuple[Float[np.ndarray, "samples n n"], Bool[np.ndarray, "samples n n"]]:
-        """The stated probability of the upper phase in each cell, and a mask of the true upper
-        phase.
+        """The estimated probability of the upper phase in each cell, and the mask of the cells that
+        are truly in the upper phase.
 
-        Both arrays have zero samples if the method states no probability.
+        Both arrays have zero samples if the method gives no probabilities.
         """
         if self.cells is None or self.values is None or not self._stating:
             return np.empty((0, 1, 1)), np.empty((0, 1, 1), dtype=bool)
@@ -68,12 +72,13 @@ class Reconstructed:
 
     @property
     def _stating(self) -> bool:
-        """Whether the method states a standard deviation for every estimate."""
+        """Whether every estimate has a standard deviation."""
         return all(estimate.deviation is not None for estimate in self.estimates)
 
     @property
     def covered(self) -> Scores | None:
-        """Coverage of the sets of phases, or otherwise of the intervals, of probability LEVEL."""
+        """Fraction of the points whose true value is in the credible set of probability LEVEL: a
+        set of phases for two-phase fields, otherwise an interval."""
         if self.values is not None or self.cells is None or not self._stating:
             return self.each_stated(covered)
         off = abs(self.cells - np.stack([estimate.a for estimate in self.estimates]))
@@ -88,7 +93,8 @@ class Reconstructed:
         return error / np.where(size > 0, size, np.nan)
 
     def each_stated(self, score: Callable[[np.ndarray, np.ndarray], float]) -> Scores | None:
-        """A score of each sample's stated probabilities; None if the method states none."""
+        """A score of the estimated probabilities of each sample; None if the method gives no
+        probabilities."""
         p, true = self.stated
         return np.array(list(map(score, p, true))) if len(p) else None
 
@@ -109,7 +115,9 @@ class Measure:
 
 
 def covered(p: np.ndarray, true: np.ndarray) -> float:
-    """Fraction of the cells whose true phase is in the smallest set of phases of probability LEVEL.
+    """Fraction of the cells whose true phase is in the smallest set of phases with probability
+    LEVEL. `p` is the estimated probability of the upper phase, and `true` masks the
+    cells that are truly in it.
 
     >>> covered(np.array([0.95, 0.95, 0.5, 0.5]), np.array([True, False, True, False]))
     0.75
@@ -118,7 +126,8 @@ def covered(p: np.ndarray, true: np.ndarray) -> float:
 
 
 def miscalibration(p: np.ndarray, true: np.ndarray) -> float:
-    """Mean over the cells of |stated probability - true fraction|, computed in ten bins.
+    """Mean over the cells of |estimated probability - true fraction|, computed in ten bins of the
+    estimated probability.
 
     >>> round(miscalibration(np.array([0.75, 0.75]), np.array([True, False])), 12)
     0.25

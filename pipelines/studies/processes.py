@@ -1,4 +1,4 @@
-"""Computation of the parts of a study in Dask processes, on this machine or on others."""
+"""Dask processes, on this machine or on others, that compute the parts of a study."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CONFIG = {  # a training may use more than its share of the memory, and is not 
 class Processes(AbstractContextManager["Processes"]):
     """Processes that call a function.
 
-    They start at the first call. On this machine they share the cores equally.
+    The processes start at the first call. Processes on this machine share the cores equally.
 
     Args:
         call: The function to call. Its first argument is an element of the sequence that `__call__`
@@ -44,7 +44,7 @@ class Processes(AbstractContextManager["Processes"]):
         workers: Number of processes.
         stop: A function that returns whether to stop.
         scheduler: `LOCAL`, "slurm", or the address of a Dask scheduler.
-        folder: A folder that all processes can read. A file in this folder asks them to stop.
+        folder: A folder that all processes can read. A file there tells the processes to stop.
     """
 
     def __init__(
@@ -73,8 +73,7 @@ class Processes(AbstractContextManager["Processes"]):
         Raises:
             Stopped: If `stop` returns true. It is raised after all calls have ended.
             RunError: If a process was killed.
-            Exception: The first exception that a call raises. Results that are ready are yielded
-                first.
+            Exception: If a call raises it. Results of other calls that are ready are yielded first.
         """
         from distributed import wait
         from distributed.scheduler import KilledWorker
@@ -138,8 +137,8 @@ def _called(
 ) -> Any:
     """Call the function in a worker process, which first registers the equations of the parent.
 
-    Returns None if the file `halt` exists. The parent ignores this result. An exception instead of
-    None would be logged by Dask.
+    Returns None if the file `halt` exists, because Dask would log an exception. The parent ignores
+    this result.
     """
     if halt.exists():
         return None

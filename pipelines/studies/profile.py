@@ -1,4 +1,4 @@
-"""Results of a profile, stored in a folder: costs of operators' training steps on one grid."""
+"""Results of a profile in a folder: the cost of a training step of each operator on one grid."""
 
 import hashlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The record of the result of one part of a study. All studies use it."""
+"""The record of the result of one part of a study. All studies use the same record."""
 
 from collections.abc import Iterable, Sequence
 from math import inf, isfinite
@@ -25,15 +25,17 @@ class Row(BaseModel):
             0 unless the protocol evaluates the test samples after each epoch.
         errors: Error of each test sample on the training grid, in the measure of the dataset (by
             default the relative L² error). It is NaN where the target is 0; means omit NaN.
-        scores: Other scores of each test sample, by measure (`pipelines.studies.noise_measures`).
-        means: Mean error by resolution, for the grids on which the operator can be evaluated.
-        measures: Means of other measures over the test samples, by measure.
-        refused: Reason why the operator cannot be evaluated on a grid, by resolution.
+        scores: Other scores of each test sample, keyed by measure
+            (`pipelines.studies.noise_measures`).
+        means: Mean error, keyed by resolution, on the grids on which the operator can be evaluated.
+        measures: Means over the test samples of other error measures, keyed by measure.
+        refused: Reason why the operator cannot be evaluated on a grid, keyed by resolution.
         weight: Regularisation weight of a classical inversion; None for other methods.
         solves: Mean number of systems of equations that a classical inversion solves per sample.
         solve_seconds: Processor time of the recipe's solver per sample.
         training_seconds: Time of the training, including evaluations on the selection samples.
-        tuning_seconds: Total time of the trainings whose settings the search did not choose.
+        tuning_seconds: Total time that the search spent on trainings whose settings it did not
+            choose.
         inference_seconds: Time per test sample of a prediction in a batch, with no other load. For
             a classical inversion it is the processor time per sample, with samples inverted one
             after another. In tables with classical inversions, the times of models are also
@@ -96,8 +98,8 @@ class Row(BaseModel):
 def mean_and_spread(rows: Sequence[Row], measure: str = "errors") -> tuple[float, float]:
     """Mean over samples and seeds, and the spread between seeds.
 
-    The spread is the standard deviation of the means over the samples of each seed. The mean is NaN
-    if a row does not have the measure.
+    For each seed, the mean over the samples is computed; the spread is the standard deviation of
+    these means. The mean is NaN if a row does not have the measure.
 
     >>> mean_and_spread([Row(errors=[1, 3]), Row(errors=[3, 5])])
     (3.0, 1.4142135623730951)

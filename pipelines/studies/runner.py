@@ -67,7 +67,7 @@ class Execution:
             raise Stopped("the study was stopped")
 
     def wait_and_hold(self, folder: Path) -> ExitStack:
-        """Wait until no other process holds the lock of the folder, then lock it.
+        """Wait until no other process holds the lock of the folder, then lock the folder.
 
         The lock also applies to processes on other machines that share the folder. Raises Stopped
         if `stop` returns true.
@@ -84,7 +84,8 @@ class Execution:
 
 @dataclass(frozen=True)
 class StudyTraining:
-    """A training of a study: an ordinary run folder, with a file `done` once it is finished."""
+    """A training of a study, in an ordinary run folder. The folder contains a file `done` once the
+    training is finished."""
 
     experiment: Experiment
     store: str
@@ -112,9 +113,9 @@ class StudyTraining:
         return kept_predictions(folder or self.folder, self.checkpoint, pairs, predict, noise)
 
     def seconds(self, pairs: Samples, device: torch.device) -> float:
-        """Seconds of a prediction per sample, in a batch of a few samples.
+        """Time in seconds of a prediction per sample, measured on a batch of a few samples.
 
-        This is processor time on a CPU and wall time on a GPU.
+        The time is processor time on a CPU and wall time on a GPU.
         """
         predictor, few = self.predictor(device), pairs.rows(slice(_FEW)).to(device)
         predictions(predictor, few)  # warms up
@@ -126,7 +127,7 @@ class StudyTraining:
     def finished(self) -> list[Epoch] | None:
         """The epochs of the finished training.
 
-        None if the training is unfinished or damaged, or was made from another experiment or store.
+        None if the training is unfinished or damaged, or belongs to another experiment or store.
         """
         try:
             if read(self.folder / "done") != self._made_from():
@@ -171,11 +172,11 @@ class Study(ABC, Generic[Part]):
 
     @abstractmethod
     def stages(self) -> Sequence[Sequence[Part]]:
-        """All parts, grouped in stages. A stage starts after the stage before it has finished."""
+        """All parts, grouped in stages. A stage starts when the previous stage has finished."""
 
     @abstractmethod
     def row_path(self, part: Part) -> Path:
-        """Path of the file of a part's row."""
+        """Path of the file that stores the row of a part."""
 
     @abstractmethod
     def digest(self, part: Part) -> str:
@@ -187,7 +188,7 @@ class Study(ABC, Generic[Part]):
 
     @abstractmethod
     def progress_line(self, part: Part, row: Row) -> str:
-        """Text about a finished part for the progress line."""
+        """Text of the progress line about a finished part."""
 
     def finish(self, how: Execution, progress: Callable[[str], None]) -> None:
         """Work that remains after all rows are computed; by default there is none."""
@@ -256,7 +257,8 @@ class Study(ABC, Generic[Part]):
         return self.make_and_keep(part, how) if row is None else row
 
     def make_and_keep(self, part: Part, how: Execution) -> Row:
-        """Compute and save a row, or wait for another process that computes it."""
+        """Return the row of a part after it is saved. If another process computes it, wait;
+        otherwise compute it here."""
         with how.wait_and_hold(self._claimed(part)):
             return self._made(part, how)
 
@@ -276,7 +278,7 @@ class Study(ABC, Generic[Part]):
         return row
 
     def _claimed(self, part: Part) -> Path:
-        """The folder whose lock a process holds while it computes the row."""
+        """The folder whose lock a process holds while it computes the row of a part."""
         return self.folder / "claims" / self.row_path(part).stem
 
     def kept(self, part: Part) -> Row | None:
@@ -327,8 +329,8 @@ def _make(
 ) -> Row | None:
     """Compute a row in a worker process.
 
-    If another process computes it already, wait for that process if `wait` is true; otherwise
-    return None.
+    If another process is already computing the row and `wait` is true, wait for that process. If
+    `wait` is false, return None.
     """
     (part, wait), how = part_and_wait, Execution(device, stop=stop, measures_costs=measures_costs)
     return (study.make_and_keep if wait else study.try_to_make)(part, how)

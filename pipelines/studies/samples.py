@@ -1,4 +1,5 @@
-"""Samples study: the error of an operator as a function of the number of training samples."""
+"""Samples study: measures the error of an operator as a function of the number of training
+samples."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,11 +20,12 @@ def samples_study(
     overrides: Mapping[str, object],
     store: str | None = None,
 ) -> Benchmark:
-    """A benchmark of one operator in which each dataset is a number of distinct training samples.
+    """A benchmark of one operator, whose datasets differ in their number of distinct training
+    samples.
 
     All trainings take the number of steps that the experiment declares. They use the first samples
-    of one store, whose training split has the largest of these numbers. The validation and test
-    samples are the same for all.
+    of one store, whose training split is large enough for the largest number. The validation and
+    test samples are the same in all trainings.
 
     Args:
         numbers: Numbers of training samples. None stands for an unlimited stream of samples from
@@ -100,7 +102,8 @@ def _listed(numbers: Sequence[Number]) -> str:
 
 
 def _enlarged(experiment: Experiment, samples: int) -> dict[str, Any]:
-    """Overrides of the recipe that enlarge its training split to at least `samples` samples."""
+    """Overrides of the recipe that enlarge its training split to `samples` samples. They are empty
+    if the split is large enough."""
     splits = experiment.data.load_recipe().splits
     if samples <= splits.train:
         return {}

@@ -1,4 +1,5 @@
-"""Cost of a dataset's solver at several resolutions, and break-even points of operators."""
+"""Measures the cost of a dataset's solver at several resolutions, and computes break-even points of
+operators."""
 
 import math
 import tempfile
@@ -36,9 +37,10 @@ class Solve(BaseModel):
     """Cost and error of the solver at one resolution.
 
     Args:
-        overrides: Overrides of the recipe; empty for the solver of the labels.
+        overrides: Overrides of the recipe; empty for the solver that computed the labels.
         seconds: Time per sample.
-        error: Mean error of the solutions relative to the labels, in the measure of the operators.
+        error: Mean error of the solutions relative to the labels, in the same measure as errors of
+            operators.
     """
 
     overrides: dict[str, Any] = {}
@@ -50,8 +52,9 @@ class SolverCost(BaseModel):
     """Costs of the solver of a dataset.
 
     Args:
-        label_error: Error of the labels according to their store; 0 if it states none.
-        samples: Number of training and validation samples.
+        label_error: Error of the labels, as recorded in their store; 0 if the store records no
+            errors.
+        samples: Number of training and validation samples that the solver generated.
     """
 
     made_from: str
@@ -62,7 +65,7 @@ class SolverCost(BaseModel):
 
     @property
     def comparable(self) -> bool:
-        """Whether the solver was measured at a coarser resolution."""
+        """Whether the solver was also measured at a coarser resolution than that of the labels."""
         return len(self.solves) > 1
 
     @property
@@ -73,11 +76,10 @@ class SolverCost(BaseModel):
     def seconds(self, error: float) -> float:
         """Time per sample of the solver at the resolution at which its error equals `error`.
 
-        Errors are measured against the labels, which have an error themselves. The two are assumed
-        to be independent, so the true error is √(e² + label²) if e is the measured one. Between
-        measured resolutions, log time is interpolated in log error. Beyond the coarsest measured
-        resolution, its time is used. If a more accurate resolution is faster, its time is used
-        instead.
+        Errors e are measured against labels that have an error l. Both errors are assumed to be
+        independent, so the true error is √(e² + l²). Between measured resolutions, log time is
+        interpolated linearly in log error. For errors above that of the coarsest resolution, the
+        time of this resolution is used. A resolution is ignored if a more accurate one is faster.
         """
         label = max(self.label_error, STORED)
         wanted, best = math.hypot(error, label), list[tuple[float, float]]()
@@ -102,8 +104,8 @@ class SolverCost(BaseModel):
             error: Error of the operator.
             spent: Time of training and tuning in seconds.
             inference: Time of a prediction per sample in seconds.
-            trivial: Error of the best trivial predictor, which does not learn and costs nothing. An
-                operator that is not more accurate than this never saves time.
+            trivial: Error of the best trivial predictor, which has no weights and costs nothing. An
+                operator that is not more accurate than this predictor never saves time.
 
         References:
             arXiv 2605.15399; the treatment of label errors is ours.
@@ -131,7 +133,7 @@ def recipe_of(store: str, coarser: Sequence[Mapping[str, object]]) -> Recipe | N
 def solver_cost(
     source: Source, coarser: Sequence[Mapping[str, object]], measure: str, label: float | None
 ) -> dict[str, Any]:
-    """Values of the fields of `SolverCost`, measured on the first training samples."""
+    """Values for the fields of `SolverCost`, measured on the first training samples."""
     recipe = recipe_of(source.url, coarser)
     assert recipe is not None
     labels = source.samples("train", noise=None).rows(slice(SAMPLES)).resident()
@@ -169,7 +171,8 @@ def _seconds(recipe: Recipe) -> float:
 
 
 def _distance(source: Source, labels: Samples, recipe: Recipe, measure: str) -> float:
-    """Mean error of the solutions of a coarse recipe, relative to labels of the same samples."""
+    """Mean error of the solutions of a coarse recipe, relative to the labels of the same
+    samples."""
     count = 1 + int(labels.samples.max())  # includes samples that the store skipped
     sizes = {"splits.train": count, "splits.validation": 1, "splits.test": 1}
     few = recipe.with_overrides({"samples": count + 2, "shard": count + 2, **sizes})
@@ -200,7 +203,7 @@ def _at_labels(
 ) -> Float[np.ndarray, "*grid c"]:
     """Interpolate a coarse solution to the points of its label.
 
-    On a mesh, the interpolation is in the indices of the nodes.
+    On a mesh, solutions are interpolated as functions of the node indices.
     """
     u, domain, other = coarse.u[i].double().numpy(), coarse.domain, labels.domain
     if isinstance(domain, Cloud):
@@ -214,7 +217,8 @@ def _at_labels(
 
 
 def _coordinates(domain: Domain, axis: int) -> Float[np.ndarray, " n"]:
-    """Coordinates of the points along an axis; for a mesh, its indices scaled to [0, 1]."""
+    """Coordinates of the points along an axis. On a mesh, these are the node indices, scaled to [0,
+    1]."""
     if isinstance(domain, Box):
         return domain.grids[axis].x
     n = domain.shape[axis]
