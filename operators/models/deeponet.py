@@ -158,7 +158,7 @@ class DeepONet(SensorOperator):
         width: Features of the hidden layers of branch and trunk.
         branch_depth, trunk_depth: Numbers of hidden layers.
         channels: Channels of the first convolution of the branch; the second has twice as many.
-        activation: The activation σ, "tanh", "relu", "gelu" or "silu".
+        activation: Activation function: "tanh", "relu", "gelu" or "silu".
         coordinates: Features of each coordinate y in the trunk. "raw": y itself. "periodic":
             cos 2πky and sin 2πky. "fourier", for functions that are not periodic: y, cos πky and
             sin πky.

@@ -233,10 +233,10 @@ class FactFormer(Operator):
     grid to one axis and then adds the result to values on the grid. The norm of that commit also
     adds 1e-8 instead of 1e-5 to the variance, and divides the variance by n - 1 instead of n.
 
-    The paper divides the kernels by the number of points, the released code does not. The norm
-    after the kernels removes constant factors, apart from the 1e-5 added to its variance. The model
-    of this name in the library thuml/Neural-Solver-Library has a softmax; its parameter counts are
-    not comparable.
+    The paper divides the kernels by the number of points; the released code does not. The norm
+    after the kernels removes such a factor, apart from the effect of the 1e-5 in its denominator.
+    The model of this name in the library thuml/Neural-Solver-Library has a softmax; its parameter
+    counts are not comparable.
 
     Args:
         width: Features of a point, a multiple of 8.

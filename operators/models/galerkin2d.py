@@ -192,8 +192,8 @@ class GalerkinTransformer2d(Operator):
             of x. "output": the coarse grid is the grid of the output, y (or x if y is None).
         intermediate: Sizes of the intermediate grids between n fine and m coarse points.
             "geometric": √(n m) points along each axis. "published": the sizes of the released code,
-            which rounds the ratio of two steps first and has one point less on the way up. With
-            latent "output" there is no intermediate grid on the way up.
+            which first rounds the ratio of successive sizes, and has one point less on the way up.
+            With latent "output" there is no intermediate grid on the way up.
         decoder: "spectral": two spectral convolutions, for smooth functions. "pointwise": an MLP at
             each point, for functions with jumps.
         modes, decoder_width: Numbers of modes and of channels of the spectral convolutions.

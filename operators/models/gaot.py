@@ -178,9 +178,10 @@ class GAOT(TokenOperator):
     The defaults are the settings of the released examples. The value of a lattice node is a sum
     over the points within the radius, weighted by a softmax over these points and by a kernel of
     both positions. The value at an output point y is such a sum over the lattice nodes. These sums
-    are means over a neighbourhood, so values converge as evenly spread points are refined. If a
-    node has no points in its radius, its sum is 0, and its statistics are those of an empty
-    neighbourhood. At a point y without nodes in its radius, u depends on these statistics only.
+    are means over a neighbourhood, so values converge as evenly spread points are refined. If no
+    points lie within the radius of a node, the sum is 0, and the statistics are those of an empty
+    neighbourhood. If no nodes lie within the radius of a point y, u depends on such statistics
+    only.
 
     A disc of the published radius, 0.033 in a square of side 2, contains on average π radius² n/4
     of n points. That is less than one for the 972 points of elasticity. For few points, choose a
@@ -190,10 +191,9 @@ class GAOT(TokenOperator):
         lattice: Number of nodes along each axis, as one number or a list; `patch` must divide it.
         radius: Radius of the neighbourhoods in the domain, which is scaled to [-1, 1] along each
             axis.
-        scales: Multiples of the radius. Each gives neighbourhoods of that radius, and their results
-            are averaged.
-        scale_weights: Whether this average has learned weights, a softmax of an MLP of the
-            position.
+        scales: Multiples of the radius. The sums are computed for each of these radii and averaged.
+        scale_weights: Whether the average over the scales has learned weights: a softmax of an MLP
+            of the position.
         channels: Features of a node.
         hidden, kernel_depth: Width and number of hidden layers of the kernel.
         attention: Scores of the softmax over neighbours: the "cosine" of positions, the published
@@ -205,11 +205,11 @@ class GAOT(TokenOperator):
             interval, for coordinates in [0, 1].
 
     Differences from the released code (commit aec18bb). That code searches for neighbours before
-    training and stores lists of them. Here each call selects the neighbours among the lattice nodes
-    around each point. The sums are the same. Here kernels and neighbourhoods use the same scaled
-    coordinates; the released code scales the coordinates of kernels by the bounds of the dataset.
-    The keys of "dot" have no bias here, because it would not change the softmax. G has `hidden`
-    features here and always 64 in that code.
+    training and stores lists of them. Here each call searches among the lattice nodes around each
+    point; the sums are the same. Here kernels and neighbourhoods use the same scaled coordinates;
+    the released code scales the coordinates of kernels by the bounds of the dataset. The keys of
+    "dot" have no bias here, because it would not change the softmax. G has `hidden` features here
+    and always 64 in that code.
 
     Options of the released code that its examples do not use are left out: PointNet instead of
     statistics, sines of positions in kernels, random removal of neighbours, rotary positions (of

@@ -170,8 +170,8 @@ class Block(nn.Module):
 class GNOT(TokenOperator):
     """u(y) = MLP(blocks(MLP(y); MLP(x, a(x)))): points y attend to the input and to each other.
 
-    The cost is linear in the number of points. u can be evaluated at any points y. Since these
-    points attend to each other, u at one of them depends on all of them. Both x and y must be
+    The cost is linear in the number of points. u can be evaluated at any points y. Since the points
+    y attend to each other, u at one point depends on all other points y. Both x and y must be
     evenly spread for values to converge under refinement.
 
     The released code at commit 5ee2e69 gives the same values with the same weights. That code also

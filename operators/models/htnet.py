@@ -123,13 +123,13 @@ class LocalSpectralLayer(nn.Module):
 class HTNet(PointOperator):
     """A convolution over patches, a pyramid of window attention, Fourier layers, a pointwise MLP.
 
-    The released code is for squares. On grids of whole windows it computes the same function in
-    evaluation as this network with stride 1 and one block. The differences are:
+    The released code is for squares. In evaluation, if the grid consists of whole windows, it
+    computes the same function as this network with stride 1 and one block. The differences are:
 
     * In the released code all blocks of a level act on the same input, and only the output of the
       last one is used. Each level thus acts as a single block, although more are declared (2, 4, 2
-      for Navier-Stokes). The other blocks and one linear map are unused weights. Here the blocks
-      are composed, as in the paper, and there are no unused weights.
+      for Navier-Stokes). The other blocks and one linear map have no effect. Here the blocks are
+      composed, as in the paper, and there are no unused weights.
     * The released code drops blocks at random in training (rates 0 to 0.1). This network never
       does.
     * The released code needs grids of whole windows. Here zeros extend the features to a multiple
@@ -141,8 +141,8 @@ class HTNet(PointOperator):
     * The released code sets u to zero at the boundary after denormalisation. Here boundary values
       are learned.
 
-    Windows cover a number of points, not a fixed length, so values do not converge as grids are
-    refined. On a mesh the operator acts along the indices.
+    Windows cover a fixed number of points, not a fixed length, so values do not converge as grids
+    are refined. On a mesh the operator acts along the indices.
 
     Args:
         width: Features on the finest grid, doubled at each coarser one.
@@ -151,7 +151,7 @@ class HTNet(PointOperator):
         window: Points along each side of a window.
         patch, stride: Kernel size and stride of the first convolution, in points. Its padding is
             (patch - stride)/2 zeros before and after each axis.
-        modes: Number of modes of the Fourier layers. The features need n >= 2 modes points along
+        modes: Number of modes of the Fourier layers. The features need n >= 2 · modes points along
             each axis.
         decoder_depth: Number of Fourier layers, with GELU between them.
         padding_points: Number of zeros after each axis in the Fourier layers; 5 in all published

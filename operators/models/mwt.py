@@ -181,10 +181,10 @@ class MWT(FieldOperator):
     parameters.
 
     If the length of an axis is not a power of two, functions are interpolated linearly to the next
-    power of two before the layers, and back after them. The released code accepts powers of two
-    only, in 2-D squares only, and fails on a batch of one sample. On a mesh the layers act along
-    the indices. Each refinement of the grid adds a scale, which acts like a further layer. The
-    operator therefore does not converge as grids are refined.
+    power of two before the layers, and back after them. The released code accepts only powers of
+    two, and in 2-D only square grids. It fails on a batch of one sample. On a mesh the layers act
+    along the indices. Each refinement of the grid adds a scale, which acts like a further layer.
+    The operator therefore does not converge as grids are refined.
 
     The released code also has Chebyshev polynomials, and a version with time as a third axis.
 

@@ -193,10 +193,10 @@ class ResidualDecoder(nn.Module):
 
 
 class MarchingDecoder(nn.Module):
-    """Decoder that marches from frame to frame.
+    """Decoder that computes one frame after another.
 
     The decoder starts with u <- W u. For each frame it repeats u <- u + MLP(LN(u), y) `depth`
-    times. The frame is then another MLP of LN(u).
+    times. The frame is then the result of another MLP of LN(u).
 
     Args:
         latent: Features of u before W, which doubles their number.
@@ -239,7 +239,7 @@ class MarchingDecoder(nn.Module):
 
 
 class OFormer(TokenOperator):
-    """z = encoder(a, x); u(y) = decoder(query(y); z) with cross-attention to z, then an MLP.
+    """z = encoder(a, x), u(y) = decoder(query(y), z); the decoder is cross-attention to z and MLPs.
 
     The cost is linear in the number of points. The value u(y) at any point y does not depend on the
     other output points. Values converge under refinement only if the points x are spread evenly.

@@ -289,7 +289,8 @@ class UPT(TokenOperator):
     features in the blocks; without such conditions the blocks equal those here. The networks here
     are those for transient flows; the released network for ShapeNet-Car has no messages. In both
     codes messages depend on absolute positions, not on differences of positions. Drop path is
-    omitted, and so is the logarithm of the output that inverts a transform of the published data.
+    omitted here, and so is the logarithm that the released code applies to the output to invert a
+    transform of the published data.
 
     Weights start as in that code, by the rule of Glorot, except that those of MLP(a) are twice as
     large. Without this factor the position features in f would be ten times as large as MLP(a).
