@@ -103,8 +103,8 @@ def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
 def errors_of(
     run: BenchmarkRun, case: Case, rows: list[Row], watched: list[Row]
 ) -> tuple[str, ...]:
-    """Cells of one case in the table of errors. `watched` has the rows of the published protocol,
-    and may be empty."""
+    """Entries for one case in the table of errors. `watched` has the rows of the published
+    protocol, and may be empty."""
     line, best, published = line_of(run, case, rows), "", ""
     other = line_of(run, replace(case, protocol="published"), watched) if watched else line
     if "best on test" in other:
@@ -124,7 +124,7 @@ def errors_of(
 
 
 def costs_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
-    """Cells of one case in the table of costs."""
+    """Entries for one case in the table of costs."""
     line = line_of(run, case, rows)
     steps = [line[f"step {what}"] for what in ("seconds", "MiB", "GFLOP")]
     tuning = line["tuning seconds"]
@@ -149,7 +149,7 @@ def solves(number: float) -> str:
 
 
 def without_empty(rows: Facts, header: tuple[str, ...], name: str = "") -> Table:
-    """A table without the columns that are empty in every row."""
+    """The table without the columns that are empty in every row."""
     used = [i for i in range(len(header)) if any(line[i] for line in rows)]
     head, *lines = [tuple(line[i] for i in used) for line in [header, *rows]]
     return Table(lines, head, name=name)

@@ -58,7 +58,8 @@ def error_by_time(
     beside: Mapping[str, np.ndarray],
     seen: float | None,
 ) -> Figure:
-    """Mean relative L² error at each time, with a band that contains 90 % of the samples.
+    """Mean relative L² error at each time, with a band that contains the errors of 90 % of the
+    samples.
 
     Args:
         errors: Errors of each component, shape (samples, times).
@@ -158,7 +159,7 @@ def above_rounding(spectrum: np.ndarray, largest: float) -> np.ndarray:
     precision.
 
     Args:
-        largest: Value to which the rounding errors are relative.
+        largest: Rounding errors are this value times the machine epsilon.
 
     >>> above_rounding(np.array([1.0, 1e-3, 1e-9, 2e-9]), 1.0)
     array([1.   , 0.001])

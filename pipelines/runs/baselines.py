@@ -59,7 +59,7 @@ def trivial_predictions(run: FinishedRun) -> dict[str, Tensor]:
 def trivial(
     experiment: Experiment, store: Store, pairs: Samples, mean: Float[Tensor, "*grid c"]
 ) -> dict[str, Trivial]:
-    """The trivial predictors that apply to the data.
+    """The trivial predictors that apply to the data, keyed by name.
 
     "mean" predicts the mean training target. "identity" predicts the last state in the input. It
     applies only if that state has the shape of the target.

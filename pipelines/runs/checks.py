@@ -155,7 +155,7 @@ def check_symmetries(source: Source, augment: Augmentation | None) -> None:
 
 
 def check_applies(source: Source) -> None:
-    """Raise SchemaError for a key of the experiment that has no effect on this store."""
+    """Raise SchemaError if a key of the experiment would have no effect on this store."""
     source.experiment.check_applies(domain_of(open_sealed(source.url)), source.url)
 
 

@@ -45,7 +45,7 @@ class Variant:
 
     @property
     def first(self) -> FinishedRun:
-        """The run of the first seed, whose predictions are plotted."""
+        """The run of the first seed. Reports plot the predictions of this run."""
         return self.runs[0]
 
     @cached_property
@@ -65,7 +65,8 @@ class Variant:
 
     @property
     def left_out(self) -> list[int]:
-        """Numbers of the test samples without a relative error, because their target is 0."""
+        """Numbers of the test samples whose relative error is undefined because their target is
+        0."""
         return self.scores[0].left_out
 
     @property
@@ -200,8 +201,8 @@ def read_comparison(
 ) -> Comparison:  # fmt: skip
     """Check that `out` can be written, then read finished runs and compare them.
 
-    Runs that differ only by `training.seed` form one variant. If all runs differ only by the seed,
-    each run is its own variant.
+    Runs that differ only by `training.seed` form one variant. But if all runs differ only by the
+    seed, each run is its own variant.
 
     Errors are compared sample by sample between variants with the same test samples and variables.
     The grid is the training grid of the first run if all were evaluated on it, otherwise the finest

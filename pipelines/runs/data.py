@@ -144,7 +144,7 @@ class Source:
         return pairs.rows(slice(count))
 
     def deviation(self, pairs: Samples) -> np.ndarray:
-        """Standard deviation σ(x) of the inputs over the training split, on the grid of `pairs`.
+        """Standard deviation σ(x) of the inputs over the training split, at the points of `pairs`.
 
         The whole split is used, so that the noise of test samples does not depend on the number of
         training samples.
@@ -251,7 +251,8 @@ def free_memory(device: torch.device) -> int:
 
 
 def _own_cgroup() -> str:
-    """Path of the control group (cgroup) of this process below the root; empty if there is none."""
+    """Path of the control group (cgroup) of this process, relative to the root of the cgroup file
+    system; empty if there is none."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -271,7 +272,8 @@ class NoisyInputs:
     Args:
         noise: Kind, level and seed of the noise.
         deviation: Standard deviation σ(x) of the inputs over the training split.
-        numbers: Function that maps sample numbers to numbers in the random stream of the noise.
+        numbers: Function from sample numbers to the numbers that select the random noise of each
+            sample.
         scale: Range of noise levels, if the level is an input of the operator; otherwise None.
         assumed_level: The noise level in the appended channel; None for the true level.
         fresh: Whether each epoch of training draws new noise.
@@ -316,7 +318,7 @@ class ZeroNoise:
 
 @dataclass(frozen=True)
 class InOrder:
-    """Maps the samples of a split to their numbers in the random stream of the noise."""
+    """Maps the samples of a split to the numbers that select their random noise."""
 
     by_sample: dict[int, int]
 
@@ -331,9 +333,9 @@ class InOrder:
 
 @dataclass(frozen=True)
 class InStream:
-    """Maps the samples of a training stream to their numbers in the random stream of the noise. A
-    training is treated like a split: if the noise numbers the samples of a split from 0, it also
-    numbers the samples of each training from 0.
+    """Maps streamed training samples to the numbers that select their random noise. A training is
+    treated like a split: if the noise numbers the samples of a split from 0, it also numbers the
+    samples of each training from 0.
 
     Args:
         noise: Kind, level and seed of the noise.

@@ -125,7 +125,7 @@ class _Folder:
 
     @classmethod
     def of(cls, path: Path) -> tuple[_Folder, Experiment]:
-        """The folder at `path` and the experiment declared there. Raises ReportError if it is no
+        """The run folder at `path`, with its experiment. Raises ReportError if the folder is not a
         run."""
         return cls(path).read("run.json", lambda content: cls._of(path, content), "--overwrite")
 
@@ -143,8 +143,8 @@ class _Folder:
         return shlex.join(["pdegen", "run", *self.words, "--out", str(self.path), option])
 
     def read(self, file: str, parse: Callable[[dict[str, Any]], _T], repair: str) -> _T:
-        """Parsed content of a JSON file. `repair` is the option of `pdegen run` that rewrites the
-        file if it is damaged."""
+        """Parsed content of a JSON file. `repair` is the option with which `pdegen run` rewrites a
+        damaged file."""
         with self.explained(file, repair):
             return parse(read_json(self.path / file))
 

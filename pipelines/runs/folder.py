@@ -117,8 +117,8 @@ def claim(folder: Path) -> None:
 
 
 def check_ours(folder: Path) -> None:
-    """Raise RunError if a folder to be overwritten holds files that pdegen did not write, or that
-    were edited."""
+    """Raise RunError if a folder to be overwritten contains files that pdegen did not write, or
+    files that were edited."""
     foreign = foreign_files(folder)
     if foreign:
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""

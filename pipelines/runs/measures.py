@@ -187,8 +187,8 @@ class _Grid:
         return by_band
 
     def at(self, mask: Bool[Tensor, " #batch *grid"]) -> Float[Tensor, " batch"]:
-        """Root mean square error over the masked points, divided by the root mean square of u over
-        all points. It is nan if the mask is empty."""
+        """Root mean square of the error over the masked points, divided by the root mean square of
+        u over all points. The result is nan if the mask is empty."""
         inside = mask.expand(self.of.u.shape[:-1]).flatten(1)
         errors = self.of.e.square().sum(-1).flatten(1)
         return ((errors * inside).sum(1) / inside.sum(1) / self.of.square).sqrt()
@@ -268,8 +268,8 @@ def _norms(
 
 
 def _at_rest(pairs: Samples) -> Tensor | None:
-    """Undeformed positions of the points relative to the lower corner of the box, repeated for each
-    time. None unless the targets are displacements on a box."""
+    """Undeformed positions of the points, relative to the lower corner of the box. They are
+    repeated for each time. None unless the targets are displacements on a box."""
     channels = pairs.target_channels
     if not isinstance(pairs.domain, Box) or not channels or pairs.y is not None:
         return None

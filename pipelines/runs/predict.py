@@ -43,7 +43,7 @@ _ZARR = re.compile(r"zarr\.json|[^/]+/(zarr\.json|c(/\d+)*)")  # files of a Zarr
 
 
 class Predictions(NamedTuple):
-    """The folder of written predictions, and lines of text about their error bounds."""
+    """The folder to which predictions were written, and lines of text about their error bounds."""
 
     out: Path
     lines: tuple[str, ...]
@@ -233,8 +233,8 @@ class Guaranteed:
 
     @classmethod
     def of(cls, pairs: Samples) -> Guaranteed:
-        """The bound for predictions of the targets of these samples. Raises SchemaError if the
-        equation offers none, or the predictions are not on the grid of the store."""
+        """The error bound for predictions of the targets of `pairs`. Raises SchemaError if the
+        equation offers no bound, or if the resolution of `pairs` is not that of the store."""
         source = pairs.source
         store = open_sealed(source["url"])
         inputs, targets = (tuple(names_of(source[role])) for role in ("input", "target"))

@@ -19,7 +19,7 @@ class Score:
     """Relative L² errors of the samples of one split at one resolution.
 
     Args:
-        samples: Numbers of the samples in the store.
+        samples: Number of each sample in the store.
         errors: ‖p − u‖/‖u‖ of each sample. It is nan if u is 0; statistics leave such samples out.
         seconds: Duration of the evaluation.
         channels: Mean error of each channel, keyed by name; empty for a single channel.
@@ -65,7 +65,7 @@ class Score:
 
     @property
     def left_out(self) -> list[int]:
-        """Numbers of the samples without a relative error, because their target is 0."""
+        """Numbers of the samples whose relative error is undefined because their target is 0."""
         return undefined(self.samples, self.errors)
 
     def measured(self, measure: str) -> tuple[float, ...]:
@@ -157,7 +157,8 @@ def times_in(channels: Sequence[Channel]) -> list[float]:
 
 
 def channel_parts(channels: Sequence[Channel]) -> dict[str, list[str]]:
-    """Names of the channels or times that have separate errors, keyed by the field of `Score`.
+    """Names of the channels and times whose errors are recorded separately, keyed by field of
+    `Score` ("channels" or "steps").
 
     >>> channel_parts([Channel("u", c, t) for t in (0.0, 0.5) for c in ("u_x", "u_y")])["steps"]
     ['0', '0.5']

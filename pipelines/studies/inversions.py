@@ -92,7 +92,7 @@ class Inversions:
         return InverseProblem(x.double().numpy(), a, u, self._seen(u.shape[1:]))
 
     def _seen(self, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."] | None:
-        """Mask of the points that have a sensor; None if all points have one."""
+        """Mask of the points that have a sensor; None if all points have a sensor."""
         noise = self.source.experiment.noise
         model = None if noise is None else noise.build()
         if noise is None or not isinstance(model, SensorNoise):
@@ -143,7 +143,7 @@ class Inversions:
 
     @property
     def corrector(self) -> str | None:
-        """Name of the first method that can start from a prediction; None if there is none."""
+        """Name of the first method that can start from a prediction; None if no method can."""
         names = (name for name, m in self.methods.items() if m.correction is not None)
         return next(names, None)
 

@@ -108,7 +108,7 @@ class Processes(AbstractContextManager["Processes"]):
 
     @cached_property
     def _started(self) -> tuple[Client, Path]:
-        """The Dask client, and the path of a file that stops all calls once it exists."""
+        """The Dask client, and the path of a file. All calls stop when this file exists."""
         folder = TemporaryDirectory(prefix=".stop-", dir=self.folder)
         halt = Path(self._stack.enter_context(folder)).absolute() / "halt"
         if self.scheduler == LOCAL:

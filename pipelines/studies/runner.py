@@ -295,7 +295,7 @@ class Study(ABC, Generic[Part]):
     def _rows(
         self, stage: Sequence[Part], how: Execution, processes: Processes
     ) -> Iterator[tuple[Part, Row]]:
-        """All rows of a stage, with the saved rows first."""
+        """Yield all parts of a stage with their rows. Rows that are already saved come first."""
         rows = {part: self.kept(part) for part in stage}
         usable = {
             part: row for part, row in rows.items() if row is not None and not row.lacked_memory
