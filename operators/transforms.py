@@ -101,10 +101,10 @@ class Normalizer(nn.Module):
         Args:
             values: Values of functions, or blocks of such values.
             x: Points that the samples share; None if each sample has its own mesh.
-            eps: Number added to the deviations, which may be 0 at some points. By default 1/1000 of
-                the root mean square deviation of each channel, so that the result does not depend
-                on units. The published code adds 1e-5, a third of the deviation of Darcy pressures
-                next to a wall.
+            eps: Number added to the standard deviations, which may be 0 at some points. The default
+                is 1/1000 of the root mean square deviation of each channel; its effect does not
+                depend on units. The published code adds 1e-5, which is a third of the standard
+                deviation of Darcy pressures next to a wall.
             box: Whether the points are a grid of a box.
         """
         moments = _moments(values) if isinstance(values, Tensor) else _running_moments(values)

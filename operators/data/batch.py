@@ -142,7 +142,7 @@ def weights(weight: Tensor | None, mask: Tensor | None, u: Tensor) -> Tensor | N
     """Quadrature weights, 0 at padding; None if all points count alike.
 
     Args:
-        weight: Weights before those of padding are set to 0; None for equal weights.
+        weight: Weights, not yet 0 at padding; None for equal weights.
         mask: False at padding; None without padding.
         u: Targets. If `weight` is None, the result is the mask in the dtype of `u`.
     """

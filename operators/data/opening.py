@@ -156,7 +156,7 @@ def _domain(store: Store, axes: tuple[str, ...]) -> Domain:
 
 
 def _of_role(store: Store, role: str) -> list[str]:
-    """Names of the functions of a role.
+    """Names of the functions that have a role in the store.
 
     If no function has the role input, the positions of the points are the inputs. In a store
     without roles, the input is a and the target is u.

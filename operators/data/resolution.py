@@ -161,7 +161,7 @@ def averaging_weights(n: int, m: int) -> Float[np.ndarray, "m n"]:
 
 
 def allowed_resolutions(n: int, grid: str) -> list[int]:
-    """All possible numbers of points of a subsample of n points along an axis, ascending.
+    """All numbers of points that a subsample of n points on an axis can have, ascending.
 
     Args:
         grid: Kind of the axis, as in `Domain.kinds`.

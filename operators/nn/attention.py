@@ -102,10 +102,11 @@ def linear(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = Non
 
 
 def efficient(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
-    """softmax(Q) (softmax(K)ᵀ V) / √d, Q over features and K over points (Shen et al. 2021).
+    """softmax(Q) (softmax(K)ᵀ V) / √d (Shen et al. 2021).
 
-    The factor 1/√d is not in the paper, but in the code that published operators use
-    (lucidrains/linear-attention-transformer). The cost is linear in n.
+    The softmax of Q is over features, and that of K is over points. The factor 1/√d is not in the
+    paper, but in code that published operators use (lucidrains/linear-attention-transformer). The
+    cost is linear in n.
     """
     matrix = over_points(k, mask).mT @ v
     return (q.softmax(dim=-1) * q.shape[-1] ** -0.5) @ drop(matrix)
@@ -134,7 +135,7 @@ class AttentionKind:
 def formula(
     apply: AttentionMap, normalizes_query: bool, masks: bool = True, weights: bool = False
 ) -> AttentionKind:
-    """The `AttentionKind` of a function that is the same for all numbers of features."""
+    """`AttentionKind` of an attention map that does not depend on the number of features."""
     return AttentionKind(partial(_same, apply), normalizes_query, masks=masks, weights=weights)
 
 
@@ -193,7 +194,7 @@ class PublishedDropout(nn.Module):
     """Dropout with p = 0.5 that stays on in evaluation.
 
     The code published with Cao (2021) applies this dropout to the attention matrix, whatever the
-    rate in its configuration. The class reproduces that code; two evaluations differ.
+    rate in its configuration. This class does the same, and two evaluations therefore differ.
     """
 
     def forward(self, x: Tensor) -> Tensor:

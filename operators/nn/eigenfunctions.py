@@ -20,8 +20,8 @@ class Orthonormal(nn.Module):
     r"""ψ̂ = ψ L⁻ᵀ with ψ = W g + b and L Lᵀ = C, so that the mean of ψ̂ᵢ ψ̂ⱼ is δᵢⱼ (eq. 7-9).
 
     In training C is the mean of ψᵀψ over samples and points of the batch, and gradients pass
-    through C. As in batch normalisation, evaluation uses a moving average of C, so that a sample
-    does not depend on its batch. Before training this average is the identity.
+    through C. As in batch normalisation, evaluation uses a moving average of C, and the result for
+    a sample does not depend on its batch. Before training, this average is the identity.
 
     The matrix that is factorised is C + λ(tr C/k) I, in training and in evaluation. The added term
     prevents directions in which ψ hardly varies from being scaled up to size 1. It also allows

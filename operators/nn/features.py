@@ -1,11 +1,12 @@
 r"""Attention by random features φ, whose products φ(q)·φ(k) estimate a kernel κ(q, k).
 
-With frequencies ω ~ N(0, I_d), and q and k scaled by d^(-1/4) as in softmax(QKᵀ/√d),
+Let ω ~ N(0, I_d) be random frequencies. Scale q and k by d^(-1/4), as softmax(QKᵀ/√d) does. Then
 
     Gaussian:  exp(-|q - k|²/2) = E cos ω·(q - k)                                  (RFA)
     softmax:   exp(q·k) = E cosh ω·(q + k) exp(-(|q|² + |k|²)/2)                   (FAVOR+)
 
-Then Σ_j κ(q, k_j) v_j / Σ_j κ(q, k_j) takes a time that is linear in the number of points.
+With estimates φ(q)·φ(k), the cost of Σ_j κ(q, k_j) v_j / Σ_j κ(q, k_j) is linear in the number of
+points.
 
 References: H. Peng et al., Random Feature Attention, ICLR 2021, section 3.1. K. Choromanski et al.,
 Rethinking Attention with Performers, ICLR 2021, equation (7) and section 2.4.
@@ -29,7 +30,9 @@ def gaussian_frequencies(d: int, m: int, device: torch.device) -> Float[Tensor, 
 
 
 def orthogonal_frequencies(d: int, m: int, device: torch.device) -> Float[Tensor, "d m"]:
-    """Matrix of m columns ω ~ N(0, I_d), orthogonal in blocks of d to lower the variance.
+    """Matrix of m columns ω ~ N(0, I_d). In each block of d columns, the columns are orthogonal.
+
+    Orthogonal frequencies lower the variance of the estimate.
 
     Directions come from a QR decomposition, whose signs are not uniform. This does not matter if ω
     and -ω are used together. Lengths are drawn independently from χ(d).
@@ -60,13 +63,13 @@ class RandomFeatureAttention(nn.Module):
         softmax(Q' + log Σ_j exp K'_j over features) softmax(K' over points)ᵀ V.
 
     The Gaussian kernel has no such form, because its features can be negative. If κ is small and
-    there are few features, the denominator may be near 0. The result is then far from all v_j.
+    there are few features, the denominator may be near 0, and the result far from all v_j.
 
     Args:
         kernel: "gaussian" (RFA) or "softmax" (FAVOR+).
         d: Number of features of a head.
-        features: Number of features of φ, two for each frequency. "head" stands for the number d
-            in the published code.
+        features: Number of features of φ, two for each frequency. "head" stands for d, as in the
+            published code.
         redraw: Whether frequencies are drawn anew at every forward pass in training.
         eps: Lower bound of the absolute mean of the Gaussian kernel, which prevents division by
             zero.

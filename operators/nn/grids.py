@@ -124,7 +124,7 @@ class GridOperator(Operator):
 
 
 def for_each_axis(name: str, value: Number | list[Number], axes: int) -> list[Number]:
-    """A list of one number for each axis, given such a list or one number for all axes.
+    """Convert one number for all axes, or a list with one number for each axis, to such a list.
 
     >>> for_each_axis("modes", 16, 2)
     [16, 16]

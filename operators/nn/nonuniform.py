@@ -51,7 +51,7 @@ def waves(xi: TokenPoints, k: Float[Tensor, "dim modes"]) -> Waves:
 class NonuniformConv(nn.Module):
     """The convolution of `SpectralConv1d` or `SpectralConv2d` from or to scattered points ξ_j.
 
-    With "mean", the paper's choice, the coefficients of a function on n points are
+    With "mean", the paper's choice, the coefficients of u on n points and the result v are
 
         û_k = 1/n Σ_j u_j exp(-2πik·ξ_j),  and  v(ξ) = Σ_k v̂_k exp(2πik·ξ),
 
@@ -91,7 +91,7 @@ class NonuniformConv(nn.Module):
 
         Args:
             u: Values at the points.
-            at: `waves` at the points.
+            at: Result of `waves` for the points.
             mask: False at padding; None without padding.
             grid: Sizes s of the latent grid.
         """
@@ -107,7 +107,7 @@ class NonuniformConv(nn.Module):
         return values(self._weighted(u_hat), grid, self.modes) * math.sqrt(total)
 
     def to_points(self, u: Float[Tensor, "batch *grid c"], at: Waves) -> Tokens:
-        """Convolution from values on the latent grid to scattered points, where `at` is `waves`."""
+        """Convolution from values on the latent grid to scattered points; `at` is from `waves`."""
         total = math.prod(u.shape[1:-1])
         scale = math.sqrt(total) if self.transform == "sum" else 1 / math.sqrt(total)
         v_hat = self.counted * self._weighted(spectrum(u, self.modes) * scale)

@@ -33,7 +33,7 @@ Matrices = Float[Tensor, "batch heads m m"]
 
 
 def pseudo_inverse(a: Matrices, iterations: int = 6) -> Matrices:
-    """Iterate Z <- Z(13 - AZ(15 - AZ(7 - AZ)))/4 for A⁺ (Xiong et al., eq. 11).
+    """Approximate A⁺ by iterating Z <- Z(13 - AZ(15 - AZ(7 - AZ)))/4 (Xiong et al., eq. 11).
 
     The initial value is Aᵀ/(‖A‖₁ ‖A‖_∞). After a few iterations small singular values are not yet
     inverted, which regularises the inverse.
@@ -85,7 +85,7 @@ def nystrom(
     landmarks: int = 256,
     iterations: int = 6,
 ) -> Heads:
-    """Softmax attention through landmarks; if there are no more points than landmarks it is exact.
+    """Softmax attention through landmarks; exact if there are at least as many landmarks as points.
 
     Segments consist of points that are consecutive in memory. Padding is not supported.
     """
@@ -111,8 +111,8 @@ class NystromAttention(nn.Module):
 
     The class reproduces lucidrains/nystrom-attention 0.0.14 except for the differences stated at
     `pseudo_inverse` and `segment_means`. The convolution runs along the points in their order in
-    memory, with one kernel for each head. The kernel covers a number of points, whatever the
-    spacing, so an operator with this convolution does not converge as grids are refined.
+    memory, with one kernel for each head. The kernel covers a fixed number of points at every
+    spacing. An operator with this convolution therefore does not converge as grids are refined.
 
     Args:
         landmarks: Number m of landmarks. On m points or fewer this is exact softmax attention.

@@ -90,8 +90,8 @@ class Convolution(nn.Module):
 class BatchNorm(nn.BatchNorm1d):
     """v = γ (u - E u) / √(Var u + 1e-5) + β, with moments over batch and grid except padding.
 
-    Evaluation uses moving averages of the training moments, so that a sample does not depend on its
-    batch.
+    Evaluation uses moving averages of the training moments. The result for a sample then does not
+    depend on its batch.
 
     >>> BatchNorm(3)(torch.randn(2, 8, 8, 3)).shape
     torch.Size([2, 8, 8, 3])

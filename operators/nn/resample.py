@@ -162,7 +162,7 @@ def _cubic(x: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
 def windows(
     u: Float[Tensor, "batch *grid c"], side: int | list[int]
 ) -> Float[Tensor, "batch *coarse p c"]:
-    """Split a grid into windows of `side` points along each axis, with the last axis fastest.
+    """Split a grid into windows of `side` points along each axis; flatten each window.
 
     >>> import torch
     >>> windows(torch.arange(8).view(1, 2, 4, 1).float(), 2).flatten(-2).tolist()

@@ -39,7 +39,7 @@ def mlp(
 def at_sensors(
     a: Function, x: Points, sensors: int, sensor_grid: SensorGrid
 ) -> Float[Tensor, "batch ... c_in"]:
-    """Values of a at the sensors, a grid with `sensors` points along each axis.
+    """Values of a at the sensors, which form a grid with `sensors` points along each axis.
 
     With sensor_grid "points" the sensors are all points of a, and `sensors` is their total number.
 
@@ -121,7 +121,7 @@ def branch_net(
     outputs: int,
     activation: Activation,
 ) -> nn.Sequential:
-    """The branch network from values at sensors, shape (batch, c_in, *sensors), to coefficients."""
+    """Network that maps values at sensors, shape (batch, c_in, *sensors), to coefficients."""
     layers = list[nn.Module]([nn.Flatten()])
     values = in_channels * sensor_count(sensors, sensor_grid, dim)
     if branch == "convolution":

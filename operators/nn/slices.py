@@ -16,7 +16,7 @@ Padding = Literal["zeros", "circular"]
 
 
 def projected(projection: Projection, dim: int, width: int, padding: Padding) -> nn.Module:
-    """The map of features before the slices: a convolution on a grid, or a pointwise linear map."""
+    """Layer that maps features before the attention: a convolution, or a pointwise linear map."""
     if projection == "linear":
         return nn.Linear(width, width)
     return Convolution(dim, width, padding)
@@ -30,7 +30,7 @@ def means(
 
 
 class Block(nn.Module):
-    """u <- u + attention(LN(u)), u <- u + MLP(LN(u)); a mask is passed to the attention."""
+    """u <- u + attention(LN(u)), then u <- u + MLP(LN(u)). The attention gets the mask."""
 
     def __init__(self, width: int, attention: nn.Module, feedforward: int) -> None:
         super().__init__()
@@ -44,14 +44,15 @@ class Block(nn.Module):
 
 
 class SliceOperator(FieldOperator):
-    """Pointwise MLP of a and positions, plus a learned vector; blocks; pointwise LN and linear map.
+    """An operator that consists of a pointwise MLP, blocks, and a pointwise LN and linear map.
 
-    The initial weights of linear maps are truncated normal.
+    The input of the MLP is a and the positions; a learned vector is added to its output. The
+    initial weights of linear maps are truncated normal.
 
     Args:
         slices: Number of slices of each head.
-        projection: Map of the features before the slices: "convolution" for grids, or "linear", for
-            point clouds too. With "linear" and coordinates "none" the operator commutes with
+        projection: Layer that maps features before the attention: "convolution", which needs a
+            grid, or "linear". With "linear" and coordinates "none", the operator commutes with
             permutations of the points.
         padding: Padding of convolutions: "zeros", or "circular" for periodic functions. With
             "circular" and coordinates "none" the operator commutes with shifts.

@@ -264,7 +264,7 @@ def _field(
 
 
 def spectrum(u: Float[Tensor, "batch *grid c"], m: int) -> Float[Tensor, "modes 2 batch c"]:
-    """Orthonormal modes of fields on an interval or square, in the order of convolution weights."""
+    """Orthonormal Fourier modes of fields on an interval or square, ordered like the weights."""
     return line_modes(u, m) if u.ndim == 3 else _modes(u, m, m).flatten(0, 2)
 
 

@@ -163,9 +163,10 @@ def mesh(points: int | list[int], x: Float[Tensor, "*points dim"]) -> Float[Tens
 
 
 def sinusoids(x: Float[Tensor, "*points dim"], features: int) -> Float[Tensor, "*points f"]:
-    """sin ωx and cos ωx of each coordinate, ω = 10000^(-j/w), j = 0 ... w - 1, w = ⌊features/2dim⌋.
+    """sin ωx and cos ωx of each coordinate x at w frequencies ω.
 
-    If `features` is not a multiple of 2 dim, the remaining features are 0.
+    The frequencies are ω = 10000^(-j/w) for j = 0 ... w - 1, where w = ⌊features/(2 dim)⌋. If
+    `features` is not a multiple of 2 dim, the remaining features are 0.
 
     >>> sinusoids(torch.tensor([[0.0]]), 3)
     tensor([[0., 1., 0.]])

@@ -61,7 +61,7 @@ class UNet(nn.Module):
 
     @abstractmethod
     def coarsened(self, u: Tensor) -> Tensor:
-        """The map U for grid sizes that `multiple` divides, with channels first."""
+        """The map U on grids whose sizes are multiples of `multiple`. Channels come first."""
 
     def convolution(
         self, c_in: int, c_out: int, activation: nn.Module, stride: int = 1
@@ -118,8 +118,8 @@ class PooledUNet(UNet):
     coarsest. The last layer is a pointwise linear map.
 
     Args:
-        beside: Modules in the skip connections, one for each of the `levels + 1` grids from the
-            finest on, for tensors with channels first. The default is the identity.
+        beside: Modules in the skip connections, one for each of the `levels + 1` grids, finest grid
+            first. Their inputs have channels first. The default is the identity.
 
     >>> PooledUNet(1, 4, 4, "instance")(torch.randn(2, 43, 4)).shape
     torch.Size([2, 43, 4])

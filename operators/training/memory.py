@@ -13,8 +13,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 def keep_memory() -> None:
     """Let the process reuse the memory that it frees, as PyTorch does on GPUs.
 
-    By default glibc returns large blocks to the system. When memory is allocated again, the system
-    fills the pages with zeros, which takes some percent of the time of a step. Without glibc, this
+    By default, glibc returns large blocks to the system. Pages that the system provides again are
+    first filled with zeros, which takes some percent of the time of a step. Without glibc, this
     function does nothing.
     """
     if not sys.platform.startswith("linux"):
