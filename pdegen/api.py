@@ -68,8 +68,8 @@ def generate(
         samples: Number of samples.
         resolution: The key `resolution` of the equation, usually the number of output points along
             each axis.
-        overrides: Values that replace those of the recipe, by dotted key, such as {"viscosity":
-            0.02}.
+        overrides: Values that replace those of the recipe. It maps dotted keys to values, such as
+            {"viscosity": 0.02}.
         device: "cuda" to solve on a GPU; by default NumPy on the CPU.
         options: The fields of `pdegen.generation.generate.Options`: workers, scheduler, resume,
             overwrite, take_over, skip_failed, progress.
@@ -101,7 +101,7 @@ def open(url: PathOrUrl, split: str | None = None) -> xr.Dataset:
     Args:
         url: Path or URL of the store.
         split: Name of a split, such as "train". The dataset then has the samples of this split,
-            without skipped samples. By default it has all samples.
+            without skipped samples. By default, the dataset has all samples.
 
     Raises:
         StoreError: If there is no sealed store, or no such split.

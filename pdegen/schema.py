@@ -77,7 +77,8 @@ class Strict(BaseModel):
 
     @classmethod
     def parse(cls, content: Mapping[str, Any], where: str) -> Self:
-        """Make a declaration. Raises SchemaError if a key is unknown or a value is impossible.
+        """Make a declaration from a table. Raises SchemaError if a key is unknown or a value is
+        impossible.
 
         Args:
             content: The content of the declaration.
@@ -326,7 +327,7 @@ def explained(
     model: type[Strict] | None = None,
     content: Mapping[str, Any] | None = None,
 ) -> str:
-    """The first error of pydantic in one line: the key, the allowed values and the given value.
+    """Describe the first error of pydantic in one line, with its key, allowed values and value.
 
     Args:
         error: The error.

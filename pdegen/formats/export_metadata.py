@@ -74,7 +74,7 @@ def description(store: Store, digests: Mapping[str, str]) -> ExportMetadata:
 
     Args:
         store: The store.
-        digests: SHA-256 of the values of each array, by name.
+        digests: SHA-256 of the values of each array. Keys are names of arrays.
     """
     return ExportMetadata(
         format="pdegen export 2",

@@ -46,11 +46,12 @@ def export(
     """Write a sealed store to a file or folder in another format.
 
     Each array keeps its name. The metadata of the store are written as JSON, to an array of bytes
-    with the name "pdegen"; the format "npy" writes them to the file pdegen.json instead. They
-    contain the SHA-256 of each array and of themselves. `import_files` restores the same variables,
-    coordinates and splits, bit for bit, or refuses a modified file. The format "huggingface" is an
-    exception: `datasets.load_dataset` reads it, and it cannot be imported. The write is atomic: an
-    older file is replaced only when the new one is complete (`pdegen.formats.replacing`).
+    with the name "pdegen". The format "npy" writes them to the file pdegen.json instead. The
+    metadata contain the SHA-256 of each array and of themselves. `import_files` restores the same
+    variables, coordinates and splits, bit for bit, or refuses a modified file. The format
+    "huggingface" is an exception: `datasets.load_dataset` reads it, and it cannot be imported. The
+    write is atomic: an older file is replaced only when the new one is complete
+    (`pdegen.formats.replacing`).
 
     Args:
         url: Path or URL of a sealed store.

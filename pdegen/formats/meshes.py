@@ -1,5 +1,5 @@
-"""Published datasets in which each sample has its own geometry: the .npy and MATLAB files of the
-paper on geometry-aware Fourier neural operators."""
+"""Published datasets in which each sample has its own geometry. They are .npy and MATLAB files from
+the paper on geometry-aware Fourier neural operators."""
 
 from __future__ import annotations
 

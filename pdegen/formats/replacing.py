@@ -17,8 +17,8 @@ _NEW, _OLD, _SCRATCH = "new", "old", "new.arrays"  # names in the hidden folder
 
 
 def check_replaceable(folder: Path) -> None:
-    """Raise FormatError if a folder contains files that no export has written (`pdegen.ownership`),
-    such as the .git folder of a clone, or files that were edited since, such as a card."""
+    """Raise FormatError if a folder contains files that no export has written, or that were edited
+    afterwards (`pdegen.ownership`). Examples are the .git folder of a clone and an edited card."""
     foreign = foreign_files(folder)
     foreign += sorted(path.name for path in folder.iterdir() if path.is_dir() and not any(
         inner.is_file() for inner in path.rglob("*")))  # fmt: skip

@@ -35,10 +35,10 @@ _NOT_INHERITED = {  # attributes of a derived store that are not copied from its
 
 
 def at_levels(declared: Mapping[str, Any], levels: Sequence[float]) -> tuple[Noise, ...]:
-    """The noise of each level.
+    """Make the noise of each level.
 
     Args:
-        declared: The keys of `pdegen.sampling.noise_kinds.Noise`, without `level`.
+        declared: Values of the keys of `pdegen.sampling.noise_kinds.Noise`, without `level`.
         levels: The levels of the noise.
 
     Raises:

@@ -33,8 +33,8 @@ class Job(ABC):
 
     @property
     def identity(self) -> str:
-        """Identity of the job, which its records contain. It covers everything that determines the
-        bits of the samples, except software versions."""
+        """Identity of the job. All records of its shards contain it. It depends on everything that
+        determines the bits of the samples, except software versions."""
         return self.fingerprint
 
     @abstractmethod

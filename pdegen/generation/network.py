@@ -66,8 +66,9 @@ def interface_of(alone: bool) -> str:
         alone: Whether all processes run on this machine.
 
     Returns:
-        Name of the interface: `pdegen.interface` in Dask's configuration if it is set; otherwise
-        the loopback interface if `alone`; otherwise the interface of this machine's address.
+        Name of the interface. It is the value of `pdegen.interface` in Dask's configuration if
+        this key is set. Otherwise it is the loopback interface if `alone` is True, and the
+        interface of this machine's address if not.
     """
     from dask import config
     from distributed.utils import get_ip

@@ -63,10 +63,10 @@ def verify(
     """Check a sealed store.
 
     All objects of the store are checked, except `log/`. Metadata, coordinates and card are compared
-    with the seal. Records are compared with the seal and with their own digests, data with the
-    records, and the seal with its own digest. Values must be finite and must have the recorded
-    means. The statistics must follow from these means. There must be no other files, except the
-    lock and temporary files of killed processes.
+    with the seal. Data are compared with the records, and records with the seal. Records and the
+    seal also contain their own digests, which are checked. Values must be finite and must have the
+    recorded means. The statistics must follow from these means. There must be no other files,
+    except the lock and temporary files of killed processes.
 
     Args:
         url: The store.

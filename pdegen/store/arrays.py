@@ -160,7 +160,7 @@ class Array:
         return fill(self.dtype)
 
     def key(self, shard: int = 0) -> str:
-        """Key of the object that stores a shard of a variable, or the whole of a coordinate.
+        """Key of the object that stores a shard of a variable, or a whole coordinate.
 
         >>> Array("u", ("sample", "x"), (9, 5), np.dtype("f4"), (3, 5), (3, 5)).key(2)
         'u/c/2/0'

@@ -163,8 +163,8 @@ def fixed(store: Store, key: str) -> tuple[bytes | None, str]:
 
 
 def fixed_keys(store: Store) -> list[str]:
-    """Keys of the objects that are written when the store is laid out and do not change afterwards:
-    the metadata of arrays, and the coordinates."""
+    """Keys of the metadata of all arrays, and of the coordinates. These objects are written when
+    the store is laid out, and do not change afterwards."""
     description = store.description
     chunks = [array.key() for array in description.coordinates.values()]
     labels = () if description.labels is None else (f"{CHANNEL}/{ROOT}", Labels.KEY)

@@ -1,7 +1,8 @@
-"""Encoding and decoding of shards and their chunks. The bytes are the same as those of Zarr.
+"""Encoding and decoding of shards and their chunks. The bytes are those that the Zarr library
+writes.
 
-Zarr encodes the chunks of all shards of a process in one event loop and one thread pool. Here each
-thread encodes its own shard. A test compares the bytes with those of Zarr.
+The Zarr library encodes the chunks of all shards of a process in one event loop and one thread
+pool. Here each thread encodes its own shard. A test compares the bytes.
 """
 
 from __future__ import annotations

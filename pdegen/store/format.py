@@ -176,7 +176,8 @@ Axis = Literal["x", "y", "z"]
 
 @typed(frozen=True, config=_TYPED)
 class Physics:
-    """The attribute `physics`: facts about the fields, for readers that do not know the equation.
+    """The attribute `physics`. It contains facts about the fields for readers that do not know the
+    equation.
 
     >>> Physics.of({"physics": {"boundary": {"u": 0.0}}}).boundary
     {'u': 0.0}

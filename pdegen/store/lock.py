@@ -3,7 +3,7 @@
 The lock is a lease, which its holder renews every few seconds. Another job waits for the length of
 a lease, measured on its own clock, and takes the lock over if it sees no renewal. The clocks of the
 machines need not agree. If both jobs run on one machine, the kernel tells whether the holder still
-runs: the holder keeps a temporary file locked.
+runs, because the holder keeps a temporary file locked.
 
 A suspended holder may wake after its lease has expired. The token in the lock stops it: workers
 read the lock before each write, and stop if they find another token. They read the lock again after

@@ -149,8 +149,8 @@ class Objects:
             return self._location[0].cat_file(self._path(key), start=start, end=end)
 
     def try_read(self, key: str, at_most: int) -> tuple[bytes | None, str]:
-        """Read an object. Returns its bytes and ""; or, if it cannot be read, None and the reason,
-        such as "is missing"."""
+        """Read an object. Returns its bytes and an empty string. If it cannot be read, returns None
+        and the reason, such as "is missing"."""
         try:
             return self.read(key, at_most), ""
         except (FileNotFoundError, NotADirectoryError):

@@ -298,7 +298,7 @@ def _root_bytes(objects: Objects) -> bytes:
 
 def open_sealed(url: str) -> Store:
     """Open a sealed store whose metadata and coordinates match the seal. Raises StoreError if the
-    store is missing, damaged, not of this format or not sealed. If it is not sealed, the message
+    store is missing, damaged, of another format or not sealed. If it is not sealed, the message
     says how to resume."""
     root = _root_bytes(Objects(url))
     finished(Store(url, root))
@@ -317,7 +317,7 @@ def open_sealed(url: str) -> Store:
 
 def finished(store: Store) -> Store:
     """The store itself, if its metadata say that it is sealed. Raises StoreError if the store is
-    missing, not of this format or not sealed. If it is not sealed, the message says how to
+    missing, of another format or not sealed. If it is not sealed, the message says how to
     resume."""
     if not store.sealed:
         done = len(store.recorded())

@@ -146,7 +146,8 @@ class Seal:
         """Make a seal.
 
         Args:
-            objects: The bytes of the objects that the seal covers, by key.
+            objects: The bytes of the objects that the seal covers. Keys are the keys of the
+                objects.
             records: Digest of all records (`Summary.records`).
             shards: Short digests of the records (`Summary.shards`).
         """
@@ -181,8 +182,8 @@ def sample_moments(values: np.ndarray) -> tuple[list[float | None], list[float |
     """Mean and mean square of each sample, in float64. None for a skipped sample, whose values are
     all NaN.
 
-    NumPy sums each row pairwise. The result therefore does not depend on the block size, bit for
-    bit.
+    NumPy sums the values of each sample separately. The result therefore has the same bits for any
+    number of samples in a call.
     """
     rows = values.reshape(len(values), -1)
     size = max(1, _BLOCK // rows.shape[1])
