@@ -45,8 +45,8 @@ class Look:
         moves: Whether the components are displacements. They are drawn at the displaced points.
         contours: Whether contour lines are drawn.
         along: Scaling of the values drawn along the surfaces of bodies; None to omit these values.
-        falls: If the variable is the height of the lower side of a rigid body at t = 0, the
-            downward speed of the body; otherwise None.
+        falls: Downward speed of a rigid body. The variable is the height of the lower side of this
+            body at t = 0. None for other variables.
     """
 
     name: str
@@ -94,8 +94,8 @@ def show(
     """Draw values (*grid,) on a domain of two or three dimensions.
 
     On a box, each point is a rectangle without smoothing; with more than 160 points along an axis,
-    only every r-th point is drawn. On a mesh, colours are interpolated between the nodes. A
-    three-dimensional box is represented by its middle layer, and a point cloud is seen along z.
+    points are skipped. On a mesh, colours are interpolated between the nodes. Of a
+    three-dimensional box, the middle layer is drawn. A point cloud is viewed along the z axis.
     """
     axes.grid(False)
     axes.spines[:].set_visible(False)

@@ -209,8 +209,8 @@ Line = tuple[np.ndarray, np.ndarray]
 
 
 def _on_line(truth: Functions, answer: Answer) -> tuple[str, Line, tuple[Line, Line] | None]:
-    """Name and curve of a reconstruction, and the lower and upper ends of its credible intervals;
-    None in place of the ends if the method gives no deviation."""
+    """Name and curve of a reconstruction, and the lower and upper ends of its credible intervals.
+    The ends are None if the method gives no deviation."""
     domain, half = truth.place(0), answer.deviation
     ends = None
     if half is not None:

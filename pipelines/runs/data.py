@@ -334,8 +334,8 @@ class InOrder:
 @dataclass(frozen=True)
 class InStream:
     """Maps streamed training samples to the numbers that select their random noise. A training is
-    treated like a split: if the noise numbers the samples of a split from 0, it also numbers the
-    samples of each training from 0.
+    treated like a split. Noise that numbers the samples of a split from 0 also numbers the samples
+    of each training from 0.
 
     Args:
         noise: Kind, level and seed of the noise.

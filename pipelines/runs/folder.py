@@ -59,8 +59,8 @@ class FolderClaim:
 
         Raises:
             RunError: If the folder cannot be written to, or contains something else. Also if it
-                contains results and neither `resume` nor `overwrite` is set, or if it is to be
-                overwritten but contains files that pdegen did not write.
+                contains results and neither `resume` nor `overwrite` is set. With `overwrite`, also
+                if it contains files that pdegen did not write.
         """
         check_folder(folder)
         files = {path.name for path in folder.iterdir()} if folder.exists() else set()

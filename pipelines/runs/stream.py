@@ -116,8 +116,8 @@ class SolvedAhead(Reader):
         `Samples.batches`.
 
         Each rank has consecutive sample numbers, so that several batches can be solved as one
-        block. If an epoch is resumed at a later batch, the blocks are the same, because on a GPU
-        the size of a block affects the last digits.
+        block. An epoch that is resumed at a later batch has the same blocks. On a GPU, the size of
+        a block affects the last digits of the solution.
         """
         share = len(self) // ranks
         count, batches = share // batch, max(1, self.block // batch)

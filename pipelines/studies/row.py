@@ -21,8 +21,8 @@ class Row(BaseModel):
         dataset, operator, protocol, seed: Identify the training. The protocol is empty unless the
             benchmark has several.
         chosen: Settings that the search chose.
-        best, best_epoch: Mean error and number of the epoch with the smallest test error; None and
-            0 unless the protocol evaluates the test samples after each epoch.
+        best, best_epoch: Mean error and number of the epoch with the smallest test error. They are
+            None and 0 unless the protocol evaluates the test samples after each epoch.
         errors: Error of each test sample on the training grid, in the measure of the dataset (by
             default the relative L² error). It is NaN where the target is 0; means omit NaN.
         scores: Other scores of each test sample, keyed by measure
@@ -111,7 +111,7 @@ def mean_and_spread(rows: Sequence[Row], measure: str = "errors") -> tuple[float
 
 
 def interval(errors: Sequence[float]) -> float:
-    """Half the length of the 95 % confidence interval of the mean, in the normal approximation.
+    """Half the length of the 95 % confidence interval of the mean: 1.96 standard errors.
 
     >>> round(interval([1.0, 3.0] * 50), 3)
     0.197

@@ -101,7 +101,7 @@ class SolverCost(BaseModel):
         N = (T_data + T_training + T_tuning) / (t_solver(ε) - t_inference)
 
         Args:
-            error: Error of the operator.
+            error: Error ε of the operator.
             spent: Time of training and tuning in seconds.
             inference: Time of a prediction per sample in seconds.
             trivial: Error of the best trivial predictor, which has no weights and costs nothing. An
