@@ -77,8 +77,8 @@ class Operator(nn.Module, ABC):
         points_by_sample: Whether the points may differ from sample to sample.
         masks: Whether some points may be padding.
         other_points: Whether u can be evaluated at points y other than x.
-        weights: Whether `forward` has an argument `weight`: quadrature weights of the points, shape
-            (*grid) or (batch, *grid). None stands for equal weights.
+        weights: Whether `forward` has an argument `weight` for quadrature weights of the points,
+            shape (*grid) or (batch, *grid); `weight` None stands for equal weights.
         presets: Published configurations; the keys are their names.
         package: Import name of an extra package that the operator needs; empty for none.
         released_names: Pairs (text in published tensor names, its replacement here), applied in

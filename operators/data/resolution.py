@@ -177,7 +177,7 @@ def allowed_resolutions(n: int, grid: str) -> list[int]:
 
 
 def strides(domain: Domain, resolution: Resolution | None, where: str) -> tuple[int, ...]:
-    """Strides along the axes of a domain that give a resolution.
+    """Stride along each axis of a domain such that the subsample has a given resolution.
 
     Args:
         resolution: Number of points along the first axis, or a tuple with a number for each axis.

@@ -35,7 +35,7 @@ class Samples(Dataset[dict[str, Tensor]]):
     Args:
         reader: Reads the values and adds noise to the inputs.
         x: Positions of the points of the inputs, shape (*grid, dim). None if they differ by sample;
-            the batches then contain them.
+            the batches then contain the positions.
         y: Positions of the points of the targets, shape (*target_grid, dim); None if they are
             those of the inputs.
         domain: Domain of the inputs.

@@ -44,8 +44,8 @@ class Streamed(Reader):
             each sample.
         a, u: Variables of inputs and targets.
         domain: Domain of the inputs at the chosen resolution.
-        window: Number of shards that are shuffled together. Memory must hold two windows, because
-            one is read while the other is used.
+        window: Number of shards that are shuffled together. Memory contains two windows, because
+            the next window is read while the current one is used.
         threads: Number of threads that read the variables of shards.
         noise: Noise on the inputs; None for no noise.
         weighted: Whether points that differ by sample have quadrature weights; otherwise all points
@@ -67,7 +67,7 @@ class Streamed(Reader):
         return self._shape(self.a)[-1], self.u.shape[-1]
 
     def _shape(self, entry: Stacked) -> tuple[int, ...]:
-        """Shape of one sample of an entry. Inputs include the channels that noise appends."""
+        """Shape of one sample of `entry`. Inputs include the channels that noise appends."""
         *grid, channels = entry.shape
         level_channels = self.noise.channels if self.noise is not None and entry is self.a else 0
         return (*grid, channels + level_channels)
@@ -161,7 +161,7 @@ class Streamed(Reader):
                             return
 
     def _values(self, entry: Stacked) -> Iterator[Float[Tensor, "block *grid c"]]:
-        """All values of an entry, in blocks; block k + 2 overwrites the memory of block k."""
+        """All values of `entry`, in blocks; block k + 2 overwrites the memory of block k."""
         windows = self._grouped(self._shards)
         with closing(self._windows(windows, (entry,), None)) as loaded:
             for (values,) in loaded:
@@ -197,7 +197,7 @@ class Streamed(Reader):
     def _windows(
         self, windows: list[list[Piece]], entries: Collection[Stacked], epoch: int | None
     ) -> Generator[list[np.ndarray], None, None]:
-        """For each window, one array per entry; window k + 2 overwrites the arrays of window k."""
+        """For each window, the values of each entry; window k + 2 overwrites those of window k."""
         rows = max(sum(map(len, window)) for window in windows)
         memory = [
             [np.empty((rows, *self._shape(v)), np.float32) for v in entries]
@@ -243,7 +243,7 @@ class Streamed(Reader):
             pool.shutdown(cancel_futures=True)
 
     def _fill(self, entry: Stacked, piece: Piece, epoch: int | None, out: np.ndarray) -> None:
-        """Read samples of an entry into `out`. If the entry is the inputs, add noise."""
+        """Read the samples `piece` of `entry` into `out`. If `entry` is the inputs, add noise."""
         samples, noise = self.samples[piece.start : piece.stop], self.noise
         if entry is not self.a or noise is None:
             entry.read(samples, out)
@@ -253,7 +253,7 @@ class Streamed(Reader):
         out[...] = noise(values, samples.tolist(), epoch)
 
     def _batch(self, a: Tensor, u: Tensor, *values: Tensor) -> Batch:
-        """Create a batch from the values of all entries; compute masks and quadrature weights."""
+        """Create a batch from the values of its fields; compute masks and quadrature weights."""
         per_sample = dict(zip(self.per_sample, values, strict=True))
         if "mask" in per_sample:
             points = torch.arange(a.shape[1], device=a.device)
@@ -286,12 +286,12 @@ def sample_weights(domain: Domain, x: Float[Tensor, "batch *grid dim"]) -> dict[
 
 
 def shards_within(size: int, *entries: Stacked) -> int:
-    """Number of shards of which all entries, as float32, fit into `size` bytes; at least 1."""
+    """Number of shards whose values of all `entries`, as float32, fit into `size` bytes; >= 1."""
     return max(1, size // (entries[0].variables[0].shards.samples * _row_bytes(*entries)))
 
 
 def _row_bytes(*entries: Stacked) -> int:
-    """Total size in bytes of all entries of one sample, as float32."""
+    """Size in bytes of one sample of all `entries` together, as float32."""
     return 4 * sum(math.prod(entry.shape) for entry in entries)
 
 

@@ -197,8 +197,8 @@ class AtTime(TrajectoryTask):
     training, each time gives one example. An evaluation example contains all times.
 
     Args:
-        skip: Number of frames after the first k that are not predicted. An example is an initial
-            frame that is 0 and thus has no relative error.
+        skip: Number of frames after the first k that are not predicted. Frames that are 0, for
+            example, should be skipped, because they have no relative error.
     """
 
     skip: int = 0

@@ -53,8 +53,7 @@ def errors(
 ) -> Float[Tensor, "samples parts"]:
     """Relative errors of every sample, in float64, for each of `parts` groups of channels.
 
-    The arguments `order` and `parts` are those of `relative_error`. All others are those of
-    `scores`.
+    For `order` and `parts` see `relative_error`; for the other arguments see `scores`.
     """
     batches = []
     for p, part in _predicted(predictor, pairs, batch):
@@ -81,7 +80,7 @@ def errors_of(
 
 
 def check_defined(pairs: Samples) -> None:
-    """Raise ValueError if the targets of all samples are 0: no relative error is defined then."""
+    """Raise ValueError if all targets are 0, because no sample then has a relative error."""
     with closing(pairs.in_order(_batch(pairs))) as parts:
         for part in parts:
             if errors_of(torch.zeros_like(part.u), part, pairs).isfinite().any():

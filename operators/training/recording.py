@@ -228,7 +228,7 @@ class Watch(TorchDispatchMode):
 def _waits_of_indexing(
     u: Tensor, indices: Iterable[Tensor | None], values: Tensor | None = None, *more: Any
 ) -> set[str]:
-    """Reasons why u[indices], or u[indices] = values, makes the host wait; empty if none."""
+    """Reasons why u[indices] or u[indices] = values makes the host wait; empty if it does not."""
     given = [i for i in indices if i is not None]
     waits: set[str] = set()
     # assigning one host number at a mask is a masked fill, which only launches a kernel

@@ -97,7 +97,7 @@ class SOAP(torch.optim.Optimizer):
 
 @dataclass(eq=False)
 class _Bases:
-    """All bases of one size k, for matrices with k rows or k columns.
+    """All eigenbases of dimension k, which belong to matrices with k rows or k columns.
 
     Args:
         gram: Running means of G Gᵀ or Gᵀ G.
@@ -131,7 +131,7 @@ class _Stack:
             is that in the eigenbases.
         left: Range of indices of the bases Q_L of these matrices in `bases[m]`.
         right: Range of indices of the bases Q_R of these matrices in `bases[n]`.
-        bases: All bases. Each key is a size, and the value contains the bases of this size.
+        bases: All bases. Each key is a dimension, and the value contains all bases of it.
     """
 
     parameters: list[Tensor]
@@ -157,7 +157,7 @@ class _Stack:
         return [part.view(p.shape) for part, p in pairs]
 
     def state(self) -> list[dict[str, Tensor]]:
-        """The state of each parameter, as views of the stacked memory."""
+        """The state of each parameter; its tensors are views of the stacked memory."""
         (left, rows), (right, columns) = self.sides
         tensors = {
             "mean": self.mean, "square": self.square, "left": left.gram[rows],

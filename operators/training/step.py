@@ -1,7 +1,7 @@
 """Loss and gradient of a training step, accelerated by compilation and CUDA graphs.
 
 A step computes the prediction, the loss and the clipped gradient. `Acceleration` selects how the
-device runs it. Tests compare accelerated steps with a step in plain PyTorch.
+device runs a step. Tests compare accelerated steps with a step in plain PyTorch.
 """
 
 from __future__ import annotations
