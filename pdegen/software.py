@@ -1,4 +1,4 @@
-"""Software and hardware of this machine: package versions, commit of this code, and processor."""
+"""Facts about this machine: package versions, commit of this code, and processor."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _attributes(name: str, node: _Node) -> dict[str, str | float]:
 
 
 def _unreadable(dataset: h5py.Dataset) -> str | None:
-    """The reason why a dataset is not an array of numbers. None if it is one."""
+    """The reason why a dataset is not an array of numbers, or None if it is such an array."""
     kind = dataset.attrs.get("MATLAB_class")
     kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else None
     if kind is not None and kind not in _NUMBERS_OF_MATLAB:

@@ -20,8 +20,9 @@ _DAMAGED = (
 
 
 def npy(path: Path) -> Contents:
-    """The contents of a .npy file: one array, named after the file. Raises FormatError if the file
-    is damaged, contains Python objects, or is shorter than its header says."""
+    """The contents of a .npy file, which are one array with the name of the file. Raises
+    FormatError if the file is damaged, contains Python objects, or is shorter than its header
+    says."""
     with path.open("rb") as file:
         head = file.read(12)
     try:

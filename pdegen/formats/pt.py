@@ -79,7 +79,7 @@ def _entries(path: Path) -> tuple[list[ArchiveEntry], str]:
 
 
 def _unreadable(value: Any, name: str) -> str | None:
-    """The reason why a value is not an array of numbers. None if it is one."""
+    """The reason why a value is not an array of numbers, or None if it is such an array."""
     if not isinstance(value, _torch.Tensor):
         return f"is {type(value).__name__}: tensors can be imported"
     dense = value.layout == _torch.strided and value.device.type == "cpu"

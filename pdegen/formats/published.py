@@ -1,4 +1,4 @@
-"""Descriptions of published datasets: how their files are recognised, and how they are imported."""
+"""Descriptions of published datasets. They say how files are recognised and imported."""
 
 from __future__ import annotations
 

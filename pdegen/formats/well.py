@@ -87,7 +87,7 @@ def _periodic(contents: Contents) -> str | None:
 
 
 def _parameters(contents: Contents) -> dict[str, float]:
-    """The parameters of the simulation, from the attributes of the file."""
+    """Read the parameters of the simulation from the attributes of a file."""
     sizes = {"@n_spatial_dims", "@n_trajectories"}
     return {
         key.removeprefix("@"): float(value)

@@ -263,7 +263,7 @@ def _coordinates(parent: Store) -> Iterator[Coordinate]:
 
 
 def _training_blocks(parent: Store) -> Iterator[range]:
-    """The range of the training samples in each shard that has any."""
+    """Yield the range of the training samples in each shard that contains training samples."""
     start, stop = parent.metadata.splits["train"]
     for shard in range(parent.shards):
         samples = parent.shard_range(shard)

@@ -42,7 +42,7 @@ def store_at(objects: Objects, job: str | None = None) -> Store | None:
             lock.
 
     Raises:
-        StoreError: If there is something other than a store.
+        StoreError: If something other than a store is at the URL.
     """
     names = set(objects.keys("")) if objects.exists() else set()
     logs = [f"log/{name}" for name in objects.keys("log")] if "log" in names else []

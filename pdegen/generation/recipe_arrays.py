@@ -1,4 +1,4 @@
-"""The store of a recipe: its layout, and the values of its samples."""
+"""The layout of the store of a recipe, and the values of its samples."""
 
 from __future__ import annotations
 

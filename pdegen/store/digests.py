@@ -57,8 +57,8 @@ def with_digest(content: dict[str, Any]) -> bytes:
 
 
 def without_digest(data: bytes) -> dict[str, Any]:
-    """Decode JSON that `with_digest` has written, without the digest. Raises ValueError if any byte
-    was changed."""
+    """Decode JSON that `with_digest` has written, and remove the digest. Raises ValueError if any
+    byte was changed."""
     text, end = data[:-_END], data[-_END:]
     if end != b',"sha256":"%s"}' % sha256(text + b"}").encode():
         raise ValueError("it differs from its own digest")

@@ -316,7 +316,7 @@ def open_sealed(url: str) -> Store:
 
 
 def finished(store: Store) -> Store:
-    """The store itself, if its metadata say that it is sealed. Raises StoreError if the store is
+    """Return a store if its metadata say that it is sealed. Raises StoreError if the store is
     missing, of another format or not sealed. If it is not sealed, the message says how to
     resume."""
     if not store.sealed:

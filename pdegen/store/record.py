@@ -129,7 +129,8 @@ def _statistics(moments: np.ndarray) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Seal:
-    """The seal of a complete store: digests of all objects that the records do not cover."""
+    """The seal of a complete store. It contains the digests of all objects that the records do not
+    cover."""
 
     objects: dict[
         str, str

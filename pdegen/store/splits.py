@@ -1,4 +1,4 @@
-"""The splits of a store: named, disjoint ranges of its samples."""
+"""The splits of a store, which are named, disjoint ranges of its samples."""
 
 from __future__ import annotations
 
