@@ -88,7 +88,7 @@ class RelativeL1(RelativeL2):
 
 
 class RelativeH1:
-    """Mean over the batch of ‖p - u‖/‖u‖ + √(γh) ‖Dp - Du‖/‖Du‖, D the central difference.
+    """Mean over the batch of ‖p - u‖/‖u‖ + √(γh) ‖Dp - Du‖/‖Du‖ with central differences D.
 
     As in the code published with Cao (2021), the norms are not squared. They are squared in
     equations 1 and 2 of the paper.

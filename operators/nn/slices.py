@@ -46,8 +46,8 @@ class Block(nn.Module):
 class SliceOperator(FieldOperator):
     """An operator that consists of a pointwise MLP, blocks, and a pointwise LN and linear map.
 
-    The input of the MLP is a and the positions; a learned vector is added to its output. The
-    initial weights of linear maps are truncated normal.
+    The input of the MLP consists of a and the positions; a learned vector is added to its output.
+    The initial weights of linear maps are truncated normal.
 
     Args:
         slices: Number of slices of each head.
