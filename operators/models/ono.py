@@ -184,12 +184,12 @@ class QueryLayer(Layer):
         mask: OfSources | None = None,
         of_target: Real | None = None,
     ) -> tuple[Values, Values]:
-        """Features g and f at the points y.
+        """Hidden features g and f at the output points.
 
         Args:
-            y, x: Features of the points of the output, and of the input.
-            g, f: Features at the points x.
-            mask, of_target: False where a point x, or a point y, is padding.
+            y, x: Input features of the output points, and of the input points.
+            g, f: Hidden features at the input points.
+            mask, of_target: False where an input point, or an output point, is padding.
         """
         h = self.lift_target(y)
         h = h + self.cross(self.norm_target(h), self.norm_source(self.lift_source(x)), mask)

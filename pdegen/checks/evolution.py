@@ -63,16 +63,16 @@ class EvolutionCheck(Check):
     errors to v(t₀). The difference between the two solutions measures the effect of unresolved and
     aliased modes, and the instability of the flow.
 
-    The check compares the modes |k_j| <= K/3 of the solution with those of the stored v(t₁). The
-    limit of their distance is the sum of three terms: four times the difference above, four
-    times the error that the store states, and the aliases of modes beyond the grid. The aliases are
-    estimated from the highest modes. If the largest number of steps does not suffice, the check
-    skips the pair of frames.
+    The check compares the modes |k_j| <= K/3 of the solution with those of the stored v(t₁). Their
+    distance must not exceed the sum of three terms, apart from rounding: four times the difference
+    between the two solutions, four times the error that the store states, and an estimate of the
+    modes beyond the grid that alias to these modes. The estimate is based on the highest modes. A
+    pair of frames is skipped if its solution does not converge within the largest number of steps.
 
     Args:
         evolution: The equation and its frames.
         highest: The largest wave number K.
-        first: Number of first samples in which every frame is compared. If it is None, two frames
+        first: Every frame is compared in the first `first` samples. If it is None, two frames
             of every sample are compared: u(t₁) and one later frame, which differs from sample to
             sample.
     """
@@ -169,9 +169,11 @@ class EvolutionCheck(Check):
         return computed, difference, tail
 
     def _aliases(self, torus: Torus, v: Modes) -> Float[np.ndarray, " batch"]:
-        """Estimate of the norm of the modes beyond the torus that alias to the modes |k_j| <= K/3.
+        """Estimate of the norm of the modes that `torus` does not resolve and that alias to the modes
+        |k_j| <= K/3.
 
-        It assumes that these modes have twice the energy density of the highest modes of v.
+        It assumes that unresolved modes have twice the amplitude of the highest modes of v. The
+        estimate is 0 if the frames cannot contain aliases.
         """
         if not self._evolution.folded:
             return np.zeros(len(v))

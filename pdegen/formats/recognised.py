@@ -230,8 +230,10 @@ def _viscosity(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
 
 
 def _every_nth_node(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """The positions of the points, which are every 26th or every 13th of 421 nodes. The authors
-    document no other facts."""
+    """Positions of the points: every 26th (n = 16) or every 13th (n = 32) of 421 nodes.
+
+    The authors of the files document nothing else about them.
+    """
     n = sizes["x"]
     if contents.arrays["x"].dtype != bool or n not in (16, 32):
         return None

@@ -187,8 +187,11 @@ def _computed(
 
 
 def _new_seal(store: Store, job: RecipeJob) -> Iterator[RepairedObject]:
-    """Yield a new card and a new seal, if all objects that the seal covers are those of the
-    recipe."""
+    """Yield new cards and a new seal for a store without a valid seal.
+
+    Nothing is yielded if verification finds a fault, or if the metadata differ from those that the
+    recipe gives.
+    """
     plan = json.loads(job.layout().objects(store.version)[ROOT])
     plan["attributes"]["provenance"] = store.raw_attributes["provenance"]
     result = Verification(store.url)

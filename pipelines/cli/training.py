@@ -161,7 +161,8 @@ def _train(
 
 
 def _callbacks(experiment: "Experiment", store: str) -> dict[str, Callable[[Any], None]]:
-    """Callbacks of `train` that print how it reads data and executes steps, and every epoch."""
+    """Callbacks of `train` that print how samples are read, how steps are executed, and a line of
+    progress after each epoch."""
     from pipelines.reports.wording import how_read
 
     report = Reporter(f"training {experiment.name}, epochs")

@@ -154,8 +154,8 @@ class _Folder:
 
     @contextmanager
     def explained(self, file: str, repair: str) -> Iterator[None]:
-        """Convert errors of reading a file to a ReportError that names the command to rewrite
-        it."""
+        """Raise a ReportError in place of any error that occurs while a file is read. If a command of
+        the run can write the file again, the message names it."""
         path, advice = self.path / file, f"write it again by {self.command(repair)}"
         try:
             yield

@@ -267,7 +267,7 @@ class Bounded(Initial):
         return low, high
 
     def speed(self, count: int, deviation: float) -> float:
-        """The largest absolute value among the midpoints of the bounds."""
+        """The largest |low + high|/2 of a component."""
         low, high = self.bounds(count)
         return max(abs(a + b) / 2 for a, b in zip(low, high, strict=True))
 
