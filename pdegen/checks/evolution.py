@@ -169,7 +169,7 @@ class EvolutionCheck(Check):
         return computed, difference, tail
 
     def _aliases(self, torus: Torus, v: Modes) -> Float[np.ndarray, " batch"]:
-        """Estimate of the norm of the modes that `torus` does not resolve and that alias to the modes
+        """Estimate of the norm of the modes that `torus` does not resolve and that alias to
         |k_j| <= K/3.
 
         It assumes that unresolved modes have twice the amplitude of the highest modes of v. The

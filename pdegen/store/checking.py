@@ -163,7 +163,7 @@ def fixed(store: Store, key: str) -> tuple[bytes | None, str]:
 
 
 def fixed_keys(store: Store) -> list[str]:
-    """Keys of the metadata of all arrays, and of the coordinates. These objects are written when
+    """Keys of the metadata of all arrays, and of the coordinates. The objects with these keys are written when
     the store is laid out, and do not change afterwards."""
     description = store.description
     chunks = [array.key() for array in description.coordinates.values()]

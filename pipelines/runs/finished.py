@@ -154,8 +154,10 @@ class _Folder:
 
     @contextmanager
     def explained(self, file: str, repair: str) -> Iterator[None]:
-        """Raise a ReportError in place of any error that occurs while a file is read. If a command of
-        the run can write the file again, the message names it."""
+        """Raise a ReportError in place of any error that occurs while a file is read.
+
+        If a command of the run can write the file again, the message names it.
+        """
         path, advice = self.path / file, f"write it again by {self.command(repair)}"
         try:
             yield
