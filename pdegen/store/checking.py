@@ -163,8 +163,8 @@ def fixed(store: Store, key: str) -> tuple[bytes | None, str]:
 
 
 def fixed_keys(store: Store) -> list[str]:
-    """Keys of the metadata of all arrays, and of the coordinates. The objects with these keys are written when
-    the store is laid out, and do not change afterwards."""
+    """Keys of the objects that do not change after the store is laid out: the metadata of all
+    arrays, and the coordinates."""
     description = store.description
     chunks = [array.key() for array in description.coordinates.values()]
     labels = () if description.labels is None else (f"{CHANNEL}/{ROOT}", Labels.KEY)
