@@ -224,6 +224,6 @@ def read_pairs(
     """Read a split into memory. The arguments are those of `open_pairs`.
 
     Raises:
-        DataError: As in `open_pairs`; also if the data are damaged or missing.
+        DataError: See `open_pairs`; also if the data are damaged or missing.
     """
     return open_pairs(url, split, resolution, **options).resident()

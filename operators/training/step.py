@@ -294,7 +294,7 @@ def compiled(function: Callable[..., Any], tuned: bool = False) -> Callable[...,
     share one code object. This function therefore compiles a copy, which has its own limit.
 
     Args:
-        tuned: As in `Acceleration`.
+        tuned: Whether kernels of matrix products are chosen by timing them.
     """
     assert isinstance(function, FunctionType)
     copy = FunctionType(
