@@ -1,6 +1,6 @@
-"""Pages that are written while building, from what they are about: commands, cards, registries.
+"""Pages that the build generates from commands, cards and registries.
 
-They lie in docs/generated, which git ignores.
+They are written to docs/generated, which git ignores.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def write_pages(app: Sphinx) -> None:
         "commands.md": commands.page(),
         "keys-of-recipes.md": keys.of_recipes(),
         "keys-of-experiments.md": keys.of_experiments(),
-        "store.md": foreign((here.parent / "datasets" / "README.md").read_text("utf-8")),
+        "store.md": dataset_page((here.parent / "datasets" / "README.md").read_text("utf-8")),
         "datasets.md": gallery(here),
         "operators.md": operator_cards.gallery(here),
         "changelog.md": (here.parent / "CHANGELOG.md").read_text("utf-8"),
@@ -44,7 +44,9 @@ def write_pages(app: Sphinx) -> None:
     for name, text in pages.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        if not file.exists() or file.read_text("utf-8") != text:  # else Sphinx reads it again
+        if (
+            not file.exists() or file.read_text("utf-8") != text
+        ):  # an unchanged file is not read again
             file.write_text(text, "utf-8")
     for file in folder.rglob("*.md"):
         if file.relative_to(folder).as_posix() not in pages:
@@ -52,7 +54,7 @@ def write_pages(app: Sphinx) -> None:
 
 
 def overview(text: str) -> str:
-    """The README, or another file beside it, with links as from the site."""
+    """Text of the README, or of another file in its folder, with links to pages of the site."""
     text = text.replace("# pdegen\n", "# Overview\n", 1).replace("](docs/", "](/")
     for name, page in (("CHANGELOG", "changelog"), ("CONTRIBUTING", "contributing")):
         text = text.replace(f"]({name}.md", f"](/generated/{page}.md")
@@ -60,22 +62,22 @@ def overview(text: str) -> str:
     return text.replace("](datasets/README.md", "](/generated/store.md")
 
 
-def foreign(text: str) -> str:
-    """The text of a file of datasets/, with links as from the site."""
+def dataset_page(text: str) -> str:
+    """Text of a file in datasets/, with links to pages of the site."""
     text = text.replace("](../docs/", "](/").replace("](README.md", "](/generated/store.md")
     return re.sub(r"\]\(([\w.-]+)\.md", r"](/generated/datasets/\1.md", text)
 
 
 def picture(here: Path, name: str) -> str | None:
-    """The picture of a recipe, as pages name it."""
+    """Path of the picture of a recipe in the site; None if it has none."""
     drawn = pictures.of_recipe(name)
     return f"/{drawn.relative_to(here).as_posix()}" if drawn else None
 
 
 def card(here: Path, name: str) -> str:
-    """The page of a recipe: its card, its picture, how to make it, and the recipe itself."""
+    """Page of a recipe: card, picture, command, and the recipe itself."""
     recipe, folder = load_recipe(name), here.parent / "datasets"
-    text = foreign((folder / f"{name}.md").read_text("utf-8")).rstrip()
+    text = dataset_page((folder / f"{name}.md").read_text("utf-8")).rstrip()
     drawn = picture(here, name)
     if drawn and "![" not in text:
         title, _, rest = text.partition("\n")
@@ -99,7 +101,7 @@ $ pdegen generate {name}
 
 
 def _coarser(name: str) -> str:
-    """A sentence on a recipe whose picture is of a coarser solution than its samples."""
+    """A sentence for recipes whose picture shows a coarser solution; otherwise empty."""
     changed = ", ".join(f"{key} = {value}" for key, value in pictures.COARSER.get(name, {}).items())
     return f"\nThe picture shows a coarser solution: `{changed}`.\n" if changed else ""
 

@@ -123,7 +123,7 @@ class Reconstructions:
                 rows.append([replace(panel, title="") for panel in panels] if rows else panels)
                 names.append(f"noise {level:g}")
         caption = (
-            f"Standard deviation that methods state for test sample {number}. The largest value is "
+            f"Estimated standard deviation for test sample {number}. The largest value is "
             "half of the difference of the phases: both are equally likely there."
         )
         return picture(sheet(rows, names), "uncertainty", caption)
@@ -142,7 +142,7 @@ class Reconstructions:
         caption = (
             f"Test sample {number} with noise level {level:g}: data, and the reconstruction by "
             f"each method beside the truth; models of seed 0. Bands are {100 * LEVEL:g} % "
-            "intervals, where a method states them."
+            "intervals, for methods that estimate them."
         )
         return picture(figure, f"reconstructions-{slug(f'at {level:g}')}", caption)
 
