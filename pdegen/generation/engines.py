@@ -1,4 +1,5 @@
-"""Schedulers of tasks: threads, Dask processes, a running Dask scheduler, MPI or SLURM."""
+"""Schedulers of tasks: threads, Dask processes with or without a dashboard, a running Dask
+scheduler, MPI or SLURM."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
-from pdegen.generation.network import certificates, dashboard, few_ports
+from pdegen.generation.network import certificates, dashboard, few_ports, link
 from pdegen.generation.pools import Cluster, EngineError, Pool, Threads
 from pdegen.generation.slurm import keep_jobs, slurm_cluster
 
-KINDS = ("threads", "processes", "mpi", "slurm")
+KINDS = ("threads", "processes", "dask", "mpi", "slurm")
+_LOCAL = ("processes", "dask")  # clusters of processes on this machine
 _ADDRESS = re.compile(r"(?:(?:tcp|tls|ucx|ws|wss|inproc)://)?[^/\s:]+:\d+")
 _TIMEOUT = 30  # seconds to find an existing scheduler, or its first worker
 _FORK = {"distributed.worker.multiprocessing-method": "forkserver"}
@@ -34,13 +36,15 @@ def pool(scheduler: str, workers: int | None) -> Iterator[Pool]:
 
     Anyone who can connect to a Dask scheduler can run code on it. Schedulers that are started here
     therefore require TLS. If Dask's configuration names no certificates, temporary ones are made.
-    There is a dashboard only if Dask's configuration has an address for it (`pdegen.dashboard`).
+    "dask" has a dashboard on this machine. The others have one only if Dask's configuration has an
+    address for it (`pdegen.dashboard`).
 
     Args:
         scheduler: "threads" runs tasks in threads of this process, "processes" in a Dask cluster on
-            this machine, "mpi" under mpirun (call `pdegen.generation.mpi.start_mpi` before), and
-            "slurm" in SLURM jobs that Dask's configuration describes. An address such as
-            "tls://10.0.0.1:8786" names a running Dask scheduler.
+            this machine, "dask" in such a cluster with a dashboard, "mpi" under mpirun (call
+            `pdegen.generation.mpi.start_mpi` before), and "slurm" in SLURM jobs that Dask's
+            configuration describes. An address such as "tls://10.0.0.1:8786" names a running Dask
+            scheduler.
         workers: Number of concurrent tasks, or of SLURM jobs. By default the number of cores of
             this machine. Ignored for a running scheduler and for "mpi".
 
@@ -53,7 +57,8 @@ def pool(scheduler: str, workers: int | None) -> Iterator[Pool]:
         if scheduler == "threads":
             yield Threads(stack.enter_context(_threads(workers)), workers)
         else:
-            yield Cluster(stack.enter_context(_client(scheduler, workers, stack)))
+            client = stack.enter_context(_client(scheduler, workers, stack))
+            yield Cluster(client, link(client) if scheduler == "dask" else "")
 
 
 @contextmanager
@@ -100,7 +105,7 @@ def _shielded() -> Iterator[None]:
 
 def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
     """A Dask client of a new or running cluster."""
-    if scheduler == "processes":
+    if scheduler in _LOCAL:
         _start_server()  # it imports in parallel to this process
     from dask import config
     from distributed import Client, LocalCluster
@@ -109,13 +114,13 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
         if not config.get("scheduler-address", None):
             raise EngineError("the scheduler mpi needs the command line, under mpirun")
         return Client(timeout=_TIMEOUT, set_as_default=False)
-    if scheduler == "processes":
+    if scheduler in _LOCAL:
         folder = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="pdegen-", ignore_cleanup_errors=True)
         )
         try:
             stack.enter_context(config.set(_FORK))
-            with few_ports():
+            with few_ports(dashboard=scheduler == "dask"):
                 cluster = LocalCluster(
                     env=dict(os.environ),  # the environment of the fork server may be older
                     n_workers=workers,

@@ -42,7 +42,7 @@ class Progress:
     done: int
     total: int
     seconds: float  # since the start
-    # retried errors and skipped samples of the last shard
+    # retried errors and skipped samples of the last shard; before the first the dashboard, if any
     notes: tuple[str, ...] = ()
 
 
@@ -154,6 +154,8 @@ def _compute(
     log: Json,
 ) -> None:  # fmt: skip
     start = time.monotonic()
+    if workers.note:
+        options.progress(Progress(0, len(todo), 0.0, (workers.note,)))
     task = partial(_shard, job, store.url, options.skip_failed, mine)
     with closing(workers.run(task, todo)) as results:  # ends all tasks before the lock is released
         for done, (shard, notes) in enumerate(results, 1):

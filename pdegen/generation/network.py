@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
 if TYPE_CHECKING:
-    from distributed import Security
+    from distributed import Client, Security
 
 TLS = {  # fields of Dask's Security, and their keys in Dask's configuration
     "tls_ca_file": "distributed.comm.tls.ca-file",
@@ -34,23 +35,34 @@ def certificates() -> Security:
 
 def dashboard() -> str:
     """The address of the dashboard, from the key `pdegen.dashboard` in Dask's configuration.
-    Without this key, the result is an unused port of this machine, which `few_ports` closes
-    again."""
+    Without this key, the result is an unused port of this machine; `few_ports` closes it again
+    unless a dashboard was asked for."""
     from dask import config
 
     return config.get("pdegen.dashboard", None) or "127.0.0.1:0"
 
 
 @contextmanager
-def few_ports() -> Iterator[None]:
+def few_ports(dashboard: bool = False) -> Iterator[None]:
     """Stop the HTTP servers of schedulers and workers that are started in this context. The
-    scheduler keeps its server if Dask's configuration asks for a dashboard."""
+    scheduler keeps its server if `dashboard` is true or Dask's configuration has an address for
+    it."""
     from dask import config
 
-    servers = ["worker"] if config.get("pdegen.dashboard", None) else ["worker", "scheduler"]
+    kept = dashboard or config.get("pdegen.dashboard", None)
+    servers = ["worker"] if kept else ["worker", "scheduler"]
     keys = [f"distributed.{server}.preload" for server in servers]
     with config.set({key: [*config.get(key), __name__] for key in keys}):
         yield
+
+
+def link(client: Client) -> str:
+    """One line with the address of the dashboard of a scheduler on this machine. Without bokeh its
+    pages are tables of workers and tasks; the line says how to get charts."""
+    address = f"http://127.0.0.1:{client.scheduler_info()['services']['dashboard']}"
+    if find_spec("bokeh") is None:
+        return f"dashboard: {address}/info/main/workers.html (charts need: pip install bokeh)"
+    return f"dashboard: {address}/status"
 
 
 def dask_setup(server: Any) -> None:

@@ -36,6 +36,8 @@ class WorkerLostError(RuntimeError):
 class Pool(ABC):
     """A pool of workers that run tasks."""
 
+    note: str = ""  # where its dashboard is, for the user
+
     @abstractmethod
     def run(
         self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
@@ -85,6 +87,7 @@ class Cluster(Pool):
     """A pool of the workers of a Dask scheduler. The number of workers may change."""
 
     client: Client  # client of the scheduler
+    note: str = ""
 
     def run(
         self, task: Callable[[Argument], Result], arguments: Iterable[Argument]

@@ -145,7 +145,11 @@ Compile = Annotated[
     ),
 ]
 Scheduler = Annotated[
-    str, typer.Option(help="threads, processes, mpi, slurm, or the address of a Dask scheduler.")
+    str,
+    typer.Option(
+        help="threads, processes, dask (processes with a dashboard), mpi, slurm, or the address "
+        "of a Dask scheduler."
+    ),
 ]
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Take the store from a job that has ended.")

@@ -110,7 +110,8 @@ def shown_shards(title: str) -> "Callable[[Progress], None]":
     def progress(p: "Progress") -> None:
         for line in p.notes:
             note(f"pdegen: {line}")
-        report(p.done, p.total, p.seconds)
+        if p.done:
+            report(p.done, p.total, p.seconds)
         LastingInterrupt.check()
 
     return progress

@@ -43,7 +43,7 @@ class Launch:
         from pdegen.generation.engines import check
 
         check(self.scheduler)
-        if self.scheduler in ("threads", "mpi"):
+        if self.scheduler in ("threads", "dask", "mpi"):
             raise SchemaError(
                 f"--scheduler {self.scheduler} is for pdegen generate: trainings run on processes, "
                 "slurm, or the address of a Dask scheduler"

@@ -100,6 +100,17 @@ def test_a_dashboard_is_served_where_the_user_asks_for_one():
         assert answer(port, tls=False).startswith(b"HTTP/1.1 200")
 
 
+def test_of_the_engine_dask_the_dashboard_alone_answers_and_on_loopback_alone(others):
+    before = set(listening(psutil.Process()))
+    with pool("dask", 1) as workers:
+        places = set(listening(psutil.Process())) - before
+        assert {address for address, _ in places} == {"127.0.0.1"}
+        port = int(workers.note.split(":")[3].split("/")[0])
+        answers = {place: answer(place[1], tls=False) for place in places}
+        assert {place for place, text in answers.items() if text} == {("127.0.0.1", port)}
+    assert set(listening(psutil.Process())) <= before | others
+
+
 # SLURM, without its jobs
 
 

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import dask
 import pytest
@@ -27,6 +29,28 @@ def test_an_existing_scheduler_makes_the_same_bytes(small, finished, tmp_path, c
     store = generate(small, str(tmp_path / "s.zarr"), scheduler=cluster, progress=seen.append)
     assert objects_of(store) == objects_of(finished)
     assert [p.done for p in seen] == [1, 2, 3]
+
+
+def test_a_cluster_with_a_dashboard_makes_the_same_bytes_and_says_where_it_is(
+    small, finished, tmp_path
+):
+    lines, pages = [], []
+
+    def watched(progress: Progress) -> None:
+        lines.extend(progress.notes)
+        if progress.done == 1:
+            address = lines[0].split()[1]
+            assert address.startswith("http://127.0.0.1:")
+            with urlopen(address.replace("status", "info/main/workers.html"), timeout=20) as page:
+                pages.append(page.read())
+
+    url = str(tmp_path / "s.zarr")
+    store = generate(small, url, scheduler="dask", workers=2, progress=watched)
+    assert objects_of(store) == objects_of(finished)
+    assert len(lines) == 1
+    assert pages[0].count(b"tls://127.0.0.1:") >= 2  # one for each worker
+    with pytest.raises(URLError):  # it ends with the job
+        urlopen(lines[0].split()[1], timeout=5)
 
 
 def test_workers_use_one_thread_for_matrix_products(cluster):
@@ -53,7 +77,7 @@ def test_a_failing_sample_is_named_from_afar(small, tmp_path, cluster):
 @pytest.mark.parametrize(
     ("scheduler", "what"),
     [
-        ("thread", "unknown scheduler 'thread': known: threads, processes, mpi, slurm, or"),
+        ("thread", "unknown scheduler 'thread': known: threads, processes, dask, mpi, slurm, or"),
         ("http://x:1", "unknown scheduler"),
         ("127.0.0.1", "unknown scheduler"),
     ],

@@ -123,6 +123,7 @@ def test_every_row_has_a_command_and_the_last_one_writes_the_table(
             "--seed and --cells continue a folder",
         ),
         (["--scheduler", "mpi"], "--scheduler mpi is for pdegen generate"),
+        (["--scheduler", "dask"], "--scheduler dask is for pdegen generate"),
         (["--scheduler", "slrum"], "unknown scheduler 'slrum'"),
     ],
 )

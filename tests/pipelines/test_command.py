@@ -66,7 +66,7 @@ def test_a_request_without_what_it_needs_is_refused_before_pytorch_is_imported(w
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "seconds"), [("processes", 1), ("processes", 4), ("threads", 3)]
+    ("scheduler", "seconds"), [("processes", 1), ("processes", 4), ("threads", 3), ("dask", 4)]
 )
 def test_an_interrupt_of_all_processes_is_answered_in_one_line(tmp_path, scheduler, seconds):
     words = ["generate", "ns-1e-5", "--workers", "2", "--scheduler", scheduler, "--out", "s.zarr"]
@@ -81,7 +81,9 @@ def test_an_interrupt_of_all_processes_is_answered_in_one_line(tmp_path, schedul
     out, err = job.communicate(timeout=60)  # until no process is left that could write
     assert time.monotonic() - start < 10  # on a busy machine
     assert (job.returncode, out) == (130, "")
-    (line,) = err.splitlines()
+    *before, line = err.splitlines()
+    assert all(note.startswith("pdegen: dashboard: ") for note in before)
+    assert len(before) <= (scheduler == "dask")
     assert line.startswith("pdegen: interrupted")
 
 
