@@ -73,6 +73,11 @@ class Registered:
     operator: type[Operator]
     words: Words
 
+    @property
+    def registered(self) -> type[Operator]:
+        """The class."""
+        return self.operator
+
     def build(
         self, settings: Mapping[str, Any], in_channels: int, out_channels: int, dim: int | None
     ) -> Operator:
@@ -128,6 +133,8 @@ def check_number(name: str, value: object) -> None:
 
 
 OPERATORS: dict[str, Registered] = {}
+# what users can extend, by kind; `pdegen.plugins` finds here what a user's file registers
+REGISTRIES: dict[str, dict[str, Any]] = {"operator": OPERATORS}
 
 
 def register(name: str, operator: type[Operator], words: Words | None = None) -> None:

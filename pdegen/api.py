@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pdegen.equations.registry import load_file
 from pdegen.generation import generate as generating
 from pdegen.generation import verify as verifying
 from pdegen.generation.verify import Verification
+from pdegen.plugins import load_plugin as run_file
 from pdegen.recipe import Recipe, default_store, load_recipe, recipe_names
 from pdegen.store.reading import StoreError, open_sealed
 
@@ -29,25 +29,26 @@ def recipes() -> dict[str, str]:
     return {name: load_recipe(name).headline for name in recipe_names()}
 
 
-def load_equation(file: PathOrUrl) -> None:
-    """Run a Python file that registers an equation, like the option --equation of the commands.
+def load_plugin(file: PathOrUrl) -> None:
+    """Run a Python file that registers equations, operators, optimisers, schedules or losses, like
+    the option --plugin of the commands.
 
-    Stores of this equation record the SHA-256 of the file, so that `pdegen verify STORE --equation
-    FILE.py` can check it. If a program imports the equation instead, only programs with that import
-    can verify the stores.
+    Stores of the file's equations, and checkpoints of its operators, record the SHA-256 of the
+    file. If a program imports the file as a module instead, only programs with that import can
+    verify such stores and load such checkpoints.
 
     Args:
         file: Path of the file.
 
     Raises:
-        SchemaError: If the file cannot be read, raises an error or registers no equation.
+        SchemaError: If the file cannot be read, raises an error, or registers nothing.
 
     Example:
-        >>> load_equation("nowhere.py")
+        >>> load_plugin("nowhere.py")
         Traceback (most recent call last):
         pdegen.schema.SchemaError: cannot read nowhere.py: no such file or directory
     """
-    load_file(fspath(file))
+    run_file(fspath(file))
 
 
 def generate(

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from pdegen.equations.base import Problem
-from pdegen.equations.registry import RegisteredProblem, equation_file_of
+from pdegen.equations.registry import RegisteredProblem
 from pdegen.headline import headline
+from pdegen.plugins import plugin_of
 from pdegen.schema import Count, Name, SchemaError, Strict, brief, near
 from pdegen.shipped import recipe_folder, recipe_names
 from pdegen.store.arrays import SAMPLES
@@ -117,7 +118,7 @@ class Recipe(Strict):
         digits.
 
         The code of an equation is represented by its number `algorithm`. For an equation from a
-        file (--equation), the SHA-256 of the file is also included. Any change of the file
+        file (--plugin), the SHA-256 of the file is also included. Any change of the file
         therefore gives another fingerprint.
         """
         return fingerprint_of(self.model_dump(mode="json"), self.problem)
@@ -151,7 +152,7 @@ def fingerprint_of(content: Mapping[str, Any], problem: Problem) -> str:
         left_out.add("codec")
     content = {key: value for key, value in content.items() if key not in left_out}
     content["algorithm"] = problem.algorithm
-    source = equation_file_of(type(problem))
+    source = plugin_of(type(problem))
     if source is not None:  # a user does not raise `algorithm` at each edit of the file
         content["source"] = source.digest
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

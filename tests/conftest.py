@@ -47,16 +47,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _equations() -> Iterator[None]:
-    """Equations that a module of tests registers end with it."""
-    from pdegen.equations import registry
+def _plugins() -> Iterator[None]:
+    """What a module of tests registers ends with it."""
+    from pdegen.equations.registry import registered_problems
+    from tests.plugins import registered_alone
 
-    registry.registered_problems()
-    kept = registry._registered.copy(), registry._sources.copy()
-    yield
-    for now, before in zip((registry._registered, registry._sources), kept, strict=True):
-        now.clear()
-        now.update(before)
+    registered_problems()
+    with registered_alone():
+        yield
 
 
 @pytest.fixture

@@ -17,16 +17,12 @@ from jaxtyping import Float
 from pdegen.checks.law import Law
 from pdegen.domains import Domain
 from pdegen.equations.guarantee import Guarantee
-from pdegen.equations.registry import (
-    equation_file_of,
-    equation_name_of,
-    registered_problems,
-    unpickled,
-)
+from pdegen.equations.registry import equation_name_of, registered_problems
 from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
 from pdegen.numerics.device import Array, first_true, samples_at_once, to_numpy, torch
 from pdegen.numerics.errors import SolveError
 from pdegen.numerics.one_thread import one_thread
+from pdegen.plugins import PluginFile, module_of, plugin_of
 from pdegen.schema import Count, SchemaError, Strict
 from pdegen.software import versions
 from pdegen.store.format import Physics
@@ -81,10 +77,10 @@ class Problem(Strict):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickles a problem, together with the user's file of its equation if there is one."""
-        source = equation_file_of(type(self))
-        if source is None:
+        file = plugin_of(type(self))
+        if file is None:
             return super().__reduce_ex__(protocol)
-        return unpickled, (source, type(self).__qualname__, self.model_dump())
+        return _unpickled, (file, type(self).__qualname__, self.model_dump())
 
     @property
     def equation_name(self) -> str:
@@ -282,3 +278,9 @@ def check_error(error: Float[Array, " batch"], tolerance: float, advice: str) ->
             f"the error of u is {float(error[row]):.2g}, at most {tolerance:g} is allowed: "
             f"{advice}",
         )
+
+
+def _unpickled(file: PluginFile, name: str, content: dict[str, Any]) -> Problem:
+    """Rebuilds a problem of a user's file, which has run in this process by now."""
+    problem: type[Problem] = getattr(module_of(file), name)
+    return problem.model_validate(content)

@@ -3,40 +3,35 @@
 The package `pdegen/equations/NAME/` registers the equation NAME when its module `problem` is
 imported. An installed package registers it when its entry point `NAME` of the group
 `pdegen.equations` is loaded. The module or the entry point is loaded when a recipe names the
-equation. A file is run only if the user names it (`load_file`); neither a store nor a recipe can
-make it run.
+equation. A user's file registers it when it is run (`pdegen.plugins`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import pkgutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from threading import RLock
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, SchemaValidator, core_schema
 
-from pdegen.errors import message_of
-from pdegen.schema import SchemaError, brief, explained, known_keys
+from pdegen.plugins import Registry, taken
+from pdegen.schema import SchemaError, brief, known_keys
 
 if TYPE_CHECKING:
     from pdegen.equations.base import Problem
 
 GROUP = "pdegen.equations"  # of entry points
 _SHIPPED = Path(__file__).parent  # the folder of the project's equations
-_MOST_BYTES = 2**22  # of a file
 _P = TypeVar("_P", bound="type[Problem]")
 _registered: dict[str, type[Problem]] = {}
-_sources: dict[str, EquationFile] = {}  # the files of modules, by the names of the modules
+REGISTRIES: dict[str, Registry] = {"equation": _registered}
 _lock = RLock()
 
 
@@ -58,16 +53,11 @@ def equation(problem: _P) -> _P:
             f"{'them' if len(lacking) > 1 else 'it'}"
         )
     with _lock:
+        if name not in _registered and _is_shipped(name):
+            import_module(_module(name))
         earlier = _registered.get(name)
-        if earlier is not None:
-            origin = earlier.__module__
-        else:
-            origin = _module(name) if _is_shipped(name) else ""
-        source, new_source = _sources.get(origin), _sources.get(module)
-        edited = source is not None and new_source is not None and source.path == new_source.path
-        if origin and origin != module and not edited:
-            conflict = f"comes from {source.path}" if source else "is registered already"
-            raise SchemaError(f"the equation {name} {conflict}: choose another name")
+        if earlier is not None and earlier.__module__ != module:
+            raise SchemaError(taken("equation", name, earlier))
         _registered[name] = problem
         known_keys.cache_clear()  # recipes may have the keys of the equation from now on
     return problem
@@ -170,7 +160,7 @@ def problem_from_table(content: object) -> Problem:
     if problem is not None:
         return _validator(problem).validate_python(content)
     fault = "is missing" if "equation" not in table else f"unknown {brief(name)}"
-    hint = f"{fault}, known: {', '.join(names())}; one of your own needs --equation FILE.py"
+    hint = f"{fault}, known: {', '.join(names())}; one of your own needs --plugin FILE.py"
     raise _refused(
         {
             "type": "value_error",
@@ -192,151 +182,3 @@ def _validator(problem: type[Problem]) -> SchemaValidator:
 
 def _refused(*errors: InitErrorDetails) -> ValidationError:
     return ValidationError.from_exception_data("Problem", list(errors))
-
-
-# equations in files
-
-
-@dataclass(frozen=True)
-class EquationFile:
-    """A Python file that registers equations."""
-
-    path: str  # absolute path at the time it was read
-    code: bytes  # content
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the content."""
-        return hashlib.sha256(self.code).hexdigest()
-
-    def attributes(self) -> dict[str, str]:
-        """The attributes that describe the file in a store: its name and its digest."""
-        return {"name": Path(self.path).name, "sha256": self.digest}
-
-    @property
-    def module(self) -> str:
-        """Name of the module in which the file runs; the name depends on the content."""
-        return f"pdegen_equation_{self.digest[:16]}"
-
-    @property
-    def registered(self) -> bool:
-        """Whether an equation of the file is registered in this process."""
-        return any(problem.__module__ == self.module for problem in _registered.values())
-
-    def run(self) -> ModuleType:
-        """Runs the file, unless this process has run it already, and returns its module.
-
-        The code registers the equations of the file. Raises SchemaError if the code raises an
-        error.
-        """
-        with _lock:
-            if self.module in _sources:
-                return sys.modules[self.module]
-            module = ModuleType(self.module)
-            module.__file__ = self.path
-            sys.modules[self.module], _sources[self.module] = module, self
-            try:
-                exec(compile(self.code, self.path, "exec"), vars(module))
-            except BaseException as error:
-                del sys.modules[self.module], _sources[self.module]
-                _forget(self.module)
-                if isinstance(error, SchemaError):
-                    raise SchemaError(f"{self.path}: {error}") from error
-                if not isinstance(error, Exception):
-                    raise
-                raise SchemaError(
-                    f"{self.path}{line_of_error(error, self.path)}: {error_summary(error)}"
-                ) from error
-            return module
-
-
-def load_file(path: str) -> None:
-    """Run a Python file that registers equations. Call it only for a path that the user names.
-
-    Raises SchemaError if the file cannot be read, raises an error, registers no equation, or
-    registers a name that another equation has.
-    """
-    try:
-        with open(path, "rb") as file:
-            code = file.read(_MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        fault = message_of(error) if isinstance(error, OSError) else brief(path)
-        raise SchemaError(f"cannot read {fault}") from None
-    if len(code) > _MOST_BYTES:
-        raise SchemaError(f"{path} has more than {_MOST_BYTES:,} bytes: it is no equation file")
-    source = EquationFile(str(Path(path).absolute()), code)
-    if not source.registered:  # another version of the file may have taken its place
-        _sources.pop(source.module, None)
-    source.run()
-    if not source.registered:
-        raise SchemaError(f"{path} registers no equation: decorate its problem with @equation")
-
-
-def equation_file_of(problem: type[Problem]) -> EquationFile | None:
-    """The file that registered a problem; None for problems of packages."""
-    return _sources.get(problem.__module__)
-
-
-def path_of_equation(problem: type[Problem]) -> str | None:
-    """Path of the Python file of an equation; None for the equations of the project."""
-    if source := equation_file_of(problem):
-        return source.path
-    if problem.__module__.startswith(f"{__package__}."):
-        return None
-    return getattr(sys.modules.get(problem.__module__), "__file__", None)
-
-
-def error_in_equation_file(error: BaseException) -> str | None:
-    """Path, line and message of an error in the file of a user's or a package's equation.
-
-    None if the error arose elsewhere.
-    """
-    for path in dict.fromkeys(map(path_of_equation, _registered.values())):
-        if path is not None and (line := line_of_error(error, path)):
-            return f"{path}{line}: {error_summary(error)}"
-    return None
-
-
-def equation_files() -> tuple[EquationFile, ...]:
-    """The files of the equations that are registered in this process."""
-    return tuple(source for source in _sources.values() if source.registered)
-
-
-def unpickled(source: EquationFile, name: str, content: dict[str, Any]) -> Problem:
-    """Rebuilds a problem of an equation file, in the process that received its pickle.
-
-    The pickle includes the code of the file, because this process may have another disk, or may
-    have run another version of the file before.
-    """
-    with _lock:
-        if source.module not in _sources:
-            for module in list(_sources):
-                _forget(module)
-        problem: type[Problem] = getattr(source.run(), name)
-    return problem.model_validate(content)
-
-
-def _forget(module: str) -> None:
-    for name, problem in list(_registered.items()):
-        if problem.__module__ == module:
-            del _registered[name]
-
-
-def line_of_error(error: BaseException, path: str) -> str:
-    """The line of a file where an error arose, such as ", line 3"; empty if it arose elsewhere."""
-    if isinstance(error, SyntaxError) and error.filename == path:
-        return f", line {error.lineno}"
-    frames, line = error.__traceback__, ""
-    while frames is not None:
-        if frames.tb_frame.f_code.co_filename == path:
-            line = f", line {frames.tb_lineno}"
-        frames = frames.tb_next
-    return line
-
-
-def error_summary(error: BaseException) -> str:
-    """The kind and the first line of an error."""
-    if isinstance(error, ValidationError):
-        return explained(error)
-    text = error.msg if isinstance(error, SyntaxError) else str(error).partition("\n")[0]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

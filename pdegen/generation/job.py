@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdegen.equations.registry import equation_file_of
 from pdegen.generation.measurements import label_error, sampled_inputs
 from pdegen.generation.pools import Pool
 from pdegen.generation.recipe_arrays import compute, layout, probe
+from pdegen.plugins import plugin_of
 from pdegen.recipe import Recipe, fingerprint_of
 from pdegen.schema import SchemaError
 from pdegen.store.arrays import Json
@@ -100,7 +100,7 @@ class RecipeJob(Job):
         try:
             recipe = Recipe.parse(recorded := store.raw_attributes["recipe"], where)
         except SchemaError as error:
-            hint = f"; the store was made with --equation {file}" if file else ""
+            hint = f"; the store was made with --plugin {file}" if file else ""
             raise SchemaError(f"{error}{hint}") from None
         if fingerprint_of(recorded, recipe.problem) != store.metadata.fingerprint:
             raise SchemaError(f"{store.url}: {_other_recipe(recipe, store)}")
@@ -150,15 +150,15 @@ class RecipeJob(Job):
 
 def _other_recipe(recipe: Recipe, store: Store) -> str:
     """The reason why a recipe that was read from a store has another fingerprint than the store."""
-    stored, loaded = store.metadata.equation_file, equation_file_of(type(recipe.problem))
+    stored, loaded = store.metadata.equation_file, plugin_of(type(recipe.problem))
     word = recipe.problem.equation_name
     if stored is not None and (loaded is None or loaded.digest != stored.sha256):
         version = "" if loaded is None else f", {loaded.path} is another version of it"
-        return f"its equation {word} is of the file {stored}{version}: give that by --equation"
+        return f"its equation {word} is of the file {stored}{version}: give that by --plugin"
     if stored is None and loaded is not None:
         return (
             f"its equation {word} was registered by an import, not by the file {loaded.path}: "
-            "verify it in a program with that import, or generate it again with --equation or "
-            "pdegen.load_equation"
+            "verify it in a program with that import, or generate it again with --plugin or "
+            "pdegen.load_plugin"
         )
     return "the recipe does not have the store's fingerprint"

@@ -9,13 +9,8 @@ from types import MappingProxyType
 import numpy as np
 
 from pdegen.equations.base import Problem, SampleError
-from pdegen.equations.registry import (
-    equation_file_of,
-    error_in_equation_file,
-    error_summary,
-    path_of_equation,
-)
 from pdegen.numerics.one_thread import one_thread
+from pdegen.plugins import error_in_plugin, error_summary, path_of, plugin_of
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.software import versions
@@ -36,7 +31,7 @@ def layout(
         software: Versions of further packages that determine the numbers.
     """
     problem = recipe.problem
-    source = equation_file_of(type(problem))
+    source = plugin_of(type(problem))
     with one_thread():
         coordinates = (*positions(problem.domain), *problem.coordinates())
     number = Coordinate(
@@ -68,7 +63,7 @@ def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[s
     the code of a user's equation raises another error, or returns values that do not match its
     variables."""
     problem = recipe.problem
-    path = path_of_equation(type(problem))
+    path = path_of(type(problem))
     if path is None:
         values = problem.compute(recipe.seed, samples, device)
         for name, array in values.items():
@@ -80,7 +75,7 @@ def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[s
     except (SampleError, SchemaError, OSError, MemoryError):
         raise
     except Exception as error:  # of a user's code
-        message = error_in_equation_file(error) or f"{path}: {error_summary(error)}"
+        message = error_in_plugin(error) or f"{path}: {error_summary(error)}"
         raise SchemaError(f"{message} ({where}; --debug shows the traceback)") from error
     return _checked(problem, samples, values, f"{path}: solve of {where}")
 
@@ -97,7 +92,7 @@ def probe(recipe: Recipe, device: str | None = None, failures: bool = False) -> 
         SchemaError: If the code raises an error, or returns values that do not match its variables.
     """
     problem = recipe.problem
-    path = path_of_equation(type(problem))
+    path = path_of(type(problem))
     if path is None:
         return
     try:
@@ -108,7 +103,7 @@ def probe(recipe: Recipe, device: str | None = None, failures: bool = False) -> 
     try:
         problem.law()
     except Exception as error:  # of a user's code
-        message = error_in_equation_file(error) or f"{path}: {error_summary(error)}"
+        message = error_in_plugin(error) or f"{path}: {error_summary(error)}"
         raise SchemaError(f"{message} (the law of equation {problem.equation_name})") from error
 
 

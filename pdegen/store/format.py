@@ -254,7 +254,7 @@ class StoreMetadata:
     # `pdegen.domains.Domain.attributes`; None if the coordinates determine the domain
     domain: Json | None = None
     equation_file: SourceFile | None = (
-        None  # the file of the option --equation that computed the samples
+        None  # the file of the option --plugin that computed the samples
     )
 
     @property

@@ -12,6 +12,7 @@ import sys
 import traceback
 
 from pdegen.errors import message_of
+from pdegen.plugins import error_in_plugin
 from pipelines.cli import (  # noqa: F401 (they add commands)
     benchmarks,
     exchange,
@@ -53,7 +54,7 @@ def main() -> None:
             note("pdegen: interrupted")
             sys.exit(INTERRUPTED)
         status, line = _status(error), _explained(error)
-        if status is None and (culprit := _blamed(error)) is not None:
+        if status is None and (culprit := error_in_plugin(error)) is not None:
             status, line = 2, f"{culprit} (--debug shows the traceback)"
         if debug or status is None:
             for line in traceback.format_exc().splitlines():
@@ -86,15 +87,6 @@ def _given(option: object) -> str | None:
         if name in names and name.startswith("-"):
             return value if equals else following
     return None
-
-
-def _blamed(error: Exception) -> str | None:
-    """The line of a user's own equation or operator that raised an error; None for other errors."""
-    from pdegen.equations.registry import error_in_equation_file
-
-    operators = sys.modules.get("pipelines.config.models")  # absent if no operator was built
-    in_equation = error_in_equation_file(error)
-    return in_equation or (operators.error_in_operator_file(error) if operators else None)
 
 
 def _rank() -> str:

@@ -13,11 +13,11 @@ from pdegen.schema import SchemaError
 from pipelines.cli import completion
 from pipelines.cli.common import (
     Device,
-    Equation,
     Failed,
     On,
     Only,
     Overwrite,
+    Plugin,
     Quick,
     Resume,
     Set,
@@ -83,7 +83,7 @@ def benchmark_command(
     device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
-    equation: Equation = None,
+    plugin: Plugin = None,
     seed: Seed = None,
     scheduler: Scheduler = "processes",
     cells: Cells = False,

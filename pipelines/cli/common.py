@@ -80,20 +80,23 @@ Set = Annotated[
 
 
 def _run_files(paths: list[str] | None) -> list[str] | None:
-    from pdegen.equations.registry import load_file
+    from pdegen.plugins import load_plugin
 
     for path in paths or ():
-        load_file(path)
+        load_plugin(path)
     return paths
 
 
-Equation = Annotated[
+Plugin = Annotated[
     list[str] | None,
     typer.Option(
+        "--plugin",
         "--equation",
+        "--operator",
         metavar="FILE.py",
         callback=_run_files,
-        help="Python file to execute, which registers your own equation; repeatable.",
+        help="Python file to execute, which registers your own equation, operator, optimizer, "
+        "schedule or loss; repeatable.",
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted job.")]

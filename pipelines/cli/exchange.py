@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from pdegen.schema import SchemaError, parse_override
-from pipelines.cli.common import Equation, Overwrite, Resume, SkipFailed, TakeOver, Workers, command
+from pipelines.cli.common import Overwrite, Plugin, Resume, SkipFailed, TakeOver, Workers, command
 from pipelines.cli.stores import SKIP, check_options, kept, shown_shards, stem
 from pipelines.cli.terminal import say
 
@@ -117,7 +117,7 @@ def export_command(
         ),
     ] = None,
     overwrite: Overwrite = False,
-    equation: Equation = None,
+    plugin: Plugin = None,
 ) -> None:
     """Convert a store to another format, or a finished run to a folder of its model.
 

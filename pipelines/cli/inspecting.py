@@ -13,7 +13,7 @@ from pipelines.cli.terminal import say
 if TYPE_CHECKING:
     from pdegen.store.reading import Store
 from pipelines.cli import completion
-from pipelines.cli.common import Device, Equation, Overwrite
+from pipelines.cli.common import Device, Overwrite, Plugin
 
 
 @command("info", "pdegen info data/burgers.zarr", "pdegen info data/burgers.zarr --json")
@@ -127,7 +127,7 @@ def compare_command(
     ] = None,
     device: Device = "cpu",
     overwrite: Overwrite = False,
-    equation: Equation = None,
+    plugin: Plugin = None,
 ) -> None:
     """Compare finished runs in a report: settings, scores, learning curves, predictions.
 

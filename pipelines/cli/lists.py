@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli import completion
-from pipelines.cli.common import AsJson, Equation, command, print_json
+from pipelines.cli.common import AsJson, Plugin, command, print_json
 from pipelines.cli.terminal import say
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
@@ -46,7 +46,7 @@ def recipes_command(as_json: AsJson = False) -> None:
 
 
 @command("experiments", "pdegen experiments", "pdegen experiments --json")
-def experiments_command(as_json: AsJson = False) -> None:
+def experiments_command(as_json: AsJson = False, plugin: Plugin = None) -> None:
     """List the experiments: a dataset, an operator and its training."""
     _declarations("experiment", "run", as_json)
 
@@ -70,7 +70,7 @@ def _declarations(kind: "Kind", word: str, as_json: bool) -> None:
 
 
 @command("operators", "pdegen operators", "pdegen operators --json")
-def operators_command(as_json: AsJson = False) -> None:
+def operators_command(as_json: AsJson = False, plugin: Plugin = None) -> None:
     """List the operators, with the domains that they take and their published presets."""
     from operators.registry import OPERATORS
     from pipelines.config.keys import opening
@@ -138,7 +138,7 @@ def keys_command(
         bool, typer.Option("--all", help="Also show the keys of kinds that this file does not use.")
     ] = False,
     as_json: AsJson = False,
-    equation: Equation = None,
+    plugin: Plugin = None,
 ) -> None:
     """List the keys that --set takes: values, defaults, units and meanings."""
     from pipelines.config.overridable import overridable

@@ -13,11 +13,11 @@ from pipelines.cli import completion
 from pipelines.cli.common import (
     AsJson,
     Device,
-    Equation,
     Failed,
     Interrupted,
     LastingInterrupt,
     Overwrite,
+    Plugin,
     Reporter,
     Resume,
     Scheduler,
@@ -73,7 +73,7 @@ def generate_command(
             help="Print the plan and the SLURM job script (extra slurm); write nothing.",
         ),
     ] = False,
-    equation: Equation = None,
+    plugin: Plugin = None,
 ) -> None:
     """Generate a dataset from a recipe."""
     from pdegen.generation.generate import Options
@@ -286,7 +286,7 @@ def verify_command(
     ] = False,
     as_json: AsJson = False,
     take_over: TakeOver = False,
-    equation: Equation = None,
+    plugin: Plugin = None,
 ) -> None:
     """Verify a store: every byte, finite values, and statistics against its recipe."""
     result = verified(store, deep=samples if deep else 0, repair=repair, take_over=take_over)

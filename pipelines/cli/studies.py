@@ -11,10 +11,10 @@ from pipelines.cli import completion
 from pipelines.cli.benchmarks import benchmark_command, chosen
 from pipelines.cli.common import (
     Device,
-    Equation,
     On,
     Only,
     Overwrite,
+    Plugin,
     Quick,
     Resume,
     Set,
@@ -76,7 +76,7 @@ def study_resolution_command(
     device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
-    equation: Equation = None,
+    plugin: Plugin = None,
 ) -> None:
     """Train operators on one grid and evaluate them on other grids without retraining."""
     from pipelines.config.benchmark import Benchmark, load_benchmark
@@ -115,7 +115,7 @@ def study_samples_command(
     device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
-    equation: Equation = None,
+    plugin: Plugin = None,
 ) -> None:
     """Train on more and more distinct samples, up to an unlimited stream, with equal steps."""
     from pipelines.reports.samples_report import write_samples_report
@@ -159,7 +159,7 @@ def study_noise_command(
     device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
-    equation: Equation = None,
+    plugin: Plugin = None,
 ) -> None:
     """Study an inverse problem: train and test at several noise levels, compare with classical
     methods."""

@@ -13,10 +13,10 @@ from pipelines.cli import completion
 from pipelines.cli.common import (
     Compile,
     Device,
-    Equation,
     Interrupted,
     Interrupts,
     Overwrite,
+    Plugin,
     Precision,
     Reporter,
     Resume,
@@ -83,7 +83,7 @@ def train_command(
     resume: Resume = False,
     overwrite: Overwrite = False,
     track: Track = None,
-    equation: Equation = None,
+    plugin: Plugin = None,
 ) -> None:
     """Train an experiment, or an operator on a store."""
     from pipelines.config.shipped import check_asked
@@ -203,6 +203,7 @@ def evaluate_command(
     out: Annotated[
         Path | None, typer.Option(help="JSON file for the scores; default: none.")
     ] = None,
+    plugin: Plugin = None,
 ) -> None:
     """Print the relative L2 errors of a checkpoint on a split."""
     from operators.training.files import write
@@ -246,6 +247,7 @@ def predict_command(
         bool, typer.Option("--bound", help="Add a guaranteed bound of each error.")
     ] = False,
     overwrite: Overwrite = False,
+    plugin: Plugin = None,
 ) -> None:
     """Write the predictions of a checkpoint on a split to a Zarr group, which xarray opens."""
     from pipelines.runs.checks import check_device
@@ -296,7 +298,7 @@ def run_command(
     resume: Resume = False,
     overwrite: Overwrite = False,
     track: Track = None,
-    equation: Equation = None,
+    plugin: Plugin = None,
 ) -> None:
     """Run an experiment: generate data if absent, verify, train, evaluate, write the report."""
     from pipelines.config.shipped import check_asked
@@ -334,7 +336,7 @@ def report_command(
         str | None, typer.Option(help="Store of the run; default: the path in training.")
     ] = None,
     device: Device = "cpu",
-    equation: Equation = None,
+    plugin: Plugin = None,
 ) -> None:
     """Write report.html and report.md of a finished run."""
     from pipelines.reports.report import write_report

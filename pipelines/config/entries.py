@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from pdegen.schema import Count, Name, Strict
 from pipelines.config.experiment import Experiment, load_experiment
-from pipelines.config.registry import ModelSpec
+from pipelines.config.models import ModelSpec
 from pipelines.config.training import Protocol
 
 Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]

@@ -12,9 +12,9 @@ from pdegen.domains import Box, Domain
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import Count, Name, SchemaError, Strict, is_name
 from pdegen.store.reading import open_sealed
-from pipelines.config.models import parse_model
+from pipelines.config.models import ModelSpec, parse_model
 from pipelines.config.physics import domain_of, functions_in, physics_of
-from pipelines.config.registry import InputNoise, ModelSpec, Normalization, Symmetries
+from pipelines.config.registry import InputNoise, Normalization, Symmetries
 from pipelines.config.shipped import check_asked, file_of
 from pipelines.config.training import (
     BlockTask,

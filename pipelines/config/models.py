@@ -1,17 +1,17 @@
 """The tables `model` of experiments. Their keys are the arguments of operator constructors."""
 
 import inspect
-import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.util import find_spec
-from typing import Any, ClassVar, Literal, Self, Union, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args, get_type_hints
 
 import torch
 from pydantic import PydanticUserError, create_model, model_validator
+from pydantic_core import SchemaValidator, core_schema
 
 from operators.base import Operator
 from operators.registry import OPERATORS, Registered, check_number
-from pdegen.equations.registry import error_summary, line_of_error
 from pdegen.schema import SchemaError, Strict, near
 
 _MAX_WEIGHT_BYTES = 2**40
@@ -30,6 +30,11 @@ class Model(Strict):
     operator: ClassVar[type[Operator]]
     resets: ClassVar[tuple[str, ...]] = ("name", "preset")
     name: str
+
+    @classmethod
+    def variants(cls) -> tuple[type[Strict], ...]:
+        """The tables of all registered operators for `Model` itself; otherwise this class alone."""
+        return tuple(MODELS.values()) if cls is Model else (cls,)
 
     @model_validator(mode="before")
     @classmethod
@@ -163,20 +168,6 @@ def declared(name: str, registered: Registered) -> type[Model]:
     return kind
 
 
-def error_in_operator_file(error: BaseException) -> str | None:
-    """The line in a user's own operator file that raised an error, and the error message.
-
-    The result is None if the error comes from another file.
-    """
-    modules = {registered.operator.__module__ for registered in OPERATORS.values()}
-    for module in sorted(modules):
-        path = getattr(sys.modules.get(module), "__file__", None)
-        shipped = module.startswith("operators.")
-        if path is not None and not shipped and (line := line_of_error(error, path)):
-            return f"{path}{line}: {error_summary(error)}"
-    return None
-
-
 class Declarations(Mapping[str, type[Model]]):
     """The table classes of all registered operators, by name."""
 
@@ -184,9 +175,10 @@ class Declarations(Mapping[str, type[Model]]):
         self._made: dict[str, type[Model]] = {}
 
     def __getitem__(self, name: str) -> type[Model]:
-        if name not in self._made:
-            self._made[name] = declared(name, OPERATORS[name])
-        return self._made[name]
+        made, registered = self._made.get(name), OPERATORS[name]
+        if made is None or made.operator is not registered.operator:
+            made = self._made[name] = declared(name, registered)
+        return made
 
     def __iter__(self) -> Iterator[str]:
         return iter(OPERATORS)
@@ -198,9 +190,34 @@ class Declarations(Mapping[str, type[Model]]):
 MODELS = Declarations()
 
 
-def model_union() -> Any:
-    """Union of the table classes of all operators that are registered so far."""
-    return Union[tuple(MODELS.values())]  # noqa: UP007 - of a tuple
+class OfRegisteredOperator:
+    """Annotation of a Pydantic field whose value is the table of any registered operator."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(_model_of)
+
+
+ModelSpec = Annotated[Model, OfRegisteredOperator]
+
+
+def _model_of(content: object) -> Model:
+    """The table of the operator that it names. Raises ValidationError."""
+    if isinstance(content, Model):
+        return content
+    name = (
+        cast("Mapping[str, object]", content).get("name") if isinstance(content, Mapping) else None
+    )
+    known = name if isinstance(name, str) and name in OPERATORS else next(iter(OPERATORS))
+    return _validator(MODELS[known]).validate_python(content)
+
+
+@cache
+def _validator(model: type[Model]) -> SchemaValidator:
+    """A validator whose errors name the operator, like the errors of a tagged union."""
+    choice = core_schema.no_info_plain_validator_function(model.model_validate)
+    name: str = get_args(model.model_fields["name"].annotation)[0]
+    return SchemaValidator(core_schema.tagged_union_schema({name: choice}, "name"))
 
 
 def parse_model(content: Mapping[str, Any]) -> Model:
@@ -211,5 +228,5 @@ def parse_model(content: Mapping[str, Any]) -> Model:
     name = content.get("name")
     if not isinstance(name, str) or name not in MODELS:
         hint = near(str(name), list(MODELS), lists="pdegen operators")
-        raise SchemaError(f"unknown model {name!r}: {hint} (import your own operator first)")
+        raise SchemaError(f"unknown model {name!r}: {hint}; your own needs --plugin FILE.py")
     return MODELS[name].parse(content, f"model {name}")

@@ -23,11 +23,9 @@ from pdegen.sampling.noise import NoiseModel
 from pdegen.sampling.noise_kinds import NoiseKind
 from pdegen.sampling.noise_levels import Levels
 from pdegen.schema import Count, NonNegative, SchemaError, Strict, brief
-from pipelines.config.models import model_union
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Level = Annotated[float, Field(allow_inf_nan=False)] | tuple[float, float]
-ModelSpec = Annotated[model_union(), Field(discriminator="name")]
 
 
 class L2Loss(Strict):

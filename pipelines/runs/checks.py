@@ -17,10 +17,10 @@ from operators.training.settings import Settings
 from operators.training.step import Augmentation
 from operators.transforms import Predictor
 from pdegen.domains import Box
+from pdegen.plugins import error_in_plugin
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
-from pipelines.config.models import error_in_operator_file
 from pipelines.config.physics import domain_of, physics_of
 from pipelines.runs.data import Source, free_memory
 
@@ -86,9 +86,7 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
     except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
         no_memory = isinstance(error, RuntimeError) and is_out_of_memory(error)
         reason = (
-            "not enough memory for one sample"
-            if no_memory
-            else error_in_operator_file(error) or error
+            "not enough memory for one sample" if no_memory else error_in_plugin(error) or error
         )
         url = pairs.source["url"]
         raise SchemaError(f"model {experiment.model.name} on {url}: {reason}") from error

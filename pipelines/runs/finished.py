@@ -20,7 +20,7 @@ from operators.training.evaluate import errors_of, predictions
 from operators.training.files import DamagedError, FileError, read_json
 from operators.training.fit import Epoch, read_history
 from operators.transforms import Predictor
-from pdegen.equations.registry import equation_files
+from pdegen.plugins import loaded_plugins
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import Experiment
@@ -135,7 +135,7 @@ class _Folder:
         words = overriding(experiment) or [str(path / "experiment.toml")]
         if "store" in content:
             words += ["--data", content["store"]]
-        words += [word for source in equation_files() for word in ("--equation", source.path)]
+        words += [word for file in loaded_plugins() for word in ("--plugin", file.path)]
         return cls(path, tuple(words)), experiment
 
     def command(self, option: str) -> str:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from pdegen.equations.registry import equation_files
+from pdegen.plugins import loaded_plugins
 from pdegen.schema import SchemaError, parse_override
 from pdegen.store.reading import Store
 from pipelines.config.experiment import Experiment, load_experiment
@@ -24,8 +24,8 @@ def reproduction(experiment: Experiment, store: Store) -> str:
     if not is_default:
         words += ["--data", str(store.url)]
     if (file := store.metadata.equation_file) is not None:
-        paths = {source.digest: source.path for source in equation_files()}
-        words += ["--equation", paths.get(file.sha256, file.name)]
+        paths = {loaded.digest: loaded.path for loaded in loaded_plugins()}
+        words += ["--plugin", paths.get(file.sha256, file.name)]
     return shlex.join(words)
 
 

@@ -15,9 +15,9 @@ import torch
 from dask import config
 
 from operators.training.fit import Stopped
-from pdegen.equations.registry import EquationFile, equation_files
 from pdegen.generation.engines import pool
 from pdegen.generation.pools import Cluster
+from pdegen.plugins import PluginFile, loaded_plugins
 from pipelines.runs.folder import RunError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Processes(AbstractContextManager["Processes"]):
         client, halt = self._started
         local = self.scheduler == LOCAL
         threads = max(1, len(os.sched_getaffinity(0)) // self.workers) if local else None
-        call = partial(_called, self.call, halt, threads, equation_files())
+        call = partial(_called, loaded_plugins(), self.call, halt, threads)
         pending = dict(zip(client.map(call, arguments, pure=False), arguments, strict=True))
         try:
             while pending:
@@ -129,21 +129,22 @@ def dask_setup(server: object) -> None:
 
 
 def _called(
+    plugins: Sequence[PluginFile],
     call: Callable[[Any, Any], Any],
     halt: Path,
     threads: int | None,
-    equations: Sequence[EquationFile],
     argument: Any,
 ) -> Any:
-    """Call the function in a worker process, which first registers the equations of the parent.
+    """Call the function in a worker process.
+
+    The users' files of the parent run when this process unpickles them. They come first, because
+    the function may need their classes.
 
     Returns None if the file `halt` exists, because Dask would log an exception. The parent ignores
     this result.
     """
     if halt.exists():
         return None
-    for source in equations:
-        source.run()
     if threads is not None:
         torch.set_num_threads(threads)
     with suppress(Stopped):

@@ -10,22 +10,24 @@ from pathlib import Path
 import pytest
 from latex2mathml.converter import convert
 
+from pdegen import plugins
 from pdegen.equations import registry
 from pdegen.equations.latex import number
-from pdegen.equations.registry import load_file, names
+from pdegen.equations.registry import names
+from pdegen.plugins import load_plugin
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import SchemaError
+from tests.plugins import in_another_process, registered_alone
 
 FILE, RECIPE = "docs/examples/my_equation.py", "docs/examples/my_heat.toml"
 
 
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch):
+def _alone():
     """What a test registers ends with it."""
-    registry.registered_problems()
-    shipped = {word: p for word, p in registry._registered.items() if registry._is_shipped(word)}
-    monkeypatch.setattr(registry, "_registered", shipped)
-    monkeypatch.setattr(registry, "_sources", {})
+    with registered_alone():
+        in_another_process()
+        yield
 
 
 @pytest.fixture
@@ -64,13 +66,13 @@ def test_a_file_brings_its_equation(own):
     said = f"problem.equation: unknown 'heat', known: {', '.join(names())}; one of your own needs -"
     assert said in str(error.value)
     assert "burgers, darcy, " in said
-    load_file(file)
+    load_plugin(file)
     assert load_recipe(recipe).problem.equation_name == "heat"
 
 
 def test_a_recipe_is_refused_where_it_names_no_equation(own):
     file, recipe = own
-    load_file(file)
+    load_plugin(file)
     content = load_recipe(recipe).model_dump()
     assert names()[-1] == "heat"
     for problem, said in (
@@ -86,11 +88,10 @@ def test_a_recipe_is_refused_where_it_names_no_equation(own):
 
 def test_the_file_is_a_part_of_the_fingerprint(own):
     file, recipe = own
-    load_file(file)
+    load_plugin(file)
     before = load_recipe(recipe)
-    registry._forget(type(before.problem).__module__)
     changed(file, "sigma=50.0", "sigma=60.0")
-    load_file(file)
+    load_plugin(file)
     assert load_recipe(recipe).fingerprint != before.fingerprint
     assert load_recipe(recipe).model_dump() == before.model_dump()
 
@@ -104,7 +105,7 @@ def test_an_equation_of_the_project_keeps_its_fingerprint():
 def test_a_worker_gets_the_file_with_the_recipe(own, tmp_path):
     """In another process, where nobody has run the file and it is not there any more."""
     file, recipe = own
-    load_file(file)
+    load_plugin(file)
     sent = tmp_path / "sent"
     heat = load_recipe(recipe)
     sent.write_bytes(pickle.dumps(heat))
@@ -126,11 +127,9 @@ def test_a_worker_serves_two_versions_of_a_file(own):
     sent = []
     for old, new in (("sigma=50.0", "sigma=50.0"), ("sigma=50.0", "sigma=100.0")):
         changed(file, old, new)
-        load_file(file)
+        load_plugin(file)
         heat = load_recipe(recipe)
         sent.append(pickle.dumps(heat.problem))
-        registry._forget(type(heat.problem).__module__)
-        registry._sources.clear()
     first, second, again = (pickle.loads(one) for one in (*sent, sent[0]))
     assert second.source.sigma == 2 * first.source.sigma
     assert again.source.sigma == first.source.sigma
@@ -144,7 +143,7 @@ def test_a_worker_serves_two_versions_of_a_file(own):
             'Literal["burgers"]',
             "the equation burgers is registered already: choose",
         ),
-        ("@equation\n", "", "registers no equation: decorate its problem with @equation"),
+        ("@equation\n", "", "registers nothing of its own: decorate an equation with @equation"),
         ('Literal["heat"]', "str", "Heat needs the field equation: Literal"),
         ("import numpy as np", "import nunpy as np", "line 6: ModuleNotFoundError: No module nam"),
         ("class Heat", "clas Heat", "line 21: SyntaxError: invalid syntax"),
@@ -154,7 +153,7 @@ def test_a_wrong_file_is_refused_in_one_line(own, old, new, said):
     file, _ = own
     changed(file, old, new)
     with pytest.raises(SchemaError) as error:
-        load_file(file)
+        load_plugin(file)
     assert said in str(error.value)
     assert str(error.value).startswith(file)
     assert "\n" not in str(error.value)
@@ -163,21 +162,21 @@ def test_a_wrong_file_is_refused_in_one_line(own, old, new, said):
 def test_what_is_no_file_is_refused(tmp_path):
     for path in (tmp_path, tmp_path / "absent.py", "a\0b"):
         with pytest.raises(SchemaError, match="cannot read"):
-            load_file(str(path))
+            load_plugin(str(path))
     with open(tmp_path / "large.py", "wb") as file:
         file.truncate(2**23)
-    with pytest.raises(SchemaError, match="it is no equation file"):
-        load_file(str(tmp_path / "large.py"))
+    with pytest.raises(SchemaError, match="it is no plugin"):
+        load_plugin(str(tmp_path / "large.py"))
 
 
 def test_two_files_cannot_have_one_name(own, tmp_path):
     file, _ = own
-    load_file(file)
-    load_file(file)  # the same once more
+    load_plugin(file)
+    load_plugin(file)  # the same once more
     second = shutil.copy(file, tmp_path / "second.py")
     changed(second, "sigma=50.0", "sigma=60.0")
     with pytest.raises(SchemaError, match=r"the equation heat comes from .*my_equation.py: choose"):
-        load_file(second)
+        load_plugin(second)
 
 
 def test_an_installed_package_brings_its_equation(own, tmp_path, monkeypatch):
@@ -194,6 +193,6 @@ def test_an_installed_package_brings_its_equation(own, tmp_path, monkeypatch):
     assert {"heat", "absent"} <= set(names())
     heat = load_recipe(recipe)
     assert type(heat.problem).__module__ == "heat_of_a_package"
-    assert "source" not in registry._sources  # its code enters by its number alone
+    assert plugins.plugin_of(type(heat.problem)) is None  # its code enters by its number alone
     with pytest.raises(SchemaError, match="equation absent of no_such_module: No module named"):
         heat.with_overrides({"problem.equation": "absent"})

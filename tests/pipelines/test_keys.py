@@ -187,7 +187,7 @@ def test_json_has_every_key(pdegen):
 
 def test_keys_of_an_equation_of_ones_own_are_shown(pdegen, root):
     file = root / "docs/examples/my_equation.py"
-    outcome = pdegen("keys", root / "docs/examples/my_heat.toml", "--equation", file)
+    outcome = pdegen("keys", root / "docs/examples/my_heat.toml", "--plugin", file)
     assert outcome.status == 0, outcome.err
     at = outcome.out.index("  problem.diffusivity = 0.01  [length²/time]")
     assert outcome.out[at + 2] == "      The diffusivity D."

@@ -7,10 +7,12 @@ import sys
 import pytest
 
 from pdegen.equations import registry
+from pdegen.plugins import plugin_of
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
 from pipelines.config.experiment import Experiment
 from tests.pipelines.command import quietly
+from tests.plugins import in_another_process
 from tests.stores import objects_of
 
 
@@ -18,7 +20,7 @@ from tests.stores import objects_of
 def own(root, tmp_path, monkeypatch):
     """The words that name the example's equation, its recipe and an experiment on it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(registry._registered, "heat", raising=False)  # as in another process
+    in_another_process()
     examples = root / "docs/examples"
     for old, new, changes in (
         ("my_heat.toml", "my_heat.toml", {
@@ -35,8 +37,7 @@ def own(root, tmp_path, monkeypatch):
             assert part in text
             text = text.replace(part, smaller)
         (tmp_path / new).write_text(text, "utf-8")
-    yield "--equation", str(examples / "my_equation.py")
-    registry._registered.pop("heat", None)
+    return "--plugin", str(examples / "my_equation.py")
 
 
 def test_ones_own_equation_goes_all_the_way(own, pdegen, tmp_path):
@@ -53,22 +54,22 @@ def test_ones_own_equation_goes_all_the_way(own, pdegen, tmp_path):
     assert report == "run/report.html"
     text = (tmp_path / "run/report.md").read_text("utf-8")
     assert "diffusivity u\\_xx + f, u(0) = 0" in text
-    assert "--equation" in text  # in the command that runs it again
+    assert "--plugin" in text  # in the command that runs it again
 
 
 def test_a_store_of_it_never_brings_the_code(own, pdegen):
     quietly("generate", "my_heat.toml", *own, "--out", "s.zarr", "--workers", 1)
-    registry._registered.pop("heat")  # as in another process
+    in_another_process()
     outcome = pdegen("verify", "s.zarr")
     assert (outcome.status, len(outcome.err)) == (2, 1)
     assert "unknown 'heat'" in outcome.err[0]
-    assert "needs --equation FILE.py" in outcome.err[0]
+    assert "needs --plugin FILE.py" in outcome.err[0]
     assert pdegen("info", "s.zarr").status == 0
 
 
 def test_a_wrong_file_is_a_wrong_request(own, pdegen, tmp_path):
     (tmp_path / "broken.py").write_text("import nothing_of_this_name")
-    outcome = pdegen("generate", "my_heat.toml", "--equation", "broken.py", "--out", "s.zarr")
+    outcome = pdegen("generate", "my_heat.toml", "--plugin", "broken.py", "--out", "s.zarr")
     (line,) = outcome.err
     assert outcome.status == 2
     assert line.endswith("line 1: ModuleNotFoundError: No module named 'nothing_of_this_name'")
@@ -103,7 +104,7 @@ def changed(root, tmp_path, old, new):
 def test_wrong_values_are_refused_before_anything_is_written(own, root, pdegen, tmp_path, wrong):
     code, said = WRONG[wrong]
     line = changed(root, tmp_path, SOLVED, code)
-    outcome = pdegen("generate", "my_heat.toml", "--equation", "my.py", "--out", "s.zarr")
+    outcome = pdegen("generate", "my_heat.toml", "--plugin", "my.py", "--out", "s.zarr")
     (message,) = outcome.err
     assert outcome.status == 2
     assert said.format(line=line) in message
@@ -121,7 +122,7 @@ def test_wrong_values_are_refused_before_anything_is_written(own, root, pdegen, 
 )
 def test_a_mistake_in_a_member_is_one_line(own, root, pdegen, tmp_path, old, new, said):
     line = changed(root, tmp_path, old, new)
-    words = ("generate", "my_heat.toml", "--equation", "my.py", "--out", "s.zarr")
+    words = ("generate", "my_heat.toml", "--plugin", "my.py", "--out", "s.zarr")
     outcome = pdegen(*words)
     (message,) = outcome.err
     assert outcome.status == 2
@@ -133,7 +134,7 @@ def test_a_mistake_in_a_member_is_one_line(own, root, pdegen, tmp_path, old, new
 def test_a_mistake_in_a_later_sample_names_the_samples(own, root, pdegen, tmp_path):
     line = changed(root, tmp_path, SOLVED, f"{SOLVED} if samples[0] < 64 else nothing")
     for more in ((), ("--scheduler", "processes", "--workers", 1)):
-        words = ("generate", "my_heat.toml", "--equation", "my.py", "--out", f"s{len(more)}.zarr")
+        words = ("generate", "my_heat.toml", "--plugin", "my.py", "--out", f"s{len(more)}.zarr")
         outcome = pdegen(*words, *more)
         assert outcome.status == 2
         assert f"my.py, line {line}: NameError: name 'nothing'" in outcome.err[-1]
@@ -142,13 +143,13 @@ def test_a_mistake_in_a_later_sample_names_the_samples(own, root, pdegen, tmp_pa
 
 def test_verify_names_the_file_that_made_the_store(own, root, pdegen, tmp_path):
     quietly("generate", "my_heat.toml", *own, "--out", "s.zarr", "--workers", 1)
-    registry._registered.pop("heat")  # as in another process
+    in_another_process()
     made = "my_equation.py (SHA-256 "
     without = pdegen("verify", "s.zarr")
     assert (without.status, len(without.err)) == (2, 1)
-    assert f"made with --equation {made}" in without.err[0]
+    assert f"made with --plugin {made}" in without.err[0]
     changed(root, tmp_path, '"""The heat', '"""Another heat')
-    (said,) = pdegen("verify", "s.zarr", "--equation", "my.py").err
+    (said,) = pdegen("verify", "s.zarr", "--plugin", "my.py").err
     assert f"its equation heat is of the file {made}" in said
     assert f"{tmp_path}/my.py is another version of it" in said
 
@@ -157,7 +158,7 @@ def test_verify_says_that_an_equation_was_imported(own, pdegen, tmp_path, monkey
     import pdegen as library
 
     monkeypatch.syspath_prepend(own[1].removesuffix("/my_equation.py"))
-    registry._registered.pop("heat", None)
+    in_another_process()
     module = __import__("my_equation")
     store = library.generate("my_heat.toml", out="s.zarr")
     assert library.verify(store).faults == []
@@ -165,8 +166,8 @@ def test_verify_says_that_an_equation_was_imported(own, pdegen, tmp_path, monkey
     sys.modules.pop(module.__name__)
     said = pdegen("verify", "s.zarr", *own).err[-2]
     assert "its equation heat was registered by an import" in said
-    assert "pdegen.load_equation" in said
-    library.load_equation(own[1])
+    assert "pdegen.load_plugin" in said
+    library.load_plugin(own[1])
     store = library.generate("my_heat.toml", out="s.zarr", overwrite=True)
     assert library.verify(store).faults == []
     assert pdegen("verify", "s.zarr", *own).status == 0
@@ -177,10 +178,10 @@ def test_an_edited_file_takes_the_place_of_its_earlier_version(own, root, tmp_pa
 
     for more in ("", "# edited\n"):
         changed(root, tmp_path, "@equation", f"{more}@equation")
-        library.load_equation(tmp_path / "my.py")
-    assert registry.equation_file_of(registry.find("heat")).code.count(b"# edited") == 1
+        library.load_plugin(tmp_path / "my.py")
+    assert plugin_of(registry.find("heat")).code.count(b"# edited") == 1
     with pytest.raises(SchemaError, match=r"heat comes from .*my.py: choose another name"):
-        library.load_equation(own[1])
+        library.load_plugin(own[1])
 
 
 def test_a_training_on_its_store_is_reported_by_the_command_that_is_named(own, pdegen, tmp_path):

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from operators.training.fit import Stopped
-from pdegen.equations import registry
-from pdegen.equations.registry import find, load_file
+from pdegen.equations.registry import find
+from pdegen.plugins import load_plugin
 from pipelines.runs.folder import RunError
 from pipelines.studies.processes import Processes, _called
 
@@ -43,11 +43,9 @@ def ends(argument, stop):
     return argument**2
 
 
-def test_results_come_as_they_are_ready_and_a_killed_call_ends_all(tmp_path, monkeypatch):
-    for name in ("_registered", "_sources"):  # of this test alone
-        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
+def test_results_come_as_they_are_ready_and_a_killed_call_ends_all(tmp_path):
     (tmp_path / "told.py").write_text(EQUATION)
-    load_file(str(tmp_path / "told.py"))
+    load_plugin(str(tmp_path / "told.py"))
     with Processes(ends, 1, lambda: False) as processes:
         assert dict(processes([2, 3, "told-to-workers"])) == {2: 4, 3: 9, "told-to-workers": True}
         with pytest.raises(
@@ -76,10 +74,10 @@ def test_a_stop_ends_calls_that_run_and_those_that_wait(tmp_path):
 def test_calls_that_stop_are_no_errors_which_dask_would_log(tmp_path):
     begun, halt = tmp_path / "begun", tmp_path / "halt"
     halt.touch()
-    assert _called(waits, halt, None, (), begun) is None
+    assert _called((), waits, halt, None, begun) is None
     assert not begun.exists()
 
     def stopped(_, stop):
         raise Stopped("in a worker")
 
-    assert _called(stopped, tmp_path / "none", None, (), begun) is None
+    assert _called((), stopped, tmp_path / "none", None, begun) is None

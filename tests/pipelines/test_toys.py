@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pdegen.equations.registry import equation_file_of
+from pdegen.plugins import plugin_of
 from pipelines.runs.reproduction import toml
 from tests.pdegen.toys.recipes import TOYS, file_of, recipe_of
 from tests.pipelines.command import quietly
@@ -57,7 +57,7 @@ def check_predictions(name):
 def test_a_toy_goes_from_its_file_to_a_report(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     recipe = recipe_of(name)
-    assert equation_file_of(type(recipe.problem)).path == file_of(name)
+    assert plugin_of(type(recipe.problem)).path == file_of(name)
     (tmp_path / "recipe.toml").write_text(toml(recipe.model_dump(mode="json")), "utf-8")
     (tmp_path / "experiment.toml").write_text(experiment(name), "utf-8")
     quietly("generate", "recipe.toml", "--out", "store", "--workers", 1)

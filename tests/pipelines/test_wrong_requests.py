@@ -315,7 +315,7 @@ def test_samples_in_no_split_are_named(pdegen):
 
 def test_an_unknown_equation_names_the_known_ones(refused, tmp_path):
     path = written(tmp_path / "mine.toml", equation='"heat"')
-    said = f"unknown 'heat', known: {', '.join(names())}; one of your own needs --equation FILE.py"
+    said = f"unknown 'heat', known: {', '.join(names())}; one of your own needs --plugin FILE.py"
     assert refused("generate", path) == f"pdegen: {path}: problem.equation: {said}"
 
 

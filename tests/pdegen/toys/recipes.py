@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pdegen.equations.registry import load_file
+from pdegen.plugins import load_plugin
 from pdegen.recipe import Recipe
 
 TOYS = {"disc": {}, "turning": {"diffusivity": 0.01}}
@@ -14,7 +14,7 @@ def file_of(name: str) -> str:
 
 def recipe_of(name: str, **changed: object) -> Recipe:
     """A small recipe; its equation is registered."""
-    load_file(file_of(name))
+    load_plugin(file_of(name))
     content = {
         "name": name,
         "summary": f"the toy equation {name}",

@@ -1,0 +1,120 @@
+"""Files of users that register operators: the option --plugin of the commands."""
+
+from __future__ import annotations
+
+import pytest
+
+from pdegen import plugins
+from tests.plugins import in_another_process, registered_alone
+
+OWN = '''
+from torch import nn
+
+from operators.base import Operator, check_input
+from operators.registry import register
+
+
+class Local(Operator):
+    """u(x) = f(a(x)), with a network f.
+
+    Args:
+        width: Hidden features of f.
+    """
+
+    def __init__(self, *, in_channels: int = 1, out_channels: int = 1, dim: int = 1,
+                 width: int = 8) -> None:
+        super().__init__(in_channels, out_channels, dim)
+        self.f = nn.Sequential(
+            nn.Linear(in_channels, width), nn.GELU(), nn.Linear(width, out_channels)
+        )
+
+    def forward(self, a, x, y=None, mask=None):
+        check_input(self, a, x, y, mask)
+        return self.f(a)
+
+
+register("local", Local)
+'''
+SHORT = ("--set", "training.epochs=1", "--set", "training.batch=4")
+
+
+@pytest.fixture(autouse=True)
+def _alone():
+    with registered_alone():
+        in_another_process()
+        yield
+
+
+@pytest.fixture
+def own(tmp_path):
+    """The words that name the file of an operator."""
+    (tmp_path / "own.py").write_text(OWN)
+    return "--plugin", "own.py"
+
+
+def test_an_operator_of_a_file_is_trained_and_evaluated(own, pdegen, burgers):
+    trained = pdegen(
+        "train", "--data", burgers, "--model", "local", *SHORT, "--set", "model.width=4",
+        "--out", "run", *own,
+    )  # fmt: skip
+    assert trained.status == 0, trained.err
+    in_another_process()
+    outcome = pdegen("evaluate", trained.out[-1], "--data", burgers, "--operator", "own.py")
+    assert outcome.status == 0, outcome.err
+    assert "relative L2 error" in outcome.out[-1]
+
+
+def test_the_list_of_operators_has_that_of_the_file(own, pdegen):
+    (line,) = (line for line in pdegen("operators", *own).out if line.startswith("  local "))
+    assert "u(x) = f(a(x)), with a network f." in line
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import sys\nsys.exit(3)", "own.py, line 2: SystemExit: 3"),
+        ("from . import helper", "own.py, line 1: ImportError: attempted relative import with no"),
+        ("raise ValueError('no')", "own.py, line 1: ValueError: no"),
+        ("x = 1", "own.py: registers nothing of its own: decorate an equation with @equation, or"),
+        (OWN.replace('"local"', '"fno"'), "ValueError: an operator named 'fno' is already regist"),
+    ],
+)
+def test_a_wrong_file_is_one_line(refused, own, tmp_path, code, said):
+    (tmp_path / "own.py").write_text(code)
+    assert said in refused("operators", *own)
+    assert plugins.loaded_plugins() == ()
+
+
+def test_what_a_file_prints_goes_to_stderr(own, pdegen, tmp_path):
+    (tmp_path / "own.py").write_text(f"print('loading')\n{OWN}")
+    outcome = pdegen("operators", "--json", *own)
+    assert outcome.err == ["loading"]
+    assert "loading" not in outcome.out
+
+
+def test_an_edited_file_takes_the_place_of_its_earlier_version(own, pdegen, tmp_path):
+    plugins.load_plugin("own.py")
+    (tmp_path / "own.py").write_text(OWN.replace("width: int = 8", "width: int = 9"))
+    plugins.load_plugin("own.py")
+    (file,) = plugins.loaded_plugins()
+    assert b"width: int = 9" in file.code
+    (tmp_path / "own.py").write_text(OWN)
+    plugins.load_plugin("own.py")
+    (file,) = plugins.loaded_plugins()
+    assert b"width: int = 8" in file.code
+
+
+def test_a_file_that_fails_leaves_its_earlier_version(own, pdegen, tmp_path):
+    plugins.load_plugin("own.py")
+    (tmp_path / "own.py").write_text(f"{OWN}\nraise ValueError")
+    with pytest.raises(ValueError, match="line 29: ValueError"):
+        plugins.load_plugin("own.py")
+    (file,) = plugins.loaded_plugins()
+    assert file.code == OWN.encode()
+
+
+def test_two_files_cannot_register_one_name(own, refused, tmp_path):
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second/own.py").write_text(f"{OWN}# another")
+    line = refused("operators", *own, "--plugin", "second/own.py")
+    assert "second/own.py, line 27: ValueError: an operator named 'local' is already regis" in line
