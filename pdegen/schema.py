@@ -118,6 +118,9 @@ class Strict(BaseModel):
         if any(k.startswith(f"{key}.") for k in known if key in cls.model_fields):
             return key
         matches = [k for k in known if f".{k}".endswith(f".{key}")]
+        if not matches and "." in key:  # of the law of a number
+            matches = [k for k in _keys(cls, laws=True) if f".{k}".endswith(f".{key}")]
+            matches = list(dict.fromkeys(matches))
         matches = [k for k in matches if k in preferred] or matches
         depth = min((k.count(".") for k in matches), default=0)
         matches = [k for k in matches if k.count(".") == depth]
@@ -248,9 +251,18 @@ def models_in(annotation: Any) -> Iterator[type[Strict]]:
         yield from models_in(argument)
 
 
+def takes_number(annotation: Any) -> bool:
+    """Whether an annotation is a union that accepts a number beside tables."""
+    parts: tuple[Any, ...] = get_args(annotation)
+    return any(part is float or float in get_args(part) for part in parts)
+
+
 def _not_here(model: type[Strict], parents: list[str], last: str, value: object) -> str:
     """The error message for a key in an absent table. It may show how to set the whole table."""
     key = ".".join([*parents, last])
+    if last in ("law", "low", "high") and (".".join(parents) in known_keys(model)):
+        law = f'{".".join(parents)}={{law="uniform", low=..., high=...}}'
+        return f"key {brief(key)} is of a law, but {parents[-1]} is a number; set the law: {law}"
     if len(parents) == 1 and key in list(_keys(model)):
         whole = f"{parents[0]}={{{last}={json.dumps(value)}}}"
         return f"key {brief(key)} is of a table that is not declared; set the whole table: {whole}"
@@ -272,14 +284,18 @@ def known_keys(model: type[Strict]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_keys(model)))
 
 
-def _keys(model: type[Strict], content: object = None) -> Iterator[str]:
+def _keys(model: type[Strict], content: object = None, laws: bool = False) -> Iterator[str]:
+    """Dotted keys of a model; those of all laws of numbers only if `laws` is set."""
     for name, field in model.model_fields.items():
         inner = list(models_in(field.annotation))
         table = _table(content).get(name)
-        for variant in [m for m in inner if may_be(m, table)] or inner:
-            yield from (f"{name}.{key}" for key in _keys(variant, table))
-        if not inner:
+        number = takes_number(field.annotation)
+        if number or not inner:
             yield name
+        if number and not (laws or isinstance(table, Mapping)):
+            continue  # the keys of a law are known where it is declared
+        for variant in [m for m in inner if may_be(m, table)] or inner:
+            yield from (f"{name}.{key}" for key in _keys(variant, table, laws))
     yield from (key for key in model.resets if key not in model.model_fields)
 
 
@@ -359,6 +375,8 @@ def explained(
     numbers = {k: f"{v:,}" for k, v in context.items() if isinstance(v, int)}
     limits = {**{k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}, **numbers}
     words = _MESSAGES.get(kind, first["msg"]).format_map(limits)
+    if kind == "float_type" and isinstance(given, Mapping) and "law" in given:
+        words = "must be a number, it cannot have a law"
     if isinstance(given, float) and math.isnan(given):
         words = "must be a number"  # NaN fails any bound, so the first bound would be reported
     return f"{where}{words}" if kind == "missing" else f"{where}{words}, got {brief(given)}"

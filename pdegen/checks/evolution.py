@@ -78,6 +78,7 @@ class EvolutionCheck(Check):
     """
 
     variable = "u"
+    by_sample = True
 
     def __init__(self, evolution: Evolution, highest: int, first: int | None) -> None:
         self._evolution, self._highest, self._first = evolution, highest, first

@@ -6,6 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -48,6 +49,8 @@ class Check(ABC):
 
     variable: str  # the variable that it is about
     subject: str  # the compared quantity, in words
+    # whether each sample is checked alone, so that the samples may belong to different problems
+    by_sample: ClassVar[bool] = False
 
     @abstractmethod
     def add(self, numbers: Int[np.ndarray, " batch"], values: Values) -> None:
@@ -118,6 +121,8 @@ class Bound(Check):
 
     `subject` names the quantity in messages.
     """
+
+    by_sample = True
 
     def __init__(self, variable: str, subject: str, quantity: Quantity) -> None:
         self.variable, self.subject = variable, subject

@@ -7,26 +7,29 @@ import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from threading import Lock
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import psutil
 from array_api_compat import array_namespace
 from jaxtyping import Float
+from pydantic import ValidationError, model_validator
 
+from pdegen.checks.family import law_of_family
 from pdegen.checks.law import Law
 from pdegen.domains import Domain
 from pdegen.equations.guarantee import Guarantee
 from pdegen.equations.registry import equation_name_of, registered_problems
 from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
-from pdegen.numerics.device import Array, first_true, samples_at_once, to_numpy, torch
+from pdegen.numerics.device import Array, constant, first_true, samples_at_once, to_numpy, torch
 from pdegen.numerics.errors import SolveError
 from pdegen.numerics.one_thread import one_thread
 from pdegen.plugins import PluginFile, module_of, plugin_of
-from pdegen.schema import Count, SchemaError, Strict
+from pdegen.sampling.scalars import ScalarLaw, corners, laws_of, variable_names, with_numbers
+from pdegen.schema import Count, SchemaError, Strict, explained
 from pdegen.software import versions
 from pdegen.store.format import Physics
-from pdegen.store.variables import Coordinate, Variable
+from pdegen.store.variables import Coordinate, Variable, scalar
 
 # A block may fill the memory of a device: one task computes on it while others copy and write.
 _on_device = Lock()
@@ -66,6 +69,19 @@ class Problem(Strict):
 
     resolution: Count
 
+    @model_validator(mode="after")
+    def _every_number_fits(self) -> Self:
+        """Validate the problem at all corners of the ranges of its laws."""
+        for numbers in corners(self.laws):
+            if numbers:
+                content = with_numbers(self, numbers).model_dump()
+                try:
+                    type(self).model_validate(content)
+                except ValidationError as error:
+                    at = ", ".join(f"{key} = {value:g}" for key, value in numbers.items())
+                    raise ValueError(f"at {at}: {explained(error, type(self), content)}") from None
+        return self
+
     @classmethod
     def variants(cls) -> tuple[type[Strict], ...]:
         """The classes that a recipe may declare where this class is expected.
@@ -86,6 +102,66 @@ class Problem(Strict):
     def equation_name(self) -> str:
         """The name of the equation in recipes."""
         return equation_name_of(type(self))
+
+    # numbers that differ from sample to sample
+
+    @property
+    def laws(self) -> dict[str, ScalarLaw]:
+        """The laws of the numbers that differ from sample to sample, by dotted keys."""
+        return laws_of(self)
+
+    @property
+    def parameter_names(self) -> dict[str, str]:
+        """The names of the variables that contain these numbers, by dotted keys."""
+        return variable_names(list(self.laws))
+
+    def parameters(self) -> tuple[Variable, ...]:
+        """The variables that contain these numbers; `variables` includes them.
+
+        >>> from pdegen.recipe import load_recipe
+        >>> law = {"law": "uniform", "low": 0.1, "high": 0.2}
+        >>> burgers = load_recipe("burgers-quick").with_overrides({"viscosity": law}).problem
+        >>> [variable.name for variable in burgers.parameters()]
+        ['viscosity']
+        """
+        return tuple(
+            scalar(
+                name, "parameter", f"{key} of the sample, {law.sentence}",
+                law=law.law, low=law.low, high=law.high,
+            )
+            for (key, law), name in zip(
+                self.laws.items(), self.parameter_names.values(), strict=True
+            )
+        )  # fmt: skip
+
+    def parameter_values(
+        self, seed: int, samples: Sequence[int]
+    ) -> dict[str, Float[np.ndarray, " batch"]]:
+        """The numbers that differ from sample to sample, by dotted keys."""
+        return {key: law.values(key, seed, samples) for key, law in self.laws.items()}
+
+    def of_sample(self, seed: int, sample: int) -> Self:
+        """The problem of one sample, in which numbers take the place of laws."""
+        values = self.parameter_values(seed, [sample])
+        return with_numbers(self, {key: float(value[0]) for key, value in values.items()})
+
+    @property
+    def typical(self) -> Self:
+        """The problem with the median of each law in place of the law."""
+        return with_numbers(self, {key: law.at(0.5) for key, law in self.laws.items()})
+
+    @property
+    def law_sentences(self) -> dict[str, str]:
+        """The laws in words, by the names of their variables; `physics` includes them."""
+        names = self.parameter_names
+        return {names[key]: law.sentence for key, law in self.laws.items()}
+
+    def refuse_laws(self, what: str) -> None:
+        """Raise SchemaError if a number differs from sample to sample; `what` needs one number."""
+        for key, law in self.laws.items():
+            raise SchemaError(
+                f"{self.equation_name}: {what} one {key} for all samples, here it is {law.sentence}"
+            )
 
     @property
     @abstractmethod
@@ -161,6 +237,33 @@ class Problem(Strict):
             SampleError: In the same cases, with the number of the sample.
         """
 
+    def solve_family(
+        self, seed: int, samples: range, device: str | None = None
+    ) -> dict[str, Array]:
+        """The values of `solve` if numbers differ from sample to sample.
+
+        The default solves the samples one by one. An equation may solve them together.
+        """
+        parts = list[dict[str, Array]]()
+        for row, sample in enumerate(samples):
+            try:
+                problem = self.of_sample(seed, sample)
+                parts.append(problem.solve(seed, range(sample, sample + 1), device))
+            except SolveError as failure:
+                raise SolveError(row, failure.reason) from failure
+        xp = array_namespace(next(iter(parts[0].values())))
+        return {name: xp.concat([part[name] for part in parts]) for name in parts[0]}
+
+    def _solved(self, seed: int, samples: range, device: str | None) -> dict[str, Array]:
+        if not self.laws:
+            return self.solve(seed, samples, device)
+        values = self.solve_family(seed, samples, device)
+        like = next(iter(values.values()))
+        numbers = self.parameter_values(seed, samples)
+        return values | {
+            self.parameter_names[key]: constant(value, like) for key, value in numbers.items()
+        }
+
     def solve_in_blocks(
         self, seed: int, samples: range, device: str | None = None
     ) -> dict[str, Array]:
@@ -173,7 +276,7 @@ class Problem(Strict):
         for start in range(0, len(samples), size):
             block = samples[start : start + size]
             try:
-                part = self.solve(seed, block, device)
+                part = self._solved(seed, block, device)
             except SolveError as failure:
                 raise SampleError(block[failure.row], failure.reason) from failure
             if len(block) == len(samples):
@@ -229,6 +332,14 @@ class Problem(Strict):
 
         It accumulates statistics, so it can check only one store.
         """
+
+    def law_of_store(self) -> Law:
+        """A new check of the law of a store; see `law` for a problem without laws of numbers.
+
+        Checks of single samples use the numbers of each sample. Statistics of all samples must not
+        depend on these numbers, unless an equation overrides this method.
+        """
+        return law_of_family(self) if self.laws else self.law()
 
     @property
     def floats_per_sample(self) -> int:

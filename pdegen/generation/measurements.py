@@ -68,7 +68,7 @@ def table() -> Json:
 
 def _of_sample(problem: Problem, seed: int, sample: int) -> float | None:
     try:
-        return float(f"{problem.label_error(seed, sample):.4g}")
+        return float(f"{problem.of_sample(seed, sample).label_error(seed, sample):.4g}")
     except SampleError:
         return None
 
@@ -98,7 +98,8 @@ def interpolant_difference(problem: Problem, seed: int, sample: int) -> float | 
     its input. None if one of these two cannot be computed."""
     try:
         values = problem.compute(seed, range(sample, sample + 1))
-        interpolated = problem.target_of_interpolant(values["a"].astype(np.float64))
+        a = values["a"].astype(np.float64)
+        interpolated = problem.of_sample(seed, sample).target_of_interpolant(a)
     except (SampleError, SolveError):
         return None
     label = values["u"].astype(np.float64)

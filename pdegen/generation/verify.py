@@ -92,7 +92,7 @@ def verify(
     blocks = checked_blocks(store, seal, result, progress)
     if law and job is not None:
         result.law = True
-        for finding in job.recipe.problem.law().check(blocks):
+        for finding in job.recipe.problem.law_of_store().check(blocks):
             result.faults.append(
                 Fault(f"{finding.variable}, law", finding.message, None, finding.variable)
             )

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 from pydantic import AfterValidator, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from pdegen.schema import Strict, may_be, models_in
+from pdegen.schema import Strict, may_be, models_in, takes_number
 
 DIMENSIONLESS = "dimensionless"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -67,7 +67,7 @@ def keys_of(model: type[Strict], content: Mapping[str, Any] | None = None) -> li
     >>> from pdegen.equations.burgers.problem import Burgers
     >>> viscosity = next(key for key in keys_of(Burgers) if key.name == "viscosity")
     >>> viscosity.type, viscosity.allowed, viscosity.unit, viscosity.meaning
-    ('number', 'above 0, at most 1e+20', 'length²/time', 'The viscosity ν.')
+    ('number or law', 'above 0, at most 1e+20', 'length²/time', 'The viscosity ν.')
     """
     return list(_of_table([model], "", content, _NOTHING, ""))
 
@@ -149,7 +149,15 @@ def _of_kind(
             default = default.model_dump(mode="json")
         if name in defaults:
             default, required = defaults[name], False
-        if inner := list(models_in(field.annotation)):
+        inner = list(models_in(field.annotation))
+        if inner and takes_number(field.annotation):
+            value = default if content is None else content.get(name, default)
+            stated = explained.get(name, ("", None))
+            key = _number_or_law(prefix + name, field, stated, required, default, when)
+            yield replace(key, value=None if content is None and required else _plain(value))
+            if not isinstance(value, Mapping):
+                continue
+        if inner:
             table = None if content is None else content.get(name, default)
             below = cast("Mapping[str, Any]", default) if isinstance(default, Mapping) else _NOTHING
             path = f"{prefix}{name}{_suffix(field.annotation)}."
@@ -164,6 +172,22 @@ def _of_kind(
             prefix + name, type_, allowed, words, required, default, value,
             _unit(unit) if number else "", meaning, when,
         )  # fmt: skip
+
+
+def _number_or_law(
+    name: str, field: FieldInfo, stated: tuple[str, str | None], required: bool, default: Any,
+    when: str,
+) -> Key:  # fmt: skip
+    """The key of a number that may differ from sample to sample."""
+    numbers = [a for a in get_args(field.annotation) if not list(models_in(a))]
+    typed = [_typed(number, field.metadata) for number in numbers]
+    types = " or ".join(dict.fromkeys(type_ for type_, _, _ in typed))
+    allowed = _joined([allowed for _, allowed, _ in typed])
+    default = None if required else _plain(default)
+    meaning, unit = stated
+    return Key(
+        name, f"{types} or law", allowed, {}, required, default, default, _unit(unit), meaning, when
+    )
 
 
 def _unit(stated: str | None) -> str:

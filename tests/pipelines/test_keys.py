@@ -181,7 +181,7 @@ def test_json_has_every_key(pdegen):
     listed = [key["name"] for key in found["keys"]]
     assert listed == [key.name for key in overridable("burgers-r10")[0].keys]
     viscosity = found["keys"][listed.index("problem.viscosity")]
-    assert (viscosity["type"], viscosity["allowed"]) == ("number", "above 0, at most 1e+20")
+    assert (viscosity["type"], viscosity["allowed"]) == ("number or law", "above 0, at most 1e+20")
     assert (viscosity["value"], viscosity["unit"]) == (0.015915494309189534, "length²/time")
 
 

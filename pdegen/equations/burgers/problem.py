@@ -23,7 +23,8 @@ from pdegen.numerics.device import Array, first_true
 from pdegen.numerics.errors import SolveError
 from pdegen.numerics.spectral import interpolated
 from pdegen.sampling.gaussian import PeriodicGaussianField
-from pdegen.schema import Coefficient, Count, InverseLength, Positive, SchemaError, Size, Strict
+from pdegen.sampling.scalars import CoefficientOrLaw, number_of
+from pdegen.schema import Count, InverseLength, Positive, SchemaError, Size, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -108,7 +109,7 @@ class Burgers(Problem):
     largest_batch: ClassVar[int] = 16
 
     equation: Literal["burgers"]
-    viscosity: Coefficient
+    viscosity: CoefficientOrLaw
     times: TimesFromStart
     resolution: Count
     initial: PeriodicGaussian
@@ -147,13 +148,13 @@ class Burgers(Problem):
         return Box.periodic(self.resolution)
 
     def variables(self) -> tuple[Variable, ...]:
-        domain, viscosity = self.domain, self.viscosity
+        domain = self.domain
+        constants = {} if "viscosity" in self.laws else {"viscosity": self.viscosity}
         return (
-            function(domain, "a", "input", "initial value u(x, 0)", viscosity=viscosity),
-            function(
-                domain, "u", "target", "solution u(x, t)", times=self.times, viscosity=viscosity
-            ),
+            function(domain, "a", "input", "initial value u(x, 0)", **constants),
+            function(domain, "u", "target", "solution u(x, t)", times=self.times, **constants),
             scalar("error", "quality", "estimate of the relative L2 error of u by the solver"),
+            *self.parameters(),
         )
 
     def coordinates(self) -> tuple[Coordinate, ...]:
@@ -162,7 +163,7 @@ class Burgers(Problem):
     def physics(self) -> Physics:
         return Physics(
             symmetries=("shift", "odd-reflection"),
-            sentences={"initial": self.initial.sentence},
+            sentences={"initial": self.initial.sentence, **self.law_sentences},
             drawing={"a": Drawing("a"), "u": Drawing("u")},
         )
 
@@ -173,13 +174,16 @@ class Burgers(Problem):
             raise SchemaError(
                 f"burgers inverts u at a single time after 0, got times {list(self.times)}"
             )
-        return inversions(setting, self.initial.build(), self.viscosity, self.times[0])
+        self.refuse_laws("the inversions need")
+        viscosity = number_of(self.viscosity)
+        return inversions(setting, self.initial.build(), viscosity, self.times[0])
 
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward | None:
         from pdegen.equations.burgers.inversion import final_value
 
-        (*times,) = self.times
-        return final_value(self.viscosity, times[0], len(x)) if len(times) == 1 else None
+        if len(self.times) > 1 or self.laws:
+            return None
+        return final_value(number_of(self.viscosity), self.times[0], len(x))
 
     @property
     def floats_per_sample(self) -> int:
@@ -218,8 +222,9 @@ class Burgers(Problem):
         return squeeze_single_time(u[:, :, :: solver.grid.stride_to(PeriodicGrid(self.resolution))])
 
     def law(self) -> Law:
-        solver, grid = self.solver.build(self.viscosity), PeriodicGrid(self.resolution)
-        return burgers_law(self.initial.build(), grid, self.viscosity, self.times, solver.tolerance)
+        viscosity, grid = number_of(self.viscosity), PeriodicGrid(self.resolution)
+        tolerance = self.solver.build(viscosity).tolerance
+        return burgers_law(self.initial.build(), grid, viscosity, self.times, tolerance)
 
 
 @lru_cache(maxsize=4)
@@ -228,4 +233,4 @@ def _built(problem: Burgers) -> tuple[PeriodicGaussianField, ColeHopf | ETDRK4]:
 
     They are cached, because their set-up takes as long as a small batch on a device.
     """
-    return problem.initial.build(), problem.solver.build(problem.viscosity)
+    return problem.initial.build(), problem.solver.build(number_of(problem.viscosity))

@@ -10,21 +10,19 @@ from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from array_api_compat import array_namespace
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from pdegen.checks.law import Law
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem
+from pdegen.equations.latex import Named, with_value
 from pdegen.equations.latex import number as latex_number
 from pdegen.equations.registry import equation
+from pdegen.equations.semilinear.coefficients import Linear, Nonlinear
 from pdegen.equations.semilinear.formulas import latex, plain
 from pdegen.equations.semilinear.initial import (
     Bounded,
-    Each,
     Gaussian,
-    each,
-    listed,
-    number,
     spread,
 )
 from pdegen.equations.semilinear.law import SemilinearClaims, solved_checks
@@ -34,6 +32,7 @@ from pdegen.numerics.device import Array
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.gaussian import PeriodicGaussianField
+from pdegen.sampling.scalars import number_of, with_numbers
 from pdegen.schema import Count, Name, Positive, Size, Strict, Tolerance, brief, near
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
@@ -42,66 +41,6 @@ _VALUES = 2**22  # float64 values in memory for a block of samples, beside the s
 _SPEED_MODES = 256  # lowest modes, which give nearly all of the speed of initial values
 # largest numbers of arrays in device memory for a component of a sample
 _ARRAYS, _ARRAYS_PER_TIME = 64, 6
-
-
-def _speeds(value: object) -> object:
-    """A number, a list with one number per axis, or a list of these per component."""
-    several = listed(value)
-    if several is not None and any(listed(speed) is not None for speed in several):
-        return tuple(map(each, several))
-    return each(value)
-
-
-Speeds = Annotated[float | tuple[float | Numbers, ...], BeforeValidator(_speeds)]
-
-
-class Linear(Strict):
-    """Coefficients of the linear terms; a single number applies to all components.
-
-    Args:
-        advection: Velocity c in the term c·∇u on the left side, one for each axis. [length/time]
-        diffusion: Coefficient ν in the term ν Δu on the right side. [length²/time]
-        dispersion: Coefficient δ in the term δ Σ ∂_j³u on the left side. [length³/time]
-        hyper_diffusion: Coefficient μ in the term μ Δ²u on the left side. [length⁴/time]
-        drag: Rate λ in the term λ u on the left side. [1/time]
-    """
-
-    advection: Speeds = 0.0
-    diffusion: Each = 0.0
-    dispersion: Each = 0.0
-    hyper_diffusion: Each = 0.0
-    drag: Each = 0.0
-
-
-class Monomial(Strict):
-    """The term coefficient u^p v^q ... in the equation of the component `of`.
-
-    Args:
-        of: Name of the component whose equation has the term.
-        coefficient: Factor of the term, on the right side. [u^(1 − p − q ...)/time]
-        powers: Power of each component.
-    """
-
-    of: Name
-    coefficient: Annotated[float, BeforeValidator(number)]
-    powers: Annotated[tuple[Annotated[int, Field(ge=0, le=9)], ...], Field(strict=False)]
-
-
-class Nonlinear(Strict):
-    """Coefficients of the nonlinear terms, and the reaction.
-
-    Args:
-        convection: Factor b in the term b (u·∇)u on the left side. [length/(time · u)]
-        conservative_convection: Factor b in the term (b/2) ∇·(u u) on the left side.
-            [length/(time · u)]
-        gradient_norm: Factor g in the term (g/2) |∇u|² on the left side. [length²/(time · u)]
-        reaction: Monomials of the components, a list of tables.
-    """
-
-    convection: Each = 0.0
-    conservative_convection: Each = 0.0
-    gradient_norm: Each = 0.0
-    reaction: Annotated[tuple[Monomial, ...], Field(strict=False)] = ()
 
 
 class Discretization(Strict):
@@ -151,7 +90,12 @@ class SemilinearProblem(Problem):
 
     @property
     def terms(self) -> Terms:
-        """The coefficients of the equation. Raises ValueError if a list has the wrong length."""
+        """The coefficients of the equation; for a law, its median.
+
+        Raises ValueError if a list has the wrong length.
+        """
+        if self.laws:
+            return self.typical.terms
         count = len(self.components)
         linear, nonlinear = self.linear, self.nonlinear
 
@@ -200,7 +144,7 @@ class SemilinearProblem(Problem):
                     f"{key}.powers has {len(powers)} numbers, expected one for each of "
                     f"{', '.join(names)}"
                 )
-            yield names.index(name), monomial.coefficient, powers
+            yield names.index(name), number_of(monomial.coefficient), powers
 
     @property
     def torus(self) -> Torus:
@@ -295,13 +239,22 @@ class SemilinearProblem(Problem):
     @property
     def formula(self) -> str:
         where = "circle of length" if self.dimension == 1 else "square torus of side"
-        return f"{plain(self.terms, self.components)}, x on the {where} {self.length:.6g}"
+        laws = "".join(f", {name} {law}" for name, law in self.law_sentences.items())
+        equations = plain(self._named.terms, self.components)
+        return f"{equations}, x on the {where} {self.length:.6g}{laws}"
+
+    @property
+    def _named(self) -> Self:
+        """The problem for formulas, which show laws by names."""
+        return with_numbers(self, {key: Named(name) for key, name in self.parameter_names.items()})
 
     @property
     def latex(self) -> str:
         where = ("circle of length", "square torus of side")[self.dimension - 1]
-        equations = latex(self.terms, self.components)
-        return rf"{equations},\quad x \text{{ on the {where} }} {latex_number(self.length)}"
+        equations = latex(self._named.terms, self.components)
+        names = self.parameter_names
+        laws = "".join(with_value(latex_number(Named(names[k])), v) for k, v in self.laws.items())
+        return rf"{equations},\quad x \text{{ on the {where} }} {latex_number(self.length)}{laws}"
 
     @property
     def domain(self) -> Box:
@@ -318,6 +271,7 @@ class SemilinearProblem(Problem):
             ),
             scalar("error", "quality", "estimate of the relative L2 error of u by the solver"),
             *(() if self.terms.diagonal else (scalar("step", "quality", steps),)),
+            *self.parameters(),
         )
 
     def coordinates(self) -> tuple[Coordinate, ...]:
@@ -329,7 +283,7 @@ class SemilinearProblem(Problem):
             symmetries = ("shift", "odd-reflection")
         return Physics(
             symmetries=symmetries,
-            sentences={"initial": self.initial.sentence},
+            sentences={"initial": self.initial.sentence, **self.law_sentences},
             drawing={"a": Drawing("a"), "u": Drawing("u")},
         )
 

@@ -24,8 +24,9 @@ from pdegen.numerics.errors import SolveError
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.spectral import interpolated
 from pdegen.numerics.torus import Torus
+from pdegen.sampling.scalars import CoefficientOrLaw, NumberOrLaw, ScalarLaw, number_of
 from pdegen.sampling.torus import TorusGaussianField
-from pdegen.schema import Coefficient, Count, InverseLength, Positive, Size, Strict, Tolerance
+from pdegen.schema import Count, InverseLength, Positive, Size, Strict, Tolerance
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -70,7 +71,7 @@ class Force(Strict):
         phase: Phase of the force in θ. [rad]
     """
 
-    amplitude: Annotated[float, Field(ge=0, le=1e20)]
+    amplitude: Annotated[Annotated[float, Field(ge=0, le=1e20)] | ScalarLaw, NumberOrLaw]
     phase: Annotated[float, Field(ge=-1e6, le=1e6)] = 0.0  # a larger phase loses the digits of θ
 
 
@@ -114,7 +115,7 @@ class Vorticity(Problem):
     compiled: ClassVar[bool] = True
 
     equation: Literal["vorticity"]
-    viscosity: Coefficient
+    viscosity: CoefficientOrLaw
     times: Times
     resolution: Count
     restriction: Literal["fourier", "stride"] = "fourier"
@@ -142,13 +143,14 @@ class Vorticity(Problem):
                 f"restriction stride needs a resolution that divides solver.resolution = "
                 f"{solving}, got {self.resolution}: use fourier"
             )
-        if self.initial.modes > self.flow.torus.highest[0]:
+        flow = self.typical.flow  # whose torus and stable step are those of every sample
+        if self.initial.modes > flow.torus.highest[0]:
             raise ValueError(
                 f"initial.modes = {self.initial.modes} need solver.resolution >= "
                 f"{3 * self.initial.modes + 1 + (self.initial.modes + 1) % 2}, got {solving}"
             )
         speed = self._speed
-        limit = self.flow.largest_step(speed)
+        limit = flow.largest_step(speed)
         if self.solver.dt > limit:
             raise ValueError(
                 f"solver.dt must be at most {limit:.3g}: at the mean speed {speed:.3g} of initial "
@@ -161,7 +163,8 @@ class Vorticity(Problem):
     def flow(self) -> Flow:
         """The equation on the solver's grid."""
         torus = Torus((PeriodicGrid(self.solver.resolution),) * 2)
-        return Flow(torus, self.viscosity, self.force.amplitude, self.force.phase)
+        amplitude = number_of(self.force.amplitude)
+        return Flow(torus, number_of(self.viscosity), amplitude, self.force.phase)
 
     @property
     def _speed(self) -> float:
@@ -193,18 +196,18 @@ class Vorticity(Problem):
         return tuple(until is None or t <= until for t in self.times)
 
     def variables(self) -> tuple[Variable, ...]:
-        domain, viscosity = self.domain, self.viscosity
+        domain = self.domain
+        constants = {} if "viscosity" in self.laws else {"viscosity": self.viscosity}
         return (
-            function(domain, "a", "input", "vorticity w(x, y, 0)", viscosity=viscosity),
-            function(
-                domain, "u", "target", "vorticity w(x, y, t)", times=self.times, viscosity=viscosity
-            ),
+            function(domain, "a", "input", "vorticity w(x, y, 0)", **constants),
+            function(domain, "u", "target", "vorticity w(x, y, t)", times=self.times, **constants),
             self._at_times("error", "estimate of the relative L2 error of u by the solver"),
             self._at_times("work", "∫(⟨ψf⟩ - ν⟨w²⟩) since t = 0, the change of the energy"),
             scalar("budget", "quality", "largest violation of the budgets of energy and enstrophy"),
             scalar(
                 "step", "quality", "largest time step: solver.dt, halved until the error is met"
             ),
+            *self.parameters(),
         )
 
     def _at_times(self, name: str, long_name: str) -> Variable:
@@ -217,13 +220,17 @@ class Vorticity(Problem):
 
     def physics(self) -> Physics:
         until = self.solver.certified
-        force = f"{self.force.amplitude:g} (sin θ + cos θ), θ = 2π(x + y) + {self.force.phase:g}"
+        amplitude = self.force.amplitude
+        law = f", A {amplitude.sentence}" if isinstance(amplitude, ScalarLaw) else ""
+        size = "A" if isinstance(amplitude, ScalarLaw) else f"{amplitude:g}"
+        force = f"{size} (sin θ + cos θ), θ = 2π(x + y) + {self.force.phase:g}{law}"
         error = f"relative error at most {self.solver.tolerance:g}"
         return Physics(
             sentences={
                 "initial": self.initial.sentence,
                 "force": force if self.force.amplitude else "none",
                 "solver": error if until is None else f"{error} until t = {until:g}",
+                **self.law_sentences,
             },
             drawing={"a": Drawing("w", "diverging"), "u": Drawing("w", "diverging")},
         )

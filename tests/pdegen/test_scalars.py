@@ -1,0 +1,153 @@
+"""Numbers that differ from sample to sample: their laws, streams, stores and refusals."""
+
+import numpy as np
+import pytest
+
+from pdegen.checks.family import ScalarsLaw
+from pdegen.checks.law import Law
+from pdegen.recipe import load_recipe
+from pdegen.sampling.scalars import LogUniform, Uniform, laws_of, stream_of, with_numbers
+from pdegen.schema import SchemaError, parse_override
+from tests.pdegen.test_law import findings
+
+UNIFORM = Uniform(law="uniform", low=0.5, high=2.0)
+LOG = LogUniform(law="log-uniform", low=1e-3, high=0.1)
+FORCE = {"law": "uniform", "low": 0, "high": 0.1}
+NU = {"law": "log-uniform", "low": 0.01, "high": 0.1}
+
+
+def burgers(**changes):
+    return load_recipe("burgers-quick").with_overrides({"viscosity": NU, **changes})
+
+
+@pytest.mark.parametrize("law", [UNIFORM, LOG])
+def test_the_number_of_a_sample_is_a_function_of_key_seed_and_number(law):
+    some = law.values("viscosity", 3, range(20))
+    assert (law.values("viscosity", 3, [7, 19]) == some[[7, 19]]).all()
+    for key, seed in (("viscosity", 4), ("amplitude", 3)):
+        assert not (law.values(key, seed, range(20)) == some).any()
+    assert ((some > law.low) & (some < law.high)).all()
+
+
+def test_quantiles_are_those_of_the_law():
+    assert UNIFORM.at(0.25) == 0.875
+    assert LOG.at(0.5) == pytest.approx(1e-2, rel=1e-14)
+    z = np.linspace(0.01, 0.99, 9)
+    for law in (UNIFORM, LOG):
+        np.testing.assert_allclose(law.place(np.array([law.at(v) for v in z])), z, atol=1e-14)
+
+
+def test_streams_of_keys_are_not_the_stream_of_the_fields():
+    assert len({stream_of("a", 0), stream_of("b", 0), stream_of("a", 1), 0, 1}) == 5
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (lambda nu: nu, None),
+        (lambda nu: nu * 0.9, "not in the range of its law, log-uniform in"),
+        (lambda nu: np.sqrt(nu * 0.1), "statistics of the numbers of the samples"),
+        (lambda nu: np.where(nu == nu[5], np.nan, nu), "sample 5: nu is not in the range"),
+    ],
+)
+def test_the_law_of_numbers_notices_changed_numbers(changed, message):
+    nu = LOG.values("nu", 0, range(300))
+    report = findings(Law((ScalarsLaw({"nu": LOG}),)), {"nu": changed(nu)})
+    assert [f for f in report if message is None] == []
+    assert message is None or any(message in finding.message for finding in report)
+
+
+def test_numbers_of_two_keys_must_be_independent():
+    nu = LOG.values("nu", 0, range(300))
+    other = LogUniform(law="log-uniform", low=1.0, high=100.0)
+    laws = {"nu": LOG, "mu": other}
+    assert not findings(
+        Law((ScalarsLaw(laws),)), {"nu": nu, "mu": other.values("mu", 0, range(300))}
+    )
+    report = findings(Law((ScalarsLaw(laws),)), {"nu": nu, "mu": nu * 1000})
+    assert any("nu and mu on one side" in finding.message for finding in report)
+
+
+# problems
+
+
+def test_a_sample_equals_that_of_the_problem_with_its_number():
+    recipe = burgers()
+    values = recipe.problem.compute(0, range(4, 7))
+    for row, nu in enumerate(values["viscosity"]):
+        plain = burgers(viscosity=float(nu)).problem
+        alone = plain.compute(0, range(4 + row, 5 + row))
+        for name in ("a", "u", "error"):
+            assert (alone[name][0] == values[name][row]).all()
+        assert recipe.problem.of_sample(0, 4 + row) == plain
+
+
+def test_a_plain_number_keeps_its_variables_and_its_fingerprint():
+    plain = load_recipe("burgers-quick")
+    digits = "97fb7008d8253e0e5897106d622100b8c27cf8d00037c78dafc5cde60b03ada6"
+    assert plain.fingerprint == digits != burgers().fingerprint
+    assert [v.name for v in plain.problem.variables()] == ["a", "u", "error"]
+    parameter = burgers().problem.variables()[-1]
+    assert (parameter.name, parameter.attributes["role"]) == ("viscosity", "parameter")
+    assert parameter.attributes["law"] == "log-uniform"
+
+
+def test_a_law_can_be_changed_key_by_key_and_replaced_by_a_number():
+    recipe = burgers()
+    changed = recipe.with_overrides({"viscosity.low": 0.02, "viscosity.law": "uniform"})
+    assert changed.problem.viscosity == Uniform(law="uniform", low=0.02, high=0.1)
+    assert changed.with_overrides({"viscosity": 0.1}).problem.viscosity == 0.1
+
+
+def test_laws_are_found_and_replaced_in_nested_declarations():
+    problem = burgers().problem
+    assert laws_of(problem) == {"viscosity": problem.viscosity}
+    assert with_numbers(problem, {"initial.sigma": 3.0}).initial.sigma == 3.0
+
+
+@pytest.mark.parametrize(
+    ("name", "laws", "formula"),
+    [
+        ("heat", {"linear.diffusion": {"law": "log-uniform", "low": 1e-3, "high": 1e-2}},
+         "u_t = diffusion laplace u, x on the square torus of side 1, diffusion log-uniform in "),
+        ("ns-quick", {"viscosity": {**NU, "low": 1e-3, "high": 1e-2}, "amplitude": FORCE,
+                      "times": [1.0]}, "w_t + u"),
+        ("kuramoto-sivashinsky",
+         {"linear.diffusion": {"law": "uniform", "low": -1.1, "high": -0.9}, "times": [2.0]},
+         "u_t = diffusion u_xx - u_xxxx - u u_x"),
+    ],
+)  # fmt: skip
+def test_stores_of_other_equations_follow_their_laws(name, laws, formula):
+    problem = load_recipe(name).with_overrides(laws).problem
+    assert problem.formula.startswith(formula)
+    values = problem.compute(0, range(3))
+    numbers = np.arange(3)
+    assert not problem.law_of_store().check([(numbers, values)])
+    key, variable = next(iter(problem.parameter_names.items()))
+    sample = load_recipe(name).with_overrides({**laws, key: float(values[variable][2])}).problem
+    assert (sample.compute(0, range(2, 3))["u"][0] == values["u"][2]).all()
+    shifted = values | {variable: np.roll(values[variable], 1)}
+    assert problem.law_of_store().check([(numbers, shifted)])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("viscosity={law='normal',low=1,high=2}", "viscosity.law: unknown 'normal', known: uni"),
+        ("viscosity={low=1,high=2}", "viscosity.law: is missing, known: uniform, log-uniform"),
+        ("viscosity={law='uniform',low=2,high=1}", "viscosity: low must be below high"),
+        ("viscosity={law='log-uniform',low=0,high=1}", "viscosity.low: must be greater than 0"),
+        ("viscosity={law='uniform',low=-1,high=1}", "viscosity.low: must be greater than 0"),
+        ("viscosity={law='uniform',low=1,high=1e30}", "viscosity.high: must be at most 1e.20"),
+        ("viscosity={law='uniform',low=1}", "viscosity.high: is missing"),
+        ("viscosity={law='uniform',low=1,high=2,mid=3}", "unknown key 'problem.viscosity.mid'"),
+        ("viscosity.low=1", "'problem.viscosity.low' is of a law, but viscosity is a number"),
+        ("sigma={law='uniform',low=1,high=2}", "initial.sigma: must be a number, it cannot have"),
+        ("times=[{law='uniform',low=1,high=2}]", "times.0: must be a number, it cannot have a law"),
+        ("viscosity=[1,2]", r"viscosity: must be a number, got \[1, 2\]"),
+    ],
+)
+def test_wrong_laws_are_refused_in_one_line(override, message):
+    with pytest.raises(SchemaError, match=message) as refusal:
+        load_recipe("burgers-quick").with_overrides(dict([parse_override(override)]))
+    assert "\n" not in str(refusal.value)
