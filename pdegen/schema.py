@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import re
-import reprlib
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
@@ -17,17 +15,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from pdegen import toml
 from pdegen.errors import message_of
+from pdegen.words import NAME_BYTES, brief, is_name, near
 
 LARGEST = 2**32  # largest count of anything
-_NAME_BYTES = 200  # largest size of a name, which becomes part of file names
-_NAME = re.compile(r"\w[\w .,+=-]*")
-_brief = reprlib.Repr()
-_brief.maxlevel, _brief.maxstring, _brief.maxlong, _brief.maxother = 3, 100, 60, 100
-
-
-def is_name(text: str) -> bool:
-    """Whether a string can be part of a path or command without a special meaning there."""
-    return bool(_NAME.fullmatch(text)) and len(text.encode()) <= _NAME_BYTES
 
 
 def _named(text: str) -> str:
@@ -35,14 +25,9 @@ def _named(text: str) -> str:
     if not is_name(text):
         raise ValueError(
             "a name begins with a letter or digit and has only letters, digits, spaces and "
-            f"_ . , + = -, at most {_NAME_BYTES} bytes, got {brief(text)}"
+            f"_ . , + = -, at most {NAME_BYTES} bytes, got {brief(text)}"
         )
     return text
-
-
-def brief(value: object) -> str:
-    """The `repr` of a value, shortened in the middle if it is long."""
-    return _brief.repr(value)
 
 
 Name = Annotated[str, AfterValidator(_named)]
@@ -206,21 +191,6 @@ def _leaves(content: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _leaves(value, f"{prefix}{name}.")
         else:
             yield prefix + name
-
-
-def near(word: str, known: list[str], lists: str = "") -> str:
-    """A hint about an unknown word: similar words, all known words, or the command that lists them.
-
-    >>> near("fnoo", ["fno", "pit"]), near("xyz", ["fno", "pit"])
-    ('did you mean fno?', 'known: fno, pit')
-    >>> near("xyz", ["fno", "pit"], lists="pdegen operators")
-    'see pdegen operators'
-    """
-    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
-    if close:
-        return f"did you mean {' or '.join(close)}?"
-    separator = "; " if any("," in name for name in known) else ", "
-    return f"see {lists}" if lists else f"known: {separator.join(known)}"
 
 
 def parse_override(text: str) -> tuple[str, Any]:
