@@ -10,8 +10,9 @@ from typing import Any
 
 import typer
 
-from pdegen.schema import SchemaError, read_toml
+from pdegen.schema import SchemaError
 from pdegen.shipped import recipe_names
+from pipelines.config.extending import read_benchmark
 from pipelines.config.shipped import file_of, names
 
 
@@ -64,7 +65,7 @@ def _table(ctx: typer.Context, name: str) -> list[str]:
     words = [ctx.params.get("name"), *ctx.args, *defaults]
     benchmark = next((word for word in words if isinstance(word, str)), None)
     try:
-        table: Any = {} if benchmark is None else read_toml(file_of("benchmark", benchmark))
+        table: Any = {} if benchmark is None else read_benchmark(file_of("benchmark", benchmark))
     except SchemaError:  # its name is still incomplete
         return []
     return list(table.get(name, ()))

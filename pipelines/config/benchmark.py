@@ -10,9 +10,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from pdegen.schema import Count, Name, Positive, SchemaError, Strict, is_name, near, read_toml
-from pipelines.config.entries import Dataset, Entry, Profile, Protocols, Quick
+from pdegen.schema import Count, Name, Positive, SchemaError, is_name, near
+from pipelines.config.entries import Dataset, Entry, Extending, Profile, Protocols, Quick
 from pipelines.config.experiment import Experiment
+from pipelines.config.extending import read_benchmark
 from pipelines.config.shipped import check_slugs, file_of, slug
 
 WIDTHS = ("width", "channels")  # names of the width; an operator uses the first that it has
@@ -32,7 +33,7 @@ class Case:
         return f"{self.operator} on {self.dataset}{suffix}"
 
 
-class Benchmark(Strict):
+class Benchmark(Extending):
     """A benchmark: a table of operators on datasets.
 
     Args:
@@ -345,7 +346,8 @@ def load_quick_profile(profile: Profile) -> Profile:
 def load_benchmark(name: str, sound: bool = True) -> Benchmark | Profile:
     """Load a benchmark or a profile by name or from a TOML file.
 
-    A file with the key `points` is a profile.
+    A file with the key `points` is a profile. A file with the key `extends` is merged over the file
+    that it names (`pipelines.config.extending.merged`).
 
     Args:
         sound: Whether to call `Benchmark.check`, which then omits operators whose package is not
@@ -356,9 +358,10 @@ def load_benchmark(name: str, sound: bool = True) -> Benchmark | Profile:
             names.
     """
     path = file_of("benchmark", name)
-    if "points" in read_toml(path):
-        return Profile.load(path)
-    benchmark = Benchmark.load(path)
+    content = read_benchmark(path)
+    if "points" in content:
+        return Profile.parse(content, str(path))
+    benchmark = Benchmark.parse(content, str(path))
     if sound:
         benchmark.installed().check()
     return benchmark

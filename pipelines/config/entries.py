@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pdegen.schema import Count, Name, Strict
 from pipelines.config.experiment import Experiment, load_experiment
@@ -16,6 +16,24 @@ Coarser = Annotated[tuple[dict[str, Any], ...], Field(strict=False)]
 Measure = Literal["l2", "block", "steps", "seen", "unseen", "l1", "points", "near", "deformed"]
 Protocols = Annotated[tuple[Protocol, ...], Field(strict=False)]
 _Points = Annotated[int, Field(strict=False)]  # keys in TOML are strings
+
+
+class Extending(Strict):
+    """A file that may extend another file.
+
+    Args:
+        extends: Name or TOML file of a benchmark over which this file is merged; empty in the
+            merged declaration (`pipelines.config.extending`).
+    """
+
+    extends: Annotated[str, Field(exclude=True)] = ""
+
+    @field_validator("extends")
+    @classmethod
+    def _merged(cls, extends: str) -> str:
+        if extends:
+            raise ValueError("is a key of files, which load_benchmark merges")
+        return extends
 
 
 class Dataset(Strict):
@@ -120,7 +138,7 @@ class Profiled(Strict):
     published: str = ""
 
 
-class Profile(Strict):
+class Profile(Extending):
     """A table of the costs of training steps, measured on random functions of one variable.
 
     Args:

@@ -1,4 +1,5 @@
-"""The keys of a recipe, an experiment or a benchmark that `--set` can override."""
+"""The keys of a recipe, an experiment or a benchmark that `--set` can override, and the keys of a
+benchmark file."""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ from pipelines.config.shipped import names
 
 if TYPE_CHECKING:  # these import PyTorch, which recipes do not need
     from pipelines.config.benchmark import Benchmark
+    from pipelines.config.entries import Profile
     from pipelines.config.experiment import Experiment
 
-FileKind = Literal["recipe", "experiment", "benchmark"]
+FileKind = Literal["recipe", "experiment", "benchmark", "benchmark file"]
 COMMANDS: dict[FileKind, str] = {
     "recipe": "generate",
     "experiment": "run",
@@ -34,7 +36,9 @@ class Overridable:
 
     @property
     def command(self) -> str:
-        """The command that accepts these keys."""
+        """The command or the file that accepts these keys."""
+        if self.what == "benchmark file":
+            return f'a file of your own with extends = "{self.name}"'
         return f"pdegen {COMMANDS[self.what]} {self.name} --set KEY=VALUE"
 
     def as_dict(self) -> dict[str, Any]:
@@ -46,9 +50,11 @@ def overridable(name: str) -> list[Overridable]:
     """The recipes, experiments and benchmarks with this name, each with its keys.
 
     `name` may also be the path of a TOML file. The result is a list because a recipe and an
-    experiment may have the same name. Raises SchemaError for an unknown name.
+    experiment may have the same name, and because a benchmark has two kinds of keys: those of its
+    experiments, for `--set`, and those of its file. Raises SchemaError for an unknown name.
     """
-    return [Overridable(kind, name, tuple(_keys(kind, name))) for kind in _kinds(name)]
+    files = [Overridable(kind, name, tuple(_keys(kind, name))) for kind in _kinds(name)]
+    return [file for file in files if file.keys]  # `--set` has no keys of a profile
 
 
 def _kinds(name: str) -> list[FileKind]:
@@ -56,11 +62,14 @@ def _kinds(name: str) -> list[FileKind]:
         content = read_toml(Path(name))
         if "problem" in content:
             return ["recipe"]
-        return ["benchmark" if {"datasets", "operators"} & content.keys() else "experiment"]
+        benchmark = {"datasets", "operators", "extends"} & content.keys()
+        return ["benchmark", "benchmark file"] if benchmark else ["experiment"]
     known: dict[FileKind, list[str]] = {
         "recipe": recipe_names(), "experiment": names("experiment"), "benchmark": names("benchmark")
     }  # fmt: skip
     kinds: list[FileKind] = [kind for kind, listed in known.items() if name in listed]
+    if "benchmark" in kinds:
+        kinds.append("benchmark file")
     if not kinds:
         every = sorted({listed for names_ in known.values() for listed in names_})
         hint = near(name, every, lists=", ".join(f"pdegen {kind}s" for kind in known))
@@ -78,9 +87,9 @@ def _keys(kind: FileKind, name: str) -> Iterator[Key]:
     from pipelines.config.benchmark import Benchmark, load_benchmark
 
     benchmark = load_benchmark(name)
-    if not isinstance(benchmark, Benchmark):
-        raise SchemaError(f"{name} is a profile, which has no keys for --set")
-    return of_benchmark(benchmark)
+    if kind == "benchmark file":
+        return of_benchmark_file(benchmark)
+    return of_benchmark(benchmark) if isinstance(benchmark, Benchmark) else iter(())
 
 
 def of_recipe(recipe: Recipe) -> Iterator[Key]:
@@ -124,6 +133,20 @@ def of_benchmark(benchmark: Benchmark) -> Iterator[Key]:
             values = {dataset: table[identity].value for dataset, table in tables.items()}
             same = all(value == key.value for value in values.values())
             yield key if same else replace(key, value=values)
+
+
+def of_benchmark_file(benchmark: Benchmark | Profile) -> Iterator[Key]:
+    """Keys of the file of a benchmark or profile.
+
+    NAME stands for the label of an operator or dataset. Of an operator's model only the name is
+    included; its further keys are those of the table `model` of an experiment.
+    """
+    labelled = {"datasets", "operators"}
+    content = benchmark.model_dump(mode="json", exclude=labelled)
+    for key in keys_of(type(benchmark), content):
+        _, model, last = key.name.partition(".model")
+        if not model or last in (".name", "s.NAME.name"):
+            yield key
 
 
 def _single(keys: list[Key]) -> Iterator[Key]:

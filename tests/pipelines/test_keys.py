@@ -144,13 +144,29 @@ def test_an_experiment_takes_each_key_with_its_value(name):
 
 
 def test_a_benchmark_lists_what_all_its_datasets_take_with_values_by_dataset():
-    ((_, keys),) = [(one.what, one.keys) for one in overridable("quick")]
+    keys, _ = (one.keys for one in overridable("quick"))
     benchmark = load_benchmark("quick")
     assert named(keys, "data.resolution").value == {"burgers": 128, "darcy": 43}
     assert not [key for key in keys if key.name.startswith("model.")]
     with pytest.raises(SchemaError, match="the benchmark sets operators and seeds"):
         benchmark.with_overrides({"training.seed": 1})
     assert "training.seed" not in {key.name for key in keys}
+
+
+@pytest.mark.parametrize("name", ["standard", "profile-table1"])
+def test_the_keys_of_a_benchmark_file_are_listed_once_each(name):
+    *_, file = overridable(name)
+    assert (file.what, file.command) == (
+        "benchmark file", f'a file of your own with extends = "{name}"'
+    )  # fmt: skip
+    listed, model = [key.name for key in file.keys], Profile if "profile" in name else Benchmark
+    assert len(listed) == len(set(listed))
+    model_keys = {key for key in model.keys() if ".model" in key}  # noqa: SIM118
+    names_of_models = {key for key in model_keys if key.endswith((".model.name", ".models.name"))}
+    expected = set(model.keys()) - model_keys | names_of_models
+    assert {key.replace(".NAME", "") for key in listed} == expected
+    assert named(file.keys, "name").value == name
+    assert "fno" in named(file.keys, "operators.NAME.model.name").choices
 
 
 # the command
