@@ -11,7 +11,16 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from pdegen.schema import Count, Name, Positive, SchemaError, is_name, near
-from pipelines.config.entries import Dataset, Entry, Extending, Profile, Protocols, Quick
+from pipelines.config.entries import (
+    FIGURES,
+    Dataset,
+    Entry,
+    Extending,
+    Profile,
+    Protocols,
+    Quick,
+    Training,
+)
 from pipelines.config.experiment import Experiment
 from pipelines.config.extending import read_benchmark
 from pipelines.config.shipped import check_slugs, file_of, slug
@@ -40,6 +49,7 @@ class Benchmark(Extending):
         name: Name of the benchmark.
         summary: Description in one line.
         differs: How this benchmark differs from the published results in its table, in words.
+        sources: Place in a publication of each kind of `published_training`.
         seeds: Number of trainings of each operator on each dataset; their seeds are 0, 1, ...
         protocols: Protocols with which each operator is trained; by default that of the experiment.
         search: Keys of the experiments and the values to try for each key. All combinations are
@@ -55,6 +65,7 @@ class Benchmark(Extending):
     name: Name
     summary: str
     differs: str = ""
+    sources: Annotated[dict[Training, str], Field(default_factory=dict)]
     seeds: Count = 1
     protocols: Protocols = ()
     search: Annotated[dict[str, _Values], Field(default_factory=dict)]
@@ -76,6 +87,10 @@ class Benchmark(Extending):
                 for name in (name for name in named if name not in known):
                     raise ValueError(f"quick: no dataset {name!r}: {near(name, known)}")
             _check_operators(self.quick.operators, self.datasets)
+        for label, entry in self.operators.items():
+            kinds = {kind for facts in entry.published_training.values() for kind in facts}
+            for kind in sorted(kinds - self.sources.keys()):
+                raise ValueError(f"{label}: published {kind} needs its place in sources.{kind}")
         if len(set(self.protocols)) < len(self.protocols):
             raise ValueError(f"protocols must differ, got {', '.join(self.protocols)}")
         return self
@@ -238,7 +253,7 @@ class Benchmark(Extending):
         """
         if self.quick is None:
             raise SchemaError(f"benchmark {self.name} has no quick version")
-        bare = {"published": {}, "published_grids": {}, "published_measures": {}, "differs": ""}
+        bare = {**{figures: {} for figures in FIGURES}, "differs": ""}
         operators = {
             label: entry.model_copy(update=bare)
             for label, entry in (self.quick.operators or self.operators).items()
@@ -248,6 +263,7 @@ class Benchmark(Extending):
             update={
                 "name": f"{self.name}-quick",
                 "differs": "",
+                "sources": {},
                 "operators": operators,
                 "seeds": self.quick.seeds or self.seeds,
                 "protocols": protocols,
@@ -375,8 +391,7 @@ def _counted(names: Collection[str], plural: str) -> str:
 def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Dataset]) -> None:
     """Raise ValueError for an unknown dataset, or for two labels that give the same path."""
     for label, entry in operators.items():
-        figures = (entry.published, entry.published_grids, entry.published_measures)
-        named = {*entry.models, *(name for table in figures for name in table)}
+        named = {*entry.models, *(name for table in FIGURES for name in getattr(entry, table))}
         for name in named - datasets.keys():
             raise ValueError(f"{label}: no dataset {name!r}: {near(name, list(datasets))}")
     check_slugs(operators, "operators")

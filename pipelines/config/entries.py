@@ -14,6 +14,9 @@ from pipelines.config.training import Protocol
 Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]
 Coarser = Annotated[tuple[dict[str, Any], ...], Field(strict=False)]
 Measure = Literal["l2", "block", "steps", "seen", "unseen", "l1", "points", "near", "deformed"]
+Training = Literal["parameters", "gflop", "hours", "seconds", "epoch"]
+Costs = Literal["speed", "gflop", "memory", "allocated"]
+FIGURES = ("published", "published_grids", "published_measures", "published_training")
 Protocols = Annotated[tuple[Protocol, ...], Field(strict=False)]
 _Points = Annotated[int, Field(strict=False)]  # keys in TOML are strings
 
@@ -67,6 +70,9 @@ class Entry(Strict):
         published: Published mean errors by dataset, in the measure of the dataset.
         published_grids: Published mean errors on other grids, by dataset and number of points.
         published_measures: Published mean errors in other measures, by dataset and measure.
+        published_training: Published facts of the trainings, by dataset: "parameters" is their
+            number, "gflop" the operations of a step in 1e9, "hours" the duration of the training,
+            "seconds" that of an epoch, "epoch" the number of the best epoch.
         differs: How the setting differs from the published one, in words.
     """
 
@@ -76,13 +82,14 @@ class Entry(Strict):
     published: Annotated[dict[str, float], Field(default_factory=dict)]
     published_grids: Annotated[dict[str, dict[_Points, float]], Field(default_factory=dict)]
     published_measures: Annotated[dict[str, dict[Measure, float]], Field(default_factory=dict)]
+    published_training: Annotated[dict[str, dict[Training, float]], Field(default_factory=dict)]
     differs: str = ""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.model is None) == (not self.models):
             raise ValueError("an operator needs either model, or models by dataset")
-        for figures in (self.published, self.published_grids, self.published_measures):
+        for figures in (getattr(self, figures) for figures in FIGURES):
             for name in (name for name in figures if self.models and name not in self.models):
                 raise ValueError(f"published figures on {name}, for which models has no entry")
         return self
@@ -98,7 +105,7 @@ class Entry(Strict):
         return self.model_copy(
             update={
                 name: {k: v for k, v in getattr(self, name).items() if k in datasets}
-                for name in ("models", "published", "published_grids", "published_measures")
+                for name in ("models", *FIGURES)
             }
         )
 
@@ -131,11 +138,14 @@ class Profiled(Strict):
 
     Args:
         model: The operator.
-        published: Published cost, in words.
+        published: Published costs: "speed" in steps per second, "gflop" of a step, "memory" of the
+            device in GB, and "allocated", the sum of the memory in GB that all operations allocate.
+        differs: How the setting differs from the published one, in words.
     """
 
     model: ModelSpec
-    published: str = ""
+    published: Annotated[dict[Costs, float], Field(default_factory=dict)]
+    differs: str = ""
 
 
 class Profile(Extending):
@@ -145,6 +155,7 @@ class Profile(Extending):
         name: Name of the profile.
         summary: Description in one line.
         differs: How the setting differs from the published one, in words.
+        source: Place of the published costs: publication, table and machine.
         points: Number of grid points.
         batch: Number of samples in a step.
         operators: The operators, by label in the table.
@@ -154,7 +165,14 @@ class Profile(Extending):
     name: Name
     summary: str
     differs: str = ""
+    source: str = ""
     quick: str = ""
     points: Count
     batch: Count
     operators: Annotated[dict[str, Profiled], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _sourced(self) -> Self:
+        if not self.source and any(entry.published for entry in self.operators.values()):
+            raise ValueError("published costs need their source: publication, table and machine")
+        return self

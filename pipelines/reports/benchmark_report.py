@@ -30,7 +30,7 @@ from pipelines.reports.benchmark_table import (
     costs_of,
     csv_file,
     errors_of,
-    measure_tables,
+    further_tables,
     without_empty,
 )
 from pipelines.reports.document import Picture, Report, Section, Table
@@ -257,7 +257,7 @@ class _DatasetReport:
         )
         tables = (
             *sheets,
-            *measure_tables(self.finished, self.run.benchmark.operators, self.dataset),
+            *further_tables(run, self.dataset, self.finished, self.watched),
             self._differences(),
         )
         return Section(f"{self.dataset}: errors and costs", text, tables)

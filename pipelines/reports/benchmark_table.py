@@ -13,7 +13,7 @@ import numpy as np
 
 from operators.norms import defined
 from pipelines.config.benchmark import Case
-from pipelines.config.entries import Entry
+from pipelines.config.entries import Entry, Training
 from pipelines.reports.document import Table
 from pipelines.reports.studies import Facts, error
 from pipelines.reports.wording import duration, scientific
@@ -26,7 +26,8 @@ _COLUMNS: tuple[str, ...] = (
     "worst", "label error", "trivial", "epoch", "best on test", "best epoch", "published",
     "ratio to published", "training seconds", "tuning seconds", "inference seconds",
     "step seconds", "step MiB", "step GFLOP", "data seconds", "break-even", "chosen", "differs",
-    "failed", "samples",
+    "failed", "samples", "published parameters", "published GFLOP", "published hours",
+    "published seconds / epoch", "published best epoch",
 )  # fmt: skip
 ERRORS = (
     "operator", "parameters", "mean error", "median", "95 %", "worst", "epoch",
@@ -36,6 +37,13 @@ COSTS = (
     "operator", "parameters", "s / step", "MiB / step", "GFLOP / step", "ms / sample", "training",
     "tuning", "data", "break-even",
 )  # fmt: skip
+_FACTS: Mapping[Training, tuple[str, str]] = {  # column, and the format of published values
+    "parameters": ("parameters", ",.0f"),
+    "gflop": ("GFLOP", ",.10g"),
+    "hours": ("hours", ".10g"),
+    "seconds": ("seconds / epoch", ".10g"),
+    "epoch": ("best epoch", ".0f"),
+}
 
 
 def csv_file(run: BenchmarkRun, rows: Iterable[Row]) -> str:
@@ -60,6 +68,8 @@ def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
         "failed": "; ".join(r.failed for r in rows if r.failed),
         "published": "" if published is None else published,
     }
+    facts = entry.published_training.get(case.dataset, {})
+    line |= {f"published {_FACTS[kind][0]}": fact for kind, fact in facts.items()}
     if finished:
         first, (error_, spread) = finished[0], mean_and_spread(finished)
         errors = [error for row in finished for error in defined(row.errors)]
@@ -191,3 +201,64 @@ def _mean_and_spread(values: Sequence[float]) -> str:
     """The mean over the seeds as text, with the standard deviation if there are several."""
     words = scientific(mean(values))
     return f"{words} ± {stdev(values):.1e}" if len(values) > 1 else words
+
+
+def further_tables(
+    run: BenchmarkRun,
+    dataset: str,
+    finished: Mapping[str, Sequence[Row]],
+    watched: Mapping[str, Sequence[Row]],
+) -> list[Table]:
+    """Tables of one dataset with errors in other measures, and with published facts of trainings.
+
+    Args:
+        finished: Rows of the first protocol, by operator.
+        watched: Rows of the published protocol, if that is another one. Published facts stand
+            beside these.
+    """
+    rows_of = {**finished, **watched}
+    return [
+        *measure_tables(finished, run.benchmark.operators, dataset),
+        *_training_tables(run, {Case(dataset, name): rows for name, rows in rows_of.items()}),
+    ]
+
+
+def _training_tables(run: BenchmarkRun, cases: Mapping[Case, Sequence[Row]]) -> list[Table]:
+    """Table of the published facts of trainings beside the measured ones.
+
+    The list is empty if nothing is published. Each kind of fact has two columns; the header of the
+    second one names the place in the publication.
+    """
+    published = {
+        case: run.benchmark.operators[case.operator].published_training.get(case.dataset, {})
+        for case in cases
+    }
+    kinds = [kind for kind in _FACTS if any(kind in facts for facts in published.values())]
+    if not kinds:
+        return []
+    header, lines = ["operator"], list[tuple[str, ...]]()
+    for kind in kinds:
+        name = _FACTS[kind][0]
+        header += [f"{name}, ours", f"{name}, published: {run.benchmark.sources[kind]}"]
+    for case, rows in cases.items():
+        line = [case.operator]
+        for kind in kinds:
+            fact = published[case].get(kind)
+            line += [_fact(run, kind, rows), "" if fact is None else format(fact, _FACTS[kind][1])]
+        lines.append(tuple(line))
+    return [Table(lines, tuple(header), name="published trainings")]
+
+
+def _fact(run: BenchmarkRun, kind: Training, rows: Sequence[Row]) -> str:
+    """A measured fact of the trainings of a case, as text; a mean over the seeds."""
+    if kind == "parameters":
+        return f"{rows[0].parameters:,}"
+    if kind == "gflop":
+        flops = mean(row.step_flops for row in rows)
+        return f"{flops / 1e9:.4g}" if flops else "–"
+    if kind == "epoch":  # the published ones are the best on the test samples
+        return " ".join(str(row.epoch if row.best is None else row.best_epoch) for row in rows)
+    spent = mean(row.training_seconds for row in rows)
+    if kind == "hours":
+        return f"{spent / 3600:.3g}"
+    return f"{spent / run.training_of(rows[0]).experiment.training.epochs:.3g}"

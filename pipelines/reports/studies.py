@@ -1,10 +1,11 @@
 """Parts that the reports of all studies share, and the report of a profile."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from operators.training.files import write
 from pdegen.store.reading import open_sealed
+from pipelines.config.entries import Costs, Profile
 from pipelines.reports.document import Report, Section, Table, markdown
 from pipelines.reports.wording import scientific, settings
 from pipelines.runs.reproduction import toml
@@ -57,11 +58,16 @@ def write_tables(report: Report, folder: Path, *words: str) -> None:
     write(folder / "table.md", text.encode())
 
 
+_PROFILE = ("operator", "parameters", "seconds / step", "steps / s", "peak MiB", "GFLOP")
+_HELD = {"cuda": "memory of the device", "cpu": "memory of the process"}
+
+
 def write_profile_report(run: ProfileRun, command: str) -> Path:
     """Write report.html, report.md and table.csv of a finished profile. The report quotes
     `command`, which repeats the profile."""
-    header = ("operator", "parameters", "seconds / step", "steps / s", "peak MiB", "GFLOP")
     profile, measured = run.profile, run.rows()
+    kind = _HELD[measured[0].provenance["device"].split()[0]]
+    header = (*_PROFILE, f"{kind}, MiB")
     rows = [
         (
             row.operator,
@@ -70,25 +76,29 @@ def write_profile_report(run: ProfileRun, command: str) -> Path:
             f"{1 / row.step_seconds:.4g}",
             f"{row.step_bytes / 2**20:.4g}",
             f"{row.step_flops / 1e9:.4g}",
+            f"{row.step_held_bytes / 2**20:.4g}" if row.step_held_bytes else "–",
         )
         for row in measured
     ]
-    costs_of = Table(rows, header)
-    write(run.folder / "table.csv", costs_of.csv.encode())
-    published = [(label, entry.published) for label, entry in profile.operators.items()]
+    published = _published_costs(profile, measured, kind)
+    words = [(label, entry.differs) for label, entry in profile.operators.items() if entry.differs]
+    csv = Table(rows, header)
+    for table in published:
+        lines = [row + line[1:] for row, line in zip(rows, table.rows, strict=True)]
+        csv = Table(lines, header + table.header[1:])
+    write(run.folder / "table.csv", csv.csv.encode())
     fastest = min(measured, key=lambda row: row.step_seconds)
     what = (
         f"{profile.points} points, batch {profile.batch}: forward, relative L2 loss, backward and "
         "Adam, in float32, not compiled. GFLOP: matrix products, attention and convolutions, "
-        "counted from their shapes. MiB: peak memory of all tensors."
+        "counted from their shapes. Peak MiB: all tensors. Memory of the device: what PyTorch "
+        "reserves on a GPU; of the process, on a CPU: its resident memory, libraries included."
     )
+    differs = [Table(words, ("operator", "differs"), words=True, name="differs")] if words else []
     costs = Section(
         "Costs of a training step",
         (what, *([profile.differs.strip()] if profile.differs else [])),
-        (
-            costs_of,
-            Table(published, ("operator", "published"), words=True, name="published"),
-        ),
+        (Table(rows, header), *published, *differs),
     )
     declared, text = toml(profile.model_dump(mode="json")), "This command measures it again."
     report = Report(
@@ -99,3 +109,30 @@ def write_profile_report(run: ProfileRun, command: str) -> Path:
         sections=[costs, reproduction(measured, text, command, declared)],
     )
     return report.write(run.folder)
+
+
+def _published_costs(profile: Profile, measured: Sequence[Row], held: str) -> list[Table]:
+    """Table of the published costs beside the measured ones, which are in the same units.
+
+    `held` says which memory the process holds. The list is empty if nothing is published.
+    """
+    if not any(entry.published for entry in profile.operators.values()):
+        return []
+    ours: dict[Costs, tuple[str, str, Callable[[Row], float]]] = {
+        "speed": ("steps / s", "steps / s", lambda row: 1 / row.step_seconds),
+        "gflop": ("GFLOP", "GFLOP", lambda row: row.step_flops / 1e9),
+        "memory": (
+            f"{held}, GB", "memory of the device, GB", lambda row: row.step_held_bytes / 1e9
+        ),
+        "allocated": ("peak of tensors, GB", "CUDA mem, GB", lambda row: row.step_bytes / 1e9),
+    }  # fmt: skip
+    header, lines = ["operator"], list[tuple[str, ...]]()
+    for here, there, _ in ours.values():
+        header += [f"{here}, ours", f"{there}, published: {profile.source}"]
+    for row in measured:
+        line, published = [row.operator], profile.operators[row.operator].published
+        for key, (_, _, value) in ours.items():
+            line += [f"{value(row):.3g}" if value(row) else "–"]
+            line += [f"{published[key]:.10g}" if key in published else ""]
+        lines.append(tuple(line))
+    return [Table(lines, tuple(header), name="published")]

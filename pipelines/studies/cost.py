@@ -2,9 +2,11 @@
 operations."""
 
 import math
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -147,6 +149,28 @@ def peak_bytes(
         step()
     snapshot = tracker.get_tracker_snapshot("peak")
     return sum(kinds["Total"] for kinds in snapshot.values())
+
+
+def held_bytes(step: Callable[[], object], device: torch.device) -> int:
+    """Peak memory in bytes that this process holds during a step.
+
+    On a GPU it is the memory of the device that PyTorch has reserved, without the context of CUDA.
+    On a CPU it is the resident memory of the process, with the interpreter and its libraries; 0 on
+    systems other than Linux, which do not tell it for a single step.
+    """
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+        step()
+        return torch.cuda.max_memory_reserved(device)
+    process = Path("/proc/self")
+    try:
+        (process / "clear_refs").write_text("5", "ascii")  # resets the peak
+    except OSError:
+        return 0
+    step()
+    found = re.search(r"^VmHWM:\s*(\d+) kB$", (process / "status").read_text("utf-8"), re.M)
+    return 1024 * int(found.group(1)) if found else 0
 
 
 _STEPS = 10**6  # length of the schedule; the cost of a step does not depend on it

@@ -15,7 +15,7 @@ from pdegen.schema import SchemaError
 from pipelines.config.entries import Profile
 from pipelines.runs.evaluation import provenance
 from pipelines.runs.folder import FolderClaim
-from pipelines.studies.cost import step_cost
+from pipelines.studies.cost import held_bytes, step_cost
 from pipelines.studies.row import Row
 from pipelines.studies.runner import Execution, Study
 
@@ -79,6 +79,7 @@ class ProfileRun(Study[str]):
             parameters=operator.parameter_count,
             provenance=provenance(how.device),
         )
+        row.step_held_bytes = held_bytes(step, how.device)
         row.cost = step_cost(step, operator, optimizer, how.device)
         return row
 

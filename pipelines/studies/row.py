@@ -41,6 +41,8 @@ class Row(BaseModel):
             after another. In tables with classical inversions, the times of models are also
             processor times (wall times on a GPU).
         step_seconds, step_bytes, step_flops: See `pipelines.studies.cost.Cost`.
+        step_held_bytes: Memory that the process holds during a training step
+            (`pipelines.studies.cost.held_bytes`). Only profiles measure it.
         failed: Reason why the training failed; empty if it did not.
     """
 
@@ -68,6 +70,7 @@ class Row(BaseModel):
     step_seconds: float = 0.0
     step_bytes: int = 0
     step_flops: int = 0
+    step_held_bytes: int = 0
     failed: str = ""
     provenance: dict[str, Any] = {}
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from operators.training.files import read_json, read_lines, write_json, write_lines
+from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
+from pipelines.config.benchmark import Benchmark
 from pipelines.reports import benchmark_pictures as drawing
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.studies import runner
@@ -105,3 +107,38 @@ def test_all_datasets_are_drawn_in_multiples_of_the_smallest(benchmarked, monkey
     assert costs["parameters, over the smallest"] == {"a": 1.0, "b (1 of 2)": 1.0}
     assert costs["training time, over the smallest"]["a"] == pytest.approx(3**0.5)
     assert baseline == pytest.approx((4 * 8) ** 0.5)
+
+
+def test_published_facts_of_trainings_stand_beside_ours(benchmarked, tmp_path):
+    facts = {"parameters": 549e3, "gflop": 369.13, "hours": 0.063, "seconds": 0.938, "epoch": 86}
+    declared = benchmarked.benchmark.model_dump(mode="json", exclude_none=True)
+    declared["sources"] = {kind: f"Table {kind}" for kind in facts}
+    declared["operators"]["FNO"]["published_training"] = {"burgers": facts}
+    table = Benchmark.parse(declared, "small")
+    folder = shutil.copytree(benchmarked.folder, tmp_path / "run")
+    run = replace(benchmarked, benchmark=table, folder=folder)
+    assert len(run.rows()) == 4  # rows do not depend on what is published
+    page = write_benchmark_report(run, CPU).with_suffix(".md").read_text("utf-8")
+    (head,) = [line for line in page.splitlines() if "hours, ours" in line]
+    words = [word.strip() for word in head.strip("|").split("|")]
+    assert words == ["operator", *(f"{name}, {whose}" for kind, name in (
+        ("parameters", "parameters"), ("gflop", "GFLOP"), ("hours", "hours"),
+        ("seconds", "seconds / epoch"), ("epoch", "best epoch"),
+    ) for whose in ("ours", f"published: Table {kind}"))]  # fmt: skip
+    lines = page[page.index(head) :].splitlines()[2:4]
+    cells = {line.split("|")[1].strip(): [c.strip() for c in line.split("|")[2:]] for line in lines}
+    fno, spent = cells["FNO"], np.mean([row.training_seconds for row in run.rows()[:2]])
+    assert fno[1:10:2] == ["549,000", "369.13", "0.063", "0.938", "86"]
+    assert fno[0] == f"{run.rows()[0].parameters:,}"
+    assert float(fno[4]) == pytest.approx(spent / 3600, rel=0.01)
+    assert float(fno[6]) == pytest.approx(spent / 2, rel=0.01)  # two epochs
+    assert cells["DeepONet (16)"][1:10:2] == [""] * 5
+    with (folder / "table.csv").open(encoding="utf-8") as opened:
+        line, other = csv.DictReader(opened)
+    assert (line["published GFLOP"], line["published best epoch"]) == ("369.13", "86.0")
+    assert other["published hours"] == ""
+    del declared["sources"]["hours"]
+    with pytest.raises(
+        SchemaError, match=r"FNO: published hours needs its place in sources\.hours"
+    ):
+        Benchmark.parse(declared, "small")

@@ -1,12 +1,15 @@
 """Profiles that cannot be, and those that go on."""
 
+import csv
+import mmap
 import shutil
+import sys
 
 import pytest
 
 from pipelines.config.entries import Profile
 from pipelines.studies import profile as profile_module
-from pipelines.studies.cost import Cost
+from pipelines.studies.cost import Cost, held_bytes
 from pipelines.studies.profile import ProfileRun
 from tests.pipelines.conftest import CPU
 
@@ -86,3 +89,44 @@ def test_a_profile_goes_on_with_what_is_not_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(profile_module, "step_cost", lambda *arguments: Cost(2.0, 1, 1))
     run.run(CPU, resume=True)
     assert [row.step_seconds for row in run.rows()] == [1.0, 2.0]
+
+
+PUBLISHED = """
+[operators.FNO]
+model = { name = "fno", width = 4, depth = 1, modes = 4 }
+published = { memory = 18.39, speed = 5.02, gflop = 1393 }
+"""
+
+
+def test_published_costs_stand_beside_ours_with_their_place(pdegen, refused, tmp_path):
+    bare = write_profile(tmp_path, more=PUBLISHED)
+    line = refused("benchmark", bare, "--out", "bare")
+    assert "published costs need their source: publication, table and machine" in line
+    path = tmp_path / "sourced.toml"
+    path.write_text('source = "Cao 2021, Table 1"\n' + bare.read_text("utf-8"), "utf-8")
+    assert pdegen("benchmark", path, "--out", "run").status == 0
+    lines = (tmp_path / "run/table.csv").read_text("utf-8").splitlines()
+    gt, fno = csv.DictReader(lines)
+    assert fno["steps / s, published: Cao 2021, Table 1"] == "5.02"
+    assert fno["GFLOP, published: Cao 2021, Table 1"] == "1393"
+    assert fno["memory of the device, GB, published: Cao 2021, Table 1"] == "18.39"
+    assert gt["GFLOP, published: Cao 2021, Table 1"] == ""
+    for row in (gt, fno):
+        assert float(row["steps / s, ours"]) > 0
+        held = float(row["memory of the process, GB, ours"])  # with the interpreter and PyTorch
+        assert 0.1 < held < 20
+        assert held * 1e9 == pytest.approx(
+            float(row["memory of the process, MiB"]) * 2**20, rel=0.01
+        )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of a step")
+def test_memory_of_the_process_is_the_peak_of_the_step_alone():
+    def step():
+        with mmap.mmap(-1, 2**28) as pages:  # not of malloc, which may keep what is freed
+            for _ in range(2**8):
+                pages.write(bytes(2**20))
+
+    small = held_bytes(lambda: None, CPU)
+    assert held_bytes(step, CPU) - small == pytest.approx(2**28, rel=0.05)
+    assert held_bytes(lambda: None, CPU) == pytest.approx(small, rel=0.05)
