@@ -24,7 +24,7 @@ Rows = slice | np.ndarray
 
 @runtime_checkable
 class Perturbation(Protocol):
-    """A change of the inputs before the operator sees them, such as noise."""
+    """A change of the inputs before the operator sees them, or of the targets, such as noise."""
 
     @property
     def channels(self) -> int:
@@ -37,10 +37,10 @@ class Perturbation(Protocol):
         ...
 
     def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None) -> np.ndarray:
-        """The perturbed inputs, at the same points.
+        """The perturbed values, at the same points.
 
         Args:
-            a: Inputs, shape (batch, *grid, c).
+            a: Inputs or targets, shape (batch, *grid, c).
             samples: Numbers of the samples in their store.
             epoch: Training epoch; None outside of training.
         """
@@ -94,6 +94,10 @@ class Reader(ABC):
     @abstractmethod
     def with_noise(self, noise: Perturbation) -> Reader:
         """A reader of the same samples with noise on the inputs."""
+
+    @abstractmethod
+    def with_target_noise(self, noise: Perturbation) -> Reader:
+        """A reader of the same samples with noise on the targets, the same in every epoch."""
 
     @abstractmethod
     def batches(
@@ -167,6 +171,10 @@ class Resident(Reader):
         # normalisers and evaluation use the noise for epoch None, not that of a training epoch
         a = epoch_inputs.of(None).to(self.device)
         return replace(self, a=a, epoch_inputs=epoch_inputs if noise.fresh else None)
+
+    def with_target_noise(self, noise: Perturbation) -> Resident:
+        noisy = noise(self.u.cpu().numpy(), self.samples.tolist(), None)
+        return replace(self, u=torch.from_numpy(noisy).to(self.device))
 
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1

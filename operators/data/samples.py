@@ -217,6 +217,10 @@ class Samples(Dataset[dict[str, Tensor]]):
         """The same samples with noise on the inputs."""
         return self._with(lambda reader: reader.with_noise(noise))
 
+    def with_target_noise(self, noise: Perturbation) -> Samples:
+        """The same samples with noise on the targets, the same in every epoch."""
+        return self._with(lambda reader: reader.with_target_noise(noise))
+
     def resident(self) -> Samples:
         """The same samples, read into memory.
 

@@ -48,6 +48,7 @@ class Streamed(Reader):
             the next window is read while the current one is used.
         threads: Number of threads that read the variables of shards.
         noise: Noise on the inputs; None for no noise.
+        target_noise: Noise on the targets, the same in every epoch; None for no noise.
         weighted: Whether points that differ by sample have quadrature weights; otherwise all points
             count alike.
     """
@@ -60,6 +61,7 @@ class Streamed(Reader):
     per_sample: Mapping[str, Stacked] = field(default_factory=dict[str, Stacked])
     threads: int = 4
     noise: Perturbation | None = None
+    target_noise: Perturbation | None = None
     weighted: bool = True
 
     @property
@@ -96,6 +98,9 @@ class Streamed(Reader):
 
     def with_noise(self, noise: Perturbation) -> Streamed:
         return replace(self, noise=noise)
+
+    def with_target_noise(self, noise: Perturbation) -> Streamed:
+        return replace(self, target_noise=noise)
 
     def resident(self) -> Resident:
         if self.noise is not None and self.noise.fresh:
@@ -243,9 +248,10 @@ class Streamed(Reader):
             pool.shutdown(cancel_futures=True)
 
     def _fill(self, entry: Stacked, piece: Piece, epoch: int | None, out: np.ndarray) -> None:
-        """Read the samples `piece` of `entry` into `out`. If `entry` is the inputs, add noise."""
-        samples, noise = self.samples[piece.start : piece.stop], self.noise
-        if entry is not self.a or noise is None:
+        """Read the samples `piece` of `entry` into `out`. Add noise to inputs and targets."""
+        samples = self.samples[piece.start : piece.stop]
+        noise = {id(self.a): self.noise, id(self.u): self.target_noise}.get(id(entry))
+        if noise is None:
             entry.read(samples, out)
             return
         values = np.empty((len(samples), *entry.shape), np.float32) if noise.channels else out

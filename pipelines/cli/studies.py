@@ -36,7 +36,12 @@ TrainLevels = Annotated[
     str,
     typer.Option(help="Noise levels of the trainings; `all` is one training on a range of levels."),
 ]
-TestLevels = Annotated[str, typer.Option(help="Noise levels of the test samples.")]
+TestLevels = Annotated[
+    str | None,
+    typer.Option(
+        help="Noise levels of the test inputs; default: 0,0.01,0.05,0.1, or 0 for noise on targets."
+    ),
+]
 InversionSamples = Annotated[
     int, typer.Option(min=1, help="Number of test samples for the classical methods.")
 ]
@@ -44,7 +49,18 @@ AssumedLevel = Annotated[
     str, typer.Option(help="Levels that methods assume, as multiples of the true level: 1,3.")
 ]
 Methods = Annotated[
-    list[str] | None, typer.Option(help="Classical method to test; default: all; repeatable.")
+    list[str] | None,
+    typer.Option(help="Classical method to test, or `none`; default: all; repeatable."),
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="OPERATOR",
+        help="Operator to train, with --set OPERATOR.KEY=VALUE; default: that of the experiment; "
+        "repeatable.",
+        autocompletion=completion.operators,
+    ),
 ]
 TestKind = Annotated[
     str | None,
@@ -141,11 +157,12 @@ def study_noise_command(
     experiment: Annotated[
         str,
         typer.Argument(
-            help="An inverse experiment, or a TOML file.", autocompletion=completion.experiments
+            help="An experiment with noise, or a TOML file.", autocompletion=completion.experiments
         ),
     ],
     train_levels: TrainLevels = "0,0.01,0.1",
-    test_levels: TestLevels = "0,0.01,0.05,0.1",
+    test_levels: TestLevels = None,
+    model: Models = None,
     inversion_samples: InversionSamples = 100,
     assumed_level: AssumedLevel = "1",
     method: Methods = None,
@@ -161,36 +178,48 @@ def study_noise_command(
     overwrite: Overwrite = False,
     plugin: Plugin = None,
 ) -> None:
-    """Study an inverse problem: train and test at several noise levels, compare with classical
-    methods."""
+    """Train operators on noisy inputs or targets, test them at several noise levels, and compare
+    them with classical methods."""
     from pipelines.config.experiment import load_experiment
     from pipelines.reports.noise_report import write_noise_report
     from pipelines.runs.folder import check_folder
+    from pipelines.runs.stream import check_data
+    from pipelines.studies.inversions import check_methods
     from pipelines.studies.noise import NoiseStudy
     from pipelines.studies.noise_cells import parse_levels, parse_trained
+    from pipelines.studies.noise_operators import operator_experiments
 
-    declared = load_experiment(experiment, data).on(data, parsed(set_))
+    own = load_experiment(experiment, data)
+    declared, operators = operator_experiments(own, model or (), parsed(set_), data)
     launch = Launch(workers, device, resume, overwrite)
     torch_device, folder = launch.torch_device, out or Path("runs") / f"{declared.name}-noise-study"
     check_folder(folder)
-    tested = parse_levels(test_levels)
-    trained, multiples = parse_trained(train_levels, tested), parse_levels(assumed_level)
-    only = tuple(dict.fromkeys(method or []))
+    on_inputs = declared.noise is None or declared.noise.on_inputs
+    tested = parse_levels(test_levels or ("0,0.01,0.05,0.1" if on_inputs else "0"))
     study = NoiseStudy(
         declared,
         data or "",
         folder,
-        trained,
+        parse_trained(train_levels, tested),
         tested,
         seeds,
         inversion_samples,
-        multiples,
-        only,
+        parse_levels(assumed_level),
+        tuple(dict.fromkeys(method or [])),
         test_kind,
         cells,
+        operators,
     )
-    # a wrong request has been refused before the store is generated
-    study = replace(study, store=data or generated(declared.data.load_recipe()))
-    title = f"studying {declared.name}, steps"
-    launch.study(study, title, lambda: note(declared.mapped(study.store)))
+    if data is None:  # a wrong request is refused before the store is generated
+        for each in operators or (declared,):
+            check_data(each, torch_device)
+        check_methods(declared, study.only, cells)
+        study = replace(study, store=generated(declared.data.load_recipe()))
+
+    def begun() -> None:
+        note(declared.mapped(study.store))
+        if study.inversions.absent:
+            note(f"no classical methods: {study.inversions.absent}")
+
+    launch.study(study, f"studying {declared.name}, steps", begun)
     say(write_noise_report(study, torch_device))

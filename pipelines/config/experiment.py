@@ -94,7 +94,7 @@ class Experiment(Strict):
         name: Name of the experiment and of its run folder.
         summary: Description in one line.
         data, model, training, normalization: Tables that have their own keys.
-        noise: Noise on the inputs; by default there is no noise.
+        noise: Noise on the inputs or the training targets; by default there is no noise.
         resolutions: Numbers of points along each axis of the grids on which the trained operator is
             evaluated without retraining.
         task: The learning task; by default the map from data.input to data.target.
@@ -136,6 +136,11 @@ class Experiment(Strict):
         if self.training.symmetries.reflection and self.task.parameters:
             raise ValueError("reflection changes the sign of all inputs, parameters among them")
         return self
+
+    @property
+    def has_noisy_inputs(self) -> bool:
+        """Whether the operator sees inputs with noise."""
+        return self.noise is not None and self.noise.on_inputs
 
     @property
     def learned(self) -> Task:
@@ -247,6 +252,11 @@ class Experiment(Strict):
         Raises SchemaError for an impossible level.
         """
         noise = self.noise or InputNoise(level=0.0)
+        if not noise.on_inputs:
+            raise SchemaError(
+                f"noise level {level:g}: experiment {self.name} has noise on the targets of "
+                "training samples alone: leave the level out"
+            )
         where = f"experiment {self.name}, noise"
         return self.model_copy(update={"noise": noise.replaced({"level": level}, where)})
 

@@ -8,7 +8,13 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from torch import Tensor
 
 from operators.data import Samples
@@ -229,17 +235,22 @@ def _present(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tens
 
 
 class InputNoise(NoiseKind):
-    """Noise on the inputs (`pdegen.sampling.noise`). It is fixed for validation and test samples.
+    """Noise on the inputs or the training targets (`pdegen.sampling.noise`). On the inputs, it is
+    fixed for validation and test samples.
 
     Args:
+        on: What has noise: "inputs", the "targets" of training samples, or "both", independently.
+            Noise on targets is drawn once for each sample, like that of a measured label.
+            Validation and test samples keep targets without noise.
         level: Noise level, or a range [low, high] in which each sample has a random level
             (`pdegen.sampling.noise_levels`). With a range, the operator receives the level in an
             additional input channel, as the constant (level/high)^½. "snr" does not allow a range,
             because no level in decibels stands for zero noise. [dimensionless, dB for "snr"]
         fresh: Whether noise and levels are drawn anew in each training epoch. If not, they are
-            drawn once, as in the published code.
+            drawn once, as in the published code. Noise on targets is always drawn once.
     """
 
+    on: Literal["inputs", "targets", "both"] = "inputs"
     level: Level
     fresh: bool = True
 
@@ -268,7 +279,36 @@ class InputNoise(NoiseKind):
             raise ValueError(
                 f"snr takes one level in decibels and no range, got {list(self.level)}"
             )
+        if self.on_targets and isinstance(self.level, tuple):
+            raise ValueError(
+                f"noise.on = {self.on!r} takes one level: a range is an input of the operator, and "
+                f"targets are none, got {list(self.level)}"
+            )
+        if self.on_targets and self.kind == "sensors":
+            raise ValueError(
+                "sensors sets inputs without a sensor to 0, which is no value of a target: use "
+                "noise.on = 'inputs', or another kind"
+            )
         return self
+
+    @model_serializer(mode="wrap")
+    def _in_order(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Serialise in the order of `NoiseKind`. The default of `on` is left out: it is what older
+        experiments without this key mean."""
+        table = content(self)
+        if table.get("on") == "inputs":
+            del table["on"]
+        return {key: table[key] for key in ("kind", "level") if key in table} | table
+
+    @property
+    def on_inputs(self) -> bool:
+        """Whether inputs have noise."""
+        return self.on != "targets"
+
+    @property
+    def on_targets(self) -> bool:
+        """Whether the targets of training samples have noise."""
+        return self.on != "inputs"
 
     @property
     def levels(self) -> Levels | None:

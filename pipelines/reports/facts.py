@@ -176,8 +176,14 @@ def _noise(run: FinishedRun) -> list[tuple[str, ...]]:
     if noise is None:
         return []
     declared = noise.model_dump(mode="json", exclude_none=True)
-    fresh, kind = declared.pop("fresh"), declared.pop("kind")
+    fresh, kind, on = declared.pop("fresh"), declared.pop("kind"), declared.pop("on", "inputs")
+    data, facts = run.experiment.data, list[tuple[str, ...]]()
+    if noise.on_targets:
+        text = f"{kind}, {settings(declared)}; drawn once for training; none in validation and test"
+        facts.append((f"Noise on {data.target}", text))
+    if on == "targets":
+        return facts
     drawn = "drawn anew in every epoch of training" if fresh else "drawn once for training"
     levels = "; each sample has its own level, which the model is given" * bool(noise.levels)
     text = f"{kind}, {settings(declared)}{levels}; {drawn}; frozen in validation and test"
-    return [(f"Noise on {run.experiment.data.input}", text)]
+    return [(f"Noise on {data.input}", text), *facts]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from matplotlib.colors import LinearSegmentedColormap, to_hex
@@ -19,6 +19,10 @@ _OPERATORS = (
     ("F-FNO", "FactFormer", "LNO", "LSM", "LinearNO", "GAOT", "", "MWT"),
     ("Geo-FNO", "HT-Net", "XD", "CNO", "IPOT", "scOT", "", "U-Net"),
 )
+_SHORT = {  # names of operators in experiments, whose names in reports are shorter
+    "galerkin-transformer": "GT",
+    "galerkin-transformer-2d": "GT",
+}
 _CLASSICAL = {  # name of an inversion method: place of its colour in INKS
     "maximum a posteriori": 1,
     "total variation": 2,
@@ -76,6 +80,48 @@ def _free(
     rows = range(1 + len(_OPERATORS) + count // len(INKS))
     every = [(c, row) for row, c in product(rows, range(len(INKS))) if (c, row) not in slots]
     return sorted(every, key=lambda slot: (slot[1] + (slot[0] in colours), slot))
+
+
+def study_styles(methods: Sequence[Cell], kind: str, names: Sequence[str]) -> dict[Cell, Style]:
+    """Style of each method in a noise study.
+
+    If the study has several operators, each has the colour and the marker of its name in other
+    reports, and classical methods have the colours that are left. Lines show what they show in
+    `style_of`; those of classical methods are drawn as dashes and dots.
+
+    Args:
+        names: Name of the operator of each method; empty for other methods.
+    """
+    operators = dict.fromkeys(filter(None, names))
+    if len(operators) < 2:
+        return {method: style_of(method, kind) for method in methods}
+    classical = dict.fromkeys(
+        str(m.method) for m in methods if isinstance(m.method, str) and m.method != CONSTANT
+    )
+    looks = operator_styles([*operators, *classical])
+
+    def look(method: Cell, name: str) -> Style:
+        alone = style_of(method, kind)
+        if method.method == CONSTANT:
+            return alone
+        if isinstance(method.method, str):
+            dashes = "-." if alone.dashes == "-" else alone.dashes
+            return Style(looks[method.method].colour, dashes, alone.marker)
+        return replace(looks[name], dashes=alone.dashes)
+
+    return {method: look(method, name) for method, name in zip(methods, names, strict=True)}
+
+
+def operator_styles(names: Sequence[str]) -> dict[str, Style]:
+    """`styles` of operators by their names in experiments, and of other names.
+
+    >>> operator_styles(["fno"])["fno"] == styles(["FNO"])["FNO"]
+    True
+    """
+    known = {name.lower(): name for name in _FIXED} | _SHORT
+    titles = {name: known.get(name, name) for name in names}
+    looks = styles(list(dict.fromkeys(titles.values())))
+    return {name: looks[title] for name, title in titles.items()}
 
 
 def style_of(method: Cell, kind: str) -> Style:

@@ -19,7 +19,7 @@ from pipelines.config.shipped import slug
 from pipelines.reports.document import Picture
 from pipelines.reports.fields import Look, line, show
 from pipelines.reports.figures import WIDE, picture, styled
-from pipelines.reports.method_styles import style_of
+from pipelines.reports.noise_curves import styles_of
 from pipelines.reports.palette import INPUT, QUIET, TRUTH
 from pipelines.reports.pictures import Tested, functions_of
 from pipelines.reports.sheets import Functions, Panel, sheet
@@ -68,10 +68,10 @@ class Reconstructions:
     device: torch.device
 
     def pictures(self) -> tuple[Picture, ...]:
-        """A picture of the reconstructions at each level. For a two-phase target, a picture of the
-        estimated standard deviations is added if any method gives them."""
+        """A picture of the reconstructions at each level. In two or three dimensions, a picture of
+        the estimated standard deviations is added if any method gives them."""
         levels = self.study.test_levels
-        if self.study.values is None:
+        if self.study.source.samples("test", noise=None).dim == 1:
             return tuple(self._curves(level) for level in levels)
         answers = {level: list(self._answers(level)) for level in levels}
         images = tuple(self._images(level, of) for level, of in answers.items())
@@ -87,62 +87,88 @@ class Reconstructions:
 
     def _images(self, level: float, answers: Sequence[Answer]) -> Picture:
         number, data, truth = self._functions(level)
-        true = self.study.truth[0]
-        images = [
-            Image(
-                f"{fill(answer.method.name, _LETTERS)}\nerror {_error(answer.values, true):.2g}",
-                truth, answer.values,
-            )
-            for answer in answers
-        ]  # fmt: skip
+        true, (input, target) = self._truth, self._names
+        images = [Image(self._title(answer), truth, answer.values) for answer in answers]
         figure = _image_sheet(
-            [Image("data u", data, data.of(0, 0)), Image("truth a", truth, true), *images],
+            [Image(f"data {input}", data, data.of(0, 0)), Image(f"truth {target}", truth, true),
+             *images],
             data.scale(0), truth.scale(0),
+            (f"data {input}", f"{target}: truth and reconstructions"),
         )  # fmt: skip
         caption = (
-            f"Test sample {number} with noise level {level:g}: data, truth, and the reconstruction "
+            f"Test sample {number} with {self._noise(level)}: data, truth, and the reconstruction "
             "by each method with its relative L² error; models of seed 0."
         )
         return picture(figure, f"reconstructions-{slug(f'at {level:g}')}", caption)
+
+    def _title(self, answer: Answer) -> str:
+        name = fill(self.study.label(answer.method), _LETTERS)
+        return f"{name}\nerror {_error(answer.values, self._truth):.2g}"
+
+    @property
+    def _truth(self) -> np.ndarray:
+        """The target of the first test sample, in its first channel."""
+        return self._first(self.study.truth[0])
+
+    def _first(self, values: np.ndarray) -> np.ndarray:
+        """The first channel of values of one sample."""
+        return values[..., 0] if self.study.truth.ndim > self.study.fields_ndim else values
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        data = self.study.experiment.data
+        return data.input, data.target
+
+    def _noise(self, level: float) -> str:
+        return "inputs without noise" if self.study.on_targets else f"noise level {level:g}"
 
     def _uncertainty(self, answers: dict[float, list[Answer]]) -> Picture:
         """Images of the estimated standard deviations, with a row for each level and a column for
         each method."""
         number, _, truth = self._functions(next(iter(answers)))
-        low, high = self.study.values or (0.0, 0.0)
-        scale = Normalize(0.0, (high - low) / 2)  # the largest deviation of two phases
+        stated = [a.deviation for of in answers.values() for a in of if a.deviation is not None]
+        largest, note = max(float(deviation.max()) for deviation in stated), ""
+        if self.study.values is not None:
+            low, high = self.study.values
+            largest = (high - low) / 2  # the largest deviation of two phases
+            note = (
+                " The largest value is half of the difference of the phases: both are equally "
+                "likely there."
+            )
+        scale = Normalize(0.0, largest)
         rows, names = list[list[Panel]](), list[str]()
         for level, of in answers.items():
             panels = [
-                _panel(truth, answer.deviation, scale, fill(answer.method.name, _LETTERS))
-                for answer in of
-                if answer.deviation is not None
+                _panel(truth, a.deviation, scale, fill(self.study.label(a.method), _LETTERS))
+                for a in of
+                if a.deviation is not None
             ]
             if panels:
                 panels[-1] = replace(panels[-1], label="deviation")
                 rows.append([replace(panel, title="") for panel in panels] if rows else panels)
                 names.append(f"noise {level:g}")
-        caption = (
-            f"Estimated standard deviation for test sample {number}. The largest value is "
-            "half of the difference of the phases: both are equally likely there."
-        )
+        caption = f"Estimated standard deviation for test sample {number}.{note}"
         return picture(sheet(rows, names), "uncertainty", caption)
 
     def _curves(self, level: float) -> Picture:
         """Reconstructions in one dimension. Each panel has the true curve and the curve of a
         method, with its credible intervals."""
         number, data, truth = self._functions(level)
-        kind, answers = self.study.tested(level).kind, list(self._answers(level))
+        answers, (input, target) = list(self._answers(level)), self._names
+        looks = styles_of(self.study)
         figure = _curve_sheet(
             line(data.place(0), data.of(0, 0)),
-            line(truth.place(0), self.study.truth[0]),
-            [_on_line(truth, answer) for answer in answers],
-            [style_of(answer.method, kind).colour for answer in answers],
+            line(truth.place(0), self._truth),
+            [_on_line(truth, answer, self.study.label(answer.method)) for answer in answers],
+            [looks[answer.method].colour for answer in answers],
+            (f"data {input}", f"truth {target}"),
         )
+        intervals = any(answer.deviation is not None for answer in answers)
         caption = (
-            f"Test sample {number} with noise level {level:g}: data, and the reconstruction by "
-            f"each method beside the truth; models of seed 0. Bands are {100 * LEVEL:g} % "
-            "intervals, for methods that estimate them."
+            f"Test sample {number} with {self._noise(level)}: data, and the reconstruction by "
+            f"each method beside the truth; models of seed 0."
+            + f" Bands are {100 * LEVEL:g} % intervals, for methods that estimate them."
+            * intervals
         )
         return picture(figure, f"reconstructions-{slug(f'at {level:g}')}", caption)
 
@@ -150,7 +176,8 @@ class Reconstructions:
         """The reconstructions by all methods that assume the true level."""
         study, cells = self.study, len(self.study.truth[0])
         for model in (model for model in study.models if model.seed == 0):
-            yield Answer(model, study.predicted(replace(model, at=level), self.device)[0])
+            values = study.predicted(replace(model, at=level), self.device)[0]
+            yield Answer(model, self._first(values))
         for method in (*study.corrected, *study.classical):
             if method.assumed_level == 1:
                 estimate = self._estimate(replace(method, at=level))
@@ -179,9 +206,11 @@ def _panel(truth: Functions, deviation: np.ndarray, scale: Normalize, title: str
 
 
 @styled
-def _image_sheet(images: Sequence[Image], data: Normalize, target: Normalize) -> Figure:
+def _image_sheet(
+    images: Sequence[Image], data: Normalize, target: Normalize, labels: tuple[str, str]
+) -> Figure:
     """Images of the data, the truth and all reconstructions. The data have one colour scale; the
-    truth and the reconstructions share another."""
+    truth and the reconstructions share another. The labels are those of the colour bars."""
     rows = -(-len(images) // _IMAGES)
     lines = max(image.title.count("\n") for image in images) + 1
     side = WIDE / _IMAGES
@@ -196,8 +225,8 @@ def _image_sheet(images: Sequence[Image], data: Normalize, target: Normalize) ->
         cell.set_axis_off()
     below = axes[-_IMAGES:].tolist()
     for image, ax, label in (
-        (drawn[0], below[:2], "data u"),
-        (drawn[1], below[2:], "a: truth and reconstructions"),
+        (drawn[0], below[:2], labels[0]),
+        (drawn[1], below[2:], labels[1]),
     ):
         bar = figure.colorbar(image, ax=ax, location="bottom", label=label, aspect=30)
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
@@ -208,7 +237,9 @@ def _image_sheet(images: Sequence[Image], data: Normalize, target: Normalize) ->
 Line = tuple[np.ndarray, np.ndarray]
 
 
-def _on_line(truth: Functions, answer: Answer) -> tuple[str, Line, tuple[Line, Line] | None]:
+def _on_line(
+    truth: Functions, answer: Answer, name: str
+) -> tuple[str, Line, tuple[Line, Line] | None]:
     """Name and curve of a reconstruction, and the lower and upper ends of its credible intervals.
     The ends are None if the method gives no deviation."""
     domain, half = truth.place(0), answer.deviation
@@ -216,7 +247,7 @@ def _on_line(truth: Functions, answer: Answer) -> tuple[str, Line, tuple[Line, L
     if half is not None:
         low, high = (answer.values + sign * HALF * half for sign in (-1, 1))
         ends = line(domain, low), line(domain, high)
-    return answer.method.name, line(domain, answer.values), ends
+    return name, line(domain, answer.values), ends
 
 
 @styled
@@ -225,14 +256,15 @@ def _curve_sheet(
     truth: Line,
     answers: Sequence[tuple[str, Line, tuple[Line, Line] | None]],
     colours: Sequence[str],
+    labels: tuple[str, str],
 ) -> Figure:
     """Panels of curves. The first panel has the data. Each other panel has a reconstruction and the
-    truth, and these panels share one scale."""
+    truth, and these panels share one scale. The labels name the data and the truth."""
     rows = -(-(1 + len(answers)) // _COLUMNS)
     figure = Figure(figsize=(WIDE, _HEIGHT * rows + 0.6))
     axes = figure.subplots(rows, _COLUMNS, squeeze=False, sharex=True).ravel()
     axes[0].plot(*data, color=INPUT, lw=1.2)
-    axes[0].set_title("data u")
+    axes[0].set_title(labels[0])
     for cell, (name, curve, ends), colour in zip(axes[1:], answers, colours, strict=False):
         if ends is not None:
             (x, low), (_, high) = ends
@@ -247,8 +279,8 @@ def _curve_sheet(
         cell.set_xlabel("x")
         cell.tick_params(labelbottom=True)
     handles: list[Line2D | Patch] = [
-        Line2D([], [], color=INPUT, label="data u"),
-        Line2D([], [], color=TRUTH, ls="--", lw=1.0, label="truth a"),
+        Line2D([], [], color=INPUT, label=labels[0]),
+        Line2D([], [], color=TRUTH, ls="--", lw=1.0, label=labels[1]),
         Line2D([], [], color=QUIET, label="reconstruction (a colour for each method)"),
     ]
     if any(ends is not None for _, _, ends in answers):

@@ -13,10 +13,8 @@ import torch
 from operators.training.files import write
 from pdegen.store.reading import open_sealed
 from pipelines.config.registry import InputNoise
-from pipelines.reports import study_charts as charts
 from pipelines.reports.document import Report, Section, Table
-from pipelines.reports.figures import picture
-from pipelines.reports.method_styles import style_of
+from pipelines.reports.noise_curves import error_pictures
 from pipelines.reports.noise_pictures import Reconstructions
 from pipelines.reports.noise_table import csv, meanings, results
 from pipelines.reports.studies import Facts, of_data, reproduction
@@ -24,13 +22,12 @@ from pipelines.reports.wording import part_of, settings
 from pipelines.runs import reproduction as again
 from pipelines.runs.evaluation import provenance
 from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import ALL, CONSTANT, Cell
+from pipelines.studies.noise_cells import ALL, CONSTANT, Cell, word
 from pipelines.studies.noise_measures import MEASURES
 from pipelines.studies.row import Row, mean_and_spread
 from pipelines.studies.runner import Execution
 
 _MANY = 100  # samples; a mean over fewer is no headline
-_LEVEL = "noise level of the test samples"
 
 
 def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
@@ -39,16 +36,11 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
     write(study.folder / "measures.csv", csv(study, part.rows).encode())
     whole = [method for method, (seeds, *_) in part.rows.items() if part.is_whole(seeds)]
     errors = part.errors[[list(part.rows).index(method) for method in whole], :, 0]
-    best = [whole[i].name for i in errors.argmin(axis=0)]
-    among = "" if len(whole) == len(part.rows) else " without classical methods"
     report = Report(
         title=f"Noise study of {experiment.name}",
         summary=again.described(experiment),
         notice="",
-        headline=[
-            (f"smallest mean error at test level {level:g}{among} ({name})", f"{mean:.3g}")
-            for level, name, mean in zip(study.test_levels, best, errors.min(axis=0), strict=True)
-        ],
+        headline=part.headline(whole, errors),
         sections=[
             part.setting(),
             part.matrix(),
@@ -101,6 +93,30 @@ class _NoiseReport:
             for method in (*self.trained, *study.corrected, Cell(CONSTANT), *study.classical)
         }
 
+    def headline(self, whole: Sequence[Cell], errors: np.ndarray) -> list[tuple[str, str]]:
+        """The smallest error at each test level, or at each level of noise on training targets.
+
+        Args:
+            whole: Methods that are evaluated on all test samples.
+            errors: Their mean errors, shape (methods, test levels).
+        """
+        study = self.study
+        if study.on_targets:
+            places = [(f"training targets of noise {word(v)}", v) for v in study.train_levels]
+            chosen = [(w, [i for i, m in enumerate(whole) if m.method == v], 0) for w, v in places]
+        else:
+            among = "" if len(whole) == len(self.rows) else " without classical methods"
+            chosen = [
+                (f"test level {level:g}{among}", list(range(len(whole))), at)
+                for at, level in enumerate(study.test_levels)
+            ]
+        lines = list[tuple[str, str]]()
+        for where, rows, at in chosen:
+            best = min(rows, key=lambda i, at=at: errors[i, at])
+            name = study.label(whole[best])
+            lines.append((f"smallest mean error at {where} ({name})", f"{errors[best, at]:.3g}"))
+        return lines
+
     def is_whole(self, seeds: list[Row]) -> bool:
         """Whether the rows of all seeds cover all test samples. The headline compares only such
         methods."""
@@ -135,20 +151,43 @@ class _NoiseReport:
         learned = f"{data.input} on {points} → {data.target} on {cells}"
         seeds = f"{study.seeds} seed{'s' if study.seeds > 1 else ''} each"
         start, stop = open_sealed(study.store).metadata.splits["train"]
+        validated = "without noise" if study.on_targets else "with the training noise"
+        few = f"; classical methods use the first {self._few}" if study.classical else ""
         samples = f"{part_of(data.samples, stop - start)}, {experiment.training.epochs} epochs"
         facts: Facts = [
             *of_data(study.store, learned),
+            *(
+                [("Operators", ", ".join(e.model.name for e in study.operators))]
+                if study.operators
+                else []
+            ),
             ("Noise", settings(_of_kind(experiment.noise))),
             *self._unknown(),
-            ("Training noise", "new in every epoch" if fresh else "drawn once"),
-            ("Validation and test noise", "drawn once, independent of the training noise"),
+            *self._drawn(fresh),
             ("Trainings", f"levels {_trained(study)}; {seeds}; {samples}"),
-            ("Reported epoch", "the best on validation samples with the training noise"),
-            ("Test samples", f"{len(study.truth)}; classical methods use the first {self._few}"),
+            ("Reported epoch", f"the best on validation samples {validated}"),
+            ("Test samples", f"{len(study.truth)}{few}"),
             (CONSTANT.capitalize(), f"predicts the mean of {data.target} over training samples"),
             *((method.name.capitalize(), self._classical(method)) for method in study.classical),
         ]
         return Section("Setting", tables=(Table(facts),))
+
+    def _drawn(self, fresh: bool) -> Facts:
+        """Facts about the draws of the noise."""
+        noise = self.study.experiment.noise
+        assert noise is not None
+        facts = list[tuple[str, ...]]()
+        if noise.on_inputs:
+            facts += [
+                ("Training noise", "new in every epoch" if fresh else "drawn once"),
+                ("Validation and test noise", "drawn once, independent of the training noise"),
+            ]
+        if noise.on_targets:
+            facts += [
+                ("Noise of the training targets", "drawn once for each sample"),
+                ("Validation and test targets", "without noise"),
+            ]
+        return facts
 
     def _unknown(self) -> Facts:
         """Facts about the properties of the noise that methods do not know, and about the grids of
@@ -159,8 +198,11 @@ class _NoiseReport:
         if study.test_kind is not None:
             kind = settings(_of_kind(study.tested(level)))
             facts.append(("Noise of the test samples", f"{kind}; no method knows this kind"))
-        elif noise.lost:
+        elif noise.lost and study.classical:
             facts.append(("Unknown to classical methods", noise.lost))
+        if not study.classical:
+            reason = study.inversions.absent
+            return [*facts, ("Classical methods", f"none: {reason}")] if reason else facts
         points, cells = study.experiment.data.resolution, study.inversions.setting.cells
         grid = f"{cells}{self._power} {'points' if study.values is None else 'cells'}"
         facts.append(("Classical methods", f"data on {points}{self._power} points → {grid}"))
@@ -206,7 +248,7 @@ class _NoiseReport:
                 "of inversions that save the time of the training and of generating its training "
                 "and validation samples."
             )
-        if self._few < _MANY:
+        if study.classical and self._few < _MANY:
             text.append(
                 f"Classical methods have only {self._few} test samples: too few for a headline."
             )
@@ -217,75 +259,88 @@ class _NoiseReport:
         curves."""
         study, error = self.study, MEASURES["errors"]
         means, spreads = np.moveaxis(self.errors, -1, 0)
-        words, names = [f"{v:g}" for v in study.test_levels], [c.name for c in self.rows]
         average = "Mean over the test samples and seeds ± deviation over the seeds."
         text = (f"{error.title}: {error.meaning} {average}", *self._lessons(means))
-        if len(words) == 1:
-            figure = charts.dots(dict(zip(names, means[:, 0], strict=True)), spreads[:, 0].tolist())
-            caption = f"Mean relative L² error at noise level {words[0]}, the only one tested."
-            return Section("Errors", text, pictures=(picture(figure, "levels", caption),))
-        positions, scale = charts.positions_of(study.test_levels)
-        noise = study.tested(study.test_levels[0])
-        figure = charts.curves(
-            {name: (positions, row) for name, row in zip(names, means.tolist(), strict=True)},
-            f"{_LEVEL}{scale}",
-            looks={method.name: style_of(method, noise.kind) for method in self.rows},
-            ticks=dict(zip(positions, words, strict=True)),
-            spreads=spreads.tolist(),
-        )
-        heat = charts.heat_map(means, spreads, names, words, _LEVEL)
-        return Section(
-            "Trained at one level, tested at another",
-            text,
-            pictures=(
-                picture(heat, "matrix", "Mean relative L² error by method and test level."),
-                picture(figure, "levels", "The same errors against the test level."),
-            ),
-        )
+        several = len(study.test_levels) > 1
+        title = "Trained at one level, tested at another" if several else "Errors"
+        pictures = error_pictures(study, list(self.rows), means, spreads)
+        return Section(title, text, pictures=pictures)
 
     def _lessons(self, means: np.ndarray) -> list[str]:
         """Sentences that compare the errors of the models trained at the lowest level, at the
         highest level and at all levels."""
         tests = self.study.test_levels
         levels = [v for v in self.study.train_levels if not isinstance(v, tuple)]
-        sentences = [self._of_all(means)] if len(levels) < len(self.study.train_levels) else []
+        ranged = len(levels) < len(self.study.train_levels)
+        sentences = [self._of_all(means, name) for name in self.study.experiments if ranged]
         if not levels:
             return []
         worst, first = tests.index(max(tests)), tests.index(min(tests))
         low, high = min(levels), max(levels)
-        least, most = (self.study.train_levels.index(level) for level in (low, high))
-        if least == most:
+        if low == high:
             return sentences
-        at_worst = times(means[least, worst] / means[most, worst])
-        at_first = times(means[most, first] / means[least, first])
-        return [
-            *sentences,
-            f"At test level {tests[worst]:g}, the model trained at {low:g} has {at_worst} the "
-            f"model trained at {high:g}. At test level {tests[first]:g}, the model trained at "
-            f"{high:g} has {at_first} the model trained at {low:g}.",
-        ]
+        for operator in self.study.experiments:
+            least, most = (self._row(Cell(level, operator=operator)) for level in (low, high))
+            model = self._model(operator)
+            if self.study.on_targets:
+                ratio = times(means[most, 0] / means[least, 0])
+                sentences.append(
+                    f"With training targets of noise {high:g}, {model} has {ratio} {model} with "
+                    f"training targets of noise {low:g}."
+                )
+                continue
+            at_worst = times(means[least, worst] / means[most, worst])
+            at_first = times(means[most, first] / means[least, first])
+            sentences.append(
+                f"At test level {tests[worst]:g}, {model} trained at {low:g} has {at_worst} "
+                f"{model} trained at {high:g}. At test level {tests[first]:g}, {model} trained at "
+                f"{high:g} has {at_first} {model} trained at {low:g}."
+            )
+        return sentences
 
-    def _of_all(self, means: np.ndarray) -> str:
+    def _row(self, method: Cell) -> int:
+        """Number of the row of a method in the table of means."""
+        return list(self.rows).index(method)
+
+    def _model(self, operator: str) -> str:
+        """Words for a model with an operator: its name if there are several operators."""
+        several = len(self.study.experiments) > 1
+        return self.study.operator(Cell(0.0, operator=operator)) if several else "the model"
+
+    def _of_all(self, means: np.ndarray, operator: str) -> str:
         """Sentence that compares the model trained at all levels with models trained at one
         level."""
-        study, methods = self.study, list(self.rows)
-        (every,) = (Cell(v) for v in study.train_levels if isinstance(v, tuple))
+        study = self.study
+        (every,) = (v for v in study.train_levels if isinstance(v, tuple))
+        all_levels = self._row(Cell(every, operator=operator))
         ratios = [
-            f"{means[methods.index(every), at] / means[methods.index(Cell(level)), at]:.3g} "
+            f"{means[all_levels, at] / means[self._row(Cell(level, operator=operator)), at]:.3g} "
             f"at {level:g}"
             for at, level in enumerate(study.test_levels)
             if level in study.train_levels
         ]
         if not ratios:
             return "No level was both trained and tested, so all levels compare with no single one."
+        of = f" of {self._model(operator)}" if len(study.experiments) > 1 else ""
         return (
-            "Error of the training at all levels, divided by that of the training at the test "
+            f"Error of the training{of} at all levels, divided by that of the training at the test "
             f"level: {', '.join(ratios)}."
         )
+
+    def _operators(self) -> list[str]:
+        """Options of the command that name the operators, and settings that are not defaults."""
+        study = self.study
+        words = [word for e in study.operators for word in ("--model", e.model.name)]
+        for variant in study.operators:
+            if variant.model.name != study.experiment.model.name:
+                words += again.operator_changes(study.experiment, variant)
+        return words
 
     def reproduction(self) -> Section:
         study, experiment = self.study, self.study.experiment
         run = again.reproduction(experiment, open_sealed(study.store))
+        if study.operators:
+            run += f" {shlex.join(self._operators())}"
         options = {
             "--train-levels": _trained(study, ","),
             "--test-levels": _listed(study.test_levels, ","),

@@ -61,7 +61,7 @@ def _lines(
             if method.corrected:
                 number = study.pays_after(replace(method, at=level), how)
                 paid = f"{number:,.0f}" if math.isfinite(number) else "never"
-            yield method.name, f"{level:g}", *words, seconds, solves, paid
+            yield study.label(method), f"{level:g}", *words, seconds, solves, paid
 
 
 def csv(study: NoiseStudy, rows: Rows) -> str:
@@ -74,7 +74,7 @@ def csv(study: NoiseStudy, rows: Rows) -> str:
                 mean, spread = mean_and_spread(seeds, measure)
                 if math.isfinite(mean):
                     lines.append(
-                        (method.name, f"{level:g}", measure, f"{mean:.6g}", f"{spread:.6g}")
+                        (study.label(method), f"{level:g}", measure, f"{mean:.6g}", f"{spread:.6g}")
                     )
     text = StringIO()
     writer(text, lineterminator="\n").writerows(lines)

@@ -29,7 +29,7 @@ def section(run: FinishedRun) -> Section:
     )
     inputs, truth = functions_of(run)
     predicted = run.prediction.numpy()
-    noisy = run.experiment.noise is not None
+    noisy = run.experiment.has_noisy_inputs
     # the truth shows positions of points and the body above them
     role = run.store.arrays[inputs.channels[0].variable].metadata.role
     shape = role == "geometry" or truth.above is not None
@@ -96,7 +96,7 @@ def _live(
 ) -> Picture:
     """The picture `drawn` with a slider that selects a sample. For trajectories in one dimension,
     an animation is added."""
-    noisy, numbers = run.experiment.noise is not None, run.pairs.samples
+    noisy, numbers = run.experiment.has_noisy_inputs, run.pairs.samples
     truth, errors = predictions.truth, predictions.errors
     slides, middle = sample_slides(
         errors, numbers.tolist(),

@@ -19,15 +19,15 @@ _LETTER, _LINE = 0.066, 0.165  # inches of a letter and of a line in a legend
 _CLOSE = 0.06  # of the range: levels that are closer have no room for their labels
 
 
-def _columns(names: Sequence[str]) -> int:
-    """Number of columns in a legend that is as wide as the figure."""
-    return max(1, min(len(names), int(WIDE / (0.6 + _LETTER * max(map(len, names))))))
+def _columns(names: Sequence[str], width: float = WIDE) -> int:
+    """Number of columns in a legend that is as wide as the figure, in inches."""
+    return max(1, min(len(names), int(width / (0.6 + _LETTER * max(map(len, names))))))
 
 
-def _height(names: Sequence[str], axes: float = 2.9) -> float:
+def _height(names: Sequence[str], axes: float = 2.9, width: float = WIDE) -> float:
     """Height in inches of a figure with a legend above the axes. `axes` is the height of the axes,
     and `names` are the legend entries."""
-    return axes + _LINE * -(-len(names) // _columns(names))
+    return axes + _LINE * -(-len(names) // _columns(names, width))
 
 
 def _legend(axes: Axes, *others: Patch) -> None:
@@ -37,7 +37,8 @@ def _legend(axes: Axes, *others: Patch) -> None:
     handles, labels = axes.get_legend_handles_labels()
     handles, labels = [*handles, *others], [*labels, *(str(o.get_label()) for o in others)]
     figure.legend(
-        handles, labels, loc="outside upper left", ncols=_columns(labels), fontsize=7.5,
+        handles, labels, loc="outside upper left", fontsize=7.5,
+        ncols=_columns(labels, figure.get_figwidth()),
         labelspacing=0.3,
     )  # fmt: skip
 
@@ -57,6 +58,8 @@ def curves(
     trained: float | None = None,
     log: bool = False,
     whole: bool = False,
+    width: float = WIDE,
+    ends: Sequence[float] = (),
 ) -> Figure:
     """A curve of positive values for each name.
 
@@ -68,8 +71,11 @@ def curves(
         band: Meaning of the bands, for the legend.
         trained: Position of the training grid, which a dotted line marks.
         whole: Whether ticks are whole numbers, such as epochs.
+        width: Width of the figure in inches.
+        ends: Ends of the vertical axis; by default matplotlib chooses them.
     """
-    figure = Figure(figsize=(WIDE, _height([*series, "grid of training"])))
+    names = [*series, "grid of training"]
+    figure = Figure(figsize=(width, _height(names, width=width)))
     axes = figure.subplots()
     looks = styles(list(series)) if looks is None else looks
     for i, (name, (positions, values)) in enumerate(series.items()):
@@ -92,8 +98,10 @@ def curves(
     if ticks is not None:
         axes.set_xticks(list(ticks), list(ticks.values()), minor=False)
         axes.set_xticks([], minor=True)
-    ends = [values for pair in (bands or {}).values() for values in pair]
-    logarithmic(axes, "y", np.concatenate([*(values for _, values in series.values()), *ends]))
+    drawn = [ends, *(values for pair in (bands or {}).values() for values in pair)]
+    logarithmic(axes, "y", np.concatenate([*(values for _, values in series.values()), *drawn]))
+    if ends:
+        axes.set_ylim(min(ends), max(ends))
     _legend(axes, *([Patch(color=QUIET, alpha=0.3, lw=0, label=band)] if bands and band else []))
     return figure
 

@@ -1,9 +1,8 @@
-"""Samples of an experiment, from a store or a stream, with or without noise on the inputs."""
+"""Samples of an experiment, from a store or a stream, with or without noise."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -21,6 +20,7 @@ from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.config.physics import domain_of
 from pipelines.config.registry import InputNoise
+from pipelines.runs.noise import InOrder, InStream, NoisyInputs, NoisyTargets, ZeroNoise
 from pipelines.runs.stream import APART, check_alike, solved_pairs
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -152,6 +152,11 @@ class Source:
         train = self._whole("train", pairs.source["resolution"])
         return pointwise_deviation(block[..., 0].numpy() for block in train.inputs)
 
+    def _target_deviation(self, pairs: Samples) -> np.ndarray:
+        """Standard deviation σ(x) of each channel of the targets over the training split."""
+        train = self._whole("train", pairs.source["resolution"])
+        return pointwise_deviation(block.numpy() for block in train.targets)
+
     def _whole(self, split: str, resolution: int | None, weighted: bool = True) -> Samples:
         """All stored samples of a split."""
         data, (input, target) = self.experiment.data, self.experiment.variables
@@ -187,8 +192,11 @@ class Source:
         )  # fmt: skip
 
     def _with_noise(self, pairs: Samples, noise: InputNoise | None, purpose: Purpose) -> Samples:
-        """Samples with noise added to the inputs. If the operator has the noise level as an input,
-        the level is appended to the inputs as a channel."""
+        """Samples with noise on the inputs, the training targets or both.
+
+        If the operator has the noise level as an input, the level is appended to the inputs as a
+        channel. Validation and test targets have no noise.
+        """
         if noise is None:
             scale = self.scale
             return (
@@ -196,21 +204,33 @@ class Source:
                 if scale is None
                 else pairs.with_noise(ZeroNoise(scale, self.assumed_level or 0.0))
             )
-        if pairs.channels[0] != 1:
-            raise SchemaError(
-                f"noise is for inputs with one channel, {pairs.source['input']} of "
-                f"{pairs.source['url']} has {pairs.channels[0]}"
-            )
         if stored := isinstance(pairs.reader, Streamed):
             numbers = InOrder.of(noise, pairs.samples.tolist())
         else:
             numbers = InStream(noise, APART)
-        # each sample of a stream is used once, so its noise is new anyway
-        fresh = stored and purpose == "training" and noise.fresh
-        deviation = self.deviation(pairs)
-        return pairs.with_noise(
-            NoisyInputs(noise, deviation, numbers, self.scale, self.assumed_level, fresh)
-        )
+        noisy = pairs
+        if noise.on_inputs:
+            if pairs.channels[0] != 1:
+                raise SchemaError(
+                    f"noise is for inputs with one channel, {pairs.source['input']} of "
+                    f"{pairs.source['url']} has {pairs.channels[0]}"
+                )
+            # each sample of a stream is used once, so its noise is new anyway
+            fresh = stored and purpose == "training" and noise.fresh
+            noisy = noisy.with_noise(
+                NoisyInputs(
+                    noise, self.deviation(pairs), numbers, self.scale, self.assumed_level, fresh
+                )
+            )
+        if noise.on_targets and purpose == "training":
+            if pairs.masked:
+                raise SchemaError(
+                    "noise on the targets needs samples with equal numbers of points, those of "
+                    f'{pairs.source["url"]} differ: use noise.on = "inputs"'
+                )
+            targets = NoisyTargets(noise, self._target_deviation(pairs), numbers)
+            noisy = noisy.with_target_noise(targets)
+        return noisy
 
     def _epochs(self, pairs: Samples) -> Samples:
         """Training samples, with the number of samples per epoch that the experiment declares."""
@@ -258,101 +278,3 @@ def _own_cgroup() -> str:
     except OSError:
         return ""
     return next((line[3:].strip("/") for line in lines if line.startswith("0::")), "")
-
-
-Numbers = Callable[[Sequence[int]], Sequence[int]]
-"""Numbers of samples -> their numbers in the random stream."""
-
-
-@dataclass(frozen=True)
-class NoisyInputs:
-    """Adds noise to the inputs. If the operator has the noise level as an input, the level is
-    appended to the inputs as a channel.
-
-    Args:
-        noise: Kind, level and seed of the noise.
-        deviation: Standard deviation σ(x) of the inputs over the training split.
-        numbers: Function from sample numbers to the numbers that select the random noise of each
-            sample.
-        scale: Range of noise levels, if the level is an input of the operator; otherwise None.
-        assumed_level: The noise level in the appended channel; None for the true level.
-        fresh: Whether each epoch of training draws new noise.
-    """
-
-    noise: InputNoise
-    deviation: np.ndarray
-    numbers: Numbers
-    scale: Levels | None = None
-    assumed_level: float | None = None
-    fresh: bool = False
-
-    @property
-    def channels(self) -> int:
-        """Number of appended channels."""
-        return 0 if self.scale is None else 1
-
-    def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None) -> np.ndarray:
-        noise, model, numbers = self.noise, self.noise.build(), self.numbers(samples)
-        draw = 0 if epoch is None or not self.fresh else epoch + 1
-        levels = None if noise.levels is None else noise.levels.drawn(noise.seed, numbers, draw)
-        noisy = model.add(a[..., 0], noise.seed, numbers, self.deviation, draw, levels)[..., None]
-        if self.scale is None:
-            return noisy
-        true = model.level if levels is None else levels
-        level = true if self.assumed_level is None else self.assumed_level
-        return _with_channel(noisy, self.scale.feature(level))
-
-
-@dataclass(frozen=True)
-class ZeroNoise:
-    """Leaves inputs free of noise, and appends the assumed noise level as a channel."""
-
-    scale: Levels
-    assumed_level: float
-    channels = 1
-    fresh = False
-
-    def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None) -> np.ndarray:
-        return _with_channel(a, self.scale.feature(self.assumed_level))
-
-
-@dataclass(frozen=True)
-class InOrder:
-    """Maps the samples of a split to the numbers that select their random noise."""
-
-    by_sample: dict[int, int]
-
-    @classmethod
-    def of(cls, noise: InputNoise, samples: Sequence[int]) -> InOrder:
-        """The numbers that this kind of noise assigns to the samples of a split."""
-        return cls(dict(zip(samples, noise.build().numbers(samples), strict=True)))
-
-    def __call__(self, samples: Sequence[int]) -> list[int]:
-        return [self.by_sample[sample] for sample in samples]
-
-
-@dataclass(frozen=True)
-class InStream:
-    """Maps streamed training samples to the numbers that select their random noise. A training is
-    treated like a split. Noise that numbers the samples of a split from 0 also numbers the samples
-    of each training from 0.
-
-    Args:
-        noise: Kind, level and seed of the noise.
-        apart: Number of sample numbers reserved for each training.
-    """
-
-    noise: InputNoise
-    apart: int
-
-    def __call__(self, samples: Sequence[int]) -> Sequence[int]:
-        start = samples[0] // self.apart * self.apart
-        numbers = self.noise.build().numbers(range(start, start + self.apart))
-        return numbers[samples[0] - start : samples[-1] + 1 - start]
-
-
-def _with_channel(a: np.ndarray, feature: np.ndarray) -> np.ndarray:
-    """Append a channel that is constant over the points. `feature` has one value for all samples,
-    or one for each sample."""
-    level = np.broadcast_to(feature.reshape(-1, *[1] * (a.ndim - 1)), (*a.shape[:-1], 1))
-    return np.concatenate([a, level.astype(a.dtype)], axis=-1)

@@ -137,7 +137,7 @@ def _noise_attributes(
     experiment = Experiment.parse(description["experiment"], store)
     noise = Source(store, experiment, at=level, assumed_level=assumed_level).noise
     attributes: dict[str, Any] = {}
-    if noise is not None:
+    if noise is not None and noise.on_inputs:
         attributes["noise"] = noise.model_dump(mode="json", exclude_none=True)
     if assumed_level is not None:
         attributes["assumed_level"] = assumed_level

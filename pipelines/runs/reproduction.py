@@ -90,6 +90,20 @@ def overriding(experiment: Experiment) -> list[str] | None:
     return [*words, *(word for change in changes for word in ("--set", change))]
 
 
+def operator_changes(experiment: Experiment, variant: Experiment) -> list[str]:
+    """Words `--set NAME.KEY=VALUE ...` that turn an experiment with another operator, whose name is
+    NAME and whose settings are the defaults, into a given variant."""
+    name = variant.model.name
+    replaced = experiment.with_overrides({"model.name": name})
+    defaults = _flat(replaced.model_dump(mode="json"))
+    changes = [
+        f"{name}.{key}={_bare(value)}"
+        for key, value in _flat(variant.model_dump(mode="json")).items()
+        if defaults.get(key) != value
+    ]
+    return [word for change in changes for word in ("--set", change)]
+
+
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Values of nested mappings, with joined keys such as "training.epochs"."""
     flat = {}

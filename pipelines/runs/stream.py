@@ -67,6 +67,7 @@ class SolvedAhead(Reader):
         threads: Number of solving threads.
         block: Number of samples that are solved at a time; at least a batch.
         noise: Noise on the inputs; by default none.
+        target_noise: Noise on the targets; by default none.
     """
 
     recipe: Recipe
@@ -77,6 +78,7 @@ class SolvedAhead(Reader):
     threads: int = 1
     block: int = _BLOCK
     noise: Perturbation | None = None
+    target_noise: Perturbation | None = None
 
     @property
     def channels(self) -> tuple[int, int]:
@@ -98,6 +100,9 @@ class SolvedAhead(Reader):
 
     def with_noise(self, noise: Perturbation) -> SolvedAhead:
         return replace(self, noise=noise)
+
+    def with_target_noise(self, noise: Perturbation) -> SolvedAhead:
+        return replace(self, target_noise=noise)
 
     def sample(self, index: int) -> Batch:
         return next(self.rows(slice(index, index + 1)).in_order(1))
@@ -176,6 +181,9 @@ class SolvedAhead(Reader):
         if self.noise is not None:
             noisy = self.noise(a.cpu().numpy(), numbers, None)
             a = torch.from_numpy(noisy).to(a.device)
+        if self.target_noise is not None:
+            noisy = self.target_noise(u.cpu().numpy(), numbers, None)
+            u = torch.from_numpy(noisy).to(u.device)
         parameters = [torch.as_tensor(values[name]).reshape(len(a), -1).float().to(a.device)
                for name in self._parameters]  # fmt: skip
         return Batch(a, u, parameters=torch.cat(parameters, dim=1) if parameters else None)

@@ -12,17 +12,20 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from operators.data import Samples, averaging_weights
+from operators.data import Samples, Subsample, averaging_weights
 from operators.norms import mean_defined, relative_error
+from pdegen.domains import Box, Domain
 from pdegen.equations.base import Problem
 from pdegen.inverse.classical import ClassicalMethod, Estimate, Forward, InverseProblem
 from pdegen.recipe import Recipe
 from pdegen.sampling.noise import SensorNoise
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
+from pipelines.config.experiment import Experiment
 from pipelines.config.physics import domain_of
 from pipelines.config.registry import InputNoise
 from pipelines.runs.data import Source
+from pipelines.studies.noise_cells import NONE
 
 TUNED_ON = 2  # validation samples that choose the weight of a classical inversion
 KNOWN = 200  # largest number of training samples that a classical inversion uses
@@ -115,31 +118,46 @@ class Inversions:
     @property
     def _problem(self) -> Problem:
         store = open_sealed(self.source.url)
-        if not store.metadata.recipe.problem:
-            raise SchemaError(
-                f"study noise: {self.source.url} has no recipe, and classical methods need the "
-                "distribution of the target"
-            )
         return Recipe.parse(store.raw_attributes["recipe"], self.source.url).problem
 
     @cached_property
-    def methods(self) -> dict[str, ClassicalMethod]:
-        """The methods to use, keyed by name.
+    def unsuited(self) -> str:
+        """Why the data are of no inverse problem of an equation that is known; empty if they are.
 
-        Raises SchemaError if the equation does not offer a requested method, or offers no method
-        for the distribution of its inputs.
+        Such data need points on a grid that all samples share.
         """
-        problem = self._problem
-        try:
-            offered = problem.inversions(self.setting)
-        except SchemaError as refusal:
-            raise SchemaError(f"study noise: {self.source.url}: {refusal}") from refusal
-        for name in self.only:
-            if name not in offered:
-                raise SchemaError(
-                    f"unknown method {name!r}: known: {', '.join(map(repr, offered))}"
-                )
-        return {name: offered[name] for name in self.only or offered}
+        store = open_sealed(self.source.url)
+        domain = domain_of(store)
+        if reason := no_inverse_problem(self.source.experiment, domain):
+            return reason
+        if not store.metadata.recipe.problem:
+            return (
+                f"{self.source.url} has no recipe, and classical methods need the distribution "
+                "of the target"
+            )
+        return ""
+
+    @cached_property
+    def methods(self) -> dict[str, ClassicalMethod]:
+        """The methods to use, keyed by name. It is empty if the equation offers none and none is
+        requested, see `absent`.
+
+        Raises SchemaError if a requested method is not offered.
+        """
+        return self._choice[0]
+
+    @property
+    def absent(self) -> str:
+        """Why there is no classical method; empty if there is one, or if none is wanted."""
+        return self._choice[1]
+
+    @cached_property
+    def _choice(self) -> tuple[dict[str, ClassicalMethod], str]:
+        if self.only == (NONE,):
+            return {}, ""
+        if self.unsuited:
+            return none_offered(self.unsuited, self.only, self.cells)
+        return chosen(self._problem, self.setting, self.only, self.cells)
 
     @property
     def corrector(self) -> str | None:
@@ -201,7 +219,7 @@ class Inversions:
         of their noise. H restricts the solution u(a) to the data points.
 
         The solver of the recipe computes u(a). The result is None if there is no noise, or if the
-        equation has no solver.
+        equation states no map to the data.
         """
         if self._forward is None or not np.all(data.deviation > 0):
             return None
@@ -211,9 +229,14 @@ class Inversions:
         squares = ((data.values - solved) / data.deviation) ** 2
         return np.sqrt(squares.reshape(len(fields), -1).mean(axis=1))
 
+    @property
+    def has_forward(self) -> bool:
+        """Whether the equation states the map from the target to the data."""
+        return self._forward is not None
+
     @cached_property
     def _forward(self) -> Forward | None:
-        return self._problem.forward(self.setting.x)
+        return None if self.unsuited else self._problem.forward(self.setting.x)
 
     @cached_property
     def solve_seconds(self) -> float:
@@ -225,6 +248,70 @@ class Inversions:
         for a in few:
             self._forward(a)
         return (process_time() - start) / len(few)
+
+
+def no_inverse_problem(experiment: Experiment, domain: Domain) -> str:
+    """Why an experiment is of no inverse problem that classical methods could solve; empty if it is
+    one."""
+    if (experiment.data.input, experiment.data.target) != ("u", "a"):
+        return f"{experiment.name} does not learn u -> a"
+    if experiment.noise is not None and experiment.noise.on != "inputs":
+        return "they invert noisy inputs, and know no noise on targets"
+    if not isinstance(domain, Box):
+        return f"they need points on a grid, got a {domain.kind}"
+    return ""
+
+
+def chosen(
+    problem: Problem, setting: InverseProblem, only: Sequence[str], cells: int | None = None
+) -> tuple[dict[str, ClassicalMethod], str]:
+    """The methods that an equation offers, or those of the names `only`; and why there is none.
+
+    Raises SchemaError if a requested method is not offered.
+    """
+    try:
+        offered = problem.inversions(setting)
+    except SchemaError as refusal:
+        return none_offered(str(refusal), only, cells)
+    for name in only:
+        if name not in offered:
+            known = ", ".join(map(repr, (*offered, NONE)))
+            raise SchemaError(f"unknown method {name!r}: known: {known}")
+    return {name: offered[name] for name in only or offered}, ""
+
+
+def none_offered(
+    reason: str, only: Sequence[str], cells: int | None
+) -> tuple[dict[str, ClassicalMethod], str]:
+    """No method, with the reason. Raises SchemaError if methods, or their cells, are requested."""
+    requested = f"--method {only[0]!r}" if only else "--cells" if cells is not None else ""
+    if requested:
+        raise SchemaError(f"{requested}: there are no classical methods: {reason}")
+    return {}, reason
+
+
+def check_methods(experiment: Experiment, only: tuple[str, ...], cells: int | None) -> None:
+    """Raise SchemaError if the recipe of an experiment does not offer a requested method.
+
+    Nothing is generated: the equation names its methods for a setting without samples.
+    """
+    if only == (NONE,):
+        return
+    problem, data = experiment.data.load_recipe().problem, experiment.data
+    if reason := no_inverse_problem(experiment, problem.domain):
+        none_offered(reason, only, cells)
+        return
+    assert isinstance(problem.domain, Box)
+    if problem.domain.grid == "cell":
+        estimated = cells or data.resolution
+    elif cells is not None:
+        raise SchemaError(f"--cells: recipe {data.recipe} holds no averages over cells")
+    else:
+        estimated = data.resolution
+    kept = Subsample.of(problem.domain, data.resolution, estimated, f"recipe {data.recipe}")
+    x = kept.domain.grids[0].x if isinstance(kept.domain, Box) else np.empty(0)
+    a, u = (np.empty((0, *[n] * problem.domain.dim)) for n in (estimated, data.resolution))
+    chosen(problem, InverseProblem(x, a, u), only, cells)
 
 
 def on_cells(a: Float[np.ndarray, " *cells"], cells: int) -> Float[np.ndarray, " *fewer"]:

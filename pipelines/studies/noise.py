@@ -19,79 +19,25 @@ from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.config.physics import physics_of
-from pipelines.config.registry import InputNoise
 from pipelines.runs.data import Source
-from pipelines.runs.folder import FolderClaim
+from pipelines.runs.folder import FolderClaim, RunError
 from pipelines.runs.predictions import experiment_key, kept_mean
 from pipelines.studies.inversions import KNOWN, TUNED_ON, Inversions, Observed
-from pipelines.studies.noise_cells import (
-    CONSTANT,
-    Cell,
-    Trained,
-    check_classical,
-    check_kinds,
-    check_levels,
-    key,
-)
+from pipelines.studies.noise_cells import CONSTANT, Cell, key
 from pipelines.studies.noise_measures import MEASURES, Reconstructed, measured
+from pipelines.studies.noise_operators import recorded_operators
+from pipelines.studies.noise_plan import NoisePlan
 from pipelines.studies.row import Row
-from pipelines.studies.runner import Execution, Study, StudyTraining, content
+from pipelines.studies.runner import Execution, Study, content
 
 _HOLDING = FolderClaim("study", "study.json")
 
 
 @dataclass(frozen=True)
-class NoiseStudy(Study[Cell]):
+class NoiseStudy(NoisePlan, Study[Cell]):
     """A noise study whose results are stored in a folder. The subfolder models/ contains the
-    trainings, and cells/ contains the rows.
-
-    Args:
-        train_levels: Noise levels or ranges at which models are trained. With a range, each sample
-            gets a random level in this range, and the level is an input of the model.
-        inversion_samples: Largest number of test samples on which classical methods are tested.
-        assumed_levels: Noise levels that classical methods, and models trained on a range, assume.
-            Levels are given as multiples of the true level, and include 1.
-        only: Names of the classical methods to test; by default all that the equation offers.
-        test_kind: Kind of noise on the test samples; by default the kind that the experiment
-            declares. All methods assume the declared kind.
-        cells: Number of cells along each axis on which classical methods reconstruct the
-            coefficient; by default the number of data points.
-
-    Raises:
-        SchemaError: If the experiment does not map noisy solutions to the input, or a level is
-            impossible. `check` also raises it if the equation does not offer a requested method.
+    trainings, and cells/ contains the rows. Arguments are those of `NoisePlan`.
     """
-
-    experiment: Experiment
-    store: str
-    folder: Path
-    train_levels: tuple[Trained, ...]
-    test_levels: tuple[float, ...]
-    seeds: int
-    inversion_samples: int = 100
-    assumed_levels: tuple[float, ...] = (1.0,)
-    only: tuple[str, ...] = ()
-    test_kind: str | None = None
-    cells: int | None = None
-
-    def __post_init__(self) -> None:
-        data, noise = self.experiment.data, self.experiment.noise
-        if (data.input, data.target) != ("u", "a") or noise is None:
-            raise SchemaError(
-                f"study noise: experiment {self.experiment.name} must learn u -> a and have [noise]"
-            )
-        for name, levels in (("train", self.train_levels), ("test", self.test_levels)):
-            for level in levels:
-                self.noise(level)  # raises for an impossible level
-            check_levels(name, levels)
-        for level in self.train_levels:
-            self.training(Cell(level))  # raises if this level cannot be trained
-        if self.seeds < 1:
-            raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
-        check_classical(self.inversion_samples, self.assumed_levels, self.cells)
-        check_kinds(noise.kind, self.test_kind)
-        for level in self.test_levels:
-            self.tested(level)  # raises for an unknown kind
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as JSON, because the classes of operator settings are created at import."""
@@ -99,39 +45,16 @@ class NoiseStudy(Study[Cell]):
             self.store, self.folder, self.train_levels, self.test_levels, self.seeds,
             self.inversion_samples, self.assumed_levels, self.only, self.test_kind, self.cells,
         )  # fmt: skip
-        return _from_text, (self.experiment.model_dump_json(exclude_none=True), *rest)
-
-    def noise(self, level: Trained) -> InputNoise:
-        """The experiment's noise at a given level. Models are trained with this noise, and
-        classical methods assume it.
-        """
-        assert self.experiment.noise is not None
-        return self.experiment.noise.replaced({"level": level}, "noise level")
-
-    def tested(self, level: float) -> InputNoise:
-        """The noise on the test samples at a given level."""
-        noise = self.noise(level)
-        if self.test_kind is None:
-            return noise
-        fields = {"kind": self.test_kind, "level": level, "seed": noise.seed, "fresh": noise.fresh}
-        return InputNoise.parse(fields, "test kind")
+        declared = [
+            e.model_dump_json(exclude_none=True) for e in (self.experiment, *self.operators)
+        ]
+        return _from_texts, (declared, *rest)
 
     @property
     def values(self) -> tuple[float, float] | None:
         """The two values of a two-phase coefficient, smaller one first; None for other targets."""
         physics = physics_of(open_sealed(self.store))
         return physics.phases.get(self.experiment.data.target)
-
-    @property
-    def models(self) -> list[Cell]:
-        return [Cell(level, seed) for level in self.train_levels for seed in range(self.seeds)]
-
-    @property
-    def with_wrong_level(self) -> list[Cell]:
-        """A cell for each model trained on a range and each wrong level that it assumes."""
-        wrong = [factor for factor in self.assumed_levels if factor != 1]
-        ranged = [model for model in self.models if isinstance(model.method, tuple)]
-        return [replace(model, assumed_level=factor) for factor in wrong for model in ranged]
 
     @property
     def classical(self) -> list[Cell]:
@@ -151,7 +74,7 @@ class NoiseStudy(Study[Cell]):
         """
         if self.inversions.corrector is None:
             return []
-        return [Cell(level, corrected=True) for level in self.train_levels]
+        return [replace(model, corrected=True) for model in self.models if model.seed == 0]
 
     def tests(self, method: Cell) -> list[list[Cell]]:
         """The tests of a method, as one list for each test level. The list has one test for each
@@ -159,17 +82,16 @@ class NoiseStudy(Study[Cell]):
         seeds = range(1 if isinstance(method.method, str) else self.seeds)
         return [[replace(method, seed=seed, at=at) for seed in seeds] for at in self.test_levels]
 
-    def training(self, cell: Cell) -> StudyTraining:
-        changed = {"noise.level": cell.method, "training.seed": cell.seed}
-        assert not isinstance(cell.method, str)
-        folder = self.folder / "models" / f"level-{key(cell.method)}-seed-{cell.seed}"
-        return StudyTraining(self.experiment.with_overrides(changed), self.store, folder)
-
     # interface of the runner
 
     def check(self, device: torch.device) -> None:
-        self.source.samples("test", noise=None).resident()
-        _ = self.inversions.methods  # raises for unknown methods, or if the equation has none
+        if self.source.samples("test", noise=None).resident().masked:
+            raise SchemaError(
+                f"study noise: samples of {self.store} have different numbers of points"
+            )
+        for level in self.train_levels:
+            self.source.samples("train", "training", noise=self.noise(level))  # raises for channels
+        _ = self.inversions.methods  # raises if the equation does not offer a requested method
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         declared = {
@@ -185,6 +107,13 @@ class NoiseStudy(Study[Cell]):
             "cells": self.cells,
             "store": self.store,
         }
+        others = {name: e.model_dump(mode="json") for name, e in self.experiments.items() if name}
+        recorded = recorded_operators(self.folder) if resume else {}
+        for name in others.keys() & recorded.keys():
+            if others[name] != recorded[name]:
+                raise RunError(f"{self.folder} holds a study of another {name}")
+        if others or recorded:
+            declared["operators"] = recorded | others
         same = ("experiment", "content")
         _HOLDING.claim(self.folder, declared, same=same, resume=resume, overwrite=overwrite)
 
@@ -200,6 +129,7 @@ class NoiseStudy(Study[Cell]):
             name = part.method.replace(",", "").replace(" ", "-")
         else:
             what = "corrected" if part.corrected else "model"
+            what = f"{part.operator}-{what}" if part.operator else what
             name = f"{what}-{key(part.method)}-seed-{part.seed}"
         name += "" if part.assumed_level == 1 else f"-assumed-{part.assumed_level:g}"
         at = "" if part.at is None else f"-at-{part.at:g}"
@@ -220,7 +150,8 @@ class NoiseStudy(Study[Cell]):
             parts["weights"] = hashlib.sha256(weights).hexdigest()
         if part.corrected:
             parts["corrector"] = self.inversions.corrector
-        return experiment_key(self.experiment, self.store, **parts)
+        experiment = self.experiments.get(part.operator, self.experiment)
+        return experiment_key(experiment, self.store, **parts)
 
     def kept(self, part: Cell) -> Row | None:
         if part.at is None:
@@ -235,7 +166,7 @@ class NoiseStudy(Study[Cell]):
         if isinstance(part.method, str):
             return f"{part.name} at {part.at:g}"
         tested = "" if part.at is None else f", tested at {part.at:g}"
-        return f"{part.name}, seed {part.seed}{tested}"
+        return f"{self.label(part)}, seed {part.seed}{tested}"
 
     def make(self, part: Cell, how: Execution) -> Row:
         if part.at is None:
@@ -263,7 +194,13 @@ class NoiseStudy(Study[Cell]):
     @cached_property
     def truth(self) -> np.ndarray:
         """The true coefficients of the test samples, on the cells of the target."""
-        return self.source.samples("test", noise=None).resident().u[..., 0].double().numpy()
+        return values_of(self.source.samples("test", noise=None).resident().u)
+
+    @property
+    def fields_ndim(self) -> int:
+        """Number of axes of `truth` if the target has one channel."""
+        pairs = self.source.samples("test", noise=None)
+        return 1 + len(pairs.domain.shape)
 
     def predicted(self, cell: Cell, device: torch.device) -> np.ndarray:
         """A model's predictions for noisy test samples, shape (samples, *cells)."""
@@ -277,7 +214,7 @@ class NoiseStudy(Study[Cell]):
         folder = training.folder / "-".join(filter(None, words))
         noise = f"{self.tested(cell.at).model_dump_json()}, assumed {cell.assumed_level}"
         predictions = training.predicted(self.test_pairs_of(cell), device, folder, noise)
-        return predictions[..., 0].double().numpy()
+        return values_of(predictions)
 
     def test_pairs_of(self, cell: Cell) -> Samples:
         """The noisy test samples for a model. If the model has the noise level as an input, their
@@ -287,9 +224,9 @@ class NoiseStudy(Study[Cell]):
         experiment, assumed_level = self.training(cell).experiment, None
         if cell.assumed_level != 1:
             assumed_level = cell.assumed_level * cell.at
-        noise = self.tested(cell.at)
+        noise, at = self.tested(cell.at), None if self.on_targets else cell.at
         return (
-            Source(self.store, experiment, at=cell.at, assumed_level=assumed_level)
+            Source(self.store, experiment, at=at, assumed_level=assumed_level)
             .samples("test", noise=noise)
             .resident()
         )
@@ -351,17 +288,25 @@ class NoiseStudy(Study[Cell]):
         used on the cells of the method. Values of two-phase fields are first limited to the range
         between the phases.
         """
-        assert part.at is not None
-        count, (low, high) = len(fields), self.values or (-np.inf, np.inf)
-        noise, solved = self.tested(part.at), min(count, self.inversion_samples)
-        solved_fields = [estimate.a for estimate in estimates] or list(fields[:solved])
-        data = self.inversions.data(self.test_pairs(part.at), noise, 1.0, solved)
-        misfits = self.inversions.misfits(data, [np.clip(a, low, high) for a in solved_fields])
+        count, misfits = len(fields), self._misfits(part, fields, estimates)
         cells = self.inversions.truth[:count] if estimates else None
         scores = measured(
             Reconstructed(fields, self.truth[:count], self.values, misfits, estimates, cells)
         )
         return Row(errors=scores.pop("errors"), scores=scores)
+
+    def _misfits(
+        self, part: Cell, fields: np.ndarray, estimates: Sequence[Estimate]
+    ) -> np.ndarray | None:
+        assert part.at is not None
+        if not self.inversions.has_forward:
+            return None
+        (low, high), solved = self.values or (-np.inf, np.inf), self.inversion_samples
+        solved = min(len(fields), solved)
+        solved_fields = [estimate.a for estimate in estimates] or list(fields[:solved])
+        noise = self.tested(part.at)
+        data = self.inversions.data(self.test_pairs(part.at), noise, 1.0, solved)
+        return self.inversions.misfits(data, [np.clip(a, low, high) for a in solved_fields])
 
     # costs
 
@@ -392,5 +337,11 @@ class NoiseStudy(Study[Cell]):
         return spent / saved if saved > 0 else math.inf
 
 
-def _from_text(declared: str, *rest: Any) -> NoiseStudy:
-    return NoiseStudy(Experiment.parse(json.loads(declared), "study"), *rest)
+def values_of(fields: torch.Tensor) -> np.ndarray:
+    """Fields in float64, without the axis of channels if they have one channel."""
+    return (fields[..., 0] if fields.shape[-1] == 1 else fields).double().numpy()
+
+
+def _from_texts(declared: Sequence[str], *rest: Any) -> NoiseStudy:
+    experiment, *operators = [Experiment.parse(json.loads(text), "study") for text in declared]
+    return NoiseStudy(experiment, *rest, tuple(operators))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pdegen.schema import SchemaError
 
 ALL = "all"
+NONE = "none"  # as the only name of a classical method, it stands for no method
 Trained = float | tuple[float, float]  # a level, or the ends of a range of levels
 CONSTANT = "constant"
 _LEAST = 4  # cells along an axis
@@ -23,6 +24,8 @@ class Cell:
         assumed_level: Noise level that a classical method, or a model trained on a range, assumes.
             It is a multiple of the true level.
         corrected: Whether a classical method corrects the model's prediction.
+        operator: Name of the model's operator; empty for the operator that the experiment declares,
+            and for classical methods.
     """
 
     method: str | Trained
@@ -30,10 +33,11 @@ class Cell:
     at: float | None = None
     assumed_level: float = 1.0
     corrected: bool = False
+    operator: str = ""
 
     @property
     def name(self) -> str:
-        """Name of the method in reports."""
+        """Name of the method in reports, without its operator."""
         name = self.method if isinstance(self.method, str) else f"trained at {word(self.method)}"
         name += ", corrected" if self.corrected else ""
         factor = f", assuming {self.assumed_level:.2g} times the level"
@@ -106,9 +110,14 @@ def check_kinds(assumed: str, tested: str | None) -> None:
 
 
 def check_classical(
-    inversion_samples: int, assumed_levels: tuple[float, ...], cells: int | None
+    inversion_samples: int,
+    assumed_levels: tuple[float, ...],
+    cells: int | None,
+    only: Sequence[str] = (),
 ) -> None:
     """Raise SchemaError if classical methods cannot be tested with these options."""
+    if NONE in only and (len(only) > 1 or cells is not None):
+        raise SchemaError("--method none excludes other methods and --cells")
     if cells is not None and cells < _LEAST:
         raise SchemaError(f"--cells must be at least {_LEAST}, got {cells}")
     if inversion_samples < 1:

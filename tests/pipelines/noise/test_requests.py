@@ -15,6 +15,8 @@ from tests.pipelines.noise.conftest import CPU, DATA, MODEL, a_study
 
 SETS = [word for key, value in MODEL.items() for word in ("--set", f"{key}={value}")]
 
+MODELS = ["--model", "galerkin-transformer-2d", "--model", "fno"]
+
 
 @pytest.fixture
 def study(pdegen, store, tmp_path):
@@ -77,7 +79,31 @@ def test_the_command_writes_a_report(study, tmp_path):
         (["--set", "noise.kind=sensors", "--set", "noise.fraction=1.5"], "noise.fraction"),
         (["--set", "data.resolution=10"], "resolution 10 is not a subsample of the 13 cell points"),
         (["--method", "tv"], "unknown method 'tv': known: 'total variation', 'Tikhonov',"),
-        (["--set", "data.input=a", "--set", "data.target=u"], "must learn u -> a"),
+        (["--method", "none", "--method", "Tikhonov"], "--method none excludes other methods"),
+        (
+            ["--set", "data.input=a", "--set", "data.target=u", "--method", "Tikhonov"],
+            "--method 'Tikhonov': there are no classical methods: .* does not learn u -> a",
+        ),
+        (["--model", "fno"], "is a key of galerkin-transformer-2d, which --model does not name"),
+        (["--model", "fnoo"], "unknown model 'fnoo': did you mean fno"),
+        (["--model", "fno", "--model", "fno"], "--model names an operator twice: fno, fno"),
+        (
+            [*MODELS, "--set", "fno.data.samples=3"],
+            "operators of a study share the data, those of fno differ",
+        ),
+        ([*MODELS, "--set", "fno.widht=4"], "widht"),
+        (["--set", "noise.on=labels"], "noise.on"),
+        (
+            ["--set", "noise.on=targets", "--test-levels", "0,0.1"],
+            "--test-levels is for noise on the inputs",
+        ),
+        (["--set", "noise.on=targets", "--test-kind", "relative"], "--test-kind is for noise on"),
+        (
+            ["--set", "noise.on=targets", "--train-levels", "0,1,all"],
+            "a range of levels has 0 <= low < high, got|takes one level",
+        ),
+        (["--set", "noise.on=targets", "--set", "noise.kind=sensors"], "sensors sets inputs"),
+        (["--set", "noise.on=targets", "--method", "Tikhonov"], "know no noise on targets"),
     ],
 )
 def test_a_wrong_request_ends_with_one_line(study, tmp_path, words, message):
@@ -89,31 +115,44 @@ def test_a_wrong_request_ends_with_one_line(study, tmp_path, words, message):
 
 
 def test_a_store_of_another_kind_is_refused(experiment, tmp_path):
-    for recipe, changes, message in (
-        ("darcy-quick", {**DATA, "problem.coefficient.kind": "log-normal"},
-         "inverts two-phase coefficients only, got log-normal"),
-        ("burgers-quick", {"samples": 12}, r"is a store of burgers, .* needs one of darcy"),
-    ):  # fmt: skip
-        url = str(tmp_path / f"{recipe}.zarr")
-        generate(load_recipe(recipe).with_overrides(changes), url, workers=1)
-        with pytest.raises(SchemaError, match=message):
-            a_study(experiment, url, tmp_path / "s").run(CPU)
-        assert not (tmp_path / "s").exists()
+    url = str(tmp_path / "b.zarr")
+    generate(load_recipe("burgers-quick").with_overrides({"samples": 12}), url, workers=1)
+    with pytest.raises(SchemaError, match=r"is a store of burgers, .* needs one of darcy"):
+        a_study(experiment, url, tmp_path / "s").run(CPU)
+    assert not (tmp_path / "s").exists()
     flow = load_experiment("burgers-inverse-quick")  # which has a reflection
     with pytest.raises(SchemaError, match="reflection changes the sign of all inputs"):
         a_study(flow, url, tmp_path / "s")
 
 
-def test_a_store_without_a_law_is_refused(pdegen, study, store, tmp_path):
+def test_an_unknown_method_is_refused_before_the_store_is_generated(pdegen, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small = [f"data.overrides.{key}={value}" for key, value in DATA.items()]
+    words = [word for setting in small for word in ("--set", setting)]
+    for wrong in (["--method", "WRONG"], ["--set", "data.resolution=10"]):
+        outcome = pdegen("study", "noise", "darcy-inverse-quick", *SETS, *words, *wrong)
+        (line,) = outcome.err
+        assert outcome.status == 2, line
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_store_without_a_law_has_no_classical_methods(pdegen, study, store, tmp_path):
     """Of a published file nobody knows the law of the coefficient, which is the prior."""
     mat, url, held = tmp_path / "d.mat", tmp_path / "again.zarr", open_sealed(store)
     a, u = (held.values(name, range(20)) for name in ("a", "u"))
     savemat(mat, {"coeff": a, "sol": u})
-    assert pdegen("import", mat, "--out", url).status == 0
-    outcome = study(data=url)
-    (line,) = outcome.err
-    assert (outcome.status, (tmp_path / "s").exists()) == (2, False)
+    sizes = ("train=12", "validation=4", "test=4")
+    split = [word for size in sizes for word in ("--split", size)]
+    assert pdegen("import", mat, "--out", url, *split).status == 0
+    levels = ("--train-levels", "0", "--test-levels", "0")
+    refused = study(*levels, "--method", "Tikhonov", data=url)
+    (line,) = refused.err
+    assert (refused.status, (tmp_path / "s").exists()) == (2, False)
     assert "again.zarr has no recipe, and classical methods need the distribution" in line
+    outcome = study(*levels, data=url)
+    assert outcome.status == 0
+    assert sum(line.startswith("no classical methods: ") for line in outcome.err) == 1
+    assert "none: " in (tmp_path / "s" / "report.md").read_text()
 
 
 def test_levels_as_words():

@@ -1,0 +1,106 @@
+"""The operators of a noise study: experiments that differ in the operator alone."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from operators.training.files import DamagedError, read_json
+from pdegen.schema import SchemaError
+from pipelines.config.experiment import Experiment
+from pipelines.config.models import parse_model
+
+_SHARED = ("data", "noise", "task")  # tables that all operators of a study have in common
+
+
+def operator_experiments(
+    experiment: Experiment,
+    models: Sequence[str],
+    overrides: Mapping[str, Any],
+    store: str | None = None,
+) -> tuple[Experiment, tuple[Experiment, ...]]:
+    """The experiment of a study, and the experiments of its operators if several are named.
+
+    The operator that the experiment declares keeps its settings. The others have their default
+    settings.
+
+    Args:
+        experiment: The experiment, to which no override has been applied.
+        models: Names of the operators; if there are none, that of the experiment.
+        overrides: Values of keys. A key that begins with the name of an operator and a dot, such
+            as "fno.width", is a key of this operator's experiment. Other keys are keys of all,
+            and those of a model are keys of the operator that the experiment declares.
+        store: The store of the study, see `Experiment.on`.
+
+    Raises:
+        SchemaError: If an operator is unknown or named twice, if a key is unknown or belongs to an
+            operator that is not named, or if a key of one operator changes the data or the noise.
+    """
+    if not models:
+        return experiment.on(store, overrides), ()
+    for name in models:
+        parse_model({"name": name})  # raises for an unknown operator
+    if len({*models}) < len(models):
+        raise SchemaError(f"--model names an operator twice: {', '.join(models)}")
+    own = {name: dict[str, Any]() for name in models}
+    common = dict[str, Any]()
+    for key, value in overrides.items():
+        name, dot, rest = key.partition(".")
+        if dot and name in own:
+            own[name][rest] = value
+        elif experiment.model.name not in own and _is_of_model(experiment, key):
+            last = key.removeprefix("model.")
+            raise SchemaError(
+                f"--set {key} is a key of {experiment.model.name}, which --model does not name: "
+                f"write {' or '.join(f'{name}.{last}' for name in models)}"
+            )
+        else:
+            common[key] = value
+    shared = experiment.on(store, common)
+    variants = tuple(_variant(shared, name, changes) for name, changes in own.items())
+    for name, variant in zip(models, variants, strict=True):
+        check_alike(shared, variant, name)
+    by_name = dict(zip(models, variants, strict=True))
+    return by_name.get(experiment.model.name, shared), variants
+
+
+def _is_of_model(experiment: Experiment, key: str) -> bool:
+    """Whether a key is one of the operator."""
+    if key.startswith(("data.", "noise", "task")):
+        return False
+    return experiment.resolved_key(key, {}).partition(".")[0] == "model"
+
+
+def check_operators(experiment: Experiment, operators: Sequence[Experiment]) -> None:
+    """Raise SchemaError if operators of a study have the same name, or other data or noise."""
+    names = [variant.model.name for variant in operators]
+    if len({*names}) < len(names):
+        raise SchemaError(f"a study has each operator once, got {', '.join(names)}")
+    for variant in operators:
+        check_alike(experiment, variant, variant.model.name)
+        if variant.model.name == experiment.model.name and variant != experiment:
+            raise SchemaError(f"{variant.model.name} differs from the operator of the experiment")
+
+
+def check_alike(experiment: Experiment, variant: Experiment, name: str) -> None:
+    """Raise SchemaError if the experiments differ in the data, the noise or the task."""
+    for table in _SHARED:
+        if getattr(experiment, table) != getattr(variant, table):
+            raise SchemaError(
+                f"operators of a study share the {table}, those of {name} differ: "
+                f"set keys of {table} without the name of an operator"
+            )
+
+
+def _variant(experiment: Experiment, name: str, changes: Mapping[str, Any]) -> Experiment:
+    if name != experiment.model.name:
+        experiment = experiment.with_overrides({"model.name": name})
+    return experiment.with_overrides(changes) if changes else experiment
+
+
+def recorded_operators(folder: Path) -> dict[str, Any]:
+    """The operators, other than that of the experiment, that study.json records."""
+    try:
+        recorded = read_json(folder / "study.json")
+    except (FileNotFoundError, DamagedError):
+        return {}
+    return recorded.get("operators", {})
