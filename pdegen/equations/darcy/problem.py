@@ -194,14 +194,17 @@ class Darcy(Problem):
         )
 
     def inversions(self, setting: InverseProblem) -> dict[str, ClassicalMethod]:
+        field, coefficient = self.field.build(), self.coefficient
+        if isinstance(coefficient, LogNormalCoefficient):
+            from pdegen.equations.darcy.log_inversion import log_inversions
+
+            return log_inversions(setting, field, coefficient.scale, self.source)
         from pdegen.equations.darcy.inversion import inversions
 
-        phases = self.coefficient.phases
+        phases = coefficient.phases
         if phases is None:
-            raise SchemaError(
-                f"darcy inverts two-phase coefficients only, got {self.coefficient.kind}"
-            )
-        return inversions(setting, self.field.build(), phases, self.source)
+            raise SchemaError("darcy inverts coefficients of two phases, got equal ones")
+        return inversions(setting, field, phases, self.source)
 
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward:
         """The map from a coefficient on any number of cells to u at the points x.
