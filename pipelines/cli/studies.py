@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +26,11 @@ from pipelines.cli.common import (
 from pipelines.cli.stores import generated
 from pipelines.cli.terminal import note, say
 from pipelines.cli.trainings import Launch
+
+if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
+    import torch
+
+    from pipelines.studies.noise import NoiseStudy
 
 Out = Annotated[
     Path | None, typer.Option(help="Folder of the study; default: a folder in runs/ with its name.")
@@ -183,8 +188,6 @@ def study_noise_command(
     from pipelines.config.experiment import load_experiment
     from pipelines.reports.noise_report import write_noise_report
     from pipelines.runs.folder import check_folder
-    from pipelines.runs.stream import check_data
-    from pipelines.studies.inversions import check_methods
     from pipelines.studies.noise import NoiseStudy
     from pipelines.studies.noise_cells import parse_levels, parse_trained
     from pipelines.studies.noise_operators import operator_experiments
@@ -197,29 +200,30 @@ def study_noise_command(
     on_inputs = declared.noise is None or declared.noise.on_inputs
     tested = parse_levels(test_levels or ("0,0.01,0.05,0.1" if on_inputs else "0"))
     study = NoiseStudy(
-        declared,
-        data or "",
-        folder,
-        parse_trained(train_levels, tested),
-        tested,
-        seeds,
-        inversion_samples,
-        parse_levels(assumed_level),
-        tuple(dict.fromkeys(method or [])),
-        test_kind,
-        cells,
-        operators,
-    )
-    if data is None:  # a wrong request is refused before the store is generated
-        for each in operators or (declared,):
-            check_data(each, torch_device)
-        check_methods(declared, study.only, cells)
-        study = replace(study, store=generated(declared.data.load_recipe()))
-
-    def begun() -> None:
-        note(declared.mapped(study.store))
-        if study.inversions.absent:
-            note(f"no classical methods: {study.inversions.absent}")
-
-    launch.study(study, f"studying {declared.name}, steps", begun)
+        declared, data or "", folder, parse_trained(train_levels, tested), tested, seeds,
+        inversion_samples, parse_levels(assumed_level), tuple(dict.fromkeys(method or [])),
+        test_kind, cells, operators,
+    )  # fmt: skip
+    if data is None:
+        study = _with_store(study, torch_device)
+    launch.study(study, f"studying {declared.name}, steps", lambda: _begun(study))
     say(write_noise_report(study, torch_device))
+
+
+def _with_store(study: "NoiseStudy", device: "torch.device") -> "NoiseStudy":
+    """The study with the store of its recipe. A wrong request is refused before the store is
+    generated."""
+    from pipelines.runs.stream import check_data
+    from pipelines.studies.inversions import check_methods
+
+    for each in study.experiments.values():
+        check_data(each, device)
+    check_methods(study.experiment, study.only, study.cells)
+    return replace(study, store=generated(study.experiment.data.load_recipe()))
+
+
+def _begun(study: "NoiseStudy") -> None:
+    """Print what the operators learn, and why there are no classical methods if there are none."""
+    note(study.experiment.mapped(study.store))
+    if study.inversions.absent:
+        note(f"no classical methods: {study.inversions.absent}")
