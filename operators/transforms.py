@@ -14,6 +14,7 @@ from operators.base import Blocks, Operator
 from operators.boundary import Boundary
 from operators.data import Map, Samples, Task
 from pdegen.domains import Box, Domain
+from pdegen.store.format import ParameterLaw
 
 Function = Float[Tensor, "batch *grid c"]
 Positions = tuple[Tensor | None, ...]  # x, y, and the mask if there is one
@@ -35,6 +36,8 @@ class Normalizer(nn.Module):
         axes: Coordinates of pointwise values along each axis of a box.
         points: Positions of pointwise values on a mesh or a cloud.
         nodes: Whether pointwise values belong to the node numbers of meshes that differ by sample.
+        log: For each channel, whether mean and std are those of its logarithm; None if all are
+            those of the channel itself.
 
     Raises:
         ValueError: If a deviation is not positive, or if shapes or types do not agree.
@@ -50,6 +53,7 @@ class Normalizer(nn.Module):
         axes: Sequence[Float[Tensor, " _"]] = (),
         points: Float[Tensor, "*grid dim"] | None = None,
         nodes: bool = False,
+        log: Bool[Tensor, " c"] | None = None,
     ) -> None:
         super().__init__()
         self.nodes: tuple[int, ...] = tuple(mean.shape[:-1]) if nodes else ()
@@ -68,6 +72,8 @@ class Normalizer(nn.Module):
             self.register_buffer(f"axis{number}", axis.contiguous())
         if points is not None:
             self.register_buffer("points", points.contiguous())
+        if log is not None:
+            self.register_buffer("log", log)
 
     @classmethod
     def identity(cls, channels: int) -> Normalizer:
@@ -119,7 +125,36 @@ class Normalizer(nn.Module):
         axes = [state[key] for key in sorted(state) if key.startswith(f"{name}.axis")]
         mean, points = state[f"{name}.mean"], state.get(f"{name}.points")
         nodes = mean.ndim > 1 and points is None and not axes
-        return cls(mean, state[f"{name}.std"], axes, points, nodes)
+        return cls(mean, state[f"{name}.std"], axes, points, nodes, state.get(f"{name}.log"))
+
+    def with_laws(self, laws: Mapping[int, ParameterLaw]) -> Normalizer:
+        """The same normaliser, but channels with a law have the mean and deviation of the law.
+
+        The channels are constant over the domain. If the law is log-uniform, their logarithm is
+        normalised.
+
+        >>> law = ParameterLaw("log-uniform", 0.01, 1.0)
+        >>> v = torch.tensor([[[5.0, 0.1]]])
+        >>> [round(float(x), 6) for x in Normalizer.identity(2).with_laws({1: law})(v, None)[0, 0]]
+        [5.0, 0.0]
+        """
+        if not laws:
+            return self
+        mean, std = self.mean.clone(), self.std.clone()
+        log = torch.zeros(mean.shape[-1], dtype=torch.bool, device=mean.device)
+        for channel, law in laws.items():
+            mean[..., channel], std[..., channel] = law.moments
+            log[channel] = law.log
+        known: dict[str, Tensor] = dict(self.named_buffers())
+        axes = [known[name] for name in sorted(known) if name.startswith("axis")]
+        return Normalizer(mean, std, axes, known.get("points"), bool(self.nodes), log)
+
+    def raised(self, v: Function) -> Function:
+        """The values whose mean and deviation are known: v, or its logarithm in some channels."""
+        log: Tensor | None = getattr(self, "log", None)
+        if log is None:
+            return v
+        return torch.where(log, v.clamp_min(torch.finfo(v.dtype).tiny).log(), v)
 
     def at(self, x: Float[Tensor, "*grid dim"] | None) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation at the points x.
@@ -139,7 +174,7 @@ class Normalizer(nn.Module):
     def forward(self, v: Function, x: Float[Tensor, "*grid dim"] | None) -> Function:
         self.check(tuple(v.shape[1:-1]))
         mean, std = self.at(x)
-        return (v - mean) / std
+        return (self.raised(v) - mean) / std
 
     def inverse(self, v: Function, x: Float[Tensor, "*grid dim"] | None) -> Function:
         self.check(tuple(v.shape[1:-1]))
@@ -324,7 +359,7 @@ class Predictor(nn.Module):
             if self.target.nodes and positions[1] is not None:
                 raise ValueError("pointwise normalisation by node allows no other points y")
             self.target.check(tuple(a.shape[1:-1]))
-            u = operator((a - mean) / std, *positions)
+            u = operator((self.input.raised(a) - mean) / std, *positions)
             u = u * target_std + target_mean
             if self.boundary is None or positions[1] is not None:
                 return u

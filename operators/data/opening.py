@@ -1,6 +1,6 @@
 """Open a sealed store as pairs of input and target functions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from operators.data.variables import (
     open_store,
 )
 from pdegen.domains import Box, Domain
+from pdegen.store.format import ParameterLaw
 from pdegen.store.reading import Store, StoreError
 
 BUFFER_BYTES = 2**28  # size of the shuffle buffer of streamed samples
@@ -128,6 +129,7 @@ def _streamed(
         input_channels=a.channels,
         target_channels=u.channels,
         near=store.metadata.physics.near,
+        parameter_laws=_parameter_laws(store, per_sample),
         source=source,
     )
 
@@ -216,6 +218,20 @@ def _per_sample(store: Store, domain: Domain, subsample: Subsample) -> dict[str,
     if "parameter" in names_by_role:
         entries["parameters"] = _stacked(store, names_by_role["parameter"])
     return entries
+
+
+def _parameter_laws(
+    store: Store, per_sample: Mapping[str, Stacked]
+) -> tuple[ParameterLaw | None, ...]:
+    """The law of each parameter of a sample, in the order of `Batch.parameters`."""
+    if "parameters" not in per_sample:
+        return ()
+    laws = store.metadata.physics.parameters
+    return tuple(
+        laws.get(variable.shards.array.name)
+        for variable in per_sample["parameters"].variables
+        for _ in range(variable.shape[-1])
+    )
 
 
 def read_pairs(

@@ -19,7 +19,7 @@ from operators.data.batch import NAMES, Batch, Channel, Examples
 from operators.data.errors import DataError
 from operators.data.reading import Blocks, Perturbation, Reader, Resident, Rows, values_in
 from pdegen.domains import Box, Domain
-from pdegen.store.format import Axis
+from pdegen.store.format import Axis, ParameterLaw
 
 if TYPE_CHECKING:
     from operators.data.samples import Samples
@@ -46,6 +46,7 @@ class Samples(Dataset[dict[str, Tensor]]):
         input_channels, target_channels: Descriptions of the channels; empty if unknown.
         near: Interval (lower end, upper end) for each axis. The error at the points in this box is
             also reported separately.
+        parameter_laws: The law of each parameter of a sample; None if it has none.
         examples: The examples of a task; None if inputs and targets are used unchanged.
         operator_channels: Numbers of input and output channels of the operator; None if they are
             those of the inputs and targets.
@@ -65,6 +66,7 @@ class Samples(Dataset[dict[str, Tensor]]):
     near: Mapping[Axis, tuple[float, float]] = field(
         default_factory=dict[Axis, tuple[float, float]]
     )
+    parameter_laws: tuple[ParameterLaw | None, ...] = ()
     examples: Examples | None = None
     operator_channels: tuple[int, int] | None = None
     length: int | None = None
@@ -132,6 +134,15 @@ class Samples(Dataset[dict[str, Tensor]]):
             DataError: If the positions differ by sample.
         """
         return self.points if self.y is None else self.y
+
+    @property
+    def input_laws(self) -> dict[int, ParameterLaw]:
+        """The laws of those channels of the operator's inputs that are parameters with a law."""
+        task = None if self.examples is None else self.examples.task
+        if task is None or not task.parameters:
+            return {}
+        first = self.channels[0] - task.channels_after_parameters - len(self.parameter_laws)
+        return {first + k: law for k, law in enumerate(self.parameter_laws) if law is not None}
 
     @property
     def channels(self) -> tuple[int, int]:

@@ -39,6 +39,9 @@ class Task(ABC):
 
     kind = ""
 
+    channels_after_parameters = 0
+    """Number of input channels after the parameters."""
+
     @abstractmethod
     def count(self, pairs: Samples) -> int:
         """Number of training examples from each sample."""

@@ -204,6 +204,7 @@ class AtTime(TrajectoryTask):
     skip: int = 0
 
     kind = "time"
+    channels_after_parameters = 1  # the time
 
     def __post_init__(self) -> None:
         super().__post_init__()

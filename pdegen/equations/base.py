@@ -28,7 +28,7 @@ from pdegen.plugins import PluginFile, module_of, plugin_of
 from pdegen.sampling.scalars import ScalarLaw, corners, laws_of, variable_names, with_numbers
 from pdegen.schema import Count, SchemaError, Strict, explained
 from pdegen.software import versions
-from pdegen.store.format import Physics
+from pdegen.store.format import ParameterLaw, Physics
 from pdegen.store.variables import Coordinate, Variable, scalar
 
 # A block may fill the memory of a device: one task computes on it while others copy and write.
@@ -124,15 +124,11 @@ class Problem(Strict):
         >>> [variable.name for variable in burgers.parameters()]
         ['viscosity']
         """
+        names = self.parameter_names
         return tuple(
-            scalar(
-                name, "parameter", f"{key} of the sample, {law.sentence}",
-                law=law.law, low=law.low, high=law.high,
-            )
-            for (key, law), name in zip(
-                self.laws.items(), self.parameter_names.values(), strict=True
-            )
-        )  # fmt: skip
+            scalar(names[key], "parameter", f"{key} of the sample, {law.sentence}")
+            for key, law in self.laws.items()
+        )
 
     def parameter_values(
         self, seed: int, samples: Sequence[int]
@@ -151,10 +147,10 @@ class Problem(Strict):
         return with_numbers(self, {key: law.at(0.5) for key, law in self.laws.items()})
 
     @property
-    def law_sentences(self) -> dict[str, str]:
-        """The laws in words, by the names of their variables; `physics` includes them."""
+    def parameter_laws(self) -> dict[str, ParameterLaw]:
+        """The laws by the names of their variables; `physics` includes them."""
         names = self.parameter_names
-        return {names[key]: law.sentence for key, law in self.laws.items()}
+        return {names[k]: ParameterLaw(v.kind, v.low, v.high) for k, v in self.laws.items()}
 
     def refuse_laws(self, what: str) -> None:
         """Raise SchemaError if a number differs from sample to sample; `what` needs one number."""

@@ -73,10 +73,12 @@ def multiplied(v: Array, factor: Array) -> Array:
     return v
 
 
-def scaled(v: Complex[Array, "*batch k"], factor: Float[Array, " k"]) -> Complex[Array, "*batch k"]:
+def scaled(
+    v: Complex[Array, "*batch k"], factor: Float[Array, "*batch k"]
+) -> Complex[Array, "*batch k"]:
     """Complex v times real factors, without multiplications by zero imaginary parts."""
     xp = array_namespace(v)
-    return (v.view(xp.float64) * xp.repeat(factor, 2)).view(xp.complex128)
+    return (v.view(xp.float64) * xp.repeat(factor, 2, axis=-1)).view(xp.complex128)
 
 
 def singular_matrix_error(like: Array) -> type[Exception]:

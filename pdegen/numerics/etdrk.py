@@ -6,7 +6,7 @@ Trefethen, SIAM J. Sci. Comput. 26 (2005), section 3 for the contour integrals.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +15,14 @@ from jaxtyping import Complex, Float
 from pdegen.numerics.device import Array, constant
 
 State = Complex[Array, "batch *modes"]
-Symbol = Float[Array, " *modes"] | Complex[Array, " *modes"]
+Symbol = Float[Array, " *modes"] | Complex[Array, " *modes"]  # or with an axis of samples
 
 
 @dataclass(frozen=True)
 class Step:
     """One step of size h of dv/dt = L v + N(v) for a diagonal L. `Step.of(L, h)` builds it.
+
+    `Step.of_each` builds the step of an L that differs from sample to sample.
 
     Without N the step is exact for any h:
 
@@ -61,6 +63,12 @@ class Step:
             f3=mean((-4 - 3 * z - z**2 + e * (4 - z)) / z**3),
         )
 
+    @classmethod
+    def of_each(cls, linear: Iterable[Symbol], h: float) -> Step:
+        """The step of size h with one symbol for each sample, with the bits of `Step.of`."""
+        steps = [vars(cls.of(symbol, h)).values() for symbol in linear]
+        return cls(*(np.stack(symbols) for symbols in zip(*steps, strict=True)))
+
     def where(self, like: Array) -> Step:
         """The same step for arrays of the namespace and device of `like`."""
         return Step(*(constant(symbol, like) for symbol in vars(self).values()))
@@ -93,7 +101,8 @@ class Step:
         from pdegen.numerics import etdrk_stages  # imported late: compilation takes a while
 
         shape, rows = v.shape, (len(v), -1)
-        half, full, q, f1, f2, f3 = (symbol.ravel() for symbol in vars(self).values())
+        symbols = [len(v) if self.half.ndim == v.ndim else 1, -1]  # by sample, or shared
+        half, full, q, f1, f2, f3 = (symbol.reshape(symbols) for symbol in vars(self).values())
 
         def slope(state: np.ndarray) -> np.ndarray:
             return nonlinear(state.reshape(shape)).reshape(rows)

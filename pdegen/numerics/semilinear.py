@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
-from jaxtyping import Bool, Complex, Float
+from jaxtyping import Bool, Complex, Float, Int
 
 from pdegen.numerics.device import (
     Array,
@@ -33,6 +33,7 @@ from pdegen.numerics.torus import Torus
 Modes = Complex[Array, "batch components *modes"]
 Nonlinear = Callable[[Modes], Modes]
 Watched = Callable[[Modes], Float[Array, "batch watched"]]
+Rows = Int[np.ndarray, " rows"]
 _ORDER = 4
 _HALVINGS = 6  # largest number of halvings of the step
 _LARGE = 0.1  # a larger error in space may come from a step that is unstable on the finer torus
@@ -69,6 +70,16 @@ class Semilinear:
     tolerance: float  # largest accepted relative error at any time
     # real quantities of a state, (batch, watched), that are integrated over time
     watched: Watched | None = None
+    # the solver of some of the samples, if L, N or `watched` differ from sample to sample. L then
+    # has an axis of samples in front
+    of_rows: Callable[[Rows], Semilinear] | None = None
+
+    def _of(self, rows: Array | slice, count: int) -> Semilinear:
+        """The solver of the rows of a mask or slice; self if it is the solver of all `count`."""
+        if self.of_rows is None:
+            return self
+        chosen = np.arange(count)[rows if isinstance(rows, slice) else to_numpy(rows)]
+        return self if len(chosen) == count else self.of_rows(chosen)
 
     @cached_property
     def discrete(self) -> Discrete:
@@ -105,7 +116,9 @@ class Semilinear:
         frames = _Frames(moments, must, constant(np.array(moments) > 0, v0))
         rows = np.arange(len(v0))
         parts = [
-            self._solved(v0[block], None if finer is None else finer[block], frames, rows[block])
+            self._of(block, len(v0))._solved(
+                v0[block], None if finer is None else finer[block], frames, rows[block]
+            )
             for block in blocks(len(v0), math.prod(v0.shape[1:]) * 4, not is_numpy_namespace(xp))
         ]
         return Trajectory(*(xp.concat(part, axis=0) for part in zip(*parts, strict=True)))
@@ -150,7 +163,8 @@ class Semilinear:
         for refined, states in enumerate((coarse, solved)):
             if bool(xp.any(pending)):
                 finer, same_step = self.torus.finer, halvings - 1 + refined
-                fine, _ = self._finer.march(w0[pending], times, self.dt, same_step)
+                solver = self._of(pending, len(v0))
+                fine, _ = solver._finer.march(w0[pending], times, self.dt, same_step)
                 distance = _norms(finer, fine - finer.padded(states[pending]))
                 in_space[pending] = _relative(distance, size[pending])
                 large = xp.any(in_space > _LARGE, axis=1)
@@ -168,7 +182,8 @@ class Semilinear:
                 parts = (to_numpy(part) for part in (in_time[row], in_space[row], frames.must))
                 raise self._failure(int(rows[row]), float(step[row]), *parts)
             remaining = v0[missed], w0[missed], frames, rows[to_numpy(missed)]
-            parts = self._stepped(*remaining, solved[missed], difference[missed], halvings + 1)
+            solver = self._of(missed, len(v0))
+            parts = solver._stepped(*remaining, solved[missed], difference[missed], halvings + 1)
             v[missed], error[missed], step[missed], integrals[missed] = parts
         return v, error, step, integrals
 
@@ -224,10 +239,15 @@ class Semilinear:
         """
         xp, eps, weights = array_namespace(v0), np.finfo(float).eps, self.torus.weights
         with np.errstate(over="ignore", invalid="ignore"):
-            rates = np.reshape(np.max(np.real(self.discrete.linear), axis=0), (1, *weights.shape))
             t = np.reshape(times, (-1, *[1] * weights.ndim))
-            squares = np.sum(weights * np.exp(2 * rates * t), axis=tuple(range(1, rates.ndim)))
-            grown = np.sqrt(squares / weights.sum())
+
+            def growth(linear: Symbol) -> Float[np.ndarray, " times"]:
+                rates = np.reshape(np.max(np.real(linear), axis=0), (1, *weights.shape))
+                squares = np.sum(weights * np.exp(2 * rates * t), axis=tuple(range(1, rates.ndim)))
+                return np.sqrt(squares / weights.sum())
+
+            linear = self.discrete.linear
+            grown = np.stack([*map(growth, linear)]) if self.discrete.by_sample else growth(linear)
             size, before = _norms(self.torus, v), _norms(self.torus, v0[:, None])
             error = eps * constant(grown, v0) * before / (size + np.finfo(float).tiny)
             error = xp.where(error > 2 * eps, error, xp.full_like(size, eps))
@@ -252,6 +272,11 @@ class Discrete:
     linear: Symbol
     nonlinear: Nonlinear | None
     _steps: dict[float, Step] = field(default_factory=dict[float, Step], init=False, repr=False)
+
+    @property
+    def by_sample(self) -> bool:
+        """Whether L differs from sample to sample."""
+        return self.linear.ndim > len(self.torus.shape) + 1
 
     def evolve(self, v0: Modes, times: list[float]) -> tuple[Array, Array]:
         """e^(Lt) v₀ at the times, and an empty array of integrals."""
@@ -315,7 +340,7 @@ class Discrete:
         if h not in self._steps:
             if len(self._steps) >= _CACHED_STEPS:
                 self._steps.clear()
-            self._steps[h] = Step.of(self.linear, h)
+            self._steps[h] = (Step.of_each if self.by_sample else Step.of)(self.linear, h)
         return self._steps[h]
 
 

@@ -48,6 +48,11 @@ class ScalarLaw(Strict):
         """The quantile of z in (0, 1)."""
         return min(max(self._quantile(z), self.low), self.high)
 
+    @property
+    @abstractmethod
+    def kind(self) -> Literal["uniform", "log-uniform"]:
+        """The name of the law."""
+
     @abstractmethod
     def _quantile(self, z: float) -> float:
         """`at`, up to rounding."""
@@ -88,6 +93,10 @@ class Uniform(ScalarLaw):
     low: Finite
     high: Finite
 
+    @property
+    def kind(self) -> Literal["uniform"]:
+        return self.law
+
     def _quantile(self, z: float) -> float:
         return self.low + (self.high - self.low) * z
 
@@ -105,6 +114,10 @@ class LogUniform(ScalarLaw):
     law: Literal["log-uniform"]  # pyright: ignore[reportIncompatibleVariableOverride]: frozen
     low: Annotated[Finite, Field(gt=0)]
     high: Annotated[Finite, Field(gt=0)]
+
+    @property
+    def kind(self) -> Literal["log-uniform"]:
+        return self.law
 
     def _quantile(self, z: float) -> float:
         # `math.exp` has the same bits for a number alone and in any batch

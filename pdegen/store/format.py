@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal, Self
@@ -175,6 +176,37 @@ Axis = Literal["x", "y", "z"]
 
 
 @typed(frozen=True, config=_TYPED)
+class ParameterLaw:
+    """The law of a number that differs from sample to sample, on (low, high)."""
+
+    law: Literal["uniform", "log-uniform"]
+    low: Finite
+    high: Finite
+
+    @validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if not self.low < self.high or (self.log and self.low <= 0):
+            raise ValueError(f"expected the ends of a range, got {self.low} and {self.high}")
+        return self
+
+    @property
+    def log(self) -> bool:
+        """Whether the logarithm of the number is uniform."""
+        return self.law == "log-uniform"
+
+    @property
+    def moments(self) -> tuple[float, float]:
+        """Mean and standard deviation of the number, or of its logarithm if this is uniform.
+
+        >>> ParameterLaw("uniform", 1.0, 3.0).moments
+        (2.0, 0.5773502691896258)
+        """
+        ends = self.low, self.high
+        low, high = map(math.log, ends) if self.log else ends
+        return (low + high) / 2, (high - low) / math.sqrt(12)
+
+
+@typed(frozen=True, config=_TYPED)
 class Physics:
     """The attribute `physics`. It contains facts about the fields for readers that do not know the
     equation.
@@ -197,6 +229,9 @@ class Physics:
     drawing: Mapping[Name, Drawing] = field(default_factory=dict[str, Drawing])
     # box, as lower and upper end by axis, for whose points reports give a separate error
     near: Mapping[Axis, Pair] = field(default_factory=dict[Axis, tuple[float, float]])
+    # laws of the variables with the role parameter that are conditions of a sample, such as a
+    # viscosity, by name
+    parameters: Mapping[Name, ParameterLaw] = field(default_factory=dict[str, ParameterLaw])
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any]) -> Self:

@@ -207,7 +207,12 @@ class Experiment(Strict):
             and name not in (*inputs, *targets)
             and described.axes_of(variable)
         ]
-        used = [*inputs, *(["the parameters"] if task is not None and task.parameters else [])]
+        laws = physics_of(open_sealed(store)).parameters
+        numbers = [f"log {name}" if law.log else name for name, law in laws.items()]
+        if task is None or not task.parameters:
+            used, unused = inputs, [*unused, *laws]
+        else:
+            used = [*inputs, *(numbers or ["the parameters"])]
         rest = f" ({', '.join(unused)} of the store not used)" if unused else ""
         return f"inputs {', '.join(used)} -> {', '.join(targets)}{rest}"
 
@@ -216,9 +221,10 @@ class Experiment(Strict):
         """An experiment for a store: an operator with default settings, trained on all its points.
 
         The protocol is "validation". All inputs of the store become input channels, and its first
-        target is predicted. On a circle, the loss is the relative H¹ error. On a square, it is the
-        weighted H¹ error if the store names the weight. In all other cases, it is the relative L²
-        error.
+        target is predicted. Numbers that differ from sample to sample by a law, such as a
+        viscosity, are input channels too. On a circle, the loss is the relative H¹ error. On a
+        square, it is the weighted H¹ error if the store names the weight. In all other cases, it is
+        the relative L² error.
 
         Raises:
             StoreError: If the store is absent, or has no inputs or no targets.
@@ -242,8 +248,10 @@ class Experiment(Strict):
             "model": {"name": model},
             "training": {"loss": {"name": "weighted-h1" if weighted else "h1" if circle else "l2"}},
             "normalization": dict.fromkeys(("input", "target"), "none" if circle else "scalar"),
-            **({"task": {"kind": "map", "inputs": inputs}} if len(inputs) > 1 else {}),
         }  # fmt: skip
+        task: dict[str, object] = {"inputs": inputs} if len(inputs) > 1 else {}
+        task |= {"parameters": True} if physics_of(opened).parameters else {}
+        content |= {"task": {"kind": "map", **task}} if task else {}
         return cls.parse(content, f"model {model} on {store}")
 
     def at_level(self, level: float) -> Experiment:

@@ -182,11 +182,14 @@ class Normalization(Strict):
     def of(self, pairs: Samples) -> tuple[Normalizer, Normalizer]:
         """Normalisers of the inputs and of the targets.
 
+        Parameters of samples that have a law, such as a viscosity, are normalised by their law.
+
         Raises SchemaError if a channel is constant, or if the scaling is pointwise and the samples
         share neither points nor nodes.
         """
         step = pairs.single_step
-        return self._of(self.input, step, "a"), self._of(self.target, step, "u")
+        input = self._of(self.input, step, "a").with_laws(step.input_laws)
+        return input, self._of(self.target, step, "u")
 
     def _of(self, scaling: Scaling, pairs: Samples, which: Literal["a", "u"]) -> Normalizer:
         values = _present(pairs, which)

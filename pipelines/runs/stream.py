@@ -31,6 +31,7 @@ from operators.data.variables import names_of
 from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
+from pdegen.store.format import ParameterLaw
 from pdegen.store.variables import Variable
 from pipelines.config.experiment import Experiment
 
@@ -301,7 +302,20 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
         y=kept.y,
         domain=kept.domain,
         weight=None if kept.y is not None else quadrature(kept.domain),
+        parameter_laws=_parameter_laws(recipe),
         source=source,
+    )
+
+
+def _parameter_laws(recipe: Recipe) -> tuple[ParameterLaw | None, ...]:
+    """The law of each parameter of a sample, in the order of `Batch.parameters`."""
+    problem = recipe.problem
+    laws = problem.physics().parameters
+    return tuple(
+        laws.get(v.name)
+        for v in problem.variables()
+        if v.attributes.get("role") == "parameter"
+        for _ in range(math.prod(v.shape))
     )
 
 

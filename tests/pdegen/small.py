@@ -31,6 +31,9 @@ FLOW = {"times": [0.5, 1.0], "problem.resolution": 32, "modes": 31, "solver.reso
 SMALL: dict[str, tuple[dict[str, Any], int]] = {  # overrides, and numbers of samples
     "advection": ({}, 60),
     "airfoil-quick": ({"mach": 0.6}, 2),  # slower flows are found sooner
+    "burgers-nu": (
+        {"problem.resolution": 128, "modes": 63, "viscosity.low": 0.01, "solver.resolution": 256},
+        50),
     "burgers-r10": ({"resolution": 1024, "samples": 200}, 200),
     "burgers-shock": (
         {"problem.resolution": 128, "modes": 127, "viscosity": 0.01,
@@ -48,6 +51,7 @@ SMALL: dict[str, tuple[dict[str, Any], int]] = {  # overrides, and numbers of sa
     "ns-1e-3": (FLOW, 8),
     "ns-1e-4": (FLOW, 8),
     "ns-1e-5": ({**FLOW, "certified": 1.0}, 8),
+    "ns-nu": ({**FLOW, "modes": 15, "viscosity.low": 1e-3, "viscosity.high": 1e-2}, 8),
     "ns-quick": ({"times": [1.0, 4.0]}, 12),
     "pipe-quick": ({"problem.resolution": 33}, 24),
     "plasticity-quick": ({"resolution": 21}, 6),

@@ -81,7 +81,9 @@ def test_noise_allows_itself_no_aliases(name):
     values = dict(stored(name))
     noise = np.random.default_rng(0).standard_normal(values["u"].shape)
     values["u"] = values["u"] + np.float32(0.2 * values["u"].std()) * noise.astype(np.float32)
-    assert any("at the one before" in one.message for one in findings(problem(name).law(), values))
+    assert any(
+        "at the one before" in one.message for one in findings(problem(name).law_of_store(), values)
+    )
 
 
 def test_a_frame_at_the_start_is_the_input():
@@ -125,5 +127,5 @@ def test_aliases_are_allowed_for(folded):
 def test_findings_do_not_depend_on_how_samples_come():
     name = "kdv"
     values = {**stored(name), "u": stored(name)["u"][::-1]}
-    whole, pieces = (findings(problem(name).law(), values, size) for size in (8, 3))
+    whole, pieces = (findings(problem(name).law_of_store(), values, size) for size in (8, 3))
     assert whole == pieces != []

@@ -151,7 +151,7 @@ def test_rounding_alone_is_no_fault_even_of_a_large_sample():
 def test_no_sample_is_no_fault():
     problem = load_recipe("burgers-quick").problem
     for blocks in ([], [(np.array([]), problem.compute(0, range(0)))]):
-        assert problem.law().check(blocks) == []
+        assert problem.law_of_store().check(blocks) == []
 
 
 # what is wrong is found, at the sizes of the smallest recipes
@@ -161,7 +161,7 @@ def test_no_sample_is_no_fault():
 def burgers():
     problem = load_recipe("burgers-quick").problem
     values = problem.compute(0, range(640))
-    assert findings(problem.law(), values) == []
+    assert findings(problem.law_of_store(), values) == []
     return problem, values
 
 
@@ -169,7 +169,7 @@ def burgers():
 def darcy():
     problem = load_recipe("darcy-quick").problem
     values = problem.compute(0, range(320))
-    assert findings(problem.law(), values) == []
+    assert findings(problem.law_of_store(), values) == []
     return problem, values
 
 
@@ -236,13 +236,13 @@ CHANGES = {
 @pytest.mark.parametrize("store", ["burgers", "darcy"])
 def test_a_store_that_was_mixed_up_is_found(store, change, request):
     problem, values = request.getfixturevalue(store)
-    assert findings(problem.law(), CHANGES[change](values))
+    assert findings(problem.law_of_store(), CHANGES[change](values))
 
 
 def test_phases_and_axes_that_do_not_belong_to_u_are_found(darcy):
     problem, values = darcy
     for wrong in (15 - values["a"], values["a"].transpose(0, 2, 1)):
-        found = findings(problem.law(), {**values, "a": wrong})
+        found = findings(problem.law_of_store(), {**values, "a": wrong})
         assert [one.variable for one in found] == ["u"]
         assert "∫ a |∇u|²" in found[0].message
 
@@ -261,7 +261,7 @@ def test_a_residual_beyond_what_is_declared_names_the_sample(store, variable, va
     problem, values = request.getfixturevalue(store)
     wrong = values[variable].copy()
     wrong[7] = value
-    found = [f for f in findings(problem.law(), {**values, variable: wrong})
+    found = [f for f in findings(problem.law_of_store(), {**values, variable: wrong})
              if f.variable == variable]  # fmt: skip
     assert found[0].sample == 7
     assert found[0].message.startswith("sample 7: ")
@@ -321,13 +321,13 @@ def test_a_value_that_the_equations_forbid_names_the_sample(burgers, darcy):
     ):
         u = values["u"].copy()
         u[31] = change(u[31])
-        found = findings(problem.law(), {**values, "u": u})
+        found = findings(problem.law_of_store(), {**values, "u": u})
         assert any(said in one.message and one.sample == 31 for one in found)
     problem, values = darcy
     for name, value, said in (("a", 5, "in neither phase"), ("u", -1e-9, "the wrong sign")):
         wrong = values[name].copy()
         wrong[300, 4, 2] = value
-        (found,) = findings(problem.law(), {**values, name: wrong})
+        (found,) = findings(problem.law_of_store(), {**values, name: wrong})
         assert found.sample == 300
         assert said in found.message
 
@@ -344,8 +344,8 @@ def test_a_coefficient_that_is_not_positive_is_found():
 def test_power_is_in_balance_to_rounding_on_the_solver_s_own_cells():
     problem = load_recipe("darcy-quick").with_overrides({"refinement": 1}).problem
     values = problem.compute(0, range(4))
-    assert findings(problem.law(), values) == []
-    (found,) = findings(problem.law(), {**values, "u": 1.001 * values["u"]})
+    assert findings(problem.law_of_store(), values) == []
+    (found,) = findings(problem.law_of_store(), {**values, "u": 1.001 * values["u"]})
     assert "∫ a |∇u|² and ∫ f u is 0.001" in found.message
 
 
@@ -363,7 +363,7 @@ def test_samples_keep_their_numbers_where_others_were_skipped():
 def test_findings_do_not_depend_on_how_samples_come(darcy):
     problem, values = darcy
     wrong = {**values, "a": np.roll(values["a"], 7, axis=1)}
-    whole, pieces = (findings(problem.law(), wrong, size) for size in (320, 33))
+    whole, pieces = (findings(problem.law_of_store(), wrong, size) for size in (320, 33))
     assert whole == pieces
     assert len(whole) == 2
 

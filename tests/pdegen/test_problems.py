@@ -33,7 +33,7 @@ def test_every_equation_has_a_small_recipe():
 
 
 def test_sound_samples_follow_the_law(name):
-    assert findings(problem(name).law(), samples(name)) == []
+    assert findings(problem(name).law_of_store(), samples(name)) == []
 
 
 def test_a_sample_is_a_function_of_its_number_alone(name, monkeypatch):

@@ -71,7 +71,7 @@ class ColeHopfMethod(Strict):
     resolution: Count
     largest_error: Positive = ColeHopf.tolerance
 
-    def build(self, viscosity: float) -> ColeHopf:
+    def build(self, viscosity: float | Float[np.ndarray, " batch"]) -> ColeHopf:
         return ColeHopf(PeriodicGrid(self.resolution), viscosity, self.largest_error)
 
 
@@ -89,7 +89,7 @@ class ETDRK4Method(Strict):
     dt: Positive
     tolerance: Positive = 1e-3
 
-    def build(self, viscosity: float) -> ETDRK4:
+    def build(self, viscosity: float | Float[np.ndarray, " batch"]) -> ETDRK4:
         return ETDRK4(PeriodicGrid(self.resolution), viscosity, self.dt, self.tolerance)
 
 
@@ -163,7 +163,8 @@ class Burgers(Problem):
     def physics(self) -> Physics:
         return Physics(
             symmetries=("shift", "odd-reflection"),
-            sentences={"initial": self.initial.sentence, **self.law_sentences},
+            sentences={"initial": self.initial.sentence},
+            parameters=self.parameter_laws,
             drawing={"a": Drawing("a"), "u": Drawing("u")},
         )
 
@@ -194,7 +195,18 @@ class Burgers(Problem):
 
         Fields and solutions are computed on the solver's grid, which resolves them.
         """
-        field, solver = _built(self)  # pyright: ignore[reportArgumentType]: frozen
+        return self._solution(seed, samples, device, _built(self)[1])  # pyright: ignore
+
+    def solve_family(
+        self, seed: int, samples: range, device: str | None = None
+    ) -> dict[str, Array]:
+        viscosity = self.parameter_values(seed, samples)["viscosity"]
+        return self._solution(seed, samples, device, self.solver.build(viscosity))
+
+    def _solution(
+        self, seed: int, samples: range, device: str | None, solver: ColeHopf | ETDRK4
+    ) -> dict[str, Array]:
+        field = _built(self.typical)[0]  # pyright: ignore[reportArgumentType]: frozen
         stride = solver.grid.stride_to(PeriodicGrid(self.resolution))
         u0 = field(solver.grid, seed, samples, device)
         solution = solver.solve(u0, list(self.times))

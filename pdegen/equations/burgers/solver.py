@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from array_api_compat import (
@@ -54,14 +54,30 @@ def _checked_values(grid: PeriodicGrid, u0: Array) -> Float[Array, "batch n"]:
     return xp.reshape(xp.astype(u0, xp.float64, copy=False), (-1, grid.n))
 
 
+@dataclass(frozen=True)
 class BurgersSolver(ABC):
     """Base class of the two solvers. It checks the arguments and defines the shapes of the results.
+
+    The viscosity is a number, or an array with one number for each sample.
 
     NumPy arrays are solved in blocks of rows. PyTorch tensors are solved all at once on their
     device.
     """
 
     grid: PeriodicGrid
+    viscosity: float | Errors
+
+    def _of_rows(self, rows: slice) -> Self:
+        """The solver of some of the samples."""
+        if isinstance(self.viscosity, np.ndarray):
+            return replace(self, viscosity=self.viscosity[rows])
+        return self
+
+    @property
+    def _nu(self) -> Any:
+        """The viscosity, shaped to broadcast over (batch, points)."""
+        nu = self.viscosity
+        return nu[:, None] if isinstance(nu, np.ndarray) else nu
 
     def __call__(
         self, u0: Float[Array, "*batch n"], t: float | Sequence[float]
@@ -113,7 +129,7 @@ class ColeHopf(BurgersSolver):
     """
 
     grid: PeriodicGrid  # the grid of u₀ and u; it should resolve u₀
-    viscosity: float  # ν > 0
+    viscosity: float | Errors  # ν > 0, a number or one for each sample
     tolerance: float = 1e-7  # largest error estimate that is accepted
 
     def __post_init__(self) -> None:
@@ -127,7 +143,7 @@ class ColeHopf(BurgersSolver):
         """The symbols of the maps u₀ -> -V/2ν and φ -> -2ν φₓ, and exp(-νk²t) for each time."""
         key = tuple(times)
         if key not in self._cache:
-            grid, nu = self.grid, self.viscosity
+            grid, nu = self.grid, self._nu
             squares = wave_numbers(grid) ** 2
             decays = [np.exp(-nu * squares * t) for t in times]
             to_exponent = antiderivative_symbol(grid) * (-1 / (2 * nu))
@@ -142,7 +158,8 @@ class ColeHopf(BurgersSolver):
         error = xp.empty_like(u[:, :, 0])
         for block in blocks(len(u0), self.grid.n, at_once=not is_numpy_namespace(xp)):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
-                span = self._integrate_block(u0[block], times, u[block], error[block])
+                solver = self._of_rows(block)
+                span = solver._integrate_block(u0[block], times, u[block], error[block])
             accepted = (span < _LARGEST_EXPONENT) & xp.all(error[block] <= self.tolerance, axis=1)
             row = first_true(~accepted)
             if row is not None:
@@ -192,10 +209,12 @@ class ColeHopf(BurgersSolver):
         return span
 
     def _failure(self, row: int, exponent: float) -> SolveError:
+        nu = self.viscosity
+        viscosity = float(nu[row]) if isinstance(nu, np.ndarray) else nu
         return SolveError(
             row,
             f"double precision does not suffice for Cole-Hopf (φ spans exp({exponent:.3g}) at "
-            f"viscosity {self.viscosity:g}, tolerance {self.tolerance:g}, {self.grid.n} points): "
+            f"viscosity {viscosity:g}, tolerance {self.tolerance:g}, {self.grid.n} points): "
             "use the method etdrk4, or a finer grid",
         )
 
@@ -222,7 +241,7 @@ class ETDRK4(BurgersSolver):
     """
 
     grid: PeriodicGrid  # n points; modes k < n/3 are kept
-    viscosity: float  # ν > 0
+    viscosity: float | Errors  # ν > 0, a number or one for each sample
     dt: float  # largest time step; each interval between times is cut into equal steps
     tolerance: float = 1e-3  # largest error estimate that `solve` accepts
 
@@ -237,7 +256,8 @@ class ETDRK4(BurgersSolver):
 
     def _step(self, h: float) -> Step:
         if h not in self._steps:
-            self._steps[h] = Step.of(-self.viscosity * wave_numbers(self.grid) ** 2, h)
+            symbol = -self._nu * wave_numbers(self.grid) ** 2
+            self._steps[h] = Step.of(symbol, h) if symbol.ndim == 1 else Step.of_each(symbol, h)
         return self._steps[h]
 
     def _integrate(self, u0: Rows, times: list[float]) -> tuple[Array, None]:
@@ -253,13 +273,13 @@ class ETDRK4(BurgersSolver):
 
         u = xp.empty((len(u0), len(times), n), dtype=u0.dtype, device=device(u0))
         for block in blocks(len(u0), n, at_once=not is_numpy_namespace(xp)):
-            v, now = xp.fft.rfft(u0[block]), 0.0
+            solver, v, now = self._of_rows(block), xp.fft.rfft(u0[block]), 0.0
             v = xp.where(constant(keep, u0), v, xp.zeros_like(v))
             with np.errstate(over="ignore", invalid="ignore"):  # raised below, by sample
                 for i, t in enumerate(times):
                     count = math.ceil((t - now) / dt * (1 - 1e-12))
                     if count:
-                        step = self._step((t - now) / count).where(u0)
+                        step = solver._step((t - now) / count).where(u0)
                         for _ in range(count):
                             v = step(v, nonlinear)
                     now = t
@@ -292,6 +312,6 @@ class ETDRK4(BurgersSolver):
         return error
 
 
-def _check_viscosity(viscosity: float) -> None:
-    if not 0 < viscosity < np.inf:
+def _check_viscosity(viscosity: float | Errors) -> None:
+    if not np.all((np.asarray(viscosity) > 0) & np.isfinite(viscosity)):
         raise ValueError(f"the viscosity must be positive, got {viscosity}")

@@ -26,7 +26,7 @@ from pdegen.equations.semilinear.initial import (
     spread,
 )
 from pdegen.equations.semilinear.law import SemilinearClaims, solved_checks
-from pdegen.equations.semilinear.solver import Numbers, Terms
+from pdegen.equations.semilinear.solver import Numbers, Terms, family_solver
 from pdegen.equations.times import TimesFromStart, check_divides, check_steps
 from pdegen.numerics.device import Array
 from pdegen.numerics.semilinear import Semilinear
@@ -239,7 +239,8 @@ class SemilinearProblem(Problem):
     @property
     def formula(self) -> str:
         where = "circle of length" if self.dimension == 1 else "square torus of side"
-        laws = "".join(f", {name} {law}" for name, law in self.law_sentences.items())
+        names = self.parameter_names
+        laws = "".join(f", {names[k]} {law.sentence}" for k, law in self.laws.items())
         equations = plain(self._named.terms, self.components)
         return f"{equations}, x on the {where} {self.length:.6g}{laws}"
 
@@ -283,7 +284,8 @@ class SemilinearProblem(Problem):
             symmetries = ("shift", "odd-reflection")
         return Physics(
             symmetries=symmetries,
-            sentences={"initial": self.initial.sentence, **self.law_sentences},
+            sentences={"initial": self.initial.sentence},
+            parameters=self.parameter_laws,
             drawing={"a": Drawing("a"), "u": Drawing("u")},
         )
 
@@ -298,6 +300,26 @@ class SemilinearProblem(Problem):
         Initial values and solutions are computed on the solver's grid, which resolves them.
         """
         torus, solver = _built(self, device)  # pyright: ignore[reportArgumentType]: frozen
+        return self._solution(seed, samples, device, torus, solver)
+
+    def solve_family(
+        self, seed: int, samples: range, device: str | None = None
+    ) -> dict[str, Array]:
+        """Samples whose linear coefficients differ are solved together, others one by one."""
+        if not all(key.startswith("linear.") for key in self.laws):
+            return super().solve_family(seed, samples, device)
+        terms = [self.of_sample(seed, sample).terms for sample in samples]
+        solver = family_solver(terms, self.torus, self._dt, self.solver.tolerance, device)
+        return self._solution(seed, samples, device, self.torus, solver)
+
+    @property
+    def _dt(self) -> float:
+        """The largest step; infinite without steps."""
+        return math.inf if self.solver.dt is None else self.solver.dt
+
+    def _solution(
+        self, seed: int, samples: range, device: str | None, torus: Torus, solver: Semilinear
+    ) -> dict[str, Array]:
         stride, count = self.solver.resolution // self.resolution, len(self.components)
         every = (..., *[slice(None, None, stride)] * self.dimension)
         u0 = self.initial.values(torus, count, seed, samples, device)
@@ -346,5 +368,4 @@ def _built(problem: SemilinearProblem, device: str | None) -> tuple[Torus, Semil
     They are cached, because their set-up takes as long as a small batch on a device.
     """
     torus, terms, solver = problem.torus, problem.terms, problem.solver
-    dt = math.inf if solver.dt is None else solver.dt
-    return torus, terms.solver(torus, dt, solver.tolerance, device)
+    return torus, terms.solver(torus, problem._dt, solver.tolerance, device)  # pyright: ignore

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
@@ -222,6 +222,25 @@ class Terms:
             return self.linear(torus), self.nonlinear(torus, device)
 
         return Semilinear(torus, terms, dt, tolerance)
+
+
+def family_solver(
+    terms: Sequence[Terms], torus: Torus, dt: float, tolerance: float, device: str | None
+) -> Semilinear:
+    """The time integrator of samples that differ in the coefficients of their linear terms.
+
+    Args:
+        terms: The terms of each sample. All have the same nonlinear terms.
+    """
+
+    def parts(torus: Torus) -> tuple[Symbol, Nonlinear | None]:
+        linear = np.stack([of_sample.linear(torus) for of_sample in terms])
+        return linear, terms[0].nonlinear(torus, device)
+
+    return Semilinear(
+        torus, parts, dt, tolerance,
+        of_rows=lambda rows: family_solver([terms[k] for k in rows], torus, dt, tolerance, device),
+    )  # fmt: skip
 
 
 def _column(numbers: Numbers, axes: int) -> Float[np.ndarray, " components *ones"]:

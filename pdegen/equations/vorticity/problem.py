@@ -230,8 +230,8 @@ class Vorticity(Problem):
                 "initial": self.initial.sentence,
                 "force": force if self.force.amplitude else "none",
                 "solver": error if until is None else f"{error} until t = {until:g}",
-                **self.law_sentences,
             },
+            parameters=self.parameter_laws,
             drawing={"a": Drawing("w", "diverging"), "u": Drawing("w", "diverging")},
         )
 
@@ -245,7 +245,24 @@ class Vorticity(Problem):
         Fields and solutions are computed on the solver's grid and then restricted to the output
         grid.
         """
-        field, flow, solver = _built(self, device)  # pyright: ignore[reportArgumentType]: frozen
+        _, flow, solver = _built(self, device)  # pyright: ignore[reportArgumentType]: frozen
+        return self._solution(seed, samples, device, flow, solver)
+
+    def solve_family(
+        self, seed: int, samples: range, device: str | None = None
+    ) -> dict[str, Array]:
+        numbers, method = self.parameter_values(seed, samples), self.solver
+        flow = replace(
+            self.typical.flow,
+            **{name: numbers[key] for key, name in _FIELDS.items() if key in numbers},
+        )
+        solver = flow.solver(empty((1,), np.complex128, device), method.dt, method.tolerance)
+        return self._solution(seed, samples, device, flow, solver)
+
+    def _solution(
+        self, seed: int, samples: range, device: str | None, flow: Flow, solver: Semilinear
+    ) -> dict[str, Array]:
+        field = _built(self.typical, device)[0]  # pyright: ignore[reportArgumentType]: frozen
         w0 = field.coefficients(flow.torus, seed, samples, device)
         solution = solver.solve(w0[:, None], self.times, self.certified)
         violation = _violation(flow, w0[:, None, None], solution.v, solution.integrals)
@@ -303,6 +320,9 @@ class Vorticity(Problem):
             folded=solved.folded,
         )
         return vorticity_law(None if folded else self.initial.build(), n, solved, evolved)
+
+
+_FIELDS = {"viscosity": "viscosity", "force.amplitude": "amplitude"}  # of `Flow`, by keys
 
 
 @lru_cache(maxsize=4)

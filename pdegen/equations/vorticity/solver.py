@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
-from jaxtyping import Complex, Float
+from jaxtyping import Complex, Float, Int
 
 from pdegen.numerics.device import Array, constant
 from pdegen.numerics.etdrk import Symbol
@@ -16,6 +17,14 @@ from pdegen.numerics.semilinear import Modes, Nonlinear, Semilinear
 from pdegen.numerics.torus import Torus
 
 _IMAGINARY = 2.83  # stability limit of the Runge-Kutta method of order 4 on the imaginary axis
+
+
+BySample = Float[np.ndarray, " batch"]
+
+
+def _column(value: float | BySample, axes: int) -> Any:
+    """A number, or one for each sample, shaped to broadcast over `axes` further axes."""
+    return value.reshape(-1, *[1] * axes) if isinstance(value, np.ndarray) else value
 
 
 @dataclass(frozen=True)
@@ -41,16 +50,29 @@ class Flow:
     """
 
     torus: Torus  # a torus of two axes
-    viscosity: float  # ν > 0
-    amplitude: float = 0.0  # A of the force f = A (sin θ + cos θ), θ = 2π(x + y) + phase
+    viscosity: float | BySample  # ν > 0, a number or one for each sample
+    amplitude: float | BySample = 0.0  # A of the force f = A (sin θ + cos θ), θ = 2π(x + y) + phase
     phase: float = 0.0  # phase of the force
 
     @cached_property
     def force(self) -> Complex[np.ndarray, " *modes"]:
-        """The modes of f."""
+        """The modes of f; with an axis of samples in front if the amplitudes differ."""
         x, y = np.meshgrid(*[grid.x for grid in self.torus.grids], indexing="ij")
         theta = 2 * np.pi * (x + y) + self.phase
-        return self.torus.to_modes(self.amplitude * (np.sin(theta) + np.cos(theta)))
+        wave = np.sin(theta) + np.cos(theta)
+        if isinstance(self.amplitude, np.ndarray):
+            return np.stack([self.torus.to_modes(a * wave) for a in self.amplitude])
+        return self.torus.to_modes(self.amplitude * wave)
+
+    def of_rows(self, rows: Int[np.ndarray, " rows"]) -> Flow:
+        """The equation of some of the samples."""
+        parts = (self.viscosity, self.amplitude)
+        nu, a = (part[rows] if isinstance(part, np.ndarray) else part for part in parts)
+        return replace(self, viscosity=nu, amplitude=a)
+
+    @property
+    def _by_sample(self) -> bool:
+        return isinstance(self.viscosity, np.ndarray) or isinstance(self.amplitude, np.ndarray)
 
     @cached_property
     def _to_velocity(self) -> Float[np.ndarray, " 2 *modes"]:
@@ -70,14 +92,19 @@ class Flow:
 
         It also integrates the rates of change of energy and enstrophy.
         """
+
+        def of_rows(rows: Int[np.ndarray, " rows"]) -> Semilinear:
+            return self.of_rows(rows).solver(like, dt, tolerance)
+
         return Semilinear(
-            self.torus, lambda torus: self.on(torus, like), dt, tolerance, self._rates(like)
-        )
+            self.torus, lambda torus: self.on(torus, like), dt, tolerance, self._rates(like),
+            of_rows if self._by_sample else None,
+        )  # fmt: skip
 
     def on(self, torus: Torus, like: Array) -> tuple[Symbol, Nonlinear]:
         """The linear and the nonlinear terms of the same equation on another torus."""
         on_torus = replace(self, torus=torus)
-        return self.viscosity * torus.laplacian[None], on_torus._nonlinear(like)
+        return _column(self.viscosity, 3) * torus.laplacian[None], on_torus._nonlinear(like)
 
     def _nonlinear(self, like: Array) -> Nonlinear:
         """The map from the modes of w, shape (batch, 1, *modes), to those of f - u·∇w."""
@@ -86,11 +113,14 @@ class Flow:
         xp, torus = array_namespace(like), self.torus
         n, m = torus.points
         (to_u, to_v), (of_uv, of_squares) = self._to_velocity, self._curls
+        # a force by sample is added to the compiled sum, which gives the same bits
+        shared = np.zeros_like(self.force[0]) if self.force.ndim > 2 else self.force
 
         def compiled(w: Modes) -> Modes:
             flow = torus.from_columns(velocities(w[:, 0], to_u, to_v, n), m)
             products(flow)
-            return convection(torus.to_columns(flow), of_uv, of_squares, self.force)
+            change = convection(torus.to_columns(flow), of_uv, of_squares, shared)
+            return change if shared is self.force else change + self.force[:, None]
 
         if is_numpy_namespace(xp):
             return compiled
@@ -115,9 +145,11 @@ class Flow:
         They are dE/dt = ⟨ψ f⟩ - ν⟨w²⟩ and dZ/dt = ⟨w f⟩ - ν⟨|∇w|²⟩.
         """
         xp, weights = array_namespace(like), self.torus.weights
-        inverse, viscous = -self.torus.inverse_laplacian, -self.viscosity * self.torus.laplacian
-        lost = constant(weights * np.stack([inverse * viscous, viscous]), like)
-        given = constant(weights * np.stack([inverse, np.ones_like(inverse)]) * self.force, like)
+        inverse, viscous = -self.torus.inverse_laplacian, -_column(self.viscosity, 2)
+        viscous = viscous * self.torus.laplacian
+        lost = constant(weights * np.stack([inverse * viscous, viscous], axis=-3), like)
+        force = self.force if self.force.ndim == 2 else self.force[:, None]
+        given = constant(weights * np.stack([inverse, np.ones_like(inverse)]) * force, like)
 
         def rates(w: Modes) -> Float[Array, "batch watched"]:
             work = xp.real(given) * xp.real(w) + xp.imag(given) * xp.imag(w)
