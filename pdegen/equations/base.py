@@ -7,29 +7,28 @@ import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from threading import Lock
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import psutil
 from array_api_compat import array_namespace
 from jaxtyping import Float
-from pydantic import ValidationError, model_validator
 
 from pdegen.checks.family import law_of_family
 from pdegen.checks.law import Law
 from pdegen.domains import Domain
 from pdegen.equations.guarantee import Guarantee
+from pdegen.equations.parameters import WithLaws
 from pdegen.equations.registry import equation_name_of, registered_problems
 from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
 from pdegen.numerics.device import Array, constant, first_true, samples_at_once, to_numpy, torch
 from pdegen.numerics.errors import SolveError
 from pdegen.numerics.one_thread import one_thread
 from pdegen.plugins import PluginFile, module_of, plugin_of
-from pdegen.sampling.scalars import ScalarLaw, corners, laws_of, variable_names, with_numbers
-from pdegen.schema import Count, SchemaError, Strict, explained
+from pdegen.schema import Count, SchemaError, Strict
 from pdegen.software import versions
-from pdegen.store.format import ParameterLaw, Physics
-from pdegen.store.variables import Coordinate, Variable, scalar
+from pdegen.store.format import Physics
+from pdegen.store.variables import Coordinate, Variable
 
 # A block may fill the memory of a device: one task computes on it while others copy and write.
 _on_device = Lock()
@@ -49,7 +48,7 @@ class SampleError(ArithmeticError):
         return f"sample {self.sample}: {self.reason}"
 
 
-class Problem(Strict):
+class Problem(WithLaws):
     """An equation with the law of its random inputs, its resolution and its solver.
 
     Args:
@@ -68,19 +67,6 @@ class Problem(Strict):
     compiled: ClassVar[bool] = False
 
     resolution: Count
-
-    @model_validator(mode="after")
-    def _every_number_fits(self) -> Self:
-        """Validate the problem at all corners of the ranges of its laws."""
-        for numbers in corners(self.laws):
-            if numbers:
-                content = with_numbers(self, numbers).model_dump()
-                try:
-                    type(self).model_validate(content)
-                except ValidationError as error:
-                    at = ", ".join(f"{key} = {value:g}" for key, value in numbers.items())
-                    raise ValueError(f"at {at}: {explained(error, type(self), content)}") from None
-        return self
 
     @classmethod
     def variants(cls) -> tuple[type[Strict], ...]:
@@ -102,62 +88,6 @@ class Problem(Strict):
     def equation_name(self) -> str:
         """The name of the equation in recipes."""
         return equation_name_of(type(self))
-
-    # numbers that differ from sample to sample
-
-    @property
-    def laws(self) -> dict[str, ScalarLaw]:
-        """The laws of the numbers that differ from sample to sample, by dotted keys."""
-        return laws_of(self)
-
-    @property
-    def parameter_names(self) -> dict[str, str]:
-        """The names of the variables that contain these numbers, by dotted keys."""
-        return variable_names(list(self.laws))
-
-    def parameters(self) -> tuple[Variable, ...]:
-        """The variables that contain these numbers; `variables` includes them.
-
-        >>> from pdegen.recipe import load_recipe
-        >>> law = {"law": "uniform", "low": 0.1, "high": 0.2}
-        >>> burgers = load_recipe("burgers-quick").with_overrides({"viscosity": law}).problem
-        >>> [variable.name for variable in burgers.parameters()]
-        ['viscosity']
-        """
-        names = self.parameter_names
-        return tuple(
-            scalar(names[key], "parameter", f"{key} of the sample, {law.sentence}")
-            for key, law in self.laws.items()
-        )
-
-    def parameter_values(
-        self, seed: int, samples: Sequence[int]
-    ) -> dict[str, Float[np.ndarray, " batch"]]:
-        """The numbers that differ from sample to sample, by dotted keys."""
-        return {key: law.values(key, seed, samples) for key, law in self.laws.items()}
-
-    def of_sample(self, seed: int, sample: int) -> Self:
-        """The problem of one sample, in which numbers take the place of laws."""
-        values = self.parameter_values(seed, [sample])
-        return with_numbers(self, {key: float(value[0]) for key, value in values.items()})
-
-    @property
-    def typical(self) -> Self:
-        """The problem with the median of each law in place of the law."""
-        return with_numbers(self, {key: law.at(0.5) for key, law in self.laws.items()})
-
-    @property
-    def parameter_laws(self) -> dict[str, ParameterLaw]:
-        """The laws by the names of their variables; `physics` includes them."""
-        names = self.parameter_names
-        return {names[k]: ParameterLaw(v.kind, v.low, v.high) for k, v in self.laws.items()}
-
-    def refuse_laws(self, what: str) -> None:
-        """Raise SchemaError if a number differs from sample to sample; `what` needs one number."""
-        for key, law in self.laws.items():
-            raise SchemaError(
-                f"{self.equation_name}: {what} one {key} for all samples, here it is {law.sentence}"
-            )
 
     @property
     @abstractmethod
@@ -250,9 +180,19 @@ class Problem(Strict):
         xp = array_namespace(next(iter(parts[0].values())))
         return {name: xp.concat([part[name] for part in parts]) for name in parts[0]}
 
+    def _check_parameters(self) -> None:
+        """Raise SchemaError if an equation that accepts laws does not describe its parameters."""
+        lacking = set(self.parameter_names.values()) - {v.name for v in self.variables()}
+        if lacking or self.physics().parameters != self.parameter_laws:
+            member, missing = ("variables()", "*self.parameters()")
+            if not lacking:
+                member, missing = ("physics()", "parameters=self.parameter_laws")
+            raise SchemaError(f"{self.equation_name}: {member} lacks {missing}, which laws need")
+
     def _solved(self, seed: int, samples: range, device: str | None) -> dict[str, Array]:
         if not self.laws:
             return self.solve(seed, samples, device)
+        self._check_parameters()
         values = self.solve_family(seed, samples, device)
         like = next(iter(values.values()))
         numbers = self.parameter_values(seed, samples)

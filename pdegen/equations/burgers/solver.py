@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from array_api_compat import (
@@ -67,12 +67,6 @@ class BurgersSolver(ABC):
     grid: PeriodicGrid
     viscosity: float | Errors
 
-    def _of_rows(self, rows: slice) -> Self:
-        """The solver of some of the samples."""
-        if isinstance(self.viscosity, np.ndarray):
-            return replace(self, viscosity=self.viscosity[rows])
-        return self
-
     @property
     def _nu(self) -> Any:
         """The viscosity, shaped to broadcast over (batch, points)."""
@@ -102,6 +96,16 @@ class BurgersSolver(ABC):
     @abstractmethod
     def _error(self, u0: Rows, times: list[float], u: AtTimes, state: Any) -> Errors:
         """The error estimate of each sample, as in the field `error` of `Solution`."""
+
+
+_Solver = TypeVar("_Solver", bound=BurgersSolver)
+
+
+def _of_rows(solver: _Solver, rows: slice) -> _Solver:
+    """The solver of some of the samples."""
+    if isinstance(solver.viscosity, np.ndarray):
+        return replace(solver, viscosity=solver.viscosity[rows])
+    return solver
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,7 @@ class ColeHopf(BurgersSolver):
         error = xp.empty_like(u[:, :, 0])
         for block in blocks(len(u0), self.grid.n, at_once=not is_numpy_namespace(xp)):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
-                solver = self._of_rows(block)
+                solver = _of_rows(self, block)
                 span = solver._integrate_block(u0[block], times, u[block], error[block])
             accepted = (span < _LARGEST_EXPONENT) & xp.all(error[block] <= self.tolerance, axis=1)
             row = first_true(~accepted)
@@ -273,7 +277,7 @@ class ETDRK4(BurgersSolver):
 
         u = xp.empty((len(u0), len(times), n), dtype=u0.dtype, device=device(u0))
         for block in blocks(len(u0), n, at_once=not is_numpy_namespace(xp)):
-            solver, v, now = self._of_rows(block), xp.fft.rfft(u0[block]), 0.0
+            solver, v, now = _of_rows(self, block), xp.fft.rfft(u0[block]), 0.0
             v = xp.where(constant(keep, u0), v, xp.zeros_like(v))
             with np.errstate(over="ignore", invalid="ignore"):  # raised below, by sample
                 for i, t in enumerate(times):
