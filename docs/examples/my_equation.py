@@ -11,6 +11,7 @@ from pdegen.checks.modes import periodic_modes
 from pdegen.domains import Box
 from pdegen.equations.base import Problem
 from pdegen.equations.registry import equation
+from pdegen.inverse.classical import Forward
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.schema import Count, Positive
 from pdegen.store.format import Physics
@@ -63,6 +64,10 @@ class Heat(Problem):
         rate = self.diffusivity * (2 * np.pi * np.arange(1, f.shape[-1] // 2 + 1)) ** 2
         growth = np.concatenate([[self.time], -np.expm1(-rate * self.time) / rate])
         return np.fft.irfft(growth * np.fft.rfft(f), f.shape[-1])
+
+    def forward(self, x: np.ndarray) -> Forward:
+        """The map from f to u at the points x of f: `pdegen study noise` inverts it."""
+        return self.solution
 
     def law(self) -> Law:
         grid, source = self.domain.grids[0], self.source

@@ -21,6 +21,7 @@ from pdegen.equations.guarantee import Guarantee
 from pdegen.equations.parameters import WithLaws
 from pdegen.equations.registry import equation_name_of, registered_problems
 from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
+from pdegen.inverse.tikhonov import by_forward
 from pdegen.numerics.device import Array, constant, first_true, samples_at_once, to_numpy, torch
 from pdegen.numerics.errors import SolveError
 from pdegen.numerics.one_thread import one_thread
@@ -126,9 +127,12 @@ class Problem(WithLaws):
         """A dictionary from names to classical methods that estimate the input from noisy targets.
 
         `setting` contains the points of the data, and known pairs of inputs and targets. The
-        methods estimate inputs on the same cells as the known inputs. Raises SchemaError, with the
-        reason, if no method exists for the equation or for the law of its inputs.
+        methods estimate inputs on the same cells as the known inputs. It contains no pairs if only
+        names of methods are needed. The default is Tikhonov's method for the map `forward`. Raises
+        SchemaError, with the reason, if no method exists for the equation or the law of its inputs.
         """
+        if forward := self.forward(setting.x):
+            return by_forward(forward, setting)
         raise SchemaError(f"{self.equation_name} offers no classical inversions")
 
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward | None:
@@ -264,10 +268,7 @@ class Problem(WithLaws):
 
     @abstractmethod
     def law(self) -> Law:
-        """A new check of the law that the values of a store must satisfy.
-
-        It accumulates statistics, so it can check only one store.
-        """
+        """A new check of the law of the values of one store, whose statistics it accumulates."""
 
     def law_of_store(self) -> Law:
         """A new check of the law of a store; see `law` for a problem without laws of numbers.

@@ -87,7 +87,7 @@ class Reconstructions:
 
     def _images(self, level: float, answers: Sequence[Answer]) -> Picture:
         number, data, truth = self._functions(level)
-        true, (input, target) = self._truth, self._names
+        true, (input, target) = self._truth, self.study.names
         images = [Image(self._title(answer), truth, answer.values) for answer in answers]
         figure = _image_sheet(
             [Image(f"data {input}", data, data.of(0, 0)), Image(f"truth {target}", truth, true),
@@ -113,11 +113,6 @@ class Reconstructions:
     def _first(self, values: np.ndarray) -> np.ndarray:
         """The first channel of values of one sample."""
         return values[..., 0] if self.study.truth.ndim > self.study.fields_ndim else values
-
-    @property
-    def _names(self) -> tuple[str, str]:
-        data = self.study.experiment.data
-        return data.input, data.target
 
     def _noise(self, level: float) -> str:
         return "inputs without noise" if self.study.on_targets else f"noise level {level:g}"
@@ -154,7 +149,7 @@ class Reconstructions:
         """Reconstructions in one dimension. Each panel has the true curve and the curve of a
         method, with its credible intervals."""
         number, data, truth = self._functions(level)
-        answers, (input, target) = list(self._answers(level)), self._names
+        answers, (input, target) = list(self._answers(level)), self.study.names
         looks = styles_of(self.study)
         figure = _curve_sheet(
             line(data.place(0), data.of(0, 0)),

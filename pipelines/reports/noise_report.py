@@ -148,7 +148,8 @@ class _NoiseReport:
         points, cells = f"{data.resolution}{self._power} points", "the same points"
         if data.target_resolution is not None:
             cells = f"{data.target_resolution}{self._power} cells"
-        learned = f"{data.input} on {points} → {data.target} on {cells}"
+        input, target = study.names
+        learned = f"{input} on {points} → {target} on {cells}"
         seeds = f"{study.seeds} seed{'s' if study.seeds > 1 else ''} each"
         start, stop = open_sealed(study.store).metadata.splits["train"]
         validated = "without noise" if study.on_targets else "with the training noise"
@@ -167,7 +168,7 @@ class _NoiseReport:
             ("Trainings", f"levels {_trained(study)}; {seeds}; {samples}"),
             ("Reported epoch", f"the best on validation samples {validated}"),
             ("Test samples", f"{len(study.truth)}{few}"),
-            (CONSTANT.capitalize(), f"predicts the mean of {data.target} over training samples"),
+            (CONSTANT.capitalize(), f"predicts the mean of {target} over training samples"),
             *((method.name.capitalize(), self._classical(method)) for method in study.classical),
         ]
         return Section("Setting", tables=(Table(facts),))

@@ -29,6 +29,7 @@ from pipelines.studies.noise_cells import NONE
 
 TUNED_ON = 2  # validation samples that choose the weight of a classical inversion
 KNOWN = 200  # largest number of training samples that a classical inversion uses
+_INVERSE = [["u"], ["a"]]  # inputs and targets of an inverse problem
 _TIMED = 5  # solves whose time is measured
 
 
@@ -253,7 +254,7 @@ class Inversions:
 def no_inverse_problem(experiment: Experiment, domain: Domain) -> str:
     """Why an experiment is of no inverse problem that classical methods could solve; empty if it is
     one."""
-    if (experiment.data.input, experiment.data.target) != ("u", "a"):
+    if [[name] if isinstance(name, str) else name for name in experiment.variables] != _INVERSE:
         return f"{experiment.name} does not learn u -> a"
     if experiment.noise is not None and experiment.noise.on != "inputs":
         return "they invert noisy inputs, and know no noise on targets"

@@ -54,7 +54,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
     def values(self) -> tuple[float, float] | None:
         """The two values of a two-phase coefficient, smaller one first; None for other targets."""
         physics = physics_of(open_sealed(self.store))
-        return physics.phases.get(self.experiment.data.target)
+        return physics.phases.get(self.names[1])
 
     @property
     def classical(self) -> list[Cell]:

@@ -129,6 +129,14 @@ class NoisePlan:
         keys = ["" if name == own else name for name in names]
         return dict(zip(keys, self.operators, strict=True)) or {"": self.experiment}
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """Names of the inputs and of the targets."""
+        input, target = (
+            name if isinstance(name, str) else ", ".join(name) for name in self.experiment.variables
+        )
+        return input, target
+
     def operator(self, part: Cell) -> str:
         """Name of the operator of a model."""
         return part.operator or self.experiment.model.name

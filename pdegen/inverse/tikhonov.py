@@ -1,0 +1,148 @@
+"""Tikhonov's inversion of any map that an equation states, by differences of the map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from pdegen.inverse.classical import ClassicalMethod, Estimate, Forward, InverseProblem, Inversion
+from pdegen.numerics.errors import SolveError
+from pdegen.schema import SchemaError
+
+MOST = 1024  # unknowns: the matrices are dense, and a derivative takes two solves for each unknown
+_WEIGHTS = (1e-3, 0.01, 0.1, 1.0, 10.0)
+_STEP = 1e-3  # of a central difference, over the deviation of a
+_LINEAR = 1e-6  # relative error of the linearised map, below which its derivative is kept
+_STEPS, _HALVINGS, _CONVERGED = 20, 10, 1e-8
+_FLOOR = 1e-6  # deviation of the rounding to float32, over the root mean square of the data
+
+Unknowns = Float[np.ndarray, " p"]
+
+
+@dataclass(frozen=True)
+class TikhonovInversion:
+    """Estimate a from data d = F(a) + e by minimising
+
+        ½ Σ ((d - F(a))/σ)² + ½ λ ∫ (|∇b|² + b²),   b = (a - m)/s,
+
+    on the unit interval or square, where m and s are the mean and the deviation of a over the
+    training samples, points and cells. The integral is a mean over the points, and ∇b is a forward
+    difference. The steps are those of Gauss and Newton. The derivative of F is a central
+    difference; it is computed once if F is linear, and anew at each step otherwise.
+
+    References: H. Engl, M. Hanke and A. Neubauer, Regularization of Inverse Problems (1996),
+    chapters 5 and 10.
+    """
+
+    forward: Forward  # F
+    shape: tuple[int, ...]  # of a
+    mean: float  # m
+    scale: float  # s > 0
+    weight: float  # λ > 0
+    sensors: Bool[np.ndarray, " *points"] | None = None  # True at the points with data
+    shared: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray], compare=False)
+
+    @cached_property
+    def penalty(self) -> Float[np.ndarray, "p p"]:
+        """The matrix P of the penalty ½ bᵀ P b."""
+        size = int(np.prod(self.shape))
+        unit = np.eye(size).reshape(*self.shape, size)
+        form = np.eye(size)
+        for axis, n in enumerate(self.shape):
+            slopes = n * np.diff(unit, axis=axis).reshape(-1, size)
+            form += slopes.T @ slopes
+        return self.weight * form / size
+
+    def data_of(self, b: Unknowns) -> Float[np.ndarray, " m"]:
+        """F(m + s b) at the points with data."""
+        values = self.forward(self.coefficient(b))
+        return (values if self.sensors is None else values[self.sensors]).ravel()
+
+    def coefficient(self, b: Unknowns) -> Float[np.ndarray, "..."]:
+        return self.mean + self.scale * b.reshape(self.shape)
+
+    def derivative(self, b: Unknowns) -> Float[np.ndarray, "m p"]:
+        """The derivative J of `data_of`, by central differences."""
+        columns = [
+            (self.data_of(b + _STEP * e) - self.data_of(b - _STEP * e)) / (2 * _STEP)
+            for e in np.eye(b.size)
+        ]
+        return np.stack(columns, axis=1)
+
+    @property
+    def _first(self) -> Float[np.ndarray, "m p"]:
+        """J at b = 0, which all samples and weights share."""
+        if "J" not in self.shared:
+            self.shared["J"] = self.derivative(np.zeros(int(np.prod(self.shape))))
+        return self.shared["J"]
+
+    def __call__(self, data: np.ndarray, deviation: np.ndarray) -> Estimate:
+        """The estimate for one sample, from data and the deviation of their noise."""
+        d = data.ravel()
+        sigma = np.sqrt(deviation.ravel() ** 2 + _FLOOR**2 * np.mean(d**2))
+        b, j = np.zeros(int(np.prod(self.shape))), self._first
+        values, solves = self.data_of(b), 1
+        for _ in range(_STEPS):
+            white = j / sigma[:, None]
+            gradient = white.T @ ((d - values) / sigma) - self.penalty @ b
+            step = np.linalg.solve(white.T @ white + self.penalty, gradient)
+            moved = self._line_search(b, step, d, sigma, values)
+            if moved is None:
+                break
+            length, reached, tried = moved
+            solves += tried
+            predicted = values + length * (j @ step)
+            error = np.linalg.norm(reached - predicted)
+            linear = error <= _LINEAR * np.linalg.norm(reached - values)
+            b, values = b + length * step, reached
+            if linear or float(step @ gradient) < _CONVERGED:
+                break
+            j, solves = self.derivative(b), solves + 2 * b.size
+        return Estimate(self.coefficient(b), solves)
+
+    def _line_search(
+        self, b: Unknowns, step: Unknowns, d: np.ndarray, sigma: np.ndarray, values: np.ndarray
+    ) -> tuple[float, np.ndarray, int] | None:
+        """Halve the step until the objective decreases. Returns the length, the data there and the
+        number of solves; None if no length decreases it."""
+
+        def objective(b: Unknowns, values: np.ndarray) -> float:
+            return float(0.5 * np.sum(((d - values) / sigma) ** 2) + 0.5 * b @ self.penalty @ b)
+
+        before, length = objective(b, values), 1.0
+        for tried in range(1, _HALVINGS + 1):
+            try:
+                reached = self.data_of(b + length * step)
+            except SolveError:  # the step is too long
+                length /= 2
+                continue
+            if objective(b + length * step, reached) < before:
+                return length, reached, tried
+            length /= 2
+        return None
+
+
+def by_forward(forward: Forward, setting: InverseProblem) -> dict[str, ClassicalMethod]:
+    """Tikhonov's method for the map F of an equation.
+
+    Raises SchemaError if there are more unknowns than dense matrices allow.
+    """
+    shape = setting.a.shape[1:]
+    size = int(np.prod(shape))
+    if size > MOST:
+        raise SchemaError(
+            f"Tikhonov's method by differences has at most {MOST:,} unknowns, got {size:,}"
+        )
+    mean, scale = (
+        (float(setting.a.mean()), float(setting.a.std()) or 1.0) if len(setting.a) else (0.0, 1.0)
+    )
+    shared = dict[str, np.ndarray]()
+
+    def with_weight(weight: float) -> Inversion:
+        return TikhonovInversion(forward, shape, mean, scale, weight, setting.sensors, shared)
+
+    reason = "the plainest baseline, which knows the equation and no distribution"
+    return {"Tikhonov": ClassicalMethod(reason, _WEIGHTS, with_weight)}
