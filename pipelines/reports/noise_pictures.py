@@ -209,7 +209,8 @@ def _image_sheet(
     rows = -(-len(images) // _IMAGES)
     lines = max(image.title.count("\n") for image in images) + 1
     side = WIDE / _IMAGES
-    figure = Figure(figsize=(WIDE, rows * (side + 0.13 * lines) + 0.4))
+    bars = 0.8 if rows == 1 else 0.4  # inches; a single row has no room of others to take
+    figure = Figure(figsize=(WIDE, rows * (side + 0.13 * lines) + bars))
     axes = figure.subplots(rows, _IMAGES, squeeze=False).ravel()
     drawn = list[ScalarMappable]()
     for cell, image, scale in zip(axes, images, [data, *[target] * len(images)], strict=False):
