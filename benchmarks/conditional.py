@@ -1,0 +1,72 @@
+"""Errors of trained operators against a parameter of the samples.
+
+python -m benchmarks.conditional NAME=RUN@STORE ... --parameter viscosity --resolution 256
+
+Each RUN is the folder of a finished run. Its operator is evaluated on the test samples of STORE.
+Printed is the mean relative L² error over all samples, and over thirds of the range of the
+parameter; --picture draws the error of each sample against its parameter.
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pdegen.store.reading import Store, open_sealed
+from pipelines.reports.figures import legend, logarithmic, panels, save, styled
+from pipelines.runs.evaluation import evaluate
+
+_PARTS = 3  # of the range of the parameter
+_SIDE = 3.2  # inches
+
+
+def errors(run: Path, store: Store, resolution: int) -> np.ndarray:
+    """The error of each test sample."""
+    score = evaluate(
+        run / "best.safetensors", store.url, torch.device("cpu"), resolution=resolution
+    )
+    return np.array(score.summary()["errors"])
+
+
+@styled
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", nargs="+", metavar="NAME=RUN@STORE")
+    parser.add_argument("--parameter", required=True)
+    parser.add_argument("--resolution", type=int, required=True)
+    parser.add_argument("--picture", type=Path)
+    asked = parser.parse_args()
+    figure, (axes,) = panels(1, 1, _SIDE)
+    every = list[np.ndarray]()
+    for given in asked.runs:
+        name, _, place = given.rpartition("=")
+        run, _, url = place.rpartition("@")
+        store = open_sealed(url)
+        found = errors(Path(run), store, asked.resolution)
+        every.append(found)
+        values = store.values(asked.parameter, range(*store.metadata.splits["test"]))
+        law = store.metadata.physics.parameters[asked.parameter]
+        space = np.geomspace if law.log else np.linspace
+        edges = space(law.low, law.high, _PARTS + 1)
+        parts = [found[(values >= a) & (values < b)].mean() for a, b in pairwise(edges)]
+        shown = ", ".join(f"{part:.2e}" for part in parts)
+        print(
+            f"{name}: {len(found)} samples with {asked.parameter} in [{law.low:g}, {law.high:g}], "
+            f"mean error {found.mean():.2e}, median {np.median(found):.2e}; by thirds {shown}"
+        )
+        if law.log:
+            logarithmic(axes, "x", np.array([law.low, law.high]))
+        axes.plot(values, found, ".", markersize=4, label=name)
+    axes.set(xlabel=asked.parameter, ylabel="relative L² error")
+    logarithmic(axes, "y", np.concatenate(every))
+    legend(figure, axes)
+    if asked.picture:
+        save(figure, asked.picture)
+
+
+if __name__ == "__main__":
+    main()
