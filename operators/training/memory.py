@@ -1,6 +1,7 @@
 """Host memory: reuse of freed memory, and detection of out-of-memory errors."""
 
 import ctypes
+import gc
 import sys
 from functools import cache
 
@@ -23,6 +24,16 @@ def keep_memory() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 2**30)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def return_memory() -> None:
+    """Return the memory that the process has freed to the system. Without glibc, only collect
+    garbage."""
+    gc.collect()
+    if sys.platform.startswith("linux"):
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 from operators.data import Batch, Samples
 from operators.data.samples import quadrature
 from operators.nn import fused, spectral  # noqa: F401 - they register operations
-from operators.training.memory import keep_memory
+from operators.training.memory import keep_memory, return_memory
 from operators.training.soap import SOAP
 from operators.training.step import Acceleration, Step
 from operators.transforms import Predictor
@@ -163,6 +163,7 @@ def held_bytes(step: Callable[[], object], device: torch.device) -> int:
         torch.cuda.reset_peak_memory_stats(device)
         step()
         return torch.cuda.max_memory_reserved(device)
+    return_memory()
     process = Path("/proc/self")
     try:
         (process / "clear_refs").write_text("5", "ascii")  # resets the peak
