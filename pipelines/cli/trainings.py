@@ -62,7 +62,10 @@ class Launch:
     ) -> None:
         """Run a study until it is finished. `begun` is called after all checks have passed."""
         from operators.training.fit import Stopped
+        from pipelines.studies.devices import sharing
 
+        if self.scheduler == "processes" and (shared := sharing(self.workers, self.torch_device)):
+            note(shared)
         report, started = Reporter(title, every=0), time.monotonic()
 
         def on_epoch(epoch: "Epoch") -> None:

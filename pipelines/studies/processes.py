@@ -19,11 +19,14 @@ from pdegen.generation.engines import pool
 from pdegen.generation.pools import Cluster
 from pdegen.plugins import PluginFile, loaded_plugins
 from pipelines.runs.folder import RunError
+from pipelines.studies.devices import take_device, visible_devices
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Worker
 
 LOCAL = "processes"
+_CPU = torch.device("cpu")
+_DEVICES = "pdegen.devices"  # key of Dask's configuration, which worker processes inherit
 _POLL = 0.5  # seconds between checks whether to stop
 _CONFIG = {  # a training may use more than its share of the memory, and is not retried
     "distributed.scheduler.allowed-failures": 0,
@@ -45,6 +48,8 @@ class Processes(AbstractContextManager["Processes"]):
         stop: A function that returns whether to stop.
         scheduler: `LOCAL`, "slurm", or the address of a Dask scheduler.
         folder: A folder that all processes can read. A file there tells the processes to stop.
+        device: The device of the calls. If it is a GPU, processes on this machine see one GPU each,
+            in turn (`pipelines.studies.devices`).
     """
 
     def __init__(
@@ -54,9 +59,10 @@ class Processes(AbstractContextManager["Processes"]):
         stop: Callable[[], bool],
         scheduler: str = LOCAL,
         folder: Path | None = None,
+        device: torch.device = _CPU,
     ) -> None:
         self.call, self.workers, self.stop = call, workers, stop
-        self.scheduler, self.folder = scheduler, folder
+        self.scheduler, self.folder, self.device = scheduler, folder, device
         self._stack = ExitStack()
 
     @property
@@ -112,20 +118,23 @@ class Processes(AbstractContextManager["Processes"]):
         folder = TemporaryDirectory(prefix=".stop-", dir=self.folder)
         halt = Path(self._stack.enter_context(folder)).absolute() / "halt"
         if self.scheduler == LOCAL:
-            self._stack.enter_context(config.set(_CONFIG))
+            devices = {_DEVICES: visible_devices(self.device)}
+            self._stack.enter_context(config.set(_CONFIG | devices))
         cluster = self._stack.enter_context(pool(self.scheduler, self.workers))
         assert isinstance(cluster, Cluster)
         return cluster.client, halt
 
 
-def dask_setup(server: object) -> None:
-    """Ignore interrupts in a worker process, so that only the parent process handles them.
+def dask_setup(server: Worker) -> None:
+    """Ignore interrupts in a worker process, so that only the parent process handles them. Take one
+    of the GPUs.
 
     Dask preloads this module in each worker process and calls this function when the process
     starts.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    take_device(config.get(_DEVICES, []), server.name)
 
 
 def _called(

@@ -210,7 +210,8 @@ class Study(ABC, Generic[Part]):
 
         Args:
             workers: Number of parts computed at a time. If it is above 1, they run in separate
-                processes, which share the cores.
+                processes, which share the cores. On a machine with several GPUs each process
+                sees one of them.
             scheduler: `LOCAL` for processes on this machine, the address of a running Dask
                 scheduler, or "slurm" for `workers` jobs. All workers need access to the folder and
                 the stores.
@@ -232,7 +233,7 @@ class Study(ABC, Generic[Part]):
         begun()
         total = sum(map(len, stages))
         call = partial(_make, self, device, scheduler != LOCAL)
-        with Processes(call, workers, stop, scheduler, self.folder) as processes:
+        with Processes(call, workers, stop, scheduler, self.folder, device) as processes:
             for stage in stages:
                 for part, row in self._rows(stage, how, processes):
                     done += 1

@@ -5,11 +5,13 @@ import signal
 import time
 
 import pytest
+import torch
 
 from operators.training.fit import Stopped
 from pdegen.equations.registry import find
 from pdegen.plugins import load_plugin
 from pipelines.runs.folder import RunError
+from pipelines.studies.devices import sharing
 from pipelines.studies.processes import Processes, _called
 
 EQUATION = """
@@ -81,3 +83,44 @@ def test_calls_that_stop_are_no_errors_which_dask_would_log(tmp_path):
         raise Stopped("in a worker")
 
     assert _called((), stopped, tmp_path / "none", None, begun) is None
+
+
+def sees(argument, stop):
+    """A call that says which devices its process sees, when all of them have begun."""
+    folder, number, count = argument
+    (folder / str(number)).touch()
+    while len(list(folder.iterdir())) < count:
+        time.sleep(0.02)
+    return os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+@pytest.mark.parametrize(
+    ("workers", "count", "listed", "expected"),
+    [
+        (2, 2, None, ["0", "1"]),
+        (2, 2, "3,GPU-5f2,7", ["3", "GPU-5f2"]),  # the driver does not know the last one
+        (3, 2, "4,6", ["4", "4", "6"]),  # more workers than devices share them
+    ],
+)
+def test_each_worker_sees_a_gpu_of_its_own(tmp_path, monkeypatch, workers, count, listed, expected):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if listed is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+    gpu, folder = torch.device("cuda"), tmp_path / "begun"
+    folder.mkdir()
+    with Processes(sees, workers, lambda: False, device=gpu) as processes:
+        calls = [(folder, number, workers) for number in range(workers)]
+        seen = dict(result for _, result in processes(calls))
+    assert sorted(seen.values()) == expected  # of as many processes
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == listed
+    assert sharing(workers, gpu) == ("3 workers share 2 GPUs" if workers > count else "")
+
+
+def test_workers_on_the_cpu_see_what_their_parent_sees(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with Processes(sees, 1, lambda: False) as processes:
+        ((_, (_, seen)),) = processes([(tmp_path, 0, 1)])
+    assert seen == "1,2"
+    assert sharing(9, torch.device("cpu")) == ""
