@@ -78,8 +78,9 @@ def _against_training(
         looks=looks,
         ticks=dict(zip(positions, map(key, study.train_levels), strict=True)),
         spreads=widths,
+        width=HALF,
     )
-    return picture(figure, "levels", "Mean relative L² error on targets without noise.")
+    return picture(figure, "levels", "Mean relative L² error on targets without noise.", half=True)
 
 
 _Errors = Mapping[Cell, tuple[list[float], list[float]]]

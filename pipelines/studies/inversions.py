@@ -303,13 +303,12 @@ def check_methods(experiment: Experiment, only: tuple[str, ...], cells: int | No
         none_offered(reason, only, cells)
         return
     assert isinstance(problem.domain, Box)
-    if problem.domain.grid == "cell":
-        estimated = cells or data.resolution
-    elif cells is not None:
+    averaged = problem.domain.grid == "cell"
+    if cells is not None and not averaged:
         raise SchemaError(f"--cells: recipe {data.recipe} holds no averages over cells")
-    else:
-        estimated = data.resolution
-    kept = Subsample.of(problem.domain, data.resolution, estimated, f"recipe {data.recipe}")
+    estimated = cells or data.resolution
+    where = f"recipe {data.recipe}"
+    kept = Subsample.of(problem.domain, data.resolution, estimated if averaged else None, where)
     x = kept.domain.grids[0].x if isinstance(kept.domain, Box) else np.empty(0)
     a, u = (np.empty((0, *[n] * problem.domain.dim)) for n in (estimated, data.resolution))
     chosen(problem, InverseProblem(x, a, u), only, cells)

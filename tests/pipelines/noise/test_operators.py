@@ -1,6 +1,7 @@
 """Noise studies of several operators, and of noise on the targets."""
 
 import json
+import pickle
 import shutil
 from dataclasses import replace
 
@@ -64,6 +65,8 @@ def test_a_finished_study_gets_an_operator_without_training_the_others(one, stor
     before = {path: path.read_bytes() for path in folder.glob("**/*.safetensors")}
     rows = {path: path.read_bytes() for path in (folder / "cells").iterdir()}
     trained, train = list[str](), runner.train_part
+    both = a_study(store, folder)
+    assert pickle.loads(pickle.dumps(both)) == both  # as worker processes get it
 
     def noted(experiment, *rest, **words):
         trained.append(experiment.model.name)
@@ -71,7 +74,7 @@ def test_a_finished_study_gets_an_operator_without_training_the_others(one, stor
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "train_part", noted)
-        study = a_study(store, folder)
+        study = both
         study.run(CPU, resume=True)
     assert trained == ["fno", "fno"]
     assert all(path.read_bytes() == content for path, content in {**before, **rows}.items())

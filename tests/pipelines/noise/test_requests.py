@@ -10,6 +10,7 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import load_experiment
+from pipelines.studies.inversions import check_methods
 from pipelines.studies.noise_cells import parse_levels, parse_trained
 from tests.pipelines.noise.conftest import CPU, DATA, MODEL, a_study
 
@@ -134,6 +135,20 @@ def test_an_unknown_method_is_refused_before_the_store_is_generated(pdegen, tmp_
         (line,) = outcome.err
         assert outcome.status == 2, line
         assert not list(tmp_path.iterdir())
+
+
+def test_methods_are_known_before_the_store_exists():
+    for name, known in (("burgers-inverse-quick", "'maximum a posteriori', 'Tikhonov', 'none'"),
+                        ("darcy-inverse-quick", "'total variation'")):  # fmt: skip
+        experiment = load_experiment(name)
+        check_methods(experiment, ("Tikhonov",), None)
+        with pytest.raises(SchemaError, match=f"unknown method 'WRONG': known: {known}"):
+            check_methods(experiment, ("WRONG",), None)
+    flow = load_experiment("burgers-inverse-quick")
+    with pytest.raises(SchemaError, match="holds no averages over cells"):
+        check_methods(flow, (), 16)
+    with pytest.raises(SchemaError, match="burgers-quick does not learn u -> a"):
+        check_methods(load_experiment("burgers-quick"), ("Tikhonov",), None)
 
 
 def test_a_store_without_a_law_has_no_classical_methods(pdegen, study, store, tmp_path):
