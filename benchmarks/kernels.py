@@ -25,7 +25,7 @@ from benchmarks.smoke import OPERATORS, POINTS
 from benchmarks.training import functions
 from operators.data import Batch
 from operators.norms import RelativeL2
-from operators.training.settings import adam
+from operators.training.optimizers import Adam
 from operators.training.step import Step
 from operators.transforms import Normalizer, Predictor
 from pipelines.config.experiment import load_experiment
@@ -62,7 +62,7 @@ class Counted:
                 predictor, x, y, loss, clip, augment,
                 weight=None if weight is None else weight.to(META),
             )  # fmt: skip
-            make, lr = (settings.optimizer, settings.lr) if settings else (adam, 1e-3)
+            make, lr = (settings.optimizer, settings.lr) if settings else (Adam(), 1e-3)
             self.optimizer = make(predictor.parameters(), lr)
         self.number = 0
 

@@ -19,7 +19,7 @@ from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.norms import RelativeH1, WeightedH1
 from operators.training.memory import keep_memory
-from operators.training.settings import adam
+from operators.training.optimizers import Adam
 from operators.training.step import Loss, Step
 from operators.transforms import Normalizer, Predictor
 from tests.oracles.plain_galerkin import PlainGalerkinTransformer
@@ -54,7 +54,7 @@ def our_step(operator: Operator, loss: Loss, n: int, batch: int, dim: int) -> Jo
     a, u, x = functions(n, batch, dim)
     predictor = Predictor(operator, Normalizer.identity(1), Normalizer.identity(1))
     gradient = Step(predictor, x, None, loss, 0.999)
-    optimizer = adam(predictor.parameters(), 1e-4)
+    optimizer = Adam()(predictor.parameters(), 1e-4)
 
     def step() -> None:
         gradient(Batch(a, u), seed=0)

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from operators.bounds import NonNegative
 from pdegen.domains import Box, Domain
 
 Function = Float[Tensor, "batch n c"]
@@ -94,7 +95,7 @@ class RelativeH1:
     equations 1 and 2 of the paper.
 
     Args:
-        gamma: Weight γ of the derivative term. The term is also scaled by the spacing h = 1/n.
+        gamma: Weight γ of the derivative term. The term is also scaled by the spacing h = 1/n. [1]
         periodic: If True, differences are periodic, and both norms of derivatives are over all
             points. If False, ‖Dp - Du‖ is over interior points and ‖Du‖ over all points, as
             published. In the latter norm, Du is the periodic difference on the grid of the target.
@@ -102,7 +103,7 @@ class RelativeH1:
             point.
     """
 
-    def __init__(self, gamma: float = 0.1, periodic: bool = True) -> None:
+    def __init__(self, gamma: NonNegative = 0.1, periodic: bool = True) -> None:
         if gamma < 0:
             raise ValueError(f"gamma must be >= 0, got {gamma}")
         self.gamma = gamma
@@ -135,7 +136,7 @@ class WeightedH1:
     Args:
         gamma: Weight γ of the derivative term. The term is also scaled by h = 1/n, with n points
             along the first axis. The true spacing is slightly different: every third of 421 cells
-            has the spacing 3/421, but n = 141. The spacing cancels in the quotient.
+            has the spacing 3/421, but n = 141. The spacing cancels in the quotient. [1]
         published: Use the derivative term of the published code, √(γh N/(2M + 10^-10)). Here
             N is the mean of |a (Dp - Du)|² over the inner points, and M is the mean of a |Du|²
             over all points and both components, with u extended by 0. The code has a² in N, a in
@@ -145,7 +146,7 @@ class WeightedH1:
     References: Cao 2021, section 5.2.
     """
 
-    def __init__(self, gamma: float = 0.5, published: bool = False) -> None:
+    def __init__(self, gamma: NonNegative = 0.5, published: bool = False) -> None:
         if gamma < 0:
             raise ValueError(f"gamma must be >= 0, got {gamma}")
         self.gamma, self.published = gamma, published

@@ -1,4 +1,8 @@
-"""Registry of operator names, and construction of operators from checkpoint descriptions."""
+"""Registries of operators, optimisers, schedules and losses by name.
+
+Operators are also constructed here from the descriptions in checkpoints. The optimisers, schedules
+and losses of the project are registered in `operators.training`.
+"""
 
 import inspect
 import math
@@ -133,8 +137,16 @@ def check_number(name: str, value: object) -> None:
 
 
 OPERATORS: dict[str, Registered] = {}
+OPTIMIZERS: dict[str, type] = {}
+SCHEDULES: dict[str, type] = {}
+LOSSES: dict[str, type] = {}
 # what users can extend, by kind; `pdegen.plugins` finds here what a user's file registers
-REGISTRIES: dict[str, dict[str, Any]] = {"operator": OPERATORS}
+REGISTRIES: dict[str, dict[str, Any]] = {
+    "operator": OPERATORS,
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+    "loss": LOSSES,
+}
 
 
 def register(name: str, operator: type[Operator], words: Words | None = None) -> None:
@@ -214,3 +226,59 @@ def build_operator(description: Mapping[str, Any]) -> Operator:
         raise ValueError(f"unknown model {name!r}: known: {', '.join(OPERATORS)}")
     channels = description["in_channels"], description["out_channels"]
     return OPERATORS[name].build(settings, *channels, description.get("dim"))
+
+
+def register_optimizer(name: str, optimizer: type) -> None:
+    """Register an optimiser under its name in experiments, `training.optimizer.name`.
+
+    The arguments of its constructor are its keys.
+
+    Args:
+        name: Name in experiments.
+        optimizer: A class whose objects are called with (parameters, learning rate) and return a
+            `torch.optim.Optimizer`; or a subclass of `torch.optim.Optimizer`. The arguments
+            `params` and `lr` of such a subclass are no keys. If the class attribute
+            `cycles_momentum` is true, the schedule 1cycle also sets the momentum.
+
+    Raises:
+        ValueError: If the name is already registered.
+    """
+    _register("optimizer", OPTIMIZERS, name, optimizer)
+
+
+def register_schedule(name: str, schedule: type) -> None:
+    """Register a learning rate schedule under its name in experiments, `training.schedule.name`.
+
+    Args:
+        name: Name in experiments.
+        schedule: A class whose objects are called with (peak rate, step, steps, epochs) and return
+            the rate of a step (`operators.training.schedules`). The arguments of the
+            constructor are its keys.
+
+    Raises:
+        ValueError: If the name is already registered.
+    """
+    _register("schedule", SCHEDULES, name, schedule)
+
+
+def register_loss(name: str, loss: type) -> None:
+    """Register a loss under its name in experiments, `training.loss.name`.
+
+    Args:
+        name: Name in experiments.
+        loss: A class whose objects are called with (prediction, target, input) and return a scalar.
+            On meshes and clouds they get quadrature weights as a fourth argument. If the class has
+            a method `check`, it is called with the domain and raises ValueError if the loss does
+            not suit it. The arguments of the constructor are its keys.
+
+    Raises:
+        ValueError: If the name is already registered.
+    """
+    _register("loss", LOSSES, name, loss)
+
+
+def _register(kind: str, registry: dict[str, type], name: str, registered: type) -> None:
+    if name in registry:
+        article = "an" if kind == "optimizer" else "a"
+        raise ValueError(f"{article} {kind} named {name!r} is already registered")
+    registry[name] = registered

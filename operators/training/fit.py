@@ -164,7 +164,7 @@ class _State:
         self.predictor, self.average = predictor, settings.average
         self.averaged = deepcopy(predictor) if settings.average else predictor
         self.optimizer = settings.optimizer(predictor.parameters(), settings.lr)
-        self.schedule = settings.schedule(self.optimizer, settings.steps(len(train)))
+        self.schedule = settings.scheduled(self.optimizer, settings.steps(len(train)))
         # step, and sum of the losses of the epoch so far
         self.step, self.total = 0, torch.zeros((), device=train.device)
         # seconds of the epoch before a stop, and start of the clock
@@ -183,7 +183,7 @@ class _State:
             self.predictor.load_state_dict(saved["predictor"])
             self.averaged.load_state_dict(saved["averaged"])
             self.optimizer.load_state_dict(saved["optimizer"])
-            self.schedule.load_state_dict(saved["schedule"])
+            self.schedule.go_to(saved["step"])
             self.step, self.total, self.seconds = saved["step"], saved["total"], saved["seconds"]
             self.history = [Epoch(**epoch) for epoch in saved["history"]]
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -199,7 +199,7 @@ class _State:
         """Copy the present state; return a function that writes the copy to state.pt."""
         state = {
             "predictor": self.predictor.state_dict(), "averaged": self.averaged.state_dict(),
-            "optimizer": self.optimizer.state_dict(), "schedule": self.schedule.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "step": self.step, "total": ranks.mean(self.total),
             "seconds": self.seconds + time.monotonic() - self.start,
             "history": [vars(epoch) for epoch in self.history], "of": self.identity,
@@ -232,7 +232,7 @@ class _State:
                 "use a smaller lr; earlier epochs are kept"
             )
         best = not self.history or score < min(e.score for e in self.history)
-        lr, now = float(self.schedule.get_last_lr()[0]), time.monotonic()
+        lr, now = self.schedule.rate, time.monotonic()
         self.history.append(Epoch(epoch, loss, score, lr, self.seconds + now - self.start))
         self.seconds, self.start = 0.0, now
         self.total = torch.zeros_like(self.total)

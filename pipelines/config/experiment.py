@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -17,6 +17,7 @@ from pipelines.config.physics import domain_of, functions_in, physics_of
 from pipelines.config.registry import InputNoise, Normalization, Symmetries
 from pipelines.config.shipped import check_asked, file_of
 from pipelines.config.training import (
+    FORMER_KEYS,
     BlockTask,
     MapTask,
     RolloutTask,
@@ -136,6 +137,14 @@ class Experiment(Strict):
         if self.training.symmetries.reflection and self.task.parameters:
             raise ValueError("reflection changes the sign of all inputs, parameters among them")
         return self
+
+    @classmethod
+    def full_key(
+        cls, key: str, preferred: Collection[str] = (), content: Mapping[str, Any] | None = None
+    ) -> str:
+        """The full dotted key that ends with `key`. Former keys of the schedule are known."""
+        former = {f"training.{name}": f"training.schedule.{name}" for name in FORMER_KEYS}
+        return super().full_key(former.get(key, key), preferred, content)
 
     @property
     def has_noisy_inputs(self) -> bool:

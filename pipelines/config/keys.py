@@ -84,7 +84,7 @@ def meanings(model: type) -> Mapping[str, tuple[str, str | None]]:
     The unit is None if the docstring does not state it.
     """
     explained = dict[str, tuple[str, str | None]]()
-    for base in reversed(getattr(model, "operator", model).__mro__):
+    for base in reversed(getattr(model, "declares", model).__mro__):
         for names, text in _entries(inspect.cleandoc(base.__doc__ or "")):
             stated = _UNIT.fullmatch(text)
             meaning, unit = stated.groups() if stated else (text, None)
@@ -135,7 +135,7 @@ def _of_kind(
     defaults: Mapping[str, Any], when: str,
 ) -> Iterator[Key]:  # fmt: skip
     """Keys of one kind of table, except the key that selects the kind."""
-    explained, presets = meanings(kind), getattr(getattr(kind, "operator", None), "presets", {})
+    explained, presets = meanings(kind), getattr(getattr(kind, "declares", None), "presets", {})
     if "preset" in kind.resets and presets:
         sources = {name: preset.source for name, preset in presets.items()}
         yield Key(f"{prefix}preset", "word", "", sources, False, None, None, "",
@@ -146,8 +146,8 @@ def _of_kind(
         default = field.get_default(call_default_factory=True)
         required = field.is_required()
         if isinstance(default, Strict):
-            default = default.model_dump(mode="json")
-        if name in defaults:
+            default = default.model_dump()
+        if name in defaults and may_be(kind, defaults):
             default, required = defaults[name], False
         inner = list(models_in(field.annotation))
         if inner and takes_number(field.annotation):

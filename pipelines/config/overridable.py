@@ -105,7 +105,7 @@ def of_experiment(experiment: Experiment) -> Iterator[Key]:
     """Keys of an experiment with their values. Keys of its recipe begin with `data.overrides`."""
     from pipelines.config.experiment import Experiment
 
-    for key in _single(keys_of(Experiment, experiment.model_dump(mode="json"))):
+    for key in _single(keys_of(Experiment, experiment.model_dump())):
         if experiment.noise is None and key.name.startswith("noise."):
             continue  # noise is added as a whole table
         yield key

@@ -1,6 +1,6 @@
-"""Tables of an experiment: losses, optimisers, symmetries, normalisation and noise.
+"""Tables of an experiment: symmetries, normalisation and noise.
 
-The tables of operators are in `models`.
+The tables of operators are in `models`, those of optimisers, schedules and losses in `choices`.
 """
 
 import math
@@ -18,113 +18,16 @@ from pydantic import (
 from torch import Tensor
 
 from operators.data import Samples
-from operators.norms import RelativeH1, RelativeL1, RelativeL2, WeightedH1
 from operators.symmetries import CircleSymmetries, SquareSymmetries
-from operators.training.settings import MakeOptimizer, adam
-from operators.training.soap import SOAP
-from operators.training.step import Augmentation, Loss
+from operators.training.step import Augmentation
 from operators.transforms import Normalizer
 from pdegen.domains import Box, Cloud
 from pdegen.sampling.noise import NoiseModel
 from pdegen.sampling.noise_kinds import NoiseKind
 from pdegen.sampling.noise_levels import Levels
-from pdegen.schema import Count, NonNegative, SchemaError, Strict, brief
+from pdegen.schema import NonNegative, SchemaError, Strict, brief
 
-Rate = Annotated[float, Field(ge=0, lt=1)]
 Level = Annotated[float, Field(allow_inf_nan=False)] | tuple[float, float]
-
-
-class L2Loss(Strict):
-    """Relative L² error (`operators.norms.RelativeL2`)."""
-
-    name: Literal["l2"]
-
-    def build(self) -> Loss:
-        return RelativeL2()
-
-
-class L1Loss(Strict):
-    """Relative L¹ error (`operators.norms.RelativeL1`)."""
-
-    name: Literal["l1"]
-
-    def build(self) -> Loss:
-        return RelativeL1()
-
-
-class H1Loss(Strict):
-    """Relative H¹ error on the circle (`operators.norms.RelativeH1`).
-
-    Args:
-        gamma: Weight γ of the derivative term. [1]
-        periodic: Whether finite differences wrap around the ends. The published code uses false.
-    """
-
-    name: Literal["h1"]
-    gamma: NonNegative = 0.1
-    periodic: bool = True
-
-    def build(self) -> Loss:
-        return RelativeH1(self.gamma, self.periodic)
-
-
-class WeightedH1Loss(Strict):
-    """Relative H¹ error on the square, weighted by the input (`operators.norms.WeightedH1`).
-
-    Args:
-        gamma: Weight γ of the derivative term. [1]
-        published: Whether the derivative term has its published form.
-    """
-
-    name: Literal["weighted-h1"]
-    gamma: NonNegative = 0.5
-    published: bool = False
-
-    def build(self) -> Loss:
-        return WeightedH1(self.gamma, self.published)
-
-
-LossSpec = Annotated[L2Loss | L1Loss | H1Loss | WeightedH1Loss, Field(discriminator="name")]
-
-
-class AdamOptimizer(Strict):
-    """Adam with the published momentum cycle (`operators.training.settings.adam`)."""
-
-    name: Literal["adam"]
-
-    def build(self) -> MakeOptimizer:
-        return adam
-
-    @property
-    def cycle_momentum(self) -> bool:
-        return True
-
-
-class SOAPOptimizer(Strict):
-    """SOAP with constant momentum (`operators.training.soap.SOAP`).
-
-    Args:
-        beta1: Decay of the first moment. [1]
-        beta2: Decay of the second moment. [1]
-        every: Number of steps between updates of the eigenbases.
-    """
-
-    name: Literal["soap"]
-    beta1: Rate = 0.95
-    beta2: Rate = 0.95
-    every: Count = 10
-
-    def build(self) -> MakeOptimizer:
-        return lambda parameters, lr: SOAP(
-            parameters, lr=lr, betas=(self.beta1, self.beta2), every=self.every
-        )
-
-    @property
-    def cycle_momentum(self) -> bool:
-        return False
-
-
-OptimizerSpec = Annotated[AdamOptimizer | SOAPOptimizer, Field(discriminator="name")]
 
 
 class Symmetries(Strict):

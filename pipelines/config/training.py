@@ -1,19 +1,42 @@
 """The tables `training` and `task` of an experiment."""
 
-from typing import Annotated, Literal
+from __future__ import annotations
 
-from pydantic import Field
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from operators.data import AtTime, Block, Map, Rollout, Task
 from operators.training.settings import Settings
 from pdegen.schema import Count, NonNegative, Positive, Strict
-from pipelines.config.registry import AdamOptimizer, LossSpec, OptimizerSpec, Symmetries
+from pipelines.config.choices import (
+    LossSpec,
+    OptimizerSpec,
+    OptimizerTable,
+    ScheduleSpec,
+    ScheduleTable,
+)
+from pipelines.config.registry import Symmetries
 
 Protocol = Literal["validation", "published"]
+FORMER_KEYS = ("warmup", "div", "final_div")  # of the schedule 1cycle, in the table training
+_CYCLE = "1cycle"
+_ADAM = OptimizerTable.tables["adam"](name="adam")
+_DEFAULT_SCHEDULE = ScheduleTable.tables[_CYCLE](name=_CYCLE)
 
 
 class Training(Strict):
     """Settings of a training (`operators.training.settings.Settings`).
+
+    The keys `warmup`, `div` and `final_div` of the schedule 1cycle may also stand in this table, as
+    in older files. Records write them here.
 
     Args:
         protocol: "validation" chooses the epoch with the validation split and evaluates the test
@@ -21,10 +44,7 @@ class Training(Strict):
             reports the last and the best epoch, for comparison with published tables.
         epochs: Number of passes over the training samples.
         batch: Number of samples in a step. An incomplete last batch of an epoch is dropped.
-        lr: Peak learning rate of the 1cycle schedule. [1]
-        warmup: Fraction of the steps before the peak of the learning rate. [1]
-        div: The learning rate starts at lr/div. [1]
-        final_div: The learning rate ends at lr/(div final_div). [1]
+        lr: Peak learning rate of the schedule. [1]
         clip: Largest norm of the gradient. Gradients with a larger norm are scaled down to it. [1]
         seed: Seed of initial weights, order of the samples, augmentation and dropout.
         average: Decay of an exponential moving average of the weights; 0 for no average. The
@@ -40,29 +60,73 @@ class Training(Strict):
     epochs: Count = 100
     batch: Count = 8
     lr: Positive = 1e-3
-    warmup: Annotated[float, Field(gt=0, lt=1)] = 0.3
-    div: Annotated[float, Field(ge=1)] = 1e4
-    final_div: Annotated[float, Field(ge=1)] = 1e4
+    schedule: ScheduleSpec = _DEFAULT_SCHEDULE
     clip: Positive = 0.999
     seed: Annotated[int, Field(ge=0)] = 0
     average: Annotated[float, Field(ge=0, lt=1)] = 0.0
     weights: Literal["area", "points"] = "area"
     loss: LossSpec
-    optimizer: OptimizerSpec = AdamOptimizer(name="adam")
+    optimizer: OptimizerSpec = _ADAM
     symmetries: Symmetries = Symmetries()
     start: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_cycle(cls, content: Any) -> Any:
+        """Move the former keys of 1cycle into the table `schedule`."""
+        if not isinstance(content, Mapping):
+            return content
+        former = {key: content[key] for key in FORMER_KEYS if key in content}
+        schedule: Any = content.get("schedule", {"name": _CYCLE})
+        if not former or not isinstance(schedule, Mapping):
+            return content
+        key, chosen = next(iter(former)), schedule.get("name")
+        if chosen != _CYCLE:
+            raise ValueError(
+                f"{key} is a key of the schedule {_CYCLE}, not of {chosen}: leave it out"
+            )
+        if twice := former.keys() & schedule.keys():
+            raise ValueError(f"{min(twice)} is given twice, also as schedule.{min(twice)}")
+        rest = {key: value for key, value in content.items() if key not in former}
+        return {**rest, "schedule": {**schedule, **former}}
+
+    @model_serializer(mode="wrap")
+    def _recorded(
+        self, content: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
+        """Write the keys of 1cycle in place of its table in records, as older records do."""
+        table: dict[str, Any] = content(self)
+        if info.mode != "json" or self.schedule.name != _CYCLE:
+            return table
+        written = dict[str, Any]()
+        for key, value in table.items():
+            if key == "schedule":
+                written |= {k: v for k, v in value.items() if k != "name"}
+            else:
+                written[key] = value
+        return written
 
     def settings(self) -> Settings:
         """Convert this table to the settings that `operators.training.fit` expects."""
         return Settings(
             loss=self.loss.build(),
             optimizer=self.optimizer.build(),
-            cycle_momentum=self.optimizer.cycle_momentum,
+            schedule=self.schedule.build(),
+            cycle_momentum=self.optimizer.cycles_momentum,
             augment=self.symmetries.build(),
-            **self.model_dump(
-                exclude={"protocol", "weights", "loss", "optimizer", "symmetries", "start"}
-            ),
+            epochs=self.epochs,
+            batch=self.batch,
+            lr=self.lr,
+            clip=self.clip,
+            seed=self.seed,
+            average=self.average,
         )
+
+    @property
+    def momentum(self) -> str:
+        """Whether the momentum is "cycled" by the schedule, or "constant"."""
+        cycled = self.optimizer.cycles_momentum and hasattr(self.schedule.declares, "momentum")
+        return "cycled" if cycled else "constant"
 
     @property
     def area(self) -> bool:

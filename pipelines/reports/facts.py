@@ -39,7 +39,6 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
     protocol, optimizer = training.pop("protocol"), training.pop("optimizer")
     decay = training.pop("average")  # 0 averages nothing
     training |= {"weights averaged with decay": decay} if decay else {}
-    momentum = "cycled" if experiment.training.optimizer.cycle_momentum else "constant"
     splits = {k: f"{stop - start:,}" for k, (start, stop) in metadata.splits.items()}
     seed = f"; seed {recipe['seed']}" if "seed" in recipe else ""
     sentences = physics_of(run.store).sentences
@@ -63,7 +62,7 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
             f"n = {points(experiment.data.resolution, run.pairs.domain)} points, "
             f"{_trained_on(run)}{how_read(run.scores.reading)}",
         ),
-        ("Optimizer", f"{in_words(optimizer)}, momentum {momentum}"),
+        ("Optimizer", f"{in_words(optimizer)}, momentum {experiment.training.momentum}"),
         ("Training", settings(training)),
         ("Protocol", f"{protocol}: {PROTOCOLS[protocol]}"),
     ]

@@ -7,8 +7,8 @@ from operators.data import AtTime, Block, Rollout, Task, TrajectoryTask
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
+from pipelines.config.choices import LossTable
 from pipelines.config.physics import physics_of
-from pipelines.config.registry import H1Loss, L1Loss, LossSpec, WeightedH1Loss
 from pipelines.reports import latex
 from pipelines.reports.document import Formula
 from pipelines.runs.finished import FinishedRun
@@ -78,16 +78,17 @@ def equation(store: Store) -> str:
         return words
 
 
-def loss(of: LossSpec, u: str) -> str:
+def loss(of: LossTable, u: str) -> str:
     """LaTeX of the training loss of one sample. Training minimises the mean of this loss over a
-    batch."""
-    if isinstance(of, L1Loss):
-        return _quotient(u, 1)
-    if not isinstance(of, H1Loss | WeightedH1Loss):
-        return _quotient(u, 2)
-    u, weight = _letters(u), r"a^{1/2}" if isinstance(of, WeightedH1Loss) else ""
+    batch. A user's own loss is given by its name."""
+    if of.name in ("l1", "l2"):
+        return _quotient(u, int(of.name[1]))
+    if of.name not in ("h1", "weighted-h1"):
+        return rf"\mathrm{{{latex.text(of.name)}}}(p, {_letters(u)})"
+    u, weight = _letters(u), r"a^{1/2}" if of.name == "weighted-h1" else ""
+    gamma = of.arguments["gamma"]
     derivatives = rf"\frac{{\|{weight} D(p - {u})\|_{{L^2}}}}{{\|{weight} D{u}\|_{{L^2}}}}"
-    return rf"{_quotient(u, 2)} + \sqrt{{\gamma h}}\,{derivatives},\quad \gamma = {of.gamma:g}"
+    return rf"{_quotient(u, 2)} + \sqrt{{\gamma h}}\,{derivatives},\quad \gamma = {gamma:g}"
 
 
 def _quotient(u: str, order: int) -> str:

@@ -8,7 +8,6 @@ from torch import Tensor
 from operators.base import Operator, check_domain
 from operators.boundary import Boundary
 from operators.data import Channel, DataError, Samples
-from operators.norms import RelativeH1, WeightedH1
 from operators.registry import build_operator
 from operators.symmetries import CircleSymmetries, SquareSymmetries
 from operators.training.evaluate import check_defined, positions, quadrature_of
@@ -66,7 +65,7 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
     """
     settings = experiment.training.settings()
     try:
-        settings.steps(len(pairs))
+        steps = settings.steps(len(pairs))
     except ValueError as error:
         raise SchemaError(str(error)) from None
     torch.manual_seed(settings.seed)
@@ -75,6 +74,7 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
     try:
         operator = build_operator(operator_description(experiment, pairs)).to(first.a.device)
         _check_settings(settings, pairs)
+        settings.scheduled(settings.optimizer(operator.parameters(), settings.lr), steps)
         check_domain(operator, pairs.domain, padded=first.mask is not None)
         with torch.no_grad():
             quadrature = quadrature_of(operator, first, pairs)
@@ -95,8 +95,9 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
 
 def _check_settings(settings: Settings, pairs: Samples) -> None:
     """Raise ValueError if the loss or the symmetries do not fit the domain."""
-    if isinstance(settings.loss, RelativeH1 | WeightedH1):
-        settings.loss.check(pairs.domain)
+    check = getattr(settings.loss, "check", None)
+    if check is not None:
+        check(pairs.domain)
     if isinstance(settings.augment, CircleSymmetries):
         settings.augment.check(pairs.domain)
     if isinstance(settings.augment, SquareSymmetries):

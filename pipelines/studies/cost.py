@@ -232,7 +232,7 @@ class Steps:
         self.optimizer = settings.optimizer(self.predictor.parameters(), settings.lr)
         if isinstance(self.optimizer, SOAP):
             self.optimizer.graphed = acceleration.graphed
-        self.schedule = settings.schedule(self.optimizer, _STEPS)
+        self.schedule = settings.scheduled(self.optimizer, _STEPS)
         self.seed = 0
 
     def __call__(self, batch: Batch) -> torch.Tensor:

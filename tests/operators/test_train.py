@@ -242,7 +242,7 @@ def test_a_batch_larger_than_the_data_is_refused(data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"epochs": 0}, {"batch": 0}, {"lr": 0.0}, {"warmup": 1.0}, {"average": 1.0}]
+    "wrong", [{"epochs": 0}, {"batch": 0}, {"lr": 0.0}, {"clip": 0.0}, {"average": 1.0}]
 )
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(ValueError, match="need "):

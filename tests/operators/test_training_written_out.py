@@ -15,6 +15,7 @@ from operators.data import Channel, Samples
 from operators.norms import RelativeL1
 from operators.training.checkpoint import load_state
 from operators.training.fit import fit
+from operators.training.schedules import OneCycle
 from operators.training.settings import Settings
 from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box
@@ -105,8 +106,8 @@ def test_a_training_is_what_its_settings_say(tmp_path):
     normalizers = (Normalizer(torch.tensor([m]), torch.tensor([s])) for m, s in (INPUT, TARGET))
     model = Predictor(Cubic(), *normalizers).double()
     settings = Settings(
-        loss=RelativeL1(), epochs=EPOCHS, batch=BATCH, lr=LR, warmup=WARMUP, div=DIV,
-        final_div=FINAL, clip=CLIP, seed=5, average=AVERAGE,
+        loss=RelativeL1(), epochs=EPOCHS, batch=BATCH, lr=LR,
+        schedule=OneCycle(WARMUP, DIV, FINAL), clip=CLIP, seed=5, average=AVERAGE,
     )  # fmt: skip
     history = fit(model, train, selection, settings, tmp_path, {"operator": {}})
     terms, averaged, recorded = written_out(train, selection)

@@ -12,6 +12,8 @@ import torch
 
 from operators.norms import RelativeH1, WeightedH1
 from operators.symmetries import CircleSymmetries
+from operators.training.optimizers import Adam
+from operators.training.schedules import OneCycle
 from operators.training.settings import Settings
 from operators.training.soap import SOAP
 from pdegen.recipe import Recipe
@@ -47,10 +49,12 @@ def test_every_key_has_the_default_and_the_bounds_of_the_table():
 def test_the_library_has_the_defaults_of_the_commands():
     """Where it is called without the argument that a key sets."""
     settings = Settings(loss=RelativeH1())
-    for name in ("epochs", "batch", "lr", "warmup", "div", "final_div", "clip", "seed", "average"):
+    for name in ("epochs", "batch", "lr", "clip", "seed", "average"):
         row = f"experiment training.{name} | "
         default = next(line for line in lines() if line.startswith(row)).rpartition(" | ")[2]
         assert json.loads(default) == getattr(settings, name), name
+    assert settings.schedule == OneCycle()
+    assert settings.optimizer == Adam()
     assert settings.cycle_momentum
     assert (RelativeH1().gamma, RelativeH1().periodic) == (0.1, True)
     assert (WeightedH1().gamma, WeightedH1().published) == (0.5, False)

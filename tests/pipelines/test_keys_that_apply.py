@@ -49,6 +49,9 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "stream": ("circle", {"data": {"stream": STREAM}, "noise": {"level": 0.1}}),
     "pointwise": ("circle", {"normalization": {"input": "pointwise"}}),
     "soap": ("circle", {"training": {"optimizer": {"name": "soap"}}}),
+    "sgd": ("circle", {"training": {"optimizer": {"name": "sgd"}}}),
+    "cosine": ("circle", {"training": {"schedule": {"name": "cosine"}}}),
+    "steps": ("circle", {"training": {"schedule": {"name": "steps", "every": 1}}}),
     "l2": ("circle", {"training": {"loss": {"name": "l2"}}}),
     "square": ("square", {"training": {"loss": {"name": "weighted-h1"}}}),
     "mesh": ("mesh", {"training": {"loss": {"name": "l2"}}}),
@@ -65,10 +68,12 @@ EACH: dict[str, list[tuple[str, Any]]] = {
         ("resolutions", [8]), ("data.resolution", 8), ("data.input", "u"), ("data.target", "a"),
         ("data.reading", "streamed"), ("data.samples", 6), ("data.epoch_samples", 16),
         ("training.protocol", "published"), ("training.epochs", 4), ("training.batch", 2),
-        ("training.lr", 0.5), ("training.warmup", 0.5), ("training.div", 9.0),
-        ("training.final_div", 9.0), ("training.clip", 0.5), ("training.seed", 7),
+        ("training.lr", 0.5), ("training.schedule.name", "constant"),
+        ("training.schedule.warmup", 0.5), ("training.schedule.div", 9.0),
+        ("training.schedule.final_div", 9.0), ("training.clip", 0.5), ("training.seed", 7),
         ("training.average", 0.5), ("training.loss.name", "l1"), ("training.loss.gamma", 0.3),
         ("training.loss.periodic", False), ("training.optimizer.name", "soap"),
+        ("training.optimizer.weight_decay", 0.5), ("training.warmup", 0.5),
         ("training.symmetries.shift", True), ("training.symmetries.reflection", True),
         ("training.start", "weights.safetensors"), ("normalization.input", "none"),
         ("normalization.target", "pointwise"), ("noise", {"level": 0.1}),
@@ -84,6 +89,12 @@ EACH: dict[str, list[tuple[str, Any]]] = {
         ("training.optimizer.every", 1),
     ],
     "pointwise": [("normalization.eps", 0.5)],
+    "sgd": [
+        ("training.optimizer.momentum", 0.5), ("training.optimizer.nesterov", True),
+        ("training.optimizer.weight_decay", 0.5),
+    ],
+    "cosine": [("training.schedule.warmup", 0.5), ("training.schedule.end", 0.5)],
+    "steps": [("training.schedule.factor", 0.25), ("training.schedule.every", 2)],
     "noise": [
         ("noise.level", 0.2), ("noise.level", [0.0, 0.1]), ("noise.seed", 3),
         ("noise.fresh", False), ("noise.kind", "relative"),
@@ -130,6 +141,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("l2", {"training.loss.gamma": 0.3}, "does not apply to l2"),
     ("map", {"training.loss.published": True}, "does not apply to h1"),
     ("map", {"training.optimizer.every": 3}, "does not apply to adam"),
+    ("steps", {"training.warmup": 0.5}, "does not apply to steps"),
     ("map", {"training.optimizer.beta1": 0.5}, "does not apply to adam"),
     ("map", {"normalization.eps": 1.0}, "eps is for pointwise scaling"),
     ("map", {"noise.level": 0.1}, "of a table that is not declared"),
@@ -185,12 +197,12 @@ def built(experiment: Experiment, url: str) -> dict[str, Any]:
     check_applies(source)
     weight = torch.nn.Parameter(torch.eye(3) + 0.1)
     optimizer = settings.optimizer([weight], settings.lr)
-    schedule = settings.schedule(optimizer, settings.steps(len(pairs)))
+    schedule = settings.scheduled(optimizer, settings.steps(len(pairs)))
     rates, seed = [], settings.seed
     for step in range(min(6, settings.steps(len(pairs)))):
         weight.grad = torch.arange(9.0).reshape(3, 3).roll(step) + step
         optimizer.step()
-        rates += schedule.get_last_lr()
+        rates.append(schedule.rate)
         schedule.step()
     batches = [batch for epoch in (0, 1) for batch in pairs.batches(seed, epoch, settings.batch)]
     normalizers = experiment.normalization.of(pairs)
