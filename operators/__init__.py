@@ -16,6 +16,9 @@ if TYPE_CHECKING:
         open_pairs,
         read_pairs,
         register,
+        register_loss,
+        register_optimizer,
+        register_schedule,
     )
 
 __all__ = [
@@ -29,6 +32,9 @@ __all__ = [
     "open_pairs",
     "read_pairs",
     "register",
+    "register_loss",
+    "register_optimizer",
+    "register_schedule",
 ]
 
 

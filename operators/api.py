@@ -15,7 +15,13 @@ from torch import Tensor
 
 from operators.base import Operator
 from operators.data import Batch, DataError, Samples, open_pairs, read_pairs
-from operators.registry import build_operator, register
+from operators.registry import (
+    build_operator,
+    register,
+    register_loss,
+    register_optimizer,
+    register_schedule,
+)
 from operators.training.checkpoint import CheckpointError, load_checkpoint, model_file
 from operators.training.step import AS_WRITTEN
 from operators.transforms import Predictor
@@ -31,6 +37,9 @@ __all__ = [
     "open_pairs",
     "read_pairs",
     "register",
+    "register_loss",
+    "register_optimizer",
+    "register_schedule",
 ]
 
 _POINTS = 2**18  # points predicted at a time, which bounds the memory on fine grids

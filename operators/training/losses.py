@@ -3,10 +3,117 @@
 A loss is a function (prediction, target, input[, weight]) -> scalar; see `operators.norms`.
 """
 
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.bounds import NonNegative, Positive, require
 from operators.norms import RelativeH1, RelativeL1, RelativeL2, WeightedH1
 from operators.registry import register_loss
+from pdegen.domains import Box, Domain
+
+_Values = Float[Tensor, "batch *grid c"]
+
+
+class MeanSquare:
+    """Mean over the batch, the points and the channels of (p - u)².
+
+    On a domain of measure 1 this is the mean of ‖p - u‖² in L². With quadrature weights, the mean
+    over the points is weighted.
+    """
+
+    def __call__(
+        self, prediction: _Values, target: _Values, a: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        return _mean((prediction - target).square(), weight)
+
+
+class Huber:
+    """Mean over the batch, the points and the channels of h(p - u).
+
+    h(e) = e²/2 for |e| <= δ, and δ (|e| - δ/2) for larger errors. With quadrature weights, the mean
+    over the points is weighted.
+
+    Args:
+        delta: Size δ of the errors from which the loss is linear. [the target's]
+
+    References: P. J. Huber, Robust estimation of a location parameter, 1964.
+    """
+
+    def __init__(self, delta: Positive = 1.0) -> None:
+        require(delta > 0, "delta must be > 0", delta)
+        self.delta = delta
+
+    def __call__(
+        self, prediction: _Values, target: _Values, a: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        error = nn.functional.huber_loss(prediction, target, reduction="none", delta=self.delta)
+        return _mean(error, weight)
+
+
+class SquaredH1:
+    """Mean over the batch of ‖p - u‖² + γh ‖a (Dp - Du)‖², the loss as Cao (2021) prints it.
+
+    The norms are those of L² on a box of measure 1: means of squares over points and channels. D is
+    the central difference along each axis, with the spacing h = 1/n for n points. The mean of the
+    second term is over the inner points, or over all points of a periodic axis.
+
+    Args:
+        gamma: Weight γ of the derivative term, before the factor h. The paper has 0.1 for Burgers
+            and 0.5 for Darcy. [1]
+        weighted: Whether derivatives are multiplied by the first input channel a, as in the paper
+            for Darcy. If not, a is 1.
+        periodic: Whether differences wrap around the ends of all axes.
+
+    References: Cao 2021, equations 1 and 2, and appendix C.1 for γ.
+    """
+
+    def __init__(
+        self, gamma: NonNegative = 0.1, weighted: bool = False, periodic: bool = False
+    ) -> None:
+        require(gamma >= 0, "gamma must be >= 0", gamma)
+        self.gamma, self.weighted, self.periodic = gamma, weighted, periodic
+
+    def check(self, domain: Domain) -> None:
+        """Raise ValueError unless the domain is a box."""
+        if not isinstance(domain, Box):
+            raise ValueError(
+                f"the loss squared-h1 needs a box, not a {domain.kind} domain: use mean-square"
+            )
+
+    def __call__(self, prediction: _Values, target: _Values, a: Tensor) -> Tensor:
+        error = prediction - target
+        shape = tuple(target.shape[1:-1])
+        slopes = [
+            self._slope(error, a[..., :1], axis).square().mean()
+            for axis in range(1, len(shape) + 1)
+        ]
+        return error.square().mean() + self.gamma / shape[0] * torch.stack(slopes).sum()
+
+    def _slope(self, error: Tensor, a: Tensor, axis: int) -> Tensor:
+        """a Dp - a Du along an axis, at the inner points of axes that are not periodic."""
+        n = error.shape[axis]
+        slope = (error.roll(-1, axis) - error.roll(1, axis)) * (n / 2)
+        if self.weighted:
+            slope = a * slope
+        if self.periodic:
+            return slope
+        return slope[(slice(None), *[slice(1, -1)] * (error.ndim - 2))]
+
+
+def _mean(error: _Values, weight: Tensor | None) -> Tensor:
+    """Mean over the batch, the channels and the points, whose mean may be weighted."""
+    if weight is None:
+        return error.mean()
+    points = error.mean(-1)
+    weight = weight.expand_as(points)
+    return ((weight * points).flatten(1).sum(1) / weight.flatten(1).sum(1)).mean()
+
 
 register_loss("l2", RelativeL2)
 register_loss("l1", RelativeL1)
 register_loss("h1", RelativeH1)
 register_loss("weighted-h1", WeightedH1)
+register_loss("squared-h1", SquaredH1)
+register_loss("mean-square", MeanSquare)
+register_loss("huber", Huber)

@@ -83,6 +83,13 @@ def loss(of: LossTable, u: str) -> str:
     batch. A user's own loss is given by its name."""
     if of.name in ("l1", "l2"):
         return _quotient(u, int(of.name[1]))
+    if of.name in ("mean-square", "squared-h1"):
+        square = rf"\|p - {_letters(u)}\|_{{L^2}}^2"
+        if of.name == "mean-square":
+            return square
+        weight, gamma = "a " * of.arguments["weighted"], of.arguments["gamma"]
+        slope = rf"\|{weight}D(p - {_letters(u)})\|_{{L^2}}^2"
+        return rf"{square} + \gamma h\,{slope},\quad \gamma = {gamma:g}"
     if of.name not in ("h1", "weighted-h1"):
         return rf"\mathrm{{{latex.text(of.name)}}}(p, {_letters(u)})"
     u, weight = _letters(u), r"a^{1/2}" if of.name == "weighted-h1" else ""

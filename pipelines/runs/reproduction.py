@@ -76,11 +76,12 @@ def overriding(experiment: Experiment) -> list[str] | None:
     if stream is not None and shipped.data.stream is None:
         words += ["--stream", stream.recipe]
         shipped = shipped.with_overrides({"data.stream.recipe": stream.recipe})
-    defaults = _flat(shipped.model_dump(mode="json"))
-    changes = [
+    defaults, name = _flat(shipped.model_dump(mode="json")), experiment.training.schedule.name
+    changes = [f"training.schedule.name={name}"] * (name != shipped.training.schedule.name)
+    changes += [
         f"{key}={_bare(value)}"
         for key, value in _flat(experiment.model_dump(mode="json")).items()
-        if defaults.get(key) != value
+        if defaults.get(key) != value and key != "training.schedule.name"
     ]
     try:
         if shipped.with_overrides(dict(map(parse_override, changes))) != experiment:

@@ -52,6 +52,8 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("circle", {"training": {"optimizer": {"name": "sgd"}}}),
     "cosine": ("circle", {"training": {"schedule": {"name": "cosine"}}}),
     "steps": ("circle", {"training": {"schedule": {"name": "steps", "every": 1}}}),
+    "huber": ("circle", {"training": {"loss": {"name": "huber"}}}),
+    "squared": ("circle", {"training": {"loss": {"name": "squared-h1"}}}),
     "l2": ("circle", {"training": {"loss": {"name": "l2"}}}),
     "square": ("square", {"training": {"loss": {"name": "weighted-h1"}}}),
     "mesh": ("mesh", {"training": {"loss": {"name": "l2"}}}),
@@ -89,6 +91,8 @@ EACH: dict[str, list[tuple[str, Any]]] = {
         ("training.optimizer.every", 1),
     ],
     "pointwise": [("normalization.eps", 0.5)],
+    "huber": [("training.loss.delta", 0.5)],
+    "squared": [("training.loss.gamma", 0.5), ("training.loss.weighted", True)],
     "sgd": [
         ("training.optimizer.momentum", 0.5), ("training.optimizer.nesterov", True),
         ("training.optimizer.weight_decay", 0.5),
