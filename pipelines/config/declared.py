@@ -49,8 +49,8 @@ class Declared(Strict):
     @model_serializer(mode="wrap")
     def _recorded(
         self, content: SerializerFunctionWrapHandler, info: SerializationInfo
-    ) -> dict[str, Any]:
-        table = content(self)
+    ) -> dict[str, object]:
+        table: dict[str, object] = content(self)
         if info.mode == "json":
             for key in getattr(self.declares, "added", ()):
                 if getattr(self, key) == type(self).model_fields[key].default:
@@ -114,10 +114,10 @@ class Tables(Mapping[str, type[_T]], Generic[_T]):
     """
 
     def __init__(
-        self, registered: Mapping[str, Any], declare: Callable[[str, Any], type[_T]]
+        self, registered: Mapping[str, object], declare: Callable[[str, Any], type[_T]]
     ) -> None:
         self._registered, self._declare = registered, declare
-        self._made: dict[str, tuple[Any, type[_T]]] = {}
+        self._made: dict[str, tuple[object, type[_T]]] = {}
 
     __hash__ = object.__hash__  # as metadata of an annotation
     __eq__ = object.__eq__
@@ -136,7 +136,9 @@ class Tables(Mapping[str, type[_T]], Generic[_T]):
     def __len__(self) -> int:
         return len(self._registered)
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: object
+    ) -> core_schema.CoreSchema:
         """Schema of a field that is annotated with these tables: a table of any of the classes."""
         return core_schema.no_info_plain_validator_function(self._parsed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, cast
 
 from pydantic import (
     Field,
@@ -72,38 +72,37 @@ class Training(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_the_cycle(cls, content: Any) -> Any:
+    def _of_the_cycle(cls, content: object) -> object:
         """Move the former keys of 1cycle into the table `schedule`."""
         if not isinstance(content, Mapping):
             return content
-        former = {key: content[key] for key in FORMER_KEYS if key in content}
-        schedule: Any = content.get("schedule", {"name": _CYCLE})
+        table = cast("Mapping[str, object]", content)
+        former = {key: table[key] for key in FORMER_KEYS if key in table}
+        schedule = table.get("schedule", {"name": _CYCLE})
         if not former or not isinstance(schedule, Mapping):
-            return content
-        key, chosen = next(iter(former)), schedule.get("name")
+            return table
+        stated = dict(cast("Mapping[str, object]", schedule))
+        key, chosen = next(iter(former)), stated.get("name")
         if chosen != _CYCLE:
             raise ValueError(
                 f"{key} is a key of the schedule {_CYCLE}, not of {chosen}: leave it out"
             )
-        if twice := former.keys() & schedule.keys():
+        if twice := former.keys() & stated.keys():
             raise ValueError(f"{min(twice)} is given twice, also as schedule.{min(twice)}")
-        rest = {key: value for key, value in content.items() if key not in former}
-        return {**rest, "schedule": {**schedule, **former}}
+        rest = {key: value for key, value in table.items() if key not in former}
+        return {**rest, "schedule": {**stated, **former}}
 
     @model_serializer(mode="wrap")
     def _recorded(
         self, content: SerializerFunctionWrapHandler, info: SerializationInfo
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Write the keys of 1cycle in place of its table in records, as older records do."""
-        table: dict[str, Any] = content(self)
+        table: dict[str, object] = content(self)
         if info.mode != "json" or self.schedule.name != _CYCLE:
             return table
-        written = dict[str, Any]()
+        written = dict[str, object]()
         for key, value in table.items():
-            if key == "schedule":
-                written |= {k: v for k, v in value.items() if k != "name"}
-            else:
-                written[key] = value
+            written |= self.schedule.arguments if key == "schedule" else {key: value}
         return written
 
     def settings(self) -> Settings:
