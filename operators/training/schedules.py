@@ -100,7 +100,7 @@ class Cosine:
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepDecay:
     """The rate is multiplied by a factor after every few epochs: lr factor^⌊epoch/every⌋.
 
     Epochs are counted from 0.
@@ -196,5 +196,5 @@ def _set_momentum(group: dict[str, Any], momentum: float) -> None:
 
 register_schedule("1cycle", OneCycle)
 register_schedule("cosine", Cosine)
-register_schedule("steps", Steps)
+register_schedule("steps", StepDecay)
 register_schedule("constant", Constant)

@@ -11,7 +11,7 @@ from operators.norms import RelativeL2
 from operators.registry import LOSSES, OPTIMIZERS, SCHEDULES
 from operators.training.losses import Huber
 from operators.training.optimizers import SGD, Adam, AdamW, Muon, Soap
-from operators.training.schedules import Steps
+from operators.training.schedules import StepDecay
 from operators.training.settings import Settings
 from operators.transforms import Normalizer, Predictor
 from tests.operators.test_train import ends_alike, run
@@ -172,7 +172,7 @@ def test_every_optimizer_resumes_to_the_same_bits(train_pairs, test_pairs, tmp_p
 
 @pytest.mark.parametrize("name", sorted(SCHEDULES))
 def test_every_schedule_resumes_to_the_same_bits(train_pairs, test_pairs, tmp_path, name):
-    schedule = Steps(every=1) if name == "steps" else SCHEDULES[name]()
+    schedule = StepDecay(every=1) if name == "steps" else SCHEDULES[name]()
     resumes(train_pairs, test_pairs, tmp_path, replace(SETTINGS, schedule=schedule))
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from operators.training.schedules import Constant, Cosine, OneCycle, Scheduled, Steps
+from operators.training.schedules import Constant, Cosine, OneCycle, Scheduled, StepDecay
 
 LR, STEPS, EPOCHS = 3e-3, 60, 12
 
@@ -68,8 +68,8 @@ def test_steps_are_those_of_pytorch_by_epochs():
     halved = of_torch(
         lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5), every=STEPS // EPOCHS
     )
-    assert rates(Steps(factor=0.5, every=4))[:-1] == pytest.approx(halved, rel=1e-12)
-    assert [rates(Steps(every=4))[step] for step in (0, 19, 20, 59)] == [LR, LR, LR / 2, LR / 4]
+    assert rates(StepDecay(factor=0.5, every=4))[:-1] == pytest.approx(halved, rel=1e-12)
+    assert [rates(StepDecay(every=4))[step] for step in (0, 19, 20, 59)] == [LR, LR, LR / 2, LR / 4]
 
 
 def test_a_constant_rate_is_the_peak_rate():
@@ -79,7 +79,7 @@ def test_a_constant_rate_is_the_peak_rate():
 def test_each_group_has_its_own_peak():
     weights = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
     optimizer = torch.optim.SGD([{"params": weights[:1]}, {"params": weights[1:], "lr": 0.5}], lr=1)
-    scheduled = Scheduled(optimizer, Steps(factor=0.1, every=1), 4, 2)
+    scheduled = Scheduled(optimizer, StepDecay(factor=0.1, every=1), 4, 2)
     scheduled.go_to(2)
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.1, 0.05])
 
@@ -112,8 +112,8 @@ def test_an_impossible_rate_is_refused(rate):
         (OneCycle, {"warmup": 1.0}, "need 0 < warmup < 1, got 1.0"),
         (OneCycle, {"div": 0.5}, "need div, final_div >= 1, got 0.5"),
         (Cosine, {"warmup": -0.1}, "need 0 <= warmup, end < 1, got -0.1"),
-        (Steps, {"factor": 0.0}, "factor must be > 0, got 0.0"),
-        (Steps, {"every": 0}, "every must be >= 1, got 0"),
+        (StepDecay, {"factor": 0.0}, "factor must be > 0, got 0.0"),
+        (StepDecay, {"every": 0}, "every must be >= 1, got 0"),
     ],
 )
 def test_impossible_settings_are_refused(schedule, wrong, message):
