@@ -8,7 +8,7 @@ import numpy as np
 from operators.data import Block, Rollout, TrajectoryTask
 from pdegen.store.reading import Store
 from pipelines.config.physics import physics_of
-from pipelines.reports.formulas import symbol
+from pipelines.reports.formulas import parameters, symbol
 from pipelines.reports.wording import (
     TAGS,
     how_read,
@@ -135,12 +135,18 @@ def _learned(run: FinishedRun) -> str:
         a, u = (symbol(run.store, name) for name in (data.input, data.target))
         seen = not task.history or (isinstance(task, Rollout) and task.static)
         names = {data.target: u} | ({data.input: a} if seen else {})
-        return f"{_in_time(task, a, u)}, on {grid} points{_called(names)}"
+        return f"{_in_time(task, a, u)}{_given(run)}, on {grid} points{_called(names)}"
     target = f"{data.target} on the same points"
     if data.target_resolution is not None:
         cells = points(data.target_resolution, run.dimension)
         target = f"{data.target}, its averages over {cells} cells"
-    return f"{listed(run.experiment.variables[0])} on {grid} points → {target}"
+    return f"{listed(run.experiment.variables[0])} on {grid} points{_given(run)} → {target}"
+
+
+def _given(run: FinishedRun) -> str:
+    """Text about the numbers of a sample that the operator is given."""
+    names = parameters(run)
+    return f", given {' and '.join(names)}," if names else ""
 
 
 def _called(symbols: Mapping[str, str]) -> str:

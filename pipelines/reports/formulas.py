@@ -2,8 +2,11 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 from operators.data import AtTime, Block, Rollout, Task, TrajectoryTask
+from pdegen.equations.latex import Named
+from pdegen.equations.latex import number as latex_number
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
@@ -23,7 +26,7 @@ def of_run(run: FinishedRun) -> tuple[Formula, ...]:
     inputs = [symbol(run.store, name) for name in ([given] if isinstance(given, str) else given)]
     return (
         Formula("Equation", equation(run.store)),
-        Formula("Learned map", learned(experiment.learned, inputs, u)),
+        Formula("Learned map", learned(experiment.learned, inputs, u, parameters(run))),
         Formula("Training loss", loss(experiment.training.loss, u)),
         Formula("Error of a sample", _quotient(u, 2)),
     )
@@ -36,21 +39,34 @@ def symbol(store: Store, name: str) -> str:
     return (drawing.symbol if drawing else "") or name
 
 
-def learned(task: Task, inputs: list[str], u: str) -> str:
+def parameters(run: FinishedRun) -> list[str]:
+    """Names of the numbers of a sample that the operator is given."""
+    given = run.experiment.learned.parameters
+    return list(physics_of(run.store).parameters) if given else []
+
+
+def learned(task: Task, inputs: list[str], u: str, parameters: Sequence[str] = ()) -> str:
     r"""The learned map from inputs to the prediction p. Frames of a trajectory are numbered from 1.
+
+    Args:
+        task: The learning task.
+        inputs: Symbols of the input functions.
+        u: Symbol of the target.
+        parameters: Names of the numbers of a sample that are inputs too.
 
     >>> learned(Rollout(history=2), ["a"], "w")
     '(w_{k-1},\\,w_{k}) \\mapsto p \\approx w_{k+1}'
     """
-    u = _letters(u)
+    u, numbers = _letters(u), [latex_number(Named(name)) for name in parameters]
     if not isinstance(task, TrajectoryTask):
-        return rf"{_letters(', '.join(inputs))} \mapsto p \approx {u}"
+        given = r",\,".join([_letters(", ".join(inputs)), *numbers])
+        return rf"{f'({given})' if numbers else given} \mapsto p \approx {u}"
     if isinstance(task, Rollout):
         seen, target = _frames(u, "k", task.history), f"{u}_{{k+1}}"
-        seen += [_letters(name) for name in inputs] * task.static
+        seen += [_letters(name) for name in inputs] * task.static + numbers
     else:
         seen = _frames(u, "", task.history) or [_letters(name) for name in inputs]
-        seen += ["t"] * isinstance(task, AtTime)
+        seen += numbers + ["t"] * isinstance(task, AtTime)
         later = rf"({u}_{{{task.history + 1}}},\,\dots)"
         target = later if isinstance(task, Block) else f"{u}(t)"
     listed = r",\,".join(seen)

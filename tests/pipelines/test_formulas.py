@@ -67,3 +67,12 @@ def test_symbols_of_variables_are_ascii_latex(recipe):
         formula = learned(Map(), [drawing.symbol or name], drawing.symbol or name)
         assert formula.isascii()
         assert "$" not in formula
+
+
+def test_the_learned_map_names_the_numbers_that_are_given():
+    assert learned(Map(parameters=True), ["a"], "u", ["viscosity"]) == (
+        r"(a,\,\mathrm{viscosity}) \mapsto p \approx u"
+    )
+    assert learned(Rollout(history=1, parameters=True), ["a"], "w", ["viscosity"]) == (
+        r"(w_{k},\,\mathrm{viscosity}) \mapsto p \approx w_{k+1}"
+    )

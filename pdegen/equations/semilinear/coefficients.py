@@ -12,7 +12,7 @@ from pdegen.schema import Name, Strict
 
 
 def _coefficient(value: object) -> float | ScalarLaw:
-    """A number, or a law."""  # `pdegen keys` prints this line
+    """A number between -1e20 and 1e20, or a law."""  # `pdegen keys` prints this line
     return number_or_law(value, number)
 
 
