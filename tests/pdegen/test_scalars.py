@@ -5,6 +5,7 @@ import pytest
 
 from pdegen.checks.family import ScalarsLaw
 from pdegen.checks.law import Law
+from pdegen.equations.base import Problem, SampleError
 from pdegen.recipe import load_recipe
 from pdegen.sampling.scalars import LogUniform, Uniform, laws_of, stream_of, with_numbers
 from pdegen.schema import SchemaError, parse_override
@@ -151,3 +152,39 @@ def test_wrong_laws_are_refused_in_one_line(override, message):
     with pytest.raises(SchemaError, match=message) as refusal:
         load_recipe("burgers-quick").with_overrides(dict([parse_override(override)]))
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("burgers-quick", {"viscosity": NU, "times": [0.0, 0.1]}),
+        ("burgers-nu", {"problem.resolution": 64, "modes": 31, "solver.resolution": 128,
+                        "viscosity.low": 0.03, "times": [0.1]}),
+        ("ns-quick", {"viscosity": {**NU, "low": 1e-3, "high": 1e-2}, "force.amplitude": FORCE,
+                      "times": [0.5], "dt": 0.025}),
+        ("kdv", {"linear.dispersion": {"law": "uniform", "low": 0.9, "high": 1.1}, "dt": 0.004,
+                 "problem.solver.resolution": 256, "times": [0.1], "tolerance": 1e-3}),
+    ],
+)  # fmt: skip
+def test_samples_that_are_solved_together_equal_samples_that_are_solved_alone(name, changes):
+    problem = load_recipe(name).with_overrides(changes).problem
+    together, alone = problem.compute(3, range(5)), Problem.solve_family(problem, 3, range(5))
+    on_device = problem.compute(3, range(5), "cpu")  # of PyTorch
+    for key, values in alone.items():
+        assert (together[key] == values).all(), key
+        np.testing.assert_allclose(on_device[key], values, rtol=1e-5, atol=1e-5, err_msg=key)
+
+
+def test_a_sample_that_the_grid_does_not_resolve_is_an_error_with_its_number():
+    changes = {"problem.resolution": 64, "modes": 31, "solver.resolution": 128, "times": [0.5]}
+    problem = load_recipe("burgers-nu").with_overrides(changes).problem
+    with pytest.raises(SampleError, match="ETDRK4 is not resolved: error") as failure:
+        problem.compute(0, range(12))
+    nu = problem.parameter_values(0, [failure.value.sample])["viscosity"]
+    assert nu < 0.01
+
+
+def test_every_combination_of_ends_is_validated():
+    law = {"law": "uniform", "low": -90.0, "high": -1.0}
+    with pytest.raises(SchemaError, match=r"at linear.diffusion = -90: waves of u up to the mode"):
+        load_recipe("kuramoto-sivashinsky").with_overrides({"linear.diffusion": law})
