@@ -92,6 +92,8 @@ def open_pairs(
         "target_resolution": target_resolution,
         "level": level,
     }
+    if laws := store.metadata.physics.parameters:
+        source["parameters"] = list(laws)
     return _streamed(store, samples, a, u, domain, subsample, buffer, weighted, source)
 
 

@@ -109,7 +109,9 @@ def _title(result: Result) -> Iterator[str]:
     yield from (f"# {name}", "", f"{summary}.", "", "| item | value |", "|---|---|")
     parameters = f"{result.scores.parameters:,} parameters"
     yield f"| operator | {escaped(experiment.model.name)}, {parameters} |"
-    variables = escaped(f"{data['input']} -> {data['target']}")
+    numbers = data.get("parameters", []) if description["task"].get("parameters") else []
+    inputs = ", ".join([str(data["input"]), *numbers])
+    variables = escaped(f"{inputs} -> {data['target']}")
     yield f"| map | {variables}: {_count(c_in)} -> {_count(c_out)} |"
     dim = description["dim"]
     yield f"| points | {dim} dimensions, {data['resolution']} points along each axis in training |"

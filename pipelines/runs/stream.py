@@ -289,6 +289,8 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
         "resolution": data.resolution, "input": input, "target": target,
         "target_resolution": data.target_resolution, "epoch_samples": samples,
     }  # fmt: skip
+    if laws := recipe.problem.physics().parameters:
+        source["parameters"] = list(laws)
     numbers = first_number(seed) + np.arange(samples)
     return Samples(
         reader=SolvedAhead(

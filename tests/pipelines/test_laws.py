@@ -41,6 +41,7 @@ def test_predictions_take_the_physical_number(made):
     model = load_model(made / "run/best.safetensors")
     pairs = open_pairs(str(made / "store.zarr"), "test")
     assert [bool(law and law.log) for law in pairs.parameter_laws] == [True]
+    assert pairs.source["parameters"] == ["viscosity"]
     examples = Map(parameters=True).evaluation(pairs)
     a = examples.first().a
     nu = torch.from_numpy(np.asarray(pairs.first().parameters)).float()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -149,7 +149,9 @@ class Burgers(Problem):
 
     def variables(self) -> tuple[Variable, ...]:
         domain = self.domain
-        constants = {} if "viscosity" in self.laws else {"viscosity": self.viscosity}
+        constants: dict[str, Any] = {"viscosity": self.viscosity}
+        if "viscosity" in self.laws:
+            constants = {}
         return (
             function(domain, "a", "input", "initial value u(x, 0)", **constants),
             function(domain, "u", "target", "solution u(x, t)", times=self.times, **constants),
@@ -182,9 +184,10 @@ class Burgers(Problem):
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward | None:
         from pdegen.equations.burgers.inversion import final_value
 
-        if len(self.times) > 1 or self.laws:
+        (*times,) = self.times
+        if len(times) > 1 or self.laws:
             return None
-        return final_value(number_of(self.viscosity), self.times[0], len(x))
+        return final_value(number_of(self.viscosity), times[0], len(x))
 
     @property
     def floats_per_sample(self) -> int:

@@ -70,8 +70,8 @@ class BurgersSolver(ABC):
     @property
     def _nu(self) -> Any:
         """The viscosity, shaped to broadcast over (batch, points)."""
-        nu = self.viscosity
-        return nu[:, None] if isinstance(nu, np.ndarray) else nu
+        nu: Any = self.viscosity
+        return nu[:, None] if np.ndim(nu) else nu
 
     def __call__(
         self, u0: Float[Array, "*batch n"], t: float | Sequence[float]
@@ -103,9 +103,8 @@ _Solver = TypeVar("_Solver", bound=BurgersSolver)
 
 def _of_rows(solver: _Solver, rows: slice) -> _Solver:
     """The solver of some of the samples."""
-    if isinstance(solver.viscosity, np.ndarray):
-        return replace(solver, viscosity=solver.viscosity[rows])
-    return solver
+    viscosity: Any = solver.viscosity
+    return replace(solver, viscosity=viscosity[rows]) if np.ndim(viscosity) else solver
 
 
 @dataclass(frozen=True)

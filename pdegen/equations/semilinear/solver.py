@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from pdegen.numerics.device import Array, constant, empty, multiplied
 from pdegen.numerics.etdrk import Symbol
-from pdegen.numerics.semilinear import Modes, Nonlinear, Semilinear
+from pdegen.numerics.semilinear import Modes, Nonlinear, Rows, Semilinear
 from pdegen.numerics.torus import Torus
 
 Numbers = tuple[float, ...]  # one for each component
@@ -237,10 +237,10 @@ def family_solver(
         linear = np.stack([of_sample.linear(torus) for of_sample in terms])
         return linear, terms[0].nonlinear(torus, device)
 
-    return Semilinear(
-        torus, parts, dt, tolerance,
-        of_rows=lambda rows: family_solver([terms[k] for k in rows], torus, dt, tolerance, device),
-    )  # fmt: skip
+    def of_rows(rows: Rows) -> Semilinear:
+        return family_solver([terms[int(k)] for k in rows], torus, dt, tolerance, device)
+
+    return Semilinear(torus, parts, dt, tolerance, of_rows=of_rows)
 
 
 def _column(numbers: Numbers, axes: int) -> Float[np.ndarray, " components *ones"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -197,7 +197,9 @@ class Vorticity(Problem):
 
     def variables(self) -> tuple[Variable, ...]:
         domain = self.domain
-        constants = {} if "viscosity" in self.laws else {"viscosity": self.viscosity}
+        constants: dict[str, Any] = {"viscosity": self.viscosity}
+        if "viscosity" in self.laws:
+            constants = {}
         return (
             function(domain, "a", "input", "vorticity w(x, y, 0)", **constants),
             function(domain, "u", "target", "vorticity w(x, y, t)", times=self.times, **constants),
