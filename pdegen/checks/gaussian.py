@@ -50,6 +50,7 @@ class GaussianLaw(Check):
         variance: The variance v(x) at all points.
         relative: Whether the rounding error of g is proportional to g. Otherwise it is the same at
             all points, as it is for the logarithm of a stored value.
+        mean: The rounded values are `mean` + g.
     """
 
     subject = "the Gaussian field"
@@ -61,10 +62,12 @@ class GaussianLaw(Check):
         modes: Modes,
         variance: Float[np.ndarray, " *grid"],
         relative: bool,
+        mean: float = 0.0,
     ) -> None:
         self.variable = variable
         self._value, self._modes, self._relative = value, modes, relative
-        self._rounding = ROUNDING * (float(variance.mean()) if relative else 1.0)
+        self._mean = mean
+        self._rounding = ROUNDING * (float(variance.mean()) + mean**2 if relative else 1.0)
         self._clear = modes.variances >= _CLEAR * self._rounding
         self._scale = np.sqrt(np.where(self._clear, modes.variances + self._rounding, 1.0))
         order = np.argsort(-modes.variances, kind="stable")
@@ -102,7 +105,7 @@ class GaussianLaw(Check):
 
     def _beyond_rounding(self, g: np.ndarray, squares: np.ndarray) -> float:
         """Lower bound of the energy in modes of small variance that rounding cannot explain."""
-        size = np.linalg.norm(g, axis=1) if self._relative else np.sqrt(g.shape[1])
+        size = np.linalg.norm(g + self._mean, axis=1) if self._relative else np.sqrt(g.shape[1])
         norm = np.sqrt(squares[:, ~self._clear].sum(axis=1))
         return float(np.sum(np.maximum(norm - EPSILON * size, 0) ** 2))
 

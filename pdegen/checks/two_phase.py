@@ -1,17 +1,17 @@
-"""Check of two-phase fields, whose phase at a point is the sign of a Gaussian field."""
+"""Check of the phases of a field: where a Gaussian field is above a threshold, and where below."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float
 
 from pdegen.checks.gaussian import spread
 from pdegen.checks.law import Check, Statistic, Values
 from pdegen.checks.p_values import RankSum, binomial
 from pdegen.domains import CellGrid
-from pdegen.sampling.coefficients import TwoPhase
 from pdegen.sampling.gaussian import SquareGaussianField
 
 _POINTS = 64
@@ -23,14 +23,17 @@ _REFERENCE = 512  # samples; a deviation of 1/3 of the spread over the samples c
 
 
 class TwoPhaseLaw(Check):
-    """Check of a field with two values, selected by the sign of a Gaussian field g.
+    """Check of the cells in which a Gaussian field g is at least t, a threshold.
 
-    N is the number of samples, and ρ the correlation of g between two points.
+    N is the number of samples. Let z(x) = t/s(x), where s(x) is the standard deviation of g(x), and
+    let ρ be the correlation of g between two points.
 
-    - At each point the number of samples with g >= 0 is binomial(N, 1/2).
-    - The signs of g at two points differ with probability arccos(ρ)/π (Sheppard's arcsine law). The
-      number of samples in which they differ is therefore binomial. This is tested for pairs of
-      cells at distances of 1, 2, 4, ... cells along an axis.
+    - At each point the number of samples with g >= t is binomial(N, Φ(-z)).
+    - Exactly one of g(x) and g(y) is at least t with a probability that follows from the bivariate
+      normal distribution. For t = 0 it is arccos(ρ)/π (Sheppard's arcsine law), else Owen's
+      function T gives it. The number of samples in which the phases of two points differ is
+      therefore binomial. This is tested for pairs of cells at distances of 1, 2, 4, ... cells along
+      an axis.
     - Some properties of each sample are compared with those of 512 reference samples by a rank-sum
       test. For each distance, these are the fraction of pairs of cells with different phases, and
       the excess of this fraction along x over that along y. A jump is a change of the phase between
@@ -38,29 +41,43 @@ class TwoPhaseLaw(Check):
       them, and their share of all jumps measure the roughness of the interfaces. The test detects
       a wrong correlation length, exponent or number of modes.
 
-    The distribution does not depend on the scale of g. It also stays the same if the phases, or x
-    and y, are exchanged. `pdegen.equations.darcy.law` detects these two exchanges by comparing a
-    with u.
+    For t = 0 the distribution does not depend on the scale of g. It also stays the same if the
+    phases, or x and y, are exchanged. `pdegen.equations.darcy.law` detects these two exchanges by
+    comparing a with u.
 
-    References: W. F. Sheppard, Phil. Trans. R. Soc. A 192 (1899).
+    Args:
+        variable: Name of the variable.
+        gaussian: The field g.
+        grid: Cells along each axis.
+        above: The map from stored values to a mask of the cells with g >= t, shape (batch, n, n).
+        threshold: The threshold t, in units of g.
+
+    References: W. F. Sheppard, Phil. Trans. R. Soc. A 192 (1899); D. B. Owen, Ann. Math. Statist.
+    27 (1956).
     """
 
     subject = "the two-phase field"
 
     def __init__(
-        self, variable: str, gaussian: SquareGaussianField, grid: CellGrid, phases: TwoPhase
+        self,
+        variable: str,
+        gaussian: SquareGaussianField,
+        grid: CellGrid,
+        above: Callable[[Values], Bool[np.ndarray, "batch n n"]],
+        threshold: float = 0.0,
     ) -> None:
-        self.variable, self._grid = variable, grid
-        self._above = np.float32(phases.above)
+        self.variable, self._grid, self._above = variable, grid, above
         self._samples = 0
         self._points = spread((grid.n, grid.n), _POINTS)
+        deviation = np.sqrt(gaussian.pointwise_variance(grid)).ravel()[self._points]
+        self._share = scipy.special.ndtr(-threshold / deviation)  # of samples above, at each point
         self._counts = np.zeros(len(self._points), dtype=int)
-        self._first, self._second, self._probability = _pairs(gaussian, grid)
+        self._first, self._second, self._probability = _pairs(gaussian, grid, threshold)
         self._differing = np.zeros(len(self._first), dtype=int)
         self._lines = spread((grid.n,), _LINES)
         self._ranks = {
             name: RankSum(values)
-            for name, values in _reference(gaussian, grid, self._lines).items()
+            for name, values in _reference(gaussian, grid, self._lines, threshold).items()
         }
 
     @property
@@ -77,7 +94,7 @@ class TwoPhaseLaw(Check):
         return self._ranks[_FOLLOWING].expected * lines >= _ROUGH
 
     def add(self, numbers: np.ndarray, values: Values) -> None:
-        above = values[self.variable] == self._above
+        above = self._above(values)
         flat = above.reshape(len(above), -1)
         self._samples += len(above)
         self._counts += flat[:, self._points].sum(axis=0)
@@ -90,9 +107,11 @@ class TwoPhaseLaw(Check):
         n = self._samples
         if not n:
             return
-        for point, count in zip(self._points, self._counts.tolist(), strict=True):
+        for point, share, count in zip(
+            self._points, self._share.tolist(), self._counts.tolist(), strict=True
+        ):
             name = f"the share of samples above at point {point}"
-            yield Statistic(name, count / n, 0.5, binomial(count, n, 0.5))
+            yield Statistic(name, count / n, share, binomial(count, n, share))
         for first, second, p, count in zip(
             self._first, self._second, self._probability.tolist(), self._differing.tolist(),
             strict=True,
@@ -127,7 +146,7 @@ def _shape(
 
 
 def _reference(
-    gaussian: SquareGaussianField, grid: CellGrid, lines: np.ndarray
+    gaussian: SquareGaussianField, grid: CellGrid, lines: np.ndarray, threshold: float
 ) -> dict[str, Float[np.ndarray, " R"]]:
     """Named properties of reference samples, which are independent of all samples of stores."""
     normals = np.random.default_rng(0)
@@ -136,15 +155,15 @@ def _reference(
     for _ in range(_REFERENCE):
         xi = normals.standard_normal(gaussian.mode_deviations.shape)
         coefficients = gaussian.mode_deviations * xi
-        along_x = (basis[lines] @ coefficients.T) @ basis.T >= 0  # (line, n)
-        along_y = (basis[lines] @ coefficients) @ basis.T >= 0
+        along_x = (basis[lines] @ coefficients.T) @ basis.T >= threshold  # (line, n)
+        along_y = (basis[lines] @ coefficients) @ basis.T >= threshold
         for name, value in _shape(along_x[None], along_y[None]).items():
             properties.setdefault(name, []).append(value)
     return {name: np.concatenate(values) for name, values in properties.items()}
 
 
 def _pairs(
-    gaussian: SquareGaussianField, grid: CellGrid
+    gaussian: SquareGaussianField, grid: CellGrid, threshold: float
 ) -> tuple[np.ndarray, np.ndarray, Float[np.ndarray, " pairs"]]:
     """Flat indices of pairs of cells, and for each pair the probability that the phases differ."""
     n, variances = grid.n, gaussian.mode_deviations**2
@@ -161,5 +180,30 @@ def _pairs(
     def covariance(at: tuple[np.ndarray, ...], at2: tuple[np.ndarray, ...]) -> np.ndarray:
         return np.einsum("kp,kp->k", (at[0] * at2[0]) @ variances, at[1] * at2[1])
 
-    correlation = covariance(phi, phi2) / np.sqrt(covariance(phi, phi) * covariance(phi2, phi2))
-    return *flat, np.arccos(np.clip(correlation, -1, 1)) / np.pi
+    s, s2 = np.sqrt(covariance(phi, phi)), np.sqrt(covariance(phi2, phi2))
+    correlation = np.clip(covariance(phi, phi2) / (s * s2), -1, 1)
+    return *flat, differing(threshold / s, threshold / s2, correlation)
+
+
+def differing(
+    h: Float[np.ndarray, " pairs"],
+    k: Float[np.ndarray, " pairs"],
+    correlation: Float[np.ndarray, " pairs"],
+) -> Float[np.ndarray, " pairs"]:
+    """The probability that exactly one of X >= h and Y >= k holds.
+
+    X and Y are standard normal with the correlation ρ. h and k have the same sign, or are both 0.
+    With Owen's function T, P(X >= h, Y >= k) = (Φ(-h) + Φ(-k))/2 - T(h, a) - T(k, b), where
+    a = (k - ρh)/(h √(1 - ρ²)) and b = (h - ρk)/(k √(1 - ρ²)). Hence the probability is
+    2 T(h, a) + 2 T(k, b).
+
+    >>> differing(np.zeros(1), np.zeros(1), np.array([0.5])).round(6)  # arccos(1/2)/π
+    array([0.333333])
+    """
+    sine = np.sqrt(np.maximum(1 - correlation**2, 0.0))
+    if not h.any():
+        return np.arccos(correlation) / np.pi
+    with np.errstate(divide="ignore", invalid="ignore"):
+        a, b = ((v / u - correlation) / sine for u, v in ((h, k), (k, h)))
+    total = scipy.special.owens_t(h, np.nan_to_num(a)) + scipy.special.owens_t(k, np.nan_to_num(b))
+    return 2 * total

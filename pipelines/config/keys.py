@@ -151,10 +151,10 @@ def _of_kind(
             default, required = defaults[name], False
         inner = list(models_in(field.annotation))
         if inner and takes_number(field.annotation):
-            value = default if content is None else content.get(name, default)
+            value = (content or _NOTHING).get(name, None if required else default)
             stated = explained.get(name, ("", None))
             key = _number_or_law(prefix + name, field, stated, required, default, when)
-            yield replace(key, value=None if content is None and required else _plain(value))
+            yield replace(key, value=_plain(value))
             if not isinstance(value, Mapping):
                 continue
         if inner:

@@ -13,7 +13,7 @@ from pdegen.checks.modes import periodic_modes, square_modes
 from pdegen.checks.two_phase import TwoPhaseLaw
 from pdegen.domains import CellGrid, PeriodicGrid
 from pdegen.equations.burgers.law import _Physics
-from pdegen.equations.darcy.law import DarcyClaims, darcy_law
+from pdegen.equations.darcy.law import DarcyClaims, ScaleLaw, darcy_law
 from pdegen.recipe import load_recipe
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
@@ -54,7 +54,7 @@ def log_normal_law(field, n):
 
 
 def two_phase_law(field, n):
-    return TwoPhaseLaw("a", field, CellGrid(n), TwoPhase(12.0, 3.0))
+    return TwoPhaseLaw("a", field, CellGrid(n), lambda v: v["a"] == 12.0)
 
 
 # the coordinates in which modes are independent
@@ -333,7 +333,7 @@ def test_a_value_that_the_equations_forbid_names_the_sample(burgers, darcy):
 
 
 def test_a_coefficient_that_is_not_positive_is_found():
-    law = darcy_law(SQUARE, CellGrid(9), LogNormal(), 1.0, DarcyClaims(1e-8, True, 1.0))
+    law = darcy_law(SQUARE, CellGrid(9), ScaleLaw(1.0), 1.0, 0.0, DarcyClaims(1e-8, True, 1.0))
     a = on_square(SQUARE, 9, 4, LogNormal())
     a[2, 0, 0] = -1
     u, residual = np.full_like(a, 0.02), np.zeros(4)

@@ -218,7 +218,11 @@ def _ratio(above: np.ndarray, below: np.ndarray, otherwise: float) -> np.ndarray
 
 @dataclass(frozen=True)
 class PressureGuarantee(Guarantee):
-    """Error bounds for pressures u that a model predicts from coefficients a."""
+    """Error bounds for pressures u that a model predicts from coefficients a, or from a and f.
+
+    The bounds of `ErrorBound` apply to u - walls, which is 0 on the boundary. If walls is not 0,
+    ‖u‖ >= ‖p_h‖ - ‖u - p_h‖ gives the relative bound in L².
+    """
 
     sentences: ClassVar[Mapping[str, str]] = {
         "energy": "‖a^½ ∇(u - p_h)‖, p_h the biquadratic reconstruction of the values",
@@ -229,17 +233,26 @@ class PressureGuarantee(Guarantee):
     headline: ClassVar[str] = "relative_energy"
 
     grid: CellGrid  # the cells of a and u
-    source: float  # f
+    source: float | None  # f; None if it is an input
+    walls: float = 0.0  # u on the boundary
 
     @cached_property
     def _bound(self) -> ErrorBound:
         return ErrorBound(self.grid)
 
     def bounds(self, inputs: Mapping[str, np.ndarray], p: np.ndarray) -> dict[str, np.ndarray]:
-        bounds = self._bound(inputs["a"], p, self.source)
+        a, f = inputs["a"], inputs["f"] if self.source is None else self.source
+        p = p.astype(np.float64) - self.walls if self.walls else p
+        bounds = self._bound(a, p, f)
+        relative_l2 = bounds.relative_l2
+        if self.walls:
+            q = Biquadratic.of(a.astype(np.float64), p)
+            squared = q.squared_norm + 2 * self.walls * q.means.mean(axis=(1, 2)) + self.walls**2
+            norm = np.sqrt(np.maximum(squared, 0.0)) - bounds.l2
+            relative_l2 = _ratio(bounds.l2, norm, np.inf)
         return {
             "energy": bounds.energy,
             "relative_energy": bounds.relative,
             "l2": bounds.l2,
-            "relative_l2": bounds.relative_l2,
+            "relative_l2": relative_l2,
         }

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from pdegen.checks.gaussian import EPSILON, GaussianLaw
-from pdegen.checks.law import Bound, Check, Distinct, Law, Values
+from pdegen.checks.law import Bound, Check, Distinct, Finding, Law, Statistic, Values
 from pdegen.checks.modes import square_modes
 from pdegen.checks.two_phase import TwoPhaseLaw
 from pdegen.domains import CellGrid
-from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import SquareGaussianField
 
 Samples = Float[np.ndarray, " batch"]
@@ -34,65 +34,155 @@ class DarcyClaims:
     harmonic: bool = True
 
 
+Number = float | str
+"""A number, or the name of the variable that has the number of each sample."""
+
+
+@dataclass(frozen=True)
+class PhasesLaw:
+    """a = values[j] where thresholds[j-1] <= g < thresholds[j] for a Gaussian field g."""
+
+    thresholds: tuple[float, ...]
+    values: tuple[Number, ...]
+
+
+@dataclass(frozen=True)
+class ScaleLaw:
+    """a = scale exp(g) for a Gaussian field g."""
+
+    scale: Number
+
+
+@dataclass(frozen=True)
+class RandomSource:
+    """The source f = mean + g, which a store has as the variable `f`."""
+
+    field: SquareGaussianField  # law of g
+    mean: float
+
+
 def darcy_law(
     field: SquareGaussianField,
     grid: CellGrid,
-    coefficient: TwoPhase | LogNormal,
-    source: float,
+    coefficient: PhasesLaw | ScaleLaw,
+    source: Number | RandomSource,
+    walls: Number,
     solved: DarcyClaims,
 ) -> Law:
-    """The law of a store: the distribution of a, limits of the residuals, and properties of u.
+    """The law of a store: the distribution of a and f, limits of residuals, and properties of u.
 
-    In each sample, the power of the source equals the dissipation of the flow: ∫ f u = ∫ a |∇u|².
-    If u is the solution for another a, the two differ by about a half. The check therefore detects
-    exchanged samples, and an exchange of x and y in a. It also detects an exchange of the two
-    phases, which no statistic of a alone can detect.
+    Let v = u - walls, which is 0 on the boundary. In each sample, the power of the source equals
+    the dissipation of the flow: ∫ f v = ∫ a |∇v|². If u is the solution for another a, the two
+    differ by about a half. The check therefore detects exchanged samples, and an exchange of x and
+    y in a. It also detects an exchange of the two phases, which no statistic of a alone can detect.
     """
-    return Law(
-        (
-            *_of_coefficient(field, grid, coefficient),
-            Bound("residual", "the residual", lambda v: (v["residual"], solved.residual)),
-            Bound("residual", "minus the residual", lambda v: (-v["residual"], 0.0)),
-            *_of_solution(source, solved),
-        )
+    checks = [
+        *_of_coefficient(field, grid, coefficient),
+        Bound("residual", "the residual", lambda v: (v["residual"], solved.residual)),
+        Bound("residual", "minus the residual", lambda v: (-v["residual"], 0.0)),
+        *_of_solution(source, walls, solved),
+    ]
+    if isinstance(source, RandomSource):
+        checks += _of_source(source, grid)
+    return Law(tuple(checks))
+
+
+def error_law(largest: float) -> tuple[Check, ...]:
+    """The checks of the estimated errors of a store."""
+    return (
+        Bound("error", "the error", lambda v: (v["error"], largest)),
+        Bound("error", "minus the error", lambda v: (-v["error"], 0.0)),
     )
 
 
+def _of_each(number: Number, values: Values) -> Float[np.ndarray, "batch 1 1"]:
+    """A number for each sample, in float64."""
+    if isinstance(number, str):
+        return values[number].astype(np.float64)[:, None, None]
+    return np.full((len(next(iter(values.values()))), 1, 1), number, np.float64)
+
+
 def _of_coefficient(
-    field: SquareGaussianField, grid: CellGrid, coefficient: TwoPhase | LogNormal
+    field: SquareGaussianField, grid: CellGrid, coefficient: PhasesLaw | ScaleLaw
 ) -> Iterator[Check]:
-    if isinstance(coefficient, LogNormal):
+    if isinstance(coefficient, ScaleLaw):
         yield Bound("a", "the number of cells that are not positive",
                     lambda v: (_count(~(v["a"] > 0)), 0.0))  # fmt: skip
         smallest = np.finfo(np.float32).tiny
 
-        def logarithm(a: np.ndarray) -> np.ndarray:
-            return np.log(np.maximum(a.astype(np.float64), smallest) / coefficient.scale)
+        def of_unit_scale(values: Values) -> np.ndarray:
+            a = np.maximum(values["a"].astype(np.float64), smallest)
+            return a / _of_each(coefficient.scale, values)
 
-        variance = field.pointwise_variance(grid)
-        yield GaussianLaw("a", logarithm, square_modes(field, grid), variance, relative=False)
+        modes, variance = square_modes(field, grid), field.pointwise_variance(grid)
+        yield _Computed(GaussianLaw("a", np.log, modes, variance, relative=False), of_unit_scale)
         yield Distinct("a")
         return
-    phases = np.array([coefficient.above, coefficient.below], dtype=np.float32)
-    yield Bound("a", "the number of cells in neither phase",
-                lambda v: (_count(~np.isin(v["a"], phases)), 0.0))  # fmt: skip
-    if phases[0] != phases[1]:
-        signs = TwoPhaseLaw("a", field, grid, coefficient)
-        yield signs
-        if signs.rough:
-            yield Distinct("a")
+    phases = coefficient.values
+    words = "neither phase" if len(phases) == 2 else "no phase"
+    yield Bound("a", f"the number of cells in {words}",
+                lambda v: (_count(~_has_one_of(phases, v)), 0.0))  # fmt: skip
+    numbers = [np.float32(phase) for phase in phases if not isinstance(phase, str)]
+    if len(set(numbers)) < len(numbers):
+        return
+    checks = [
+        TwoPhaseLaw("a", field, grid, partial(_has_one_of, phases[k + 1 :]), threshold)
+        for k, threshold in enumerate(coefficient.thresholds)
+    ]
+    yield from checks
+    if any(check.rough for check in checks):
+        yield Distinct("a")
 
 
-def _of_solution(source: float, solved: DarcyClaims) -> Iterator[Check]:
+def _has_one_of(phases: tuple[Number, ...], values: Values) -> Bool[np.ndarray, "batch n n"]:
+    """Mask of the cells in which a is one of these numbers."""
+    mask = np.zeros(values["a"].shape, dtype=bool)
+    for phase in phases:
+        mask |= values["a"] == _of_each(phase, values).astype(np.float32)
+    return mask
+
+
+class _Computed(Check):
+    """A check of a quantity that is computed from the values of several variables."""
+
+    def __init__(self, check: Check, quantity: Callable[[Values], np.ndarray]) -> None:
+        self.variable, self.subject = check.variable, check.subject
+        self._check, self._quantity = check, quantity
+
+    def add(self, numbers: np.ndarray, values: Values) -> None:
+        self._check.add(numbers, {self.variable: self._quantity(values)})
+
+    def statistics(self) -> Iterable[Statistic]:
+        return self._check.statistics()
+
+    def findings(self) -> Iterable[Finding]:
+        return self._check.findings()
+
+
+def _of_source(source: RandomSource, grid: CellGrid) -> Iterator[Check]:
+    field, mean = source.field, source.mean
+    yield GaussianLaw(
+        "f", lambda f: f.astype(np.float64) - mean, square_modes(field, grid),
+        field.pointwise_variance(grid), relative=True, mean=mean,
+    )  # fmt: skip
+    yield Distinct("f")
+
+
+def _of_solution(
+    source: Number | RandomSource, walls: Number, solved: DarcyClaims
+) -> Iterator[Check]:
+    def on_walls(values: Values) -> np.ndarray:
+        return _of_each(walls, values).astype(np.float32)
+
     if source == 0:
         yield Bound("u", "the largest |u|, without a source,",
-                    lambda v: (abs(v["u"]).max(axis=(1, 2)), 0.0))  # fmt: skip
+                    lambda v: (abs(v["u"] - on_walls(v)).max(axis=(1, 2)), 0.0))  # fmt: skip
         return
-    if solved.positive is not None:
-        strictly = solved.positive
+    if solved.positive is not None and not isinstance(source, RandomSource):
+        strictly = solved.positive and walls == 0  # else rounding may give the value of the walls
 
         def wrong(values: Values) -> tuple[np.ndarray, float]:
-            u = values["u"] * np.sign(source)
+            u = (values["u"] - on_walls(values)) * np.sign(_of_each(source, values))
             return _count(~(u > 0) if strictly else ~(u >= 0)), 0.0
 
         yield Bound("u", "the number of cells with the wrong sign", wrong)
@@ -100,10 +190,12 @@ def _of_solution(source: float, solved: DarcyClaims) -> Iterator[Check]:
         slack = solved.balance
 
         def imbalance(values: Values) -> tuple[np.ndarray, np.ndarray]:
-            a, u = values["a"].astype(np.float64), values["u"].astype(np.float64)
-            work = source * u.mean(axis=(1, 2))
+            shift, random = _of_each(walls, values), isinstance(source, RandomSource)
+            a, v = values["a"].astype(np.float64), values["u"].astype(np.float64) - shift
+            f = values["f"].astype(np.float64) if random else _of_each(source, values)
+            work = (f * v).mean(axis=(1, 2))
             work = np.where(work > 0, work, np.nan)
-            flow, rounding = dissipation(a, u, solved.harmonic)
+            flow, rounding = dissipation(a, v, solved.harmonic, shift)
             # the triangle inequality in the norm whose square is the dissipation
             error = 2 * np.sqrt(flow * rounding) + rounding
             return abs(flow / work - 1), slack + error / work
@@ -112,23 +204,30 @@ def _of_solution(source: float, solved: DarcyClaims) -> Iterator[Check]:
 
 
 def dissipation(
-    a: Float[np.ndarray, "batch n n"], u: Float[np.ndarray, "batch n n"], harmonic: bool
+    a: Float[np.ndarray, "batch n n"],
+    u: Float[np.ndarray, "batch n n"],
+    harmonic: bool,
+    shift: Float[np.ndarray, "batch 1 1"] | float = 0.0,
 ) -> tuple[Samples, Samples]:
     """Returns ∫ a |∇u|², and an upper bound of ∫ a |∇e|² for the rounding errors e of u in float32.
 
     Both integrals are the finite volume sums Σ a_f (u_i - u_j)² over the faces. u is 0 on the
-    walls, which lie half a cell from the outermost centres.
+    walls, which lie half a cell from the outermost centres. The rounded values are u + shift.
     """
     flow, rounding = np.zeros(len(a)), np.zeros(len(a))
+    size = abs(u) + abs(shift)
     for axis in (1, 2):
-        first, last = (np.take(a, k, axis) * np.take(u, k, axis) ** 2 for k in (0, -1))
-        flow += 2 * (first + last).sum(axis=1)
+        for k in (0, -1):
+            a_k = 2 * np.take(a, k, axis)
+            flow += (a_k * np.take(u, k, axis) ** 2).sum(axis=1)
+            rounding += (a_k * np.take(size, k, axis) ** 2).sum(axis=1)
         a_i, a_j = _neighbours(a, axis)
         face = 2 * a_i * a_j / (a_i + a_j) if harmonic else (a_i + a_j) / 2
         v, w = _neighbours(u, axis)
         flow += np.einsum("bij,bij,bij->b", face, v - w, v - w)
-        rounding += np.einsum("bij,bij,bij->b", face, abs(v) + abs(w), abs(v) + abs(w))
-    return flow, EPSILON**2 * (rounding + flow)
+        v, w = _neighbours(size, axis)
+        rounding += np.einsum("bij,bij,bij->b", face, v + w, v + w)
+    return flow, EPSILON**2 * rounding
 
 
 def _neighbours(a: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:

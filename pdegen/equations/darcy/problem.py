@@ -2,139 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from array_api_compat import array_namespace
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import (
+    Field,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
+from pdegen.checks.family import ScalarsLaw
+from pdegen.checks.gaussian import ROUNDING
 from pdegen.checks.law import Law
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem
+from pdegen.equations.darcy.estimate import compared_refinements, estimated_error
 from pdegen.equations.darcy.fenicsx import client
-from pdegen.equations.darcy.law import darcy_law
+from pdegen.equations.darcy.inputs import (
+    FiniteOrLaw,
+    GaussianSource,
+    LogNormalCoefficient,
+    PhasesCoefficient,
+    Source,
+    SquareGaussian,
+    TwoPhaseCoefficient,
+    printed,
+    stored,
+)
+from pdegen.equations.darcy.law import RandomSource, darcy_law, error_law
 from pdegen.equations.darcy.methods import FiniteElementMethod, FiniteVolumeMethod, PublishedMethod
-from pdegen.equations.latex import with_value
+from pdegen.equations.darcy.refinement import forward_map, reference_solver, refined, solver_of
+from pdegen.equations.latex import number, with_value
 from pdegen.equations.registry import equation
 from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
-from pdegen.inverse.observation import Separable, averages, interpolation
 from pdegen.numerics.device import Array, first_true
 from pdegen.numerics.errors import SolveError
-from pdegen.sampling.coefficients import LogNormal, TwoPhase
-from pdegen.sampling.gaussian import SquareGaussianField
-from pdegen.schema import Count, InverseLength, Positive, SchemaError, Strict
+from pdegen.sampling.scalars import ScalarLaw, number_of
+from pdegen.schema import Count, SchemaError
 from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Variable, function, scalar
 
 if TYPE_CHECKING:  # solvers are imported only when they are built, since compilation takes a while
-    from pdegen.equations.darcy.finite_volume import FiniteVolume, Solution
     from pdegen.equations.guarantee import Guarantee
 
 # largest numbers of float64 arrays of n² and of modes² values in device memory for one sample
 _ARRAYS, _SAMPLING = 20, 12
+_LARGEST_ERROR = 0.5  # largest estimate of a relative error that a store may have
 _REFERENCE = 3  # refinement of the reference solution; odd, so that centres coincide
-
-
-class _Solver(Protocol):
-    """Solves -div(a grad u) = f for coefficients that are constant on each cell."""
-
-    def solve(self, a: Array, f: float) -> Solution: ...
-
-
-class SquareGaussian(Strict):
-    """N(0, sigma²(-Δ + tau²)^(-alpha)) on (0,1)² with Neumann or Dirichlet conditions.
-
-    Args:
-        law: Name of the law. It states the condition at the walls: the normal derivative is 0
-            (Neumann), or the value is 0 (Dirichlet).
-        sigma: Scale σ of the covariance operator. [length^(1 − alpha)]
-        tau: Inverse correlation length τ; larger values give shorter waves. [1/length]
-        alpha: Exponent α, above 1: larger values give smoother functions. [1]
-        modes: Modes along each axis, independent of the grid.
-    """
-
-    law: Literal["neumann-gaussian", "dirichlet-gaussian"]
-    sigma: Positive
-    tau: InverseLength
-    alpha: Annotated[float, Field(gt=1, allow_inf_nan=False)]
-    modes: Annotated[Count, Field(ge=2)]
-
-    @property
-    def sentence(self) -> str:
-        law = f"N(0, {self.sigma:.6g}²(−Δ + {self.tau:.6g}²)^(−{self.alpha:.6g})) on (0, 1)², "
-        walls = {
-            "neumann-gaussian": "normal derivative 0 at the walls, without its mean, ",
-            "dirichlet-gaussian": "0 at the walls, ",
-        }[self.law]
-        return f"{law}{walls}{self.modes} modes in each direction"
-
-    def build(self) -> SquareGaussianField:
-        boundary: Any = self.law.removesuffix("-gaussian")
-        return SquareGaussianField(boundary, self.sigma, self.tau, self.alpha, self.modes)
-
-
-class TwoPhaseCoefficient(Strict):
-    """a = `above` where the field is >= 0, and a = `below` elsewhere.
-
-    Args:
-        above: The value of a where the field is at least 0. [permeability]
-        below: The value of a elsewhere. [permeability]
-    """
-
-    kind: Literal["two-phase"]
-    above: Positive
-    below: Positive
-
-    @property
-    def phases(self) -> tuple[float, float] | None:
-        """The smaller and the larger value; None if they are equal."""
-        low, high = sorted((self.above, self.below))
-        return (low, high) if low < high else None
-
-    @property
-    def sentence(self) -> str:
-        return (
-            f"two phases: a = {self.above:.6g} where the field is ≥ 0, a = {self.below:.6g} "
-            "elsewhere"
-        )
-
-    def build(self) -> TwoPhase:
-        return TwoPhase(self.above, self.below)
-
-
-class LogNormalCoefficient(Strict):
-    """a = scale exp(field).
-
-    Args:
-        scale: Median of a. [permeability]
-    """
-
-    kind: Literal["log-normal"]
-    scale: Positive = 1.0
-
-    phases: ClassVar[None] = None
-
-    @property
-    def sentence(self) -> str:
-        return f"log-normal: a = {self.scale:.6g} exp(field)"
-
-    def build(self) -> LogNormal:
-        return LogNormal(self.scale)
 
 
 @equation
 class Darcy(Problem):
-    """-div(a grad u) = source on (0,1)², u = 0 on the boundary: the map a -> u.
+    """-div(a grad u) = f on (0,1)², u = walls on the boundary: the map a -> u, or (a, f) -> u.
 
-    The coefficient is constant on each of the resolution² cells. The values of u are those at the
-    cell centres.
+    The coefficient is constant on each of the resolution² cells, and so is the source. The values
+    of u are those at the cell centres.
+
+    Since `walls` is constant, u = walls + v, where v is the solution with v = 0 on the boundary. A
+    number f multiplies v.
+
+    Numbers of the coefficient, `source` and `walls` may differ from sample to sample; they are then
+    parameters of the sample. If there are such numbers, if the source is a field, if there are more
+    than two phases, or if the walls have another value than 0, each sample states an estimate of
+    its relative L² error (`estimate.py`).
 
     Args:
-        source: The source f on the right side. [permeability · pressure/length²]
+        source: The source f on the right side: a number, or a table with the law of a number or of
+            a Gaussian field. [permeability · pressure/length²]
+        walls: The value of u on the boundary. [pressure]
         resolution: Cells along each axis.
         field: Law of the Gaussian field that the coefficient is made of.
         coefficient: The map from the field to the coefficient.
@@ -147,23 +88,53 @@ class Darcy(Problem):
     largest_batch: ClassVar[int] = 4
 
     equation: Literal["darcy"]
-    source: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    source: Source = 1.0
+    walls: FiniteOrLaw = 0.0
     resolution: Annotated[Count, Field(ge=4)]
     field: SquareGaussian
-    coefficient: Annotated[TwoPhaseCoefficient | LogNormalCoefficient, Field(discriminator="kind")]
+    coefficient: Annotated[
+        TwoPhaseCoefficient | PhasesCoefficient | LogNormalCoefficient, Field(discriminator="kind")
+    ]
     solver: Annotated[
         FiniteVolumeMethod | FiniteElementMethod | PublishedMethod, Field(discriminator="method")
     ]
 
+    # whether each sample has an estimate of its error; copies with numbers for laws keep it
+    _states_error: bool = PrivateAttr(default=False)
+
+    @model_validator(mode="after")
+    def _is_solvable(self) -> Self:
+        several = isinstance(self.coefficient, PhasesCoefficient)
+        varied = several or isinstance(self.source, GaussianSource) or bool(self.laws)
+        self._states_error = varied or self.walls != 0
+        if self._states_error and isinstance(self.solver, PublishedMethod):
+            raise ValueError(
+                "solver.method published-splines solves the published problem only: numbers in "
+                "place of laws, walls = 0, at most two phases; use finite-volume"
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out `walls` if it is 0, since recipes of older versions have no such key."""
+        table = content(self)
+        return {key: value for key, value in table.items() if key != "walls" or value != 0}
+
     @property
     def formula(self) -> str:
-        return "-div(a grad u) = source on (0,1)^2, u = 0 on the boundary"
+        walls = "walls" if self.walls else "0"
+        return f"-div(a grad u) = source on (0,1)^2, u = {walls} on the boundary"
 
     @property
     def latex(self) -> str:
+        source, walls = self.source, self.walls
+        random = isinstance(source, GaussianSource)
+        varied = isinstance(walls, ScalarLaw)
         return (
             r"-\nabla \cdot (a \nabla u) = f \text{ in } (0, 1)^2,\quad "
-            r"u = 0 \text{ on the boundary}" + with_value("f", self.source)
+            rf"u = {'g' if varied else number(walls)} \text{{ on the boundary}}"
+            + ("" if random else with_value("f", source))
+            + (with_value("g", walls) if varied else "")
         )
 
     @property
@@ -175,57 +146,91 @@ class Darcy(Problem):
         return Box.cell(self.resolution, self.resolution)
 
     def variables(self) -> tuple[Variable, ...]:
-        domain = self.domain
-        return (
+        domain, varied = self.domain, not isinstance(self.source, int | float)
+        source = {} if varied else {"source": self.source}
+        variables = [
             function(domain, "a", "input", "coefficient a, constant on each cell"),
-            function(domain, "u", "target", "solution u at the cell centre", source=self.source),
+            function(domain, "u", "target", "solution u at the cell centre", **source),
             scalar("residual", "quality", "relative residual of the discrete equations"),
-        )
+        ]
+        if isinstance(self.source, GaussianSource):
+            f = function(domain, "f", "input", "source f, constant on each cell")
+            variables.insert(1, f)
+        if self._states_error:
+            variables.append(scalar("error", "quality", "estimated relative L2 error of u"))
+        return (*variables, *self.parameters())
 
     def physics(self) -> Physics:
         phases = self.coefficient.phases
+        sentences = {
+            "field": self.field.sentence,
+            "coefficient": self.coefficient.sentence,
+        }
+        drawing = {"a": Drawing("a", "phases", log=True), "u": Drawing("u")}
+        if isinstance(self.source, GaussianSource):
+            sentences["source"] = self.source.sentence
+            drawing["f"] = Drawing("f", "diverging")
         return Physics(
-            boundary={"u": 0.0},
+            boundary={} if isinstance(self.walls, ScalarLaw) else {"u": self.walls},
             symmetries=("square",),
             loss_weight="a",
             phases={} if phases is None else {"a": phases},
-            sentences={"field": self.field.sentence, "coefficient": self.coefficient.sentence},
-            drawing={"a": Drawing("a", "phases", log=True), "u": Drawing("u")},
+            sentences=sentences,
+            drawing=drawing,
+            parameters=self.parameter_laws,
         )
 
     def inversions(self, setting: InverseProblem) -> dict[str, ClassicalMethod]:
-        field, coefficient = self.field.build(), self.coefficient
+        self.refuse_laws("the inversions need")
+        coefficient, source = self.coefficient, self.source
+        if isinstance(coefficient, PhasesCoefficient):
+            raise SchemaError(
+                "darcy inverts log-normal and two-phase coefficients only, got "
+                f"{len(coefficient.values)} phases"
+            )
+        if isinstance(source, GaussianSource) or self.walls:
+            raise SchemaError(
+                "darcy inverts u for a source that is a number and walls = 0 only, got "
+                + (f"walls = {printed(self.walls)}" if self.walls else "a source field")
+            )
+        field, f = self.field.build(), number_of(source)
         if isinstance(coefficient, LogNormalCoefficient):
             from pdegen.equations.darcy.log_inversion import log_inversions
 
-            return log_inversions(setting, field, coefficient.scale, self.source)
+            return log_inversions(setting, field, number_of(coefficient.scale), f)
         from pdegen.equations.darcy.inversion import inversions
 
-        phases = coefficient.phases
-        if phases is None:
+        if coefficient.phases is None:
             raise SchemaError("darcy inverts coefficients of two phases, got equal ones")
-        return inversions(setting, field, phases, self.source)
+        return inversions(setting, field, coefficient.phases, f)
 
-    def forward(self, x: Float[np.ndarray, " m"]) -> Forward:
+    def forward(self, x: Float[np.ndarray, " m"]) -> Forward | None:
         """The map from a coefficient on any number of cells to u at the points x.
 
         The map averages the coefficient over the cells of the recipe, and solves for u by the
         recipe's method. Finite elements run in another process. For recipes with finite elements,
-        the map therefore uses harmonic finite volumes on cells three times finer.
+        the map therefore uses harmonic finite volumes on cells three times finer. If the source is
+        a field, or a number differs from sample to sample, u is no function of the coefficient
+        alone, and the result is None.
         """
+        source = self.source
+        if isinstance(source, GaussianSource) or self.laws:
+            return None
         factor = self.solver.refinement
         if isinstance(self.solver, FiniteElementMethod):
             factor *= _REFERENCE
-            solver = _reference_solver(factor * self.resolution)
+            solver = reference_solver(factor * self.resolution)
         else:
             solver = self.solver.build(factor * self.resolution)
-        return _forward(solver, factor, self.grid, self.source, x)
+        return forward_map(solver, factor, self.grid, number_of(source), number_of(self.walls), x)
 
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
-        method = self.solver
-        if (*inputs,) != ("a",) or target != "u":
+        self.refuse_laws("bounds of errors need")
+        method, field = self.solver, isinstance(self.source, GaussianSource)
+        needed = ("a", "f") if field else ("a",)
+        if (*inputs,) != needed or target != "u":
             raise SchemaError(
-                "darcy bounds the error of u predicted from a, "
+                f"darcy bounds the error of u predicted from {', '.join(needed)}, "
                 f"got {target} from {', '.join(inputs)}"
             )
         if not isinstance(method, FiniteVolumeMethod) or method.faces != "harmonic":
@@ -235,24 +240,53 @@ class Darcy(Problem):
             )
         from pdegen.equations.darcy.error_bound import PressureGuarantee
 
-        return PressureGuarantee(self.grid, self.source)
+        source = None if isinstance(self.source, GaussianSource) else number_of(self.source)
+        return PressureGuarantee(self.grid, source, number_of(self.walls))
 
     @property
     def floats_per_sample(self) -> int:
-        solving = _ARRAYS * (self.solver.refinement * self.resolution) ** 2
-        return max(solving, _SAMPLING * self.field.modes**2)
+        solving = _ARRAYS * (self._refinements[-1] * self.resolution) ** 2
+        modes = [declared.modes for declared in (self.field, self.source)
+                 if isinstance(declared, SquareGaussian)]  # fmt: skip
+        return max(solving, _SAMPLING * max(modes) ** 2)
+
+    @property
+    def _refinements(self) -> tuple[int, ...]:
+        """The refinements of all solutions that a sample needs."""
+        refinement = self.solver.refinement
+        return compared_refinements(refinement) if self._states_error else (refinement,)
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
-        field, coefficient, solver = _built(self)  # pyright: ignore[reportArgumentType]: frozen
-        sampled = coefficient(field(self.grid, seed, samples, device))
+        g = self.field.build()(self.grid, seed, samples, device)
+        sampled = self.coefficient.build()(g)
         xp = array_namespace(sampled)
-        a = xp.astype(sampled, xp.float32)  # the solver gets the stored coefficient
-        solution = _refined(solver, self.solver.refinement, a, self.source)
-        u = xp.astype(solution.u, xp.float32)
-        row = first_true(~xp.isfinite(xp.sum(u, axis=(1, 2))))
+        values = {"a": xp.astype(sampled, xp.float32)}  # the solver gets the stored coefficient
+        if isinstance(self.source, GaussianSource):
+            f = self.source.values(self.grid, seed, samples, device)
+            values["f"] = xp.astype(f, xp.float32)
+        solutions = [
+            refined(solver_of(self.solver, factor * self.resolution), factor, values["a"],
+                     self._source_of(values))
+            for factor in self._refinements
+        ]  # fmt: skip
+        label = self._refinements.index(self.solver.refinement)
+        v, walls = solutions[label].u, number_of(self.walls)
+        values["u"] = xp.astype(v + walls if walls else v, xp.float32)
+        row = first_true(~xp.isfinite(xp.sum(values["u"], axis=(1, 2))))
         if row is not None:
             raise SolveError(row, "u is not finite")
-        return {"a": a, "u": u, "residual": solution.residual}
+        values["residual"] = solutions[label].residual
+        if self._states_error:
+            error = estimated_error([solution.u for solution in solutions], label)
+            size = xp.sqrt(xp.sum((v + walls) ** 2, axis=(1, 2)))
+            relative = error / xp.where(size > 0, size, xp.ones_like(size))
+            values["error"] = xp.sqrt(relative**2 + ROUNDING)  # u is rounded to float32
+        return values
+
+    def _source_of(self, values: Mapping[str, Array]) -> Array | float:
+        """The source of samples with these stored values: a number, or values on the cells."""
+        source = self.source
+        return values["f"] if isinstance(source, GaussianSource) else number_of(source)
 
     def software(self, device: str | None = None) -> dict[str, str]:
         """Names and versions of the packages.
@@ -264,10 +298,22 @@ class Darcy(Problem):
         return packages | (client.versions() if self.solver.method == "finite-element" else {})
 
     def law(self) -> Law:
-        claims = self.solver.claims(self.resolution)
-        return darcy_law(
-            self.field.build(), self.grid, self.coefficient.build(), self.source, claims
-        )
+        names, source = self.parameter_names, self.source
+        if isinstance(source, GaussianSource):
+            source = RandomSource(source.build(), source.mean)
+        else:
+            source = stored("source", source, names)
+        law = darcy_law(
+            self.field.build(), self.grid, self.coefficient.stored(names), source,
+            stored("walls", self.walls, names), self.solver.claims(self.resolution),
+        )  # fmt: skip
+        return Law((*law.checks, *error_law(_LARGEST_ERROR))) if self._states_error else law
+
+    def law_of_store(self) -> Law:
+        """A new check of the law of a store. All checks use the numbers of each sample."""
+        named = {self.parameter_names[key]: law for key, law in self.laws.items()}
+        numbers = [ScalarsLaw(named)] if named else []
+        return Law((*numbers, *self.law().checks))
 
     def check_solver(self, device: str | None = None) -> None:
         method = self.solver.method
@@ -292,57 +338,18 @@ class Darcy(Problem):
         harmonic finite volumes on cells three times finer than the solver's.
         """
         values = self.compute(seed, range(sample, sample + 1))
-        factor = _REFERENCE * self.solver.refinement
-        fine = _reference_solver(factor * self.resolution)
-        reference = _refined(fine, factor, values["a"], self.source).u
+        reference = self.finer_solution(values, _REFERENCE)
         return float(np.linalg.norm(values["u"] - reference) / np.linalg.norm(reference))
 
+    def finer_solution(
+        self, values: Mapping[str, np.ndarray], times: int
+    ) -> Float[np.ndarray, "batch n n"]:
+        """u for stored inputs, in float64, by harmonic finite volumes on finer cells.
 
-@lru_cache(maxsize=1)
-def _reference_solver(n: int) -> FiniteVolume:
-    """The solver of reference solutions, cached for the next sample."""
-    from pdegen.equations.darcy.finite_volume import FiniteVolume
-
-    return FiniteVolume(CellGrid(n), rtol=1e-9)
-
-
-@lru_cache(maxsize=4)
-def _built(problem: Darcy) -> tuple[SquareGaussianField, TwoPhase | LogNormal, _Solver]:
-    """The field, the coefficient and the solver of a problem.
-
-    They are cached, because their set-up takes as long as a small batch on a device.
-    """
-    n = problem.solver.refinement * problem.resolution
-    return problem.field.build(), problem.coefficient.build(), problem.solver.build(n)
-
-
-def _refined(solver: _Solver, factor: int, a: Array, source: float) -> Solution:
-    """The solution on cells finer by an odd factor, at the centres of the original cells.
-
-    Each cell is cut into factor² cells with the same coefficient.
-    """
-    xp = array_namespace(a)
-    fine = xp.astype(a, xp.float64)
-    if factor > 1:
-        fine = xp.repeat(xp.repeat(fine, factor, axis=1), factor, axis=2)
-    solution = solver.solve(fine, source)
-    centres = slice(factor // 2, None, factor)
-    return solution._replace(u=solution.u[:, centres, centres])
-
-
-def _forward(
-    solver: _Solver, factor: int, grid: CellGrid, source: float, x: Float[np.ndarray, " m"]
-) -> Forward:
-    """The map from a coefficient on any number of cells to u at the points x.
-
-    The map averages the coefficient over the cells of `grid`. The cells of the solver are finer by
-    an odd factor.
-    """
-    matrix = interpolation(grid, x)
-    observation = Separable(matrix, matrix)
-
-    def solution(a: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "m m"]:
-        mean = averages(len(a), grid.n)
-        return observation(_refined(solver, factor, (mean @ a @ mean.T)[None], source).u[0])
-
-    return solution
+        Args:
+            values: Stored values of samples, by variable.
+            times: How many times finer the cells are than those of the solver; odd.
+        """
+        factor = times * self.solver.refinement
+        fine = reference_solver(factor * self.resolution)
+        return refined(fine, factor, values["a"], self._source_of(values)).u + number_of(self.walls)

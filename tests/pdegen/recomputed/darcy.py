@@ -20,27 +20,57 @@ SMOOTH: Content = {
 }
 
 
+MANY: Content = {
+    **PHASES,
+    "source": {
+        "law": "neumann-gaussian", "sigma": 9.0, "tau": 2.0, "alpha": 1.8, "modes": 5, "mean": 0.7,
+    },
+    "walls": -0.3,
+    "coefficient": {"kind": "phases", "values": [2.0, 0.5, 8.0], "thresholds": [-0.3, 0.4]},
+    "solver": {"method": "finite-volume", "faces": "harmonic", "refinement": 3},
+}  # fmt: skip
+SOURCE_SAMPLES = 2**40  # the first sample of the streams of the source
+
+
 def recompute(content: Content, seed: int, samples: range) -> Expected:
     n, solver, how = content["resolution"], content["solver"], content["coefficient"]
     means = {"harmonic": lambda v, w: 2 * v * w / (v + w), "arithmetic": lambda v, w: (v + w) / 2}
     g = np.stack([_field(content["field"], n, seed, sample) for sample in samples])
     if how["kind"] == "two-phase":
         a = np.where(g >= 0, how["above"], how["below"])
+    elif how["kind"] == "phases":
+        a = np.array(how["values"])[np.digitize(g, how["thresholds"])]
     else:
         a = how["scale"] * np.exp(g)
-    factor = solver["refinement"]
-    u = []
-    for one in a.astype(np.float32).astype(float):
-        fine = np.kron(one, np.ones((factor, factor)))
-        solved = five_points.solve(fine, np.full(fine.shape, content["source"]),
-                                   mean=means[solver["faces"]])  # fmt: skip
-        u.append(solved[factor // 2 :: factor, factor // 2 :: factor])
-    loose = solver["rtol"] > 1e-6
-    return {
+    factor, source, walls = solver["refinement"], content["source"], content.get("walls", 0.0)
+    if isinstance(source, dict):
+        numbers = [SOURCE_SAMPLES + sample for sample in samples]
+        f = source["mean"] + np.stack([_field(source, n, seed, number) for number in numbers])
+    else:
+        f = np.full(a.shape, source)
+    a, f = (values.astype(np.float32).astype(float) for values in (a, f))
+
+    def solved(factor: int) -> np.ndarray:
+        u = []
+        for one, of in zip(a, f, strict=True):
+            fine, of = (np.kron(cells, np.ones((factor, factor))) for cells in (one, of))
+            on_fine = five_points.solve(fine, of, mean=means[solver["faces"]])
+            u.append(walls + on_fine[factor // 2 :: factor, factor // 2 :: factor])
+        return np.array(u)
+
+    u, loose = solved(factor), solver["rtol"] > 1e-6
+    expected: dict[str, Near | Between] = {
         "a": Near(a, 1e-6),
         "u": Near(u, 1e-2 if loose else 1e-6),
         "residual": Between(1e-6 if loose else 0.0, solver["rtol"]),
     }
+    if isinstance(source, dict):
+        expected["f"] = Near(f, 1e-6)
+    if isinstance(source, dict) or how["kind"] == "phases" or walls:
+        axes, exact = (1, 2), solved(9 * factor)
+        error = np.sqrt(((u - exact) ** 2).sum(axis=axes) / (exact**2).sum(axis=axes))
+        expected["error"] = Between(error / 1.6, 1.6 * error)
+    return expected
 
 
 def _field(law: dict, n: int, seed: int, sample: int) -> np.ndarray:
@@ -71,11 +101,12 @@ def _field(law: dict, n: int, seed: int, sample: int) -> np.ndarray:
 
 
 CASE = Case(
-    {"phases": PHASES, "smooth": SMOOTH},
+    {"phases": PHASES, "smooth": SMOOTH, "many": MANY},
     recompute,
     {
         "resolution": ("phases", {"resolution": 12}),
         "source": ("smooth", {"source": -0.6}),
+        "walls": ("many", {"walls": 2.0}),
         "field.law": ("smooth", {"field.law": "neumann-gaussian"}),
         "field.sigma": ("smooth", {"field.sigma": 12.0}),
         "field.tau": ("smooth", {"field.tau": 6.0}),
@@ -84,6 +115,8 @@ CASE = Case(
         "coefficient.kind": ("phases", {"coefficient": {"kind": "log-normal"}}),
         "coefficient.above": ("phases", {"coefficient.above": 5.0}),
         "coefficient.below": ("phases", {"coefficient.below": 0.2}),
+        "coefficient.values": ("many", {"coefficient.values": [2.0, 0.5, 5.0]}),
+        "coefficient.thresholds": ("many", {"coefficient.thresholds": [-0.3, 0.1]}),
         "coefficient.scale": ("smooth", {"coefficient.scale": 0.4}),
         "solver.faces": ("phases", {"solver.faces": "arithmetic"}),
         "solver.refinement": ("phases", {"solver.refinement": 3}),
