@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from pipelines.reports import study_charts as charts
 from pipelines.reports.document import Picture
 from pipelines.reports.figures import HALF, WIDE, picture
 from pipelines.reports.method_styles import Style, operator_styles, study_styles, style_of
 from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import CONSTANT, Cell, key, word
+from pipelines.studies.noise_cells import CONSTANT, Cell, Trained, key, word
 
 _LEVEL = "noise level of the test samples"
 _MARGIN = 1.15  # ratio of the ends of an axis to the smallest and largest errors
@@ -87,7 +88,7 @@ _Errors = Mapping[Cell, tuple[list[float], list[float]]]
 
 
 def _of_training(
-    study: NoiseStudy, errors: _Errors, level: object, ends: Sequence[float]
+    study: NoiseStudy, errors: _Errors, level: Trained, ends: Sequence[float]
 ) -> Picture:
     """Curves of the models trained at one level, of classical methods and of the constant."""
     shown = {
@@ -95,7 +96,6 @@ def _of_training(
         for method, of in errors.items()
         if isinstance(method.method, str) or method.method == level
     }
-    assert isinstance(level, float | tuple)
     at, names = word(level), dict[Cell, str]()
     for method in shown:
         name = study.label(method)
@@ -111,7 +111,7 @@ def _curves(
     names: Mapping[Cell, str],
     width: float,
     ends: Sequence[float] = (),
-):  # fmt: skip
+) -> Figure:
     """Curves of errors against the test level."""
     looks = styles_of(study, list(errors))
     positions, scale = charts.positions_of(study.test_levels)

@@ -27,7 +27,7 @@ _MODES = 20  # modes along each axis; data of u hold next to no information abou
 _ERROR_SAMPLES = 80  # training samples that give the error of the model
 _FLOOR = 1e-6  # deviation of the rounding to float32, over the root mean square of the data
 _LARGEST = 50.0  # of |log a|, beyond which the equations cannot be solved in float64
-_WEIGHTS = (0.1, 1.0, 10.0, 100.0)  # of Tikhonov's penalty
+_WEIGHTS = (0.1, 1.0, 10.0, 100.0, 1000.0)  # of Tikhonov's penalty
 
 Field = Float[np.ndarray, "n n"]
 Unknowns = Float[np.ndarray, " p"]
