@@ -12,7 +12,8 @@ from pdegen.domains import Box, Domain
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import Count, Name, SchemaError, Strict, is_name
 from pdegen.store.reading import open_sealed
-from pipelines.config.models import ModelSpec, parse_model
+from pipelines.config.choices import LossTable, OptimizerTable, ScheduleTable
+from pipelines.config.models import Model, ModelSpec, parse_model
 from pipelines.config.physics import domain_of, functions_in, physics_of
 from pipelines.config.registry import InputNoise, Normalization, Symmetries
 from pipelines.config.shipped import check_asked, file_of
@@ -143,6 +144,8 @@ class Experiment(Strict):
         cls, key: str, preferred: Collection[str] = (), content: Mapping[str, Any] | None = None
     ) -> str:
         """The full dotted key that ends with `key`. Former keys of the schedule are known."""
+        for table in (Model, OptimizerTable, ScheduleTable, LossTable):
+            table.variants()  # declares the classes that were registered since the last call
         former = {f"training.{name}": f"training.schedule.{name}" for name in FORMER_KEYS}
         return super().full_key(former.get(key, key), preferred, content)
 

@@ -100,7 +100,7 @@ def test_muon_orthogonalises_matrices_and_leaves_the_rest_to_adamw():
     for w, v in zip(found, expected, strict=True):
         exact = w.ndim != 2
         # bfloat16 has three digits, and each step has the size LR
-        rtol, atol = (1e-10, 1e-12) if exact else (0, 0.02 * STEPS * LR)
+        rtol, atol = (1e-10, 1e-12) if exact else (0, 0.04 * STEPS * LR)
         torch.testing.assert_close(w, v, rtol=rtol, atol=atol)
 
 

@@ -21,7 +21,7 @@ from operators.registry import (
 )
 from operators.training.optimizers import Adam, MuonAndAdamW
 from operators.training.schedules import Cosine, OneCycle
-from pdegen.schema import SchemaError, parse_override
+from pdegen.schema import SchemaError, known_keys, parse_override
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.config.keys import keys_of
 from pipelines.config.shipped import names
@@ -74,6 +74,7 @@ def registered() -> Iterator[None]:
     yield
     for registry, name in ((OPTIMIZERS, "rmsprop"), (SCHEDULES, "halving"), (LOSSES, "largest")):
         del registry[name]
+    known_keys.cache_clear()
 
 
 @pytest.mark.usefixtures("registered")
@@ -217,7 +218,7 @@ def test_wrong_settings_are_refused_before_anything_is_written(
     refused, tmp_path, settings, message
 ):
     words = [word for s in settings.split() for word in ("--set", f"training.{s}")]
-    line = refused("train", "burgers-quick", *words, "--out", tmp_path / "run")
+    line = refused("train", "burgers-quick", *words, "--out", str(tmp_path / "run"))
     assert re.search(message, line), line
 
 
