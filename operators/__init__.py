@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         register_loss,
         register_optimizer,
         register_schedule,
+        trained_models,
     )
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "register_loss",
     "register_optimizer",
     "register_schedule",
+    "trained_models",
 ]
 
 

@@ -22,7 +22,8 @@ from operators.registry import (
     register_optimizer,
     register_schedule,
 )
-from operators.training.checkpoint import CheckpointError, load_checkpoint, model_file
+from operators.trained import trained_models
+from operators.training.checkpoint import CheckpointError, checkpoint_file, load_checkpoint
 from operators.training.step import AS_WRITTEN
 from operators.transforms import Predictor
 
@@ -40,6 +41,7 @@ __all__ = [
     "register_loss",
     "register_optimizer",
     "register_schedule",
+    "trained_models",
 ]
 
 _POINTS = 2**18  # points predicted at a time, which bounds the memory on fine grids
@@ -121,8 +123,8 @@ def load_model(checkpoint: str | PathLike[str], device: torch.device | str = "cp
     """Load a trained model. Loading never executes code from the file.
 
     Args:
-        checkpoint: A *.safetensors file of a run, or the folder that `pdegen export RUN --format
-            model` writes.
+        checkpoint: A *.safetensors file of a run, the folder that `pdegen export RUN --format
+            model` writes, or the name of a model that ships with the package (`trained_models`).
         device: Device of the model.
 
     Raises:
@@ -130,9 +132,10 @@ def load_model(checkpoint: str | PathLike[str], device: torch.device | str = "cp
             description.
 
     Example:
-        `u = load_model("runs/first/best.safetensors").predict(a, x)`
+        >>> model = load_model("burgers-gt-512-best")
+        >>> x = torch.arange(64)[:, None] / 64
+        >>> model.predict(torch.sin(2 * torch.pi * x)[None], x).shape
+        torch.Size([1, 64, 1])
     """
-    path = Path(fspath(checkpoint))
-    file = model_file(path) if path.is_dir() else path
-    predictor, description = load_checkpoint(file, build_operator)
+    predictor, description = load_checkpoint(checkpoint_file(Path(fspath(checkpoint))), build_operator)
     return TrainedModel(predictor, description).to(device)

@@ -25,6 +25,7 @@ from operators.base import Operator
 from operators.boundary import Boundary
 from operators.data import Samples
 from operators.data.trajectories import task_from
+from operators.trained import trained_folder, trained_models
 from operators.training.files import FileError, read, read_json, write
 from operators.transforms import Extent, Normalizer, Predictor
 
@@ -180,6 +181,34 @@ def _check_tensors(path: Path, tensors: Mapping[str, Tensor], predictor: Predict
                 f"{path} does not fit its description: {name} must be {needed[0]} {needed[1]}, "
                 f"got {got[0]} {got[1]}"
             )
+
+
+def checkpoint_file(checkpoint: Path) -> Path:
+    """Path of the safetensors file that `checkpoint` stands for.
+
+    Args:
+        checkpoint: A safetensors file, the folder of an exported model, or the name of a trained
+            model of the package (`operators.trained.trained_models`). An existing file or folder
+            comes before a name.
+
+    Raises:
+        CheckpointError: If nothing has this path or name, or if a folder contains no model.
+    """
+    if not checkpoint.exists():
+        folder = trained_folder(str(checkpoint))
+        if folder is not None:
+            return model_file(folder)
+        if not checkpoint.suffix and checkpoint.name == str(checkpoint):
+            known = ", ".join(trained_models())
+            raise CheckpointError(f"{checkpoint}: no such checkpoint; trained models: {known}")
+        return checkpoint
+    if not checkpoint.is_dir():
+        return checkpoint
+    files = [checkpoint / f"{name}.safetensors" for name in ("best", "last")]
+    files = [path for path in files if path.is_file()]
+    if files and not (checkpoint / CONFIG).is_file():
+        raise CheckpointError(f"{checkpoint} is a folder: name its checkpoint, {files[0]}")
+    return model_file(checkpoint)
 
 
 def model_file(folder: Path) -> Path:

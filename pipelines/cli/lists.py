@@ -1,4 +1,4 @@
-"""Commands that list recipes, experiments, benchmarks, operators, kinds of noise, and keys."""
+"""Commands that list recipes, experiments, operators, trained models and other things by name."""
 
 import json
 from collections.abc import Iterator
@@ -99,6 +99,24 @@ def operators_command(as_json: AsJson = False, plugin: Plugin = None) -> None:
         say(f"      {dims}; {', '.join(row['domains'])}; points {where}")
         if row["presets"]:
             say(f"      presets: {', '.join(row['presets'])}")
+
+
+@command("models", "pdegen models", "pdegen models --json")
+def models_command(as_json: AsJson = False) -> None:
+    """List the trained models that ship with the package, with their errors."""
+    from operators.trained import trained_models
+    from pipelines.runs.model_folder import shipped_model
+
+    rows = [{"name": name, **shipped_model(name)} for name in trained_models()]
+    if as_json:
+        print_json(rows)
+        return
+    say("Trained models (pdegen evaluate NAME --data STORE, or operators.load_model)")
+    for row in rows:
+        score = row["scores"][0]
+        size = f"{row['parameters']:,} parameters"
+        say(f"  {row['name']:24} {row['summary']}")
+        say(f"      {size}; mean relative L2 error {score['mean']:.3g} on {score['resolution']} points")
 
 
 @command("noise-kinds", "pdegen noise-kinds", "pdegen noise-kinds --json")

@@ -15,11 +15,10 @@ import pdegen
 from operators.data import Batch, Samples, Task
 from operators.registry import build_operator
 from operators.training.checkpoint import (
-    CONFIG,
     CheckpointError,
     check_fit,
+    checkpoint_file,
     load_checkpoint,
-    model_file,
 )
 from operators.training.evaluate import errors_of, scores
 from operators.training.files import read_json, write_json
@@ -45,13 +44,7 @@ def opened(
     Raises:
         CheckpointError, DataError, SchemaError: See `evaluate`.
     """
-    if (checkpoint / CONFIG).is_file():
-        checkpoint = model_file(checkpoint)
-    if checkpoint.is_dir():
-        paths = [checkpoint / f"{name}.safetensors" for name in ("best", "last")]
-        files = [path for path in paths if path.is_file()]
-        hint = f"name its checkpoint, {files[0]}" if files else "it has no checkpoint"
-        raise CheckpointError(f"{checkpoint} is a folder: {hint}")
+    checkpoint = checkpoint_file(checkpoint)
     predictor, description = load_checkpoint(checkpoint, build_operator)
     absent = {"experiment", "epoch"} - description.keys()
     if absent:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from operators.training.checkpoint import CONFIG, MODEL_FORMAT, WEIGHTS
-from operators.training.files import read, write, write_json
+from operators.training.checkpoint import CONFIG, MODEL_FORMAT, WEIGHTS, checkpoint_file
+from operators.training.files import read, read_json, write, write_json
 from pdegen.formats.hugging_card import yaml
 from pdegen.formats.replacing import check_replaceable, replacing
 from pdegen.markdown import block, code, escaped, visible
@@ -25,8 +25,8 @@ def export_model(run: Path, out: Path, *, overwrite: bool = False) -> Path:
     """Write the model of a finished run to a folder.
 
     The folder contains model.safetensors, config.json and a card README.md. The weights are a copy
-    of the first reported checkpoint. config.json has the description of the checkpoint and the
-    SHA-256 of the weights. The folder is written completely or not at all.
+    of the first reported checkpoint. config.json has the description of the checkpoint, its scores
+    and the SHA-256 of the weights. The folder is written completely or not at all.
 
     Raises:
         ReportError: If the folder is no finished run, or is damaged.
@@ -44,10 +44,45 @@ def export_model(run: Path, out: Path, *, overwrite: bool = False) -> Path:
         write(partial / WEIGHTS, weights)
         description = {k: value for k, value in result.description.items() if k != "sha256"}
         digest = hashlib.sha256(weights).hexdigest()
-        config = {"format": MODEL_FORMAT, "weights_sha256": digest, **description}
+        scores = [_summary(score) for score in _main(result)]
+        config = {
+            "format": MODEL_FORMAT,
+            "weights_sha256": digest,
+            "scores": scores,
+            **description,
+        }
         write_json(partial / CONFIG, config)
         write(partial / CARD, card(result).encode())
     return out
+
+
+def shipped_model(name: str) -> dict[str, Any]:
+    """Summary, recipe, number of parameters and scores of a trained model of the package.
+
+    Raises:
+        CheckpointError: If no shipped model has the name.
+    """
+    config = read_json(checkpoint_file(Path(name)).with_name(CONFIG))
+    experiment = config["experiment"]
+    return {
+        "summary": experiment["summary"],
+        "recipe": experiment["data"]["recipe"],
+        "parameters": config["parameters"],
+        "scores": config["scores"],
+    }
+
+
+def _summary(score: Score) -> dict[str, Any]:
+    """Relative L² errors of a checkpoint on a split, for config.json."""
+    return {
+        "split": score.split,
+        "resolution": score.resolution,
+        "samples": len(score.samples),
+        "mean": score.mean,
+        "median": score.median,
+        "worst": score.worst,
+        "std": score.std,
+    }
 
 
 def _check_free(out: Path, overwrite: bool) -> None:

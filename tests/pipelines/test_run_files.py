@@ -153,7 +153,7 @@ def test_a_folder_is_evaluated_by_its_checkpoint(refused, copy, store, tmp_path)
     line = refused("evaluate", copy, "--data", store)
     assert line == f"pdegen: {copy} is a folder: name its checkpoint, {copy}/best.safetensors"
     (tmp_path / "empty").mkdir()
-    assert "has no checkpoint" in refused("evaluate", tmp_path / "empty", "--data", store)
+    assert "without config.json" in refused("evaluate", tmp_path / "empty", "--data", store)
 
 
 def test_a_checkpoint_of_no_experiment_is_refused(refused, copy, store):
