@@ -137,5 +137,7 @@ def load_model(checkpoint: str | PathLike[str], device: torch.device | str = "cp
         >>> model.predict(torch.sin(2 * torch.pi * x)[None], x).shape
         torch.Size([1, 64, 1])
     """
-    predictor, description = load_checkpoint(checkpoint_file(Path(fspath(checkpoint))), build_operator)
+    predictor, description = load_checkpoint(
+        checkpoint_file(Path(fspath(checkpoint))), build_operator
+    )
     return TrainedModel(predictor, description).to(device)

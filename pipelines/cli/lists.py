@@ -113,10 +113,10 @@ def models_command(as_json: AsJson = False) -> None:
         return
     say("Trained models (pdegen evaluate NAME --data STORE, or operators.load_model)")
     for row in rows:
-        score = row["scores"][0]
-        size = f"{row['parameters']:,} parameters"
+        score, size = row["scores"][0], f"{row['parameters']:,} parameters"
+        error = f"mean relative L2 error {score['mean']:.3g} on {score['resolution']} points"
         say(f"  {row['name']:24} {row['summary']}")
-        say(f"      {size}; mean relative L2 error {score['mean']:.3g} on {score['resolution']} points")
+        say(f"      {size}; {error}")
 
 
 @command("noise-kinds", "pdegen noise-kinds", "pdegen noise-kinds --json")
