@@ -1,7 +1,7 @@
 # pdegen in a container, with PyTorch for CPUs or GPUs, whichever pip's index offers:
 #   docker build -t pdegen .
 #   docker run --rm --user "$(id -u)" -v "$PWD:/work" pdegen run burgers-quick
-# With dolfinx of Debian, for the recipe darcy-fem:
+# With dolfinx of Debian, for the recipes darcy-fem and darcy-inclusion:
 #   docker build -t pdegen-dolfinx --target dolfinx .
 # Another index of PyTorch (docs/installing.md): --build-arg PIP_EXTRA_INDEX_URL=...
 
@@ -26,7 +26,8 @@ FROM base AS dolfinx
 # a distribution's release pins its versions
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends python3-dolfinx-real libopenblas0-pthread \
+    && apt-get install -y --no-install-recommends python3-dolfinx-real python3-gmsh \
+       libopenblas0-pthread \
     && rm -rf /var/lib/apt/lists/*
 USER 1000
 

@@ -73,7 +73,7 @@ def unchecked() -> None:
 @pytest.fixture(scope="session")
 def dolfinx() -> str:
     """A Python that has it. Without one, tests are skipped, and fail where CI=true."""
-    from pdegen.equations.darcy.fenicsx.client import MissingDolfinxError, interpreter
+    from pdegen.numerics.fenicsx.client import MissingDolfinxError, interpreter
 
     try:
         return interpreter()

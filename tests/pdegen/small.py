@@ -45,6 +45,7 @@ SMALL: dict[str, tuple[dict[str, Any], int]] = {  # overrides, and numbers of sa
     "darcy-contrast": ({"resolution": 29, "modes": 85, "refinement": 3}, 32),
     "darcy-fem": ({"resolution": 21, "modes": 85}, 16),
     "darcy-source": ({"resolution": 29, "modes": 85, "refinement": 3}, 32),
+    "darcy-inclusion-quick": ({"resolution": 16, "elements": 8}, 16),
     "darcy-lognormal": ({"resolution": 41, "modes": 141}, 64),
     "elasticity-quick": ({}, 160),
     "elasticity-hyperelastic": ({"problem.resolution": 12}, 4),

@@ -10,9 +10,9 @@ from pdegen.equations.elasticity.element import Elements, shapes
 from pdegen.equations.elasticity.material import Hooke, MooneyRivlin, von_mises
 from pdegen.equations.elasticity.mesh import PointTransfer, Rings
 from pdegen.equations.elasticity.solver import Body, Sheet
-from pdegen.equations.elasticity.void import RandomVoid
 from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
+from pdegen.sampling.void import RandomVoid
 from tests.pdegen import small
 from tests.pdegen.test_law import findings
 from tests.validation.elasticity import errors

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.fenicsx import client
 from pdegen.equations.darcy.finite_element import FiniteElement
+from pdegen.numerics.fenicsx import client
 
 SETTINGS = client.Settings("Q1", "sample", "cg", 1e-10, 200)
 GOOD = {**asdict(SETTINGS), "a": np.ones((1, 8, 8)), "f": 1.0, "walls": 0.0}
@@ -64,7 +64,7 @@ OUTER = """
     import sys
     import numpy as np
     from mpi4py import MPI
-    from pdegen.equations.darcy.fenicsx import client
+    from pdegen.numerics.fenicsx import client
     settings = client.Settings("Q1", "domain", "cholesky", 1e-10, 200)
     u, *_ = client.solve(settings, np.load(sys.argv[1]), 1.0, 0.0, 2, 60.0)
     np.save(f"{sys.argv[2]}/{MPI.COMM_WORLD.rank}.npy", u)
@@ -169,7 +169,7 @@ def test_what_is_no_reply_ends_the_worker(tmp_path, reply):
 PARENT = """
     import sys
     import numpy as np
-    from pdegen.equations.darcy.fenicsx import client
+    from pdegen.numerics.fenicsx import client
     ranks = int(sys.argv[2])
     mine = client.worker(sys.argv[1], ranks)
     settings = client.Settings("Q2", "domain", "cholesky", 1e-10, 200)
@@ -200,7 +200,7 @@ def test_no_orphan_outlives_its_parent(dolfinx, root, ranks):
 FORK = """
     import os, sys
     import numpy as np
-    from pdegen.equations.darcy.fenicsx import client
+    from pdegen.numerics.fenicsx import client
     mine = client.worker(sys.argv[1])
     pid = os.fork()
     if pid == 0:

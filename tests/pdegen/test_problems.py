@@ -10,8 +10,8 @@ from pdegen.recipe import load_recipe
 from tests.pdegen.small import SMALL, problem, samples
 from tests.pdegen.test_law import findings
 
-ON_THE_CPU = ("airfoil", "darcy-421-published", "darcy-fem", "elasticity", "inviscid", "plasticity",
-              "pulses", "shock-tube")  # fmt: skip
+ON_THE_CPU = ("airfoil", "darcy-421-published", "darcy-fem", "darcy-inclusion", "elasticity",
+              "inviscid", "plasticity", "pulses", "shock-tube")  # fmt: skip
 PUBLISHED = {  # samples, those of the splits, and points of a target
     "airfoil": (1200, 900, 100, 200, (221, 51)),
     "inviscid-burgers": (1280, 1024, 128, 128, (1024,)),
@@ -23,7 +23,7 @@ PUBLISHED = {  # samples, those of the splits, and points of a target
 
 @pytest.fixture(params=[name for name in SMALL if not name.startswith("airfoil")])
 def name(request):
-    if request.param == "darcy-fem":
+    if request.param in ("darcy-fem", "darcy-inclusion-quick"):
         request.getfixturevalue("dolfinx")
     return request.param
 

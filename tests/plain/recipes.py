@@ -35,6 +35,7 @@ class Small:
 _BURGERS = {"resolution": 64, "modes": 31, "solver.resolution": 256}
 _CELLS = {"resolution": 64}
 _DARCY = {"resolution": 31, "modes": 31}
+_FITTED = {"resolution": 16, "elements": 8}
 _PIPE = {"resolution": 33}
 _SHEET = {"resolution": 12}
 _FORGED = {"resolution": 21, "frames": 2, "solver.share": 0.5}
@@ -59,6 +60,8 @@ SMALL = {
     "darcy-85": Small(_DARCY),
     "darcy-contrast": Small(_DARCY),
     "darcy-fem": Small(_DARCY, lacks="dolfinx"),
+    "darcy-inclusion": Small(_FITTED, lacks="dolfinx"),
+    "darcy-inclusion-quick": Small(_FITTED, lacks="dolfinx"),
     "darcy-lognormal": Small(_DARCY),
     "darcy-quick": Small(_DARCY),
     "darcy-source": Small(_DARCY),

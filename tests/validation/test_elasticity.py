@@ -9,7 +9,7 @@ import pytest
 from pdegen.equations.elasticity.material import Hooke
 from pdegen.equations.elasticity.mesh import Rings
 from pdegen.equations.elasticity.solver import Body, Sheet
-from pdegen.equations.elasticity.void import RandomVoid
+from pdegen.sampling.void import RandomVoid
 from tests.absent import absent
 
 VOID = RandomVoid(least=0.2, span=0.2, sigma=16.0, tau=3.0, modes=5)

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from pdegen.domains import CellGrid, NodalGrid
-from pdegen.equations.darcy.fenicsx import client
 from pdegen.equations.darcy.finite_volume import Solution, check_positive
+from pdegen.numerics.fenicsx import client
 
 Element = Literal["Q1", "P1", "Q2", "P2"]
 Function: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray | float]

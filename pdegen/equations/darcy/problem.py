@@ -22,7 +22,6 @@ from pdegen.checks.law import Law
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem
 from pdegen.equations.darcy.estimate import compared_refinements, estimated_error
-from pdegen.equations.darcy.fenicsx import client
 from pdegen.equations.darcy.inputs import (
     FiniteOrLaw,
     GaussianSource,
@@ -42,6 +41,7 @@ from pdegen.equations.registry import equation
 from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
 from pdegen.numerics.device import Array, first_true
 from pdegen.numerics.errors import SolveError
+from pdegen.numerics.fenicsx import client
 from pdegen.sampling.scalars import ScalarLaw, number_of
 from pdegen.schema import Count, SchemaError
 from pdegen.software import versions

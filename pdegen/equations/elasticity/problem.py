@@ -16,9 +16,9 @@ from pdegen.equations.elasticity.law import elasticity_law
 from pdegen.equations.elasticity.material import Hooke, Material, MooneyRivlin, von_mises
 from pdegen.equations.elasticity.mesh import PointTransfer, Rings
 from pdegen.equations.elasticity.solver import Body, Sheet, Solution
-from pdegen.equations.elasticity.void import RandomVoid
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
+from pdegen.sampling.void import RandomVoid
 from pdegen.schema import Count, NonNegative, Positive, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Variable, function, geometry, parameters, scalar
@@ -32,7 +32,7 @@ _Size = Annotated[float, Field(ge=1e-12, le=1e12)]
 
 
 class GaussianRadius(Strict):
-    """Radius r(φ) = least + span/(1 + exp g(φ)) with a Gaussian field g (`void.RandomVoid`).
+    """Radius r(φ) = least + span/(1 + exp g(φ)), with a Gaussian field g (`sampling.void`).
 
     Args:
         least: Smallest radius of a void, below 0.5. [length]

@@ -28,6 +28,7 @@ _PROBE = (
     "import dolfinx, numpy, petsc4py.PETSc as p; assert numpy.dtype(p.ScalarType).kind == 'f'; "
     "print(dolfinx.__version__, '.'.join(map(str, p.Sys.getVersion())))"
 )
+_GMSH_PROBE = "import gmsh; print(gmsh.__version__)"
 _START_SECONDS = 120.0
 _END_SECONDS = 5.0
 _OF_AN_OUTER_MPI = ("OMPI_", "PMIX_", "PMI_", "ORTE_", "PRTE_", "HYDRA_", "HYDI_")
@@ -42,6 +43,16 @@ class MissingDolfinxError(MissingSolverError):
             "apt-get install python3-dolfinx-real libopenblas0-pthread (Debian), or "
             "conda install -c conda-forge fenics-dolfinx (conda), "
             f"or let {VARIABLE} name a Python that has it"
+        )
+
+
+class MissingGmshError(MissingSolverError):
+    """The Python interpreter with dolfinx has no Gmsh; the message says how to install it."""
+
+    def __init__(self, python: str) -> None:
+        super().__init__(
+            f"no Gmsh in {python}, which has dolfinx: apt-get install python3-gmsh (Debian), or "
+            "conda install -c conda-forge python-gmsh (conda)"
         )
 
 
@@ -77,6 +88,32 @@ def versions() -> dict[str, str]:
         return dict(_versions(interpreter()))
     except MissingDolfinxError:
         return {}
+
+
+def meshing_interpreter() -> str:
+    """Path of the Python interpreter that runs dolfinx, which must also have Gmsh.
+
+    Raises MissingDolfinxError or MissingGmshError.
+    """
+    python = interpreter()
+    if not _gmsh_version(python):
+        raise MissingGmshError(python)
+    return python
+
+
+def meshing_versions() -> dict[str, str]:
+    """`versions`, and that of Gmsh if there is one."""
+    found = versions()
+    gmsh = _gmsh_version(interpreter()) if found else ""
+    return {**found, "gmsh": gmsh} if gmsh else found
+
+
+@lru_cache
+def _gmsh_version(python: str) -> str:
+    """Version of Gmsh for a Python interpreter; empty if it has none."""
+    command = [python, "-I", "-c", _GMSH_PROBE]
+    probe = subprocess.run(command, env=_environment(), capture_output=True, text=True)
+    return "" if probe.returncode else probe.stdout.split()[-1]
 
 
 @lru_cache
@@ -118,6 +155,20 @@ def solve(
         u[block], residual[block] = reply["u"], reply["residual"]
         iterations[block] = reply["iterations"]
     return u, residual, iterations
+
+
+def solve_fitted(request: dict[str, Any], timeout: float) -> dict[str, np.ndarray]:
+    """The mesh and the solution of one sample on a mesh that fits a curve; see `fitted.solve`.
+
+    Raises:
+        SolveError: If Gmsh or the linear solver fails.
+        WorkerError: If the worker dies or exceeds the timeout.
+        MissingDolfinxError, MissingGmshError: If the software is missing.
+    """
+    reply = worker(meshing_interpreter()).ask(request, timeout)
+    if "reason" in reply:
+        raise SolveError(int(reply["row"]), str(reply["reason"]))
+    return reply
 
 
 class Worker:

@@ -1,4 +1,4 @@
-"""Random voids: a radius that depends on the angle, between two bounds."""
+"""Random voids and inclusions: a radius that depends on the angle, between two bounds."""
 
 from __future__ import annotations
 

@@ -1,0 +1,220 @@
+"""Darcy flow around an inclusion: the map from the shape of the inclusion to the pressure."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import Field, model_validator
+
+from pdegen.checks.law import Law
+from pdegen.domains import Box, CellGrid
+from pdegen.equations.base import Problem, check_error
+from pdegen.equations.darcy_inclusion.law import inclusion_law
+from pdegen.equations.darcy_inclusion.shape import RandomInclusion
+from pdegen.equations.darcy_inclusion.solver import FittedElement
+from pdegen.equations.latex import with_value
+from pdegen.equations.registry import equation
+from pdegen.numerics.errors import SolveError
+from pdegen.numerics.fenicsx import client
+from pdegen.sampling.void import RandomVoid
+from pdegen.schema import Count, NonNegative, Positive, SchemaError, Strict
+from pdegen.store.format import Drawing, Physics
+from pdegen.store.variables import Variable, function, parameters, scalar
+
+ANGLES = np.linspace(0, 2 * np.pi, 65)  # angles at which a store has the radius
+_MOST_ERROR = 0.05  # largest accepted relative error of u
+_WALL = 0.05  # smallest distance between inclusion and boundary
+
+# ratios for which the law's limits hold
+_Coefficient = Annotated[float, Field(ge=1e-6, le=1e6)]
+
+
+class StarShape(Strict):
+    """Star-shaped inclusions with a smooth random boundary (`shape.RandomInclusion`).
+
+    The radius is r(φ) = least + span/(1 + exp g(φ)) with a Gaussian field g on the circle. The
+    centre is uniform in a square.
+
+    Args:
+        least: Smallest radius. [length]
+        span: Difference between the largest and the smallest radius; 0 makes discs. [length]
+        sigma: Scale σ of the covariance σ²(-d²/dφ² + τ²)⁻² of g. [1]
+        tau: Inverse correlation angle τ of g. [1/rad]
+        modes: Number of Fourier modes of g.
+        shift: Largest distance of the centre from (½, ½) along each axis. [length]
+    """
+
+    law: Literal["star"]
+    least: Positive
+    span: NonNegative
+    sigma: Annotated[float, Field(gt=0, le=1e3)]
+    tau: Annotated[float, Field(ge=0, le=1e3)]
+    modes: Annotated[Count, Field(le=16)]
+    shift: NonNegative = 0.0
+
+    @model_validator(mode="after")
+    def _inside(self) -> Self:
+        reach = self.least + self.span + self.shift
+        if reach > 0.5 - _WALL:
+            raise ValueError(
+                f"least + span + shift must be at most {0.5 - _WALL}, got {reach:.6g}: the "
+                "inclusion comes too near to the boundary"
+            )
+        return self
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"radius {self.least:.6g} + {self.span:.6g}/(1 + exp g), g Gaussian with covariance "
+            f"{self.sigma:.6g}² (−d²/dφ² + {self.tau:.6g}²)⁻² on the circle of angles φ, "
+            f"modes 1 to {self.modes}; centre uniform within {self.shift:.6g} of (½, ½) along "
+            "each axis"
+        )
+
+    def build(self) -> RandomInclusion:
+        outline = RandomVoid(self.least, self.span, self.sigma, self.tau, self.modes)
+        return RandomInclusion(outline, self.shift)
+
+
+@equation
+class DarcyInclusion(Problem):
+    """-div(a ∇u) = source on (0,1)², u = 0 on the boundary, where a jumps across the boundary of an
+    inclusion: the map from its shape to u.
+
+    The mesh of each sample follows the inclusion (`solver.FittedElement`). The stored error is the
+    relative L² difference over the cell centres to the solution on a mesh with edges half as long.
+
+    Args:
+        source: The source. [1]
+        outside: Coefficient outside the inclusion. [1]
+        inside: Coefficient inside the inclusion. [1]
+        resolution: Cells of the output along each axis.
+        elements: Number of edges of elements along each side of the square.
+        inclusion: Distribution of the shapes.
+    """
+
+    largest_batch: ClassVar[int] = 1
+
+    equation: Literal["darcy-inclusion"]
+    source: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
+    outside: _Coefficient
+    inside: _Coefficient
+    resolution: Annotated[Count, Field(ge=4, le=4096)]
+    elements: Annotated[Count, Field(ge=8, le=256, multiple_of=8)] = 32
+    inclusion: StarShape
+
+    @property
+    def formula(self) -> str:
+        return (
+            f"-div(a grad u) = {self.source:.6g} on (0,1)^2, u = 0 on the boundary, a = "
+            f"{self.inside:.6g} in the inclusion and {self.outside:.6g} outside"
+        )
+
+    @property
+    def latex(self) -> str:
+        return (
+            r"-\nabla \cdot (a \nabla u) = f \text{ on } (0,1)^2,\quad u = 0 \text{ on the "
+            r"boundary},\quad a = a_1 \text{ in the inclusion},\ a_0 \text{ outside}"
+            + with_value("f", self.source)
+            + with_value("a_0", self.outside)
+            + with_value("a_1", self.inside)
+        )
+
+    @property
+    def grid(self) -> CellGrid:
+        """The cells along each axis."""
+        return CellGrid(self.resolution)
+
+    @property
+    def domain(self) -> Box:
+        return Box.cell(self.resolution, self.resolution)
+
+    def variables(self) -> tuple[Variable, ...]:
+        domain, count = self.domain, self.inclusion.build().count
+        z = "normal numbers of the inclusion: two of the centre, those of g for cos φ, sin φ ..."
+        return (
+            function(domain, "a", "input", "coefficient a at the cell centre"),
+            function(domain, "depth", "input", "radius minus distance from the centre"),
+            function(domain, "u", "target", "solution u at the cell centre", source=self.source),
+            parameters("z", "number", count, z),
+            parameters("centre", "axis", 2, "centre of the inclusion"),
+            parameters("radius", "angle", len(ANGLES), "radius at equal angles from 0 to 2π"),
+            scalar("error", "quality", "estimate of the relative L2 error of u over the cells"),
+            scalar("residual", "quality", "relative residual of the discrete equations"),
+        )
+
+    def physics(self) -> Physics:
+        return Physics(
+            boundary={"u": 0.0},
+            symmetries=("square",),
+            loss_weight="a",
+            phases={"a": (min(self.outside, self.inside), max(self.outside, self.inside))},
+            sentences={"inclusion": self.inclusion.sentence},
+            drawing={
+                "a": Drawing("a", "phases", log=True),
+                "depth": Drawing("r − |x − c|", "diverging"),
+                "u": Drawing("u"),
+            },
+        )
+
+    @property
+    def floats_per_sample(self) -> int:
+        """Number of floats in the matrices on the finer mesh, and of those that locate points."""
+        return 1000 * (2 * self.elements) ** 2 + 200 * self.resolution**2
+
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
+        return self.labels(self.inclusion.build().numbers(seed, samples))
+
+    def labels(self, z: Float[np.ndarray, "batch count"]) -> dict[str, np.ndarray]:
+        """Variables of the samples whose inclusions have the numbers z.
+
+        Raises SolveError if a sample cannot be meshed or solved, or if its error is too large.
+        """
+        shape = self.inclusion.build()
+        depth = shape.depth(z, self.grid)
+        u, finer, residual = np.empty_like(depth), np.empty_like(depth), np.empty(len(z))
+        for row, numbers in enumerate(z):
+            try:
+                u[row], residual[row] = self._solution(shape, numbers, self.elements)
+                finer[row], _ = self._solution(shape, numbers, 2 * self.elements)
+            except SolveError as failure:
+                raise SolveError(row, failure.reason) from failure
+        norms = [np.sqrt(np.sum(v**2, axis=(1, 2))) for v in (u - finer, finer)]
+        error = norms[0] / norms[1]
+        check_error(error, _MOST_ERROR, "use more elements")
+        return {
+            "a": np.where(depth > 0, self.inside, self.outside).astype(np.float32),
+            "depth": depth.astype(np.float32),
+            "u": u.astype(np.float32),
+            "z": z,
+            "centre": shape.centre(z),
+            "radius": shape.radius(z, ANGLES),
+            "error": error,
+            "residual": residual,
+        }
+
+    def _solution(
+        self, shape: RandomInclusion, z: np.ndarray, n: int
+    ) -> tuple[Float[np.ndarray, "n n"], float]:
+        solver = FittedElement(n, self.outside, self.inside)
+        return solver.solve(shape.curve(z, n), self.grid, self.source)
+
+    def law(self) -> Law:
+        return inclusion_law(
+            self.inclusion.build(), self.grid, (self.outside, self.inside), self.source, ANGLES,
+            _MOST_ERROR,
+        )  # fmt: skip
+
+    def software(self, device: str | None = None) -> dict[str, str]:
+        return super().software(device) | client.meshing_versions()
+
+    def check_solver(self, device: str | None = None) -> None:
+        if device is not None:
+            raise SchemaError(
+                f"darcy-inclusion is solved by dolfinx on the CPU only, got device {device!r}: "
+                "use cpu"
+            )
+        client.meshing_interpreter()
+        super().check_solver(device)
