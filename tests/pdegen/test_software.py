@@ -27,7 +27,8 @@ COMPILED = {  # equations and methods that Numba computes
     "burgers-2d", "burgers-shock", "ns-1e-3", "ns-1e-4", "ns-1e-5", "ns-quick",
     "inviscid-burgers", "inviscid-burgers-quick", "airfoil", "airfoil-quick", "plasticity",
     "plasticity-quick", "darcy-141", "darcy-421", "darcy-421-published", "darcy-85",
-    "darcy-lognormal", "darcy-quick", "darcy-fem",
+    "darcy-lognormal", "darcy-quick", "darcy-fem", "burgers-nu", "ns-nu",
+    "darcy-contrast", "darcy-source",
 }  # fmt: skip
 SMALL = {"samples": 8, "shard": 4, "resolution": 16, "modes": 7, "solver.resolution": 256}
 
