@@ -85,6 +85,8 @@ class Operator(nn.Module, ABC):
             this order.
         by_channels: Prefixes of the names of tensors whose shapes depend on the channels. These
             tensors keep their initial values if published weights have other channels.
+        added: Names of arguments that earlier versions did not have. Experiments and checkpoints
+            omit them at their defaults, so that the records of earlier trainings stay the same.
 
     Raises:
         ValueError: If settings are impossible or `dim` is not among `dims`. A call raises the error
@@ -112,6 +114,7 @@ class Operator(nn.Module, ABC):
     package: ClassVar[str] = ""
     released_names: ClassVar[tuple[tuple[str, str], ...]] = ()
     by_channels: ClassVar[tuple[str, ...]] = ()
+    added: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from operators.base import Preset, at_least
-from operators.nn.attention import efficient, galerkin, keep
+from operators.nn.attention import efficient, galerkin, keep, kernelized, softmax
 from operators.nn.eigenfunctions import Normalized, Orthonormal
 from operators.nn.nystrom import NystromAttention
 from operators.nn.pointwise import mlp, start_truncated
@@ -41,24 +41,28 @@ _DEEP = {"depth": 30, "expansion": 4}
 _THIRTY = f"{_PAPER}, table 6, 10 million; hidden features of the MLPs are not published"
 _PIPE = _SMALL | {"coordinates": "none"}
 
+Kind = Literal["linear", "elu", "softmax", "galerkin"]
+_MAPS = {"linear": efficient, "elu": kernelized, "softmax": softmax, "galerkin": galerkin}
 Values = Float[Tensor, "batch n width"]
 OfSources = Bool[Tensor, "batch m"]  # False at padding
 Sources = Float[Tensor, "batch m width"]
 
 
-class LinearAttention(nn.Module):
-    """Multi-head attention from u to `source`; the cost is linear in the number of points.
+class Attention(nn.Module):
+    """Multi-head attention from u to `source`.
 
     Args:
         width, heads: Features, and number of heads.
-        kind: "linear": softmax(Q) (softmax(K)ᵀ V) / √d, with the softmax of Q over features and
-            that of K over points (Shen et al. 2021). "galerkin": Q (KᵀV) / n, where K and V have
-            layer norms whose weights the heads share.
+        kind: One of four maps. "linear": softmax(Q) (softmax(K)ᵀ V) / √d, with the softmax of Q
+            over features and that of K over points (Shen et al. 2021). "elu":
+            φ(Q) (φ(K)ᵀV) / (φ(Q) Σφ(K)) with φ(x) = elu(x) + 1 (Katharopoulos et al. 2020).
+            "softmax": softmax(QKᵀ/√d) V, with a cost quadratic in the number of points.
+            "galerkin": Q (KᵀV) / n, where K and V have layer norms whose weights the heads share.
     """
 
-    def __init__(self, width: int, heads: int, kind: Literal["linear", "galerkin"]) -> None:
+    def __init__(self, width: int, heads: int, kind: Kind) -> None:
         super().__init__()
-        self.heads, self.apply_to = heads, galerkin if kind == "galerkin" else efficient
+        self.heads, self.apply_to = heads, _MAPS[kind]
         self.query, self.key, self.value = (nn.Linear(width, width, bias=False) for _ in range(3))
         self.norm_key, self.norm_value = (
             nn.LayerNorm(width // heads) if kind == "galerkin" else nn.Identity() for _ in range(2)
@@ -80,14 +84,14 @@ class LinearAttention(nn.Module):
 class Layer(nn.Module):
     """Base class of layers: updates g, and computes functions ψ̂ of g and the integral of f.
 
-    μ is the softplus of a parameter with initial value 0. The matrix W_V that multiplies f in eq. 5
-    is omitted, as in the released code.
+    μ is the softplus of a parameter with initial value 0.
 
     Args:
         width, hidden: Number of features of g and of f, and of the hidden layer of each MLP.
         k: Number of functions ψ̂.
         attention: The attention that updates g.
         mean: Whether the sum over n points in ⟨ψ̂ᵢ, f⟩ is divided by n; see `ONO`.
+        values: Whether the matrix W_V multiplies f in the integral (eq. 5); see `ONO`.
         functions: Constructor of the map from g to ψ̂.
     """
 
@@ -98,10 +102,12 @@ class Layer(nn.Module):
         k: int,
         attention: nn.Module,
         mean: bool,
+        values: bool,
         functions: Callable[[], nn.Module],
     ) -> None:
         super().__init__()
         self.attention, self.mean = attention, mean
+        self.value = nn.Linear(width, width, bias=False) if values else nn.Identity()
         self.mlp = mlp(width, hidden, width)
         self.eigenfunctions = functions()
         self.eigenvalues = nn.Parameter(torch.zeros(k))
@@ -120,7 +126,7 @@ class Layer(nn.Module):
         f: Sources,
         mask: OfSources | None,
     ) -> Values:
-        """Σᵢ μᵢ ψ̂ᵢ ⟨ψ̂ᵢ, f⟩ (eq. 15).
+        """Σᵢ μᵢ ψ̂ᵢ ⟨ψ̂ᵢ, f⟩ (eq. 15), or Σᵢ μᵢ ψ̂ᵢ ⟨ψ̂ᵢ, f W_V⟩ (eq. 5).
 
         Args:
             target, source: Values of ψ̂ at the points of the output, and at those of f.
@@ -131,6 +137,8 @@ class Layer(nn.Module):
         if self.mean:
             n = f.shape[1] if mask is None else mask.sum(1)[:, None, None]
             coefficients = coefficients / n
+        # ⟨ψ̂, f⟩ W_V = ⟨ψ̂, f W_V⟩: the product on the left does not grow with the points
+        coefficients = self.value(coefficients)
         return target * nn.functional.softplus(self.eigenvalues) @ coefficients
 
 
@@ -166,13 +174,13 @@ class QueryLayer(Layer):
         target: int,
         source: int,
         heads: int,
-        sizes: tuple[int, int, int, nn.Module, bool, Callable[[], nn.Module]],
+        sizes: tuple[int, int, int, nn.Module, bool, bool, Callable[[], nn.Module]],
     ) -> None:
         super().__init__(*sizes)
         width, *_, functions = sizes
         self.source_eigenfunctions = functions()
         self.lift_target, self.lift_source = mlp(target, width, width), mlp(source, width, width)
-        self.cross = LinearAttention(width, heads, "linear")
+        self.cross = Attention(width, heads, "linear")
         self.norm_target, self.norm_source = nn.LayerNorm(width), nn.LayerNorm(width)
 
     def forward(
@@ -215,7 +223,7 @@ class ONO(TokenOperator):
     then the same on all grids, and the mean converges as grids are refined. The presets have the
     published sum.
 
-    With attention "linear" or "galerkin" points are coupled by sums only: the order of the points
+    With any attention except "nystrom" points are coupled by sums only: the order of the points
     does not matter, and with coordinates "none" the operator commutes with shifts of the grid.
     Attention "nystrom" treats points next to each other in memory (the last axis fastest) as
     neighbours, and has a convolution over 33 points on every grid. The operator then does not
@@ -234,11 +242,14 @@ class ONO(TokenOperator):
 
     Args:
         attention: Attention that updates g: "nystrom" (`operators.nn.nystrom.NystromAttention`),
-            "linear" or "galerkin" (`LinearAttention`).
+            "linear", "elu", "softmax" or "galerkin" (`Attention`). The text names the linear block
+            of Katharopoulos et al., which is "elu"; the released code has "linear".
         landmarks: Landmarks of the Nyström attention.
         eigenfunctions: Number k of functions ψ in each layer.
         expansion: Hidden features of the MLPs in a layer, in multiples of the width.
         inner_product: Whether ⟨ψ̂, f⟩ is the "mean" or the "sum" over the points, see above.
+        value_projection: Whether f is multiplied by a matrix W_V in the integral, as printed:
+            f + Σᵢ μᵢ ψ̂ᵢ ⟨ψ̂ᵢ, f W_V⟩ (eqs. 5 and 6). The released code has no W_V.
         queries: Whether the output can be at any points y. The first layer is then a `QueryLayer`,
             and the further layers act at the points y.
         query_time: Whether the last channel of a is a time, the same at all points, as in the task
@@ -250,6 +261,8 @@ class ONO(TokenOperator):
             batch norm.
         jitter: Added to the diagonal of the covariance, as a fraction of its mean.
     """
+
+    added = ("value_projection",)
 
     # The counts are those of the released code. thuml/Neural-Solver-Library has two MLPs instead of
     # the first one, and a further vector. It gives 2.03M for Darcy (1,152 more than here), 1.12M
@@ -294,7 +307,7 @@ class ONO(TokenOperator):
         width: int = 128,
         depth: int = 10,
         heads: int = 8,
-        attention: Literal["nystrom", "linear", "galerkin"] = "nystrom",
+        attention: Literal["nystrom", "linear", "elu", "softmax", "galerkin"] = "nystrom",
         landmarks: int = 256,
         eigenfunctions: int = 32,
         expansion: int = 2,
@@ -305,6 +318,7 @@ class ONO(TokenOperator):
         normalization: Literal["orthogonal", "batch", "layer"] = "orthogonal",
         momentum: float = 0.9,
         jitter: float = 1e-6,
+        value_projection: bool = False,
     ) -> None:
         super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim))
         check_heads(width, heads)
@@ -326,14 +340,14 @@ class ONO(TokenOperator):
                 return Orthonormal(width, eigenfunctions, momentum, jitter)
             return Normalized(width, eigenfunctions, normalization, momentum)
 
-        def sizes() -> tuple[int, int, int, nn.Module, bool, Callable[[], nn.Module]]:
+        def sizes() -> tuple[int, int, int, nn.Module, bool, bool, Callable[[], nn.Module]]:
             attend = (
                 NystromAttention(width, heads, landmarks)
                 if attention == "nystrom"
-                else LinearAttention(width, heads, attention)
+                else Attention(width, heads, attention)
             )
             hidden, mean = expansion * width, inner_product == "mean"
-            return width, hidden, eigenfunctions, attend, mean, functions
+            return width, hidden, eigenfunctions, attend, mean, value_projection, functions
 
         positions = self.positions.count
         channels = positions + in_channels - query_time

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import Preset, at_least
+from operators.nn.farthest import farthest_points
 from operators.nn.grids import for_each_axis
 from operators.nn.position import (
     PositionAttention,
@@ -85,14 +86,19 @@ class PiT(TokenOperator):
     If points differ between samples or some are padding, each sample has its own attention
     matrices. With `indices` all samples share the same matrices.
 
-    Coordinates must lie in [0, 1] along each axis. As published, the latent mesh has the points
-    j/latent, whatever the grid x.
+    Coordinates must lie in [0, 1] along each axis. As in the released code, the latent mesh has the
+    points j/latent, whatever the grid x. The text proposes farthest-point sampling for points of
+    unknown density (section 3): with `latent_points` "farthest", the latent points are chosen among
+    the points x, and those of a sample depend on its points alone. They cover any shape evenly, but
+    values do not converge as points are added, because other points are then chosen.
 
     Args:
         latent: Points of the latent mesh along each axis, one number or a list; the default is for
             one dimension. "input", as published for elasticity: the points x are the latent mesh,
             the first and last attentions are blocks with MLP and skip connection, and the output is
             at x only.
+        latent_points: "mesh": the latent points are a mesh on [0, 1]^dim. "farthest": `latent` is
+            the number of points that `operators.nn.farthest.farthest_points` chooses.
         attention: "position", or one of three variants that the paper compares. "self-position"
             (Self-PiT): all attention matrices are softmax(QKᵀ/√d - λD). "self-a": all are
             softmax(QKᵀ/√d). "self-position" and "self-a" act at the points x, ignore `latent`, and
@@ -113,6 +119,7 @@ class PiT(TokenOperator):
     another network, `operators.models.pit_2025.PiT2025`.
     """
 
+    added = ("latent_points",)
     presets: ClassVar[Mapping[str, Preset]] = {
         "inviscid-burgers": Preset({}, 95_503, _TABLES),
         "inviscid-burgers-self-pit": Preset(_SELF, 152_847, _SELF_PIT),
@@ -170,9 +177,13 @@ class PiT(TokenOperator):
         sharpening: bool = True,
         coordinates: Coordinates = "raw",
         indices: bool = False,
+        latent_points: Literal["mesh", "farthest"] = "mesh",
     ) -> None:
         super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim))
         check_heads(width, heads)
+        self.farthest, self.periodic = latent_points == "farthest", periodic
+        if self.farthest and isinstance(latent, list):
+            raise ValueError(f'latent_points="farthest" needs one number latent, got {latent}')
         points = 1 if isinstance(latent, str) else latent  # "input" needs no mesh
         sizes = for_each_axis("latent", points, dim)
         at_least(1, latent=min(sizes))
@@ -180,6 +191,11 @@ class PiT(TokenOperator):
         check_localities(encoder_locality=encoder_locality, decoder_locality=decoder_locality)
         at_input = latent == "input" or attention in ("self-position", "self-a")
         self.latent, self.other_points = None if at_input else sizes, not at_input
+        if self.farthest and at_input:
+            raise ValueError(
+                f'latent_points="farthest" needs a latent mesh, which latent={latent}, '
+                f'attention="{attention}" does not have'
+            )
         if indices:
             self.see_indices()
         diameter = dim / 4 if periodic else dim
@@ -216,7 +232,7 @@ class PiT(TokenOperator):
     def decoded(
         self, v: Values, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None
     ) -> Float[Tensor, "batch _ c_out"]:
-        latent = x if self.latent is None else mesh(self.latent, x)
+        latent = self._latent(x, mask)
         within = mask if self.latent is None else None
         u = nn.functional.gelu(self.embed(v))
         if self.down is not None:
@@ -228,3 +244,17 @@ class PiT(TokenOperator):
         if self.sharpen is not None:
             u = self.sharpen(u, y, of_y)
         return self.head(u)
+
+    def _latent(self, x: TokenPoints, mask: Real | None) -> TokenPoints:
+        """The latent points: those of x, of the mesh, or farthest points of each sample."""
+        if self.latent is None:
+            return x
+        if not self.farthest:
+            return mesh(self.latent, x)
+        if self.latent[0] > x.shape[-2]:
+            raise ValueError(f"latent={self.latent[0]} needs as many points, got {x.shape[-2]}")
+        points = x if x.ndim == 3 else x[None]  # (batch, n, dim); a batch of 1 if samples share x
+        points = points if mask is None else points.expand(len(mask), -1, -1)
+        chosen = farthest_points(points, self.latent[0], self.periodic, mask)
+        latent = points.gather(1, chosen[..., None].expand(-1, -1, points.shape[-1]))
+        return latent[0] if x.ndim == 2 and mask is None else latent

@@ -8,6 +8,7 @@ WACV 2021.
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+import torch
 from torch import nn
 
 from operators.base import MESHES, Function, Preset
@@ -15,7 +16,15 @@ from operators.nn.attention import EFFICIENT, GALERKIN, SOFTMAX
 from operators.nn.encoder import Attention
 from operators.nn.pointwise import Dropout
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d
-from operators.nn.tokens import Coordinates, FieldOperator, Positions, Real, Tokens, check_heads
+from operators.nn.tokens import (
+    Coordinates,
+    FieldOperator,
+    Positions,
+    Real,
+    Tokens,
+    check_heads,
+    sinusoids,
+)
 
 _SLIDES = "S. Cao, slides on the Galerkin Transformer: {}; sizes are our interpretation"
 _FIRST = {"depth": 4, "normalization": "post", "activation": "relu"}
@@ -73,8 +82,9 @@ class Transformer(FieldOperator):
     interpretation. The "efficient" Transformer of the talk and of Table 8 of Cao (2021) has
     attention without softmax, Q(KᵀV)/n. The name comes from Shen et al.; attention "efficient" here
     has the two softmaxes of Shen et al. The errors listed in the presets are those of the talk. The
-    vanilla Transformer of the talk has sinusoidal encodings of the index. Here coordinates are
-    appended instead, because they have the same meaning at every resolution.
+    vanilla Transformer of the talk has sinusoidal encodings of the index, as in the preset
+    "burgers-vanilla-sinusoidal". In "burgers-vanilla" coordinates are appended instead, because
+    they have the same meaning at every resolution.
 
     Attention treats all points alike. With coordinates "none" and the linear decoder the operator
     commutes with permutations of the points; with the spectral decoder it commutes with shifts of a
@@ -86,6 +96,12 @@ class Transformer(FieldOperator):
         normalization: Position of the LayerNorms. "pre": before each map and before the decoder.
             "post": after each residual sum, as first published.
         activation: Activation of the MLPs, "gelu" or, as first published, "relu".
+        encoding: "sinusoidal", as first published: p(j) is added to the features of point j = 0, 1,
+            ... before the first layer, with p₂ᵢ(j) = sin(j/10000^(2i/width)) and
+            p₂ᵢ₊₁(j) = cos(j/10000^(2i/width)) (Vaswani et al. 2017, section 3.5). All sines come
+            before all cosines here. On a plane grid, half of the features encode the index along
+            each axis. The index has another meaning on each grid and depends on the order of the
+            points of a cloud. "none": nothing is added.
         decoder: "linear": a linear map, which takes point clouds too. "spectral": two spectral
             convolutions and an MLP, for periodic grids only.
         modes, decoder_width: Modes and channels of the spectral decoder.
@@ -94,8 +110,14 @@ class Transformer(FieldOperator):
             points stores n x n numbers in training.
     """
 
+    added = ("encoding",)
     presets: ClassVar[Mapping[str, Preset]] = {
         "burgers-vanilla": Preset(_VANILLA, 22_059_009, _SLIDES.format("vanilla, 22 million")),
+        "burgers-vanilla-sinusoidal": Preset(
+            _VANILLA | {"encoding": "sinusoidal", "coordinates": "none"},
+            22_058_241,
+            _SLIDES.format("vanilla, 22 million"),
+        ),
         "burgers-efficient": Preset(_EFFICIENT, 523_009, _SLIDES.format("efficient, 523 thousand")),
     }
 
@@ -118,12 +140,14 @@ class Transformer(FieldOperator):
         decoder_width: int = 48,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
+        encoding: Literal["none", "sinusoidal"] = "none",
     ) -> None:
         positions = Positions(coordinates, dim, last=True)
         super().__init__(in_channels, out_channels, dim, positions)
         check_heads(width, heads)
         if decoder == "spectral":
             self.domains, self.masks = MESHES, False
+        self.encodes = encoding == "sinusoidal"
         kind = {"softmax": SOFTMAX, "efficient": EFFICIENT, "galerkin": GALERKIN}[attention]
         self.embed = nn.Linear(in_channels + positions.count, width)
         self.layers = nn.ModuleList(
@@ -153,7 +177,14 @@ class Transformer(FieldOperator):
         )
 
     def encoded(self, u: Function, mask: Real | None) -> Function:
-        grid, u = u.shape[1:-1], u.flatten(1, -2)  # points as tokens
+        grid = u.shape[1:-1]
+        if self.encodes:
+            # in float32 at least, because bfloat16 cannot count to 512
+            dtype = torch.promote_types(u.dtype, torch.float32)
+            axes = [torch.arange(n, dtype=dtype, device=u.device) for n in grid]
+            index = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+            u = u + sinusoids(index, u.shape[-1]).to(u.dtype)
+        u = u.flatten(1, -2)  # points as tokens
         for layer in self.layers:
             u = layer(u, mask)
         return self.norm(u).unflatten(1, grid)

@@ -5,7 +5,8 @@ applied to the attention matrix: the d x d matrix KᵀV if it is computed first,
 matrix QKᵀ. Values of K and V at padding have no effect.
 
 References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, equations (5)-(6)
-and section 3.2. Z. Shen et al., Efficient Attention, WACV 2021, equation (5).
+and section 3.2. Z. Shen et al., Efficient Attention, WACV 2021, equation (5). A. Katharopoulos et
+al., Transformers are RNNs, ICML 2020, equations (5)-(7).
 """
 
 from collections.abc import Callable
@@ -110,6 +111,18 @@ def efficient(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = 
     """
     matrix = over_points(k, mask).mT @ v
     return (q.softmax(dim=-1) * q.shape[-1] ** -0.5) @ drop(matrix)
+
+
+def kernelized(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
+    """φ(Q) (φ(K)ᵀV) / (φ(Q) Σφ(K)) with φ(x) = elu(x) + 1 (Katharopoulos et al. 2020, eqs. 5-7).
+
+    The sum is over the points. φ is positive, and the result is a weighted mean of V with positive
+    weights, as with a softmax. The cost is linear in n.
+    """
+    q, k = nn.functional.elu(q) + 1, nn.functional.elu(k) + 1
+    k, n = real(k, mask)
+    sums = k.sum(dim=-2, keepdim=True) / n  # (batch, heads, 1, d); n keeps both products O(1)
+    return (q @ drop((k.mT @ v) / n)) / (q @ sums.mT)
 
 
 @dataclass(frozen=True)

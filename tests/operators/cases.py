@@ -132,6 +132,11 @@ CASES = {
     },
     "transformer pointwise": Case("transformer", {**SMALL_TOKENS, "depth": 2}, 5e-3, 800,
                                   shifts=NONE),
+    "transformer sinusoidal": Case(
+        "transformer", {**SMALL_TOKENS, "depth": 2, "encoding": "sinusoidal"}, 3e-3, 800,
+        reaches=2e-2,
+        ordered="the encoding is that of the index",
+        no_limit="the index has another meaning on each grid"),
     "fno": Case("fno", {"width": 16, "depth": 2, "modes": 6, "head_width": 32}, 1e-2, shifts=NONE,
                 elsewhere=True),
     "fno batch norm": Case(
@@ -184,6 +189,13 @@ CASES = {
                                  "attention": "galerkin"}, 1e-2, 600, {"coordinates": "periodic"},
                          reaches=2e-2, evaluates=0.1),
     **{
+        f"ono {attention}": Case(
+            "ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
+                    "attention": attention, "value_projection": value, "jitter": 1e-5},
+            1e-2, 600, {"coordinates": "periodic"}, reaches=2e-2, evaluates=0.1)
+        for attention, value in (("elu", True), ("softmax", False))
+    },
+    **{
         f"ono {normalization} norm": Case(
             "ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
                     "attention": "linear", "normalization": normalization}, lr, 600,
@@ -202,6 +214,11 @@ CASES = {
     "pit": Case("pit", {"width": 32, "heads": 4, "depth": 2, "latent": 16,
                         "encoder_locality": 20.0, "decoder_locality": 30.0},
                 3e-3, 400, LOCAL, elsewhere=True),
+    "pit farthest": Case("pit", {"width": 32, "heads": 4, "depth": 2, "latent": 16,
+                                 "encoder_locality": 20.0, "decoder_locality": 30.0,
+                                 "latent_points": "farthest"},
+                         3e-3, 400, LOCAL, elsewhere=True,
+                         no_limit="other points are farthest on each grid"),
     "self-pit": Case("pit", {"width": 32, "heads": 4, "depth": 2, "latent": 16,
                              "encoder_locality": 20.0, "decoder_locality": 30.0,
                              "attention": "self-position"}, 3e-3, 400, LOCAL),

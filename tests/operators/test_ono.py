@@ -5,9 +5,10 @@ import copy
 import pytest
 import torch
 
-from operators.models.ono import ONO, LinearAttention
+from operators.models.ono import ONO, Attention
 from operators.nn.eigenfunctions import Normalized, Orthonormal
 from operators.training.recording import Watch
+from pipelines.config.models import parse_model
 from tests.operators.drawn import points, shaken
 from tests.oracles.plain_ono import PlainONO
 
@@ -110,7 +111,7 @@ def test_half_precision_is_factorised_in_double():
 
 
 def test_galerkin_attention_normalises_keys_and_values_by_weights_that_heads_share():
-    module = shaken(LinearAttention(8, 2, "galerkin"))
+    module = shaken(Attention(8, 2, "galerkin"))
     u = torch.randn(2, 5, 8, dtype=torch.float64)
     out = torch.zeros_like(u)
     for h in range(2):
@@ -180,21 +181,48 @@ def test_a_time_is_a_coordinate_of_the_points_that_are_asked_for_alone():
     assert (u[1] - v[1]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("attention", ["linear", "nystrom"])
-def test_is_the_released_operator_written_out(attention):
+@pytest.mark.parametrize("value", [False, True], ids=["as released", "with W_V"])
+@pytest.mark.parametrize("attention", ["linear", "nystrom", "elu", "softmax"])
+def test_is_the_operator_written_out(attention, value):
     """On 8 x 8 points, whose segments are of equal size; one sample, of which the maxima of the
-    released pseudo-inverse then are."""
+    released pseudo-inverse then are. W_V and the map elu + 1 are of the text alone."""
     torch.manual_seed(0)
+    heads = 1 if attention == "nystrom" else 3
     model = ONO(
-        width=12, depth=2, heads=1, eigenfunctions=5, landmarks=16, attention=attention,
-        inner_product="sum",
+        width=12, depth=2, heads=heads, eigenfunctions=5, landmarks=16, attention=attention,
+        inner_product="sum", value_projection=value,
     )  # fmt: skip
-    plain = PlainONO(attention, width=12, depth=2, heads=1, k=5, landmarks=16).double()
+    plain = PlainONO(
+        attention, width=12, depth=2, heads=heads, k=5, landmarks=16, value=value
+    ).double()
     model = shaken(model).train()
     plain.copy_from(model)
     a, x = torch.randn(1, 8, 8, 1, dtype=torch.float64), points(8, 8, kind="cell")
     # 1e-7: the condition of the covariance
     torch.testing.assert_close(model(a, x), plain(a, x), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("attention", ["elu", "softmax"])
+def test_attention_by_positive_weights_is_a_mean_of_the_values(attention):
+    """Of equal values it is that value, whatever Q and K are."""
+    module = shaken(Attention(8, 2, attention))
+    torch.nn.init.zeros_(module.value.weight)
+    u = torch.randn(2, 5, 8, dtype=torch.float64)
+    ones = torch.ones(2, 2, 5, 4, dtype=torch.float64)
+    q, k = (
+        (u @ p.weight.T).unflatten(-1, (2, 4)).transpose(1, 2) for p in (module.query, module.key)
+    )
+    torch.testing.assert_close(module.apply_to(q, k, ones), ones)
+
+
+def test_without_w_v_an_earlier_record_is_that_of_today():
+    """Of experiments and checkpoints, which have every setting."""
+    model = parse_model({"name": "ono", "preset": "darcy"})
+    assert "value_projection" not in model.model_dump(mode="json")
+    changed = parse_model({**model.model_dump(), "value_projection": True})
+    assert changed.model_dump(mode="json")["value_projection"] is True
+    weights = changed.build(1, 1, 2).parameter_count - model.build(1, 1, 2).parameter_count
+    assert weights == 10 * 128**2  # d x d in each layer
 
 
 @pytest.mark.parametrize("normalization", ["batch", "layer"])

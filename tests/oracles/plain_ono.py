@@ -1,10 +1,10 @@
 """The Orthogonal Neural Operator as its publication and released settings describe it.
 
-Linear or Nyström attention step by step, the covariance of each batch in float32, a Cholesky factor
-that is inverted explicitly, the published sum in place of an inner product, or the released batch
-norm and layer norm in place of the factor (zhijie-group/Orthogonal-Neural-operator, c9bc85d). The
-baseline of the benchmarks; on as many landmarks as segments of equal size the function of the
-project's model, up to its larger jitter and float64.
+Linear, softmax or Nyström attention step by step, the covariance of each batch in float32, a
+Cholesky factor that is inverted explicitly, the published sum in place of an inner product, or the
+released batch norm and layer norm in place of the factor (zhijie-group/Orthogonal-Neural-operator,
+c9bc85d), and the matrix W_V of equation 5. The baseline of the benchmarks; on as many landmarks as
+segments of equal size the function of the project's model, up to its larger jitter and float64.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from operators.models.ono import ONO, LinearAttention, OrthogonalLayer
+from operators.models.ono import ONO, Attention, OrthogonalLayer
 from operators.nn.nystrom import NystromAttention
 
 
-class PlainLinearAttention(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
+class PlainAttention(nn.Module):
+    """Of the released code ("linear"), of Katharopoulos et al. 2020 ("elu"), or with a softmax."""
+
+    def __init__(self, width: int, heads: int, kind: str) -> None:
         super().__init__()
-        self.heads, self.size = heads, width // heads
+        self.heads, self.size, self.kind = heads, width // heads, kind
         self.query, self.key, self.value = (nn.Linear(width, width, bias=False) for _ in range(3))
         self.out = nn.Linear(width, width)
 
@@ -30,14 +32,22 @@ class PlainLinearAttention(nn.Module):
             return v.view(batch, n, self.heads, self.size).transpose(1, 2).contiguous()
 
         q, k, v = split(self.query(u)), split(self.key(u)), split(self.value(u))
-        q = torch.softmax(q, dim=-1) * self.size**-0.5
-        k = torch.softmax(k, dim=-2)
-        matrix = torch.einsum("bhnd,bhne->bhde", k, v)
-        y = torch.einsum("bhnd,bhde->bhne", q, matrix)
+        if self.kind == "linear":
+            q = torch.softmax(q, dim=-1) * self.size**-0.5
+            k = torch.softmax(k, dim=-2)
+            matrix = torch.einsum("bhnd,bhne->bhde", k, v)
+            y = torch.einsum("bhnd,bhde->bhne", q, matrix)
+        else:  # n x n shares, which sum to 1 in each row
+            if self.kind == "elu":
+                q, k = (torch.where(w > 0, w + 1, w.exp()) for w in (q, k))
+                shares = torch.einsum("bhnd,bhmd->bhnm", q, k)
+            else:
+                shares = (torch.einsum("bhnd,bhmd->bhnm", q, k) / self.size**0.5).exp()
+            y = torch.einsum("bhnm,bhmd->bhnd", shares / shares.sum(-1, keepdim=True), v)
         return self.out(y.transpose(1, 2).reshape(batch, n, width))
 
     @torch.no_grad()
-    def copy_from(self, attention: LinearAttention) -> None:
+    def copy_from(self, attention: Attention) -> None:
         self.load_state_dict(attention.state_dict())
 
 
@@ -84,10 +94,12 @@ class PlainNystromAttention(nn.Module):
 
 class PlainLayer(nn.Module):
     def __init__(
-        self, width: int, hidden: int, k: int, attention: nn.Module, out: int, norm: str
-    ) -> None:
+        self, width: int, hidden: int, k: int, attention: nn.Module, out: int, norm: str,
+        value: bool,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.attention = attention
+        self.value = nn.Parameter(torch.empty(width, width)) if value else None  # f W_V
         self.batch_norm, self.layer_norm = nn.BatchNorm1d(k), nn.LayerNorm(k)
         self.norm = norm
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width) for _ in range(3))
@@ -105,7 +117,8 @@ class PlainLayer(nn.Module):
         g = g + self.attention(self.norm1(g))
         g = g + self.mlp(self.norm2(g))
         psi = self.functions(self.project(g))
-        coefficients = torch.einsum("bnk,bnd->bkd", psi, f)
+        v = f if self.value is None else torch.einsum("bnc,cd->bnd", f, self.value)
+        coefficients = torch.einsum("bnk,bnd->bkd", psi, v)
         scaled = psi * nn.functional.softplus(self.eigenvalues)
         f = f + torch.einsum("bnk,bkd->bnd", scaled, coefficients)
         return g, self.update(self.norm3(f))
@@ -132,6 +145,8 @@ class PlainLayer(nn.Module):
             getattr(self, name).load_state_dict(getattr(layer, name).state_dict())
         self.project.load_state_dict(layer.eigenfunctions.project.state_dict())
         self.eigenvalues.copy_(layer.eigenvalues)
+        if self.value is not None:
+            self.value.copy_(layer.value.weight.T)
         if self.norm != "orthogonal":
             norm = self.batch_norm if self.norm == "batch" else self.layer_norm
             norm.load_state_dict(layer.eigenfunctions.norm.state_dict())  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
@@ -143,19 +158,20 @@ class PlainONO(nn.Module):
     def __init__(
         self, attention: str = "nystrom", width: int = 128, depth: int = 10, heads: int = 8,
         k: int = 32, expansion: int = 2, landmarks: int = 256, norm: str = "orthogonal",
+        value: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
 
         def attend() -> nn.Module:
-            if attention == "linear":
-                return PlainLinearAttention(width, heads)
-            return PlainNystromAttention(width, heads, landmarks)
+            if attention == "nystrom":
+                return PlainNystromAttention(width, heads, landmarks)
+            return PlainAttention(width, heads, attention)
 
         self.lift = nn.Sequential(
             nn.Linear(3, 2 * width), nn.GELU(), nn.Linear(2 * width, 2 * width)
         )
         self.layers = nn.ModuleList(
-            PlainLayer(width, expansion * width, k, attend(), 1 if last else width, norm)
+            PlainLayer(width, expansion * width, k, attend(), 1 if last else width, norm, value)
             for last in (False,) * (depth - 1) + (True,)
         )
 
