@@ -49,6 +49,7 @@ DROPOUT_1D = {
     "GT": {"residual": 0.0, "feedforward": 0.0},
     "GT, layer norm": {"residual": 0.1, "feedforward": 0.1},
     **{label: {} for label in ("ST", "ST, layer norm", "LT", "LT, layer norm")},  # not printed
+    **{label: {} for label in ("GT, instance norm", "GT, instance norm, dropout")},
 }
 _FT = {"residual": 0.1, "feedforward": 0.1, "down": 0.05, "up": 0.0, "head": 0.0}
 _GT = _FT | {"feedforward": 0.05}
