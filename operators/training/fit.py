@@ -55,6 +55,8 @@ class Epoch:
             left out.
         lr: Learning rate at the end of the epoch.
         seconds: Duration of the epoch, without the time during which training was stopped.
+        largest: Largest error of the selection samples after the epoch; None in epochs that earlier
+            versions recorded.
     """
 
     epoch: int
@@ -62,6 +64,7 @@ class Epoch:
     score: float
     lr: float
     seconds: float
+    largest: float | None = None
 
 
 def fit(
@@ -233,7 +236,9 @@ class _State:
             )
         best = not self.history or score < min(e.score for e in self.history)
         lr, now = self.schedule.rate, time.monotonic()
-        self.history.append(Epoch(epoch, loss, score, lr, self.seconds + now - self.start))
+        largest = float(errors.nan_to_num(nan=-math.inf).max())
+        seconds = self.seconds + now - self.start
+        self.history.append(Epoch(epoch, loss, score, lr, seconds, largest))
         self.seconds, self.start = 0.0, now
         self.total = torch.zeros_like(self.total)
         return best
@@ -328,7 +333,8 @@ def _too_large(gradient: Step, batch: Batch) -> TrainingError:
 
 
 def _write_history(folder: Path, history: list[Epoch]) -> None:
-    write_lines(folder / "history.jsonl", [vars(epoch) for epoch in history])
+    lines = [{k: v for k, v in vars(epoch).items() if v is not None} for epoch in history]
+    write_lines(folder / "history.jsonl", lines)
 
 
 def read_history(folder: Path) -> list[Epoch]:

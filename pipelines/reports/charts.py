@@ -20,8 +20,8 @@ _FLOOR = 1e-16  # of errors on a logarithmic axis
 
 @styled
 def learning_curve(history: Sequence[Epoch], loss: str, watched: str) -> Figure:
-    """Training loss, relative L² error of the watched samples, and learning rate against the
-    epoch."""
+    """Training loss, mean and largest relative L² error of the watched samples, and learning rate
+    against the epoch. The largest error is not drawn if an earlier version recorded an epoch."""
     figure = Figure(figsize=(WIDE, _HEIGHT))
     axes = figure.subplots()
     epoch, losses, score, lr = (
@@ -39,12 +39,16 @@ def learning_curve(history: Sequence[Epoch], loss: str, watched: str) -> Figure:
     label = f"training loss ({loss})"
     axes.plot(epoch, losses, color=TRUTH, lw=1.0, ls="--", marker=square, ms=3, label=label)
     axes.plot(epoch, score, color=MODEL, marker=marker, ms=3, label=f"relative L² error, {watched}")
+    largest = [e.largest for e in history if e.largest is not None]
+    if len(largest) == len(history):
+        label = "largest error of a sample"
+        axes.plot(epoch, largest, color=MODEL, ls="-.", lw=0.9, marker=marker, ms=3, label=label)
     best = int(np.argmin(score))
     note = f"best: {scientific(score[best])}, epoch {epoch[best]}"
     axes.plot(epoch[best], score[best], "D", color=ERROR, ms=6, label=note)
     axes.set(xlabel="epoch", ylabel="loss, error")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    logarithmic(axes, "y", np.concatenate([losses, score]))
+    logarithmic(axes, "y", np.concatenate([losses, score, largest]))
     axes.set_zorder(rate.get_zorder() + 1)  # the curves are drawn over the learning rate
     axes.patch.set_visible(False)
     legend(figure, axes, rate)

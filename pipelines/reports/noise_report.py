@@ -14,6 +14,7 @@ from operators.training.files import write
 from pdegen.store.reading import open_sealed
 from pipelines.config.registry import InputNoise
 from pipelines.reports.document import Report, Section, Table
+from pipelines.reports.noise_captions import captions
 from pipelines.reports.noise_curves import error_pictures
 from pipelines.reports.noise_pictures import Reconstructions
 from pipelines.reports.noise_table import csv, meanings, results
@@ -45,6 +46,7 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
             part.setting(),
             part.matrix(),
             part.results(),
+            *captions(experiment.name, study.test_levels, part.rows),
             Section("Reconstructions", pictures=Reconstructions(study, device).pictures()),
             part.reproduction(),
         ],

@@ -65,6 +65,8 @@ def _learning_section(run: FinishedRun) -> Section:
         f"smallest error is {scientific(best.score)}, in epoch {best.epoch} of {len(run.history)}. "
         "The dotted line is the learning rate."
     )
+    if all(epoch.largest is not None for epoch in run.history):
+        caption += " The dashed and dotted line is the largest relative L² error of a sample."
     drawn = picture(charts.learning_curve(run.history, loss, watched), "learning-curve", caption)
     return Section("Learning curve", pictures=(drawn,))
 

@@ -25,7 +25,8 @@ from operators.training.checkpoint import (
     saving_checkpoint,
 )
 from operators.training.evaluate import predictions, scores
-from operators.training.fit import Stopped, TrainingError, fit, read_history
+from operators.training.files import write_lines
+from operators.training.fit import Stopped, TrainingError, _write_history, fit, read_history
 from operators.training.settings import Settings
 from operators.training.soap import SOAP
 from operators.transforms import Normalizer, Predictor
@@ -172,7 +173,19 @@ def test_the_selection_score_is_the_mean_over_samples_not_over_batches(train_pai
         predicted = model.eval()(selection.a, selection.x)
     alone = relative_l2(predicted, selection.u).tolist()
     assert epoch.score == pytest.approx(sum(alone) / 53, rel=1e-5)
+    assert epoch.largest == pytest.approx(max(alone), rel=1e-5)
     assert epoch.score != pytest.approx(sum(alone[:50]) / 100 + sum(alone[50:]) / 6, rel=0.1)
+
+
+def test_epochs_of_earlier_versions_have_no_largest_error(tmp_path):
+    """Their lines are read, and written again as they are."""
+    line = {"epoch": 1, "loss": 0.5, "score": 0.4, "lr": 1e-3, "seconds": 2.0}
+    write_lines(tmp_path / "history.jsonl", [line])
+    (epoch,) = read_history(tmp_path)
+    assert epoch.largest is None
+    text = (tmp_path / "history.jsonl").read_bytes()
+    _write_history(tmp_path, [epoch])
+    assert (tmp_path / "history.jsonl").read_bytes() == text
 
 
 def test_random_numbers_of_a_step_are_a_function_of_seed_and_step(data, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
@@ -44,6 +46,9 @@ def test_a_learning_curve_has_losses_scores_rates_and_the_best_epoch():
     assert axes.lines[2].get_label() == note
     assert drawn(rate, "learning rate (right)") == [[1, 2, 3], [1e-4, 3e-4, 2e-4]]
     assert [list(v) for v in axes.lines[2].get_data()] == [[2], [0.2]]
+    worst = [replace(epoch, largest=2 * epoch.score) for epoch in history]
+    axes, _ = charts.learning_curve(worst, "h1", "validation split").axes
+    assert drawn(axes, "largest error of a sample") == [[1, 2, 3], [0.8, 0.4, 0.6]]
 
 
 def test_errors_in_time_have_means_and_nine_samples_in_ten():
