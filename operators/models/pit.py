@@ -70,6 +70,17 @@ class Block(nn.Module):
         return nn.functional.gelu(self.mlp(self.attention(u, x, x, mask)) + self.skip(u))
 
 
+def _check_farthest(latent: object, attention: str, at_input: bool) -> None:
+    """Raise ValueError unless `latent` is a number of points among which attention acts."""
+    if isinstance(latent, list):
+        raise ValueError(f'latent_points="farthest" needs one number latent, got {latent}')
+    if at_input:
+        raise ValueError(
+            f'latent_points="farthest" needs a latent mesh, which latent={latent}, '
+            f'attention="{attention}" does not have'
+        )
+
+
 class PiT(TokenOperator):
     """Local attention to a latent mesh, global attention on it, and local attention to the output.
 
@@ -181,21 +192,16 @@ class PiT(TokenOperator):
     ) -> None:
         super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim))
         check_heads(width, heads)
+        at_input = latent == "input" or attention in ("self-position", "self-a")
         self.farthest, self.periodic = latent_points == "farthest", periodic
-        if self.farthest and isinstance(latent, list):
-            raise ValueError(f'latent_points="farthest" needs one number latent, got {latent}')
+        if self.farthest:
+            _check_farthest(latent, attention, at_input)
         points = 1 if isinstance(latent, str) else latent  # "input" needs no mesh
         sizes = for_each_axis("latent", points, dim)
         at_least(1, latent=min(sizes))
         at_least(0, depth=depth)
         check_localities(encoder_locality=encoder_locality, decoder_locality=decoder_locality)
-        at_input = latent == "input" or attention in ("self-position", "self-a")
         self.latent, self.other_points = None if at_input else sizes, not at_input
-        if self.farthest and at_input:
-            raise ValueError(
-                f'latent_points="farthest" needs a latent mesh, which latent={latent}, '
-                f'attention="{attention}" does not have'
-            )
         if indices:
             self.see_indices()
         diameter = dim / 4 if periodic else dim
