@@ -70,15 +70,22 @@ class Block(nn.Module):
         return nn.functional.gelu(self.mlp(self.attention(u, x, x, mask)) + self.skip(u))
 
 
-def _check_farthest(latent: object, attention: str, at_input: bool) -> None:
-    """Raise ValueError unless `latent` is a number of points among which attention acts."""
-    if isinstance(latent, list):
+def _sizes(
+    latent: int | list[int] | Literal["input"], dim: int, farthest: bool, at_input: bool
+) -> list[int]:
+    """Points of the latent mesh along each axis. Raises ValueError if they are impossible, or if
+    farthest points need one number of them, or a latent mesh."""
+    if farthest and isinstance(latent, list):
         raise ValueError(f'latent_points="farthest" needs one number latent, got {latent}')
-    if at_input:
+    if farthest and at_input:
         raise ValueError(
-            f'latent_points="farthest" needs a latent mesh, which latent={latent}, '
-            f'attention="{attention}" does not have'
+            'latent_points="farthest" needs a latent mesh, which latent "input" and the attentions '
+            "self-position and self-a do not have"
         )
+    points = 1 if isinstance(latent, str) else latent  # "input" needs no mesh
+    sizes = for_each_axis("latent", points, dim)
+    at_least(1, latent=min(sizes))
+    return list(sizes)
 
 
 class PiT(TokenOperator):
@@ -194,11 +201,7 @@ class PiT(TokenOperator):
         check_heads(width, heads)
         at_input = latent == "input" or attention in ("self-position", "self-a")
         self.farthest, self.periodic = latent_points == "farthest", periodic
-        if self.farthest:
-            _check_farthest(latent, attention, at_input)
-        points = 1 if isinstance(latent, str) else latent  # "input" needs no mesh
-        sizes = for_each_axis("latent", points, dim)
-        at_least(1, latent=min(sizes))
+        sizes = _sizes(latent, dim, self.farthest, at_input)
         at_least(0, depth=depth)
         check_localities(encoder_locality=encoder_locality, decoder_locality=decoder_locality)
         self.latent, self.other_points = None if at_input else sizes, not at_input
