@@ -48,7 +48,7 @@ OfSources = Bool[Tensor, "batch m"]  # False at padding
 Sources = Float[Tensor, "batch m width"]
 
 
-class Attention(nn.Module):
+class StreamAttention(nn.Module):
     """Multi-head attention from u to `source`.
 
     Args:
@@ -180,7 +180,7 @@ class QueryLayer(Layer):
         width, *_, functions = sizes
         self.source_eigenfunctions = functions()
         self.lift_target, self.lift_source = mlp(target, width, width), mlp(source, width, width)
-        self.cross = Attention(width, heads, "linear")
+        self.cross = StreamAttention(width, heads, "linear")
         self.norm_target, self.norm_source = nn.LayerNorm(width), nn.LayerNorm(width)
 
     def forward(
@@ -242,8 +242,8 @@ class ONO(TokenOperator):
 
     Args:
         attention: Attention that updates g: "nystrom" (`operators.nn.nystrom.NystromAttention`),
-            "linear", "elu", "softmax" or "galerkin" (`Attention`). The text names the linear block
-            of Katharopoulos et al., which is "elu"; the released code has "linear".
+            "linear", "elu", "softmax" or "galerkin" (`StreamAttention`). The text names the linear
+            block of Katharopoulos et al., which is "elu"; the released code has "linear".
         landmarks: Landmarks of the Nyström attention.
         eigenfunctions: Number k of functions ψ in each layer.
         expansion: Hidden features of the MLPs in a layer, in multiples of the width.
@@ -344,7 +344,7 @@ class ONO(TokenOperator):
             attend = (
                 NystromAttention(width, heads, landmarks)
                 if attention == "nystrom"
-                else Attention(width, heads, attention)
+                else StreamAttention(width, heads, attention)
             )
             hidden, mean = expansion * width, inner_product == "mean"
             return width, hidden, eigenfunctions, attend, mean, value_projection, functions

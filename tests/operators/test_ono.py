@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from operators.models.ono import ONO, Attention
+from operators.models.ono import ONO, StreamAttention
 from operators.nn.eigenfunctions import Normalized, Orthonormal
 from operators.training.recording import Watch
 from pipelines.config.models import parse_model
@@ -111,7 +111,7 @@ def test_half_precision_is_factorised_in_double():
 
 
 def test_galerkin_attention_normalises_keys_and_values_by_weights_that_heads_share():
-    module = shaken(Attention(8, 2, "galerkin"))
+    module = shaken(StreamAttention(8, 2, "galerkin"))
     u = torch.randn(2, 5, 8, dtype=torch.float64)
     out = torch.zeros_like(u)
     for h in range(2):
@@ -205,7 +205,7 @@ def test_is_the_operator_written_out(attention, value):
 @pytest.mark.parametrize("attention", ["elu", "softmax"])
 def test_attention_by_positive_weights_is_a_mean_of_the_values(attention):
     """Of equal values it is that value, whatever Q and K are."""
-    module = shaken(Attention(8, 2, attention))
+    module = shaken(StreamAttention(8, 2, attention))
     torch.nn.init.zeros_(module.value.weight)
     u = torch.randn(2, 5, 8, dtype=torch.float64)
     ones = torch.ones(2, 2, 5, 4, dtype=torch.float64)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from operators.models.ono import ONO, Attention, OrthogonalLayer
+from operators.models.ono import ONO, OrthogonalLayer, StreamAttention
 from operators.nn.nystrom import NystromAttention
 
 
@@ -47,7 +47,7 @@ class PlainAttention(nn.Module):
         return self.out(y.transpose(1, 2).reshape(batch, n, width))
 
     @torch.no_grad()
-    def copy_from(self, attention: Attention) -> None:
+    def copy_from(self, attention: StreamAttention) -> None:
         self.load_state_dict(attention.state_dict())
 
 
