@@ -88,10 +88,15 @@ def benchmark_command(
     scheduler: Scheduler = "processes",
     cells: Cells = False,
 ) -> None:
-    """Train operators on datasets and write one table of the results."""
+    """Train operators on datasets and write one table of the results.
+
+    An operator of --plugin that the table does not have is a further row. With --resume, --only and
+    --on choose what is computed; the other finished rows of the folder stay in its table.
+    """
     from pipelines.config.benchmark import load_benchmark
     from pipelines.config.entries import Profile
     from pipelines.reports.benchmark_report import write_benchmark_report
+    from pipelines.studies.extended import extended
 
     launch = Launch(workers, device, resume, overwrite, scheduler)
     benchmark = load_benchmark(name, sound=False)
@@ -102,9 +107,12 @@ def benchmark_command(
             )
         _profile(benchmark, quick, out, launch)
         return
+    whole = _whole(benchmark, quick)
     benchmark = chosen(benchmark, quick, only, on, set_, data)
+    whole = whole.with_overrides(parsed(set_), sound=False)
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
+        whole = whole.model_copy(update={"seeds": seeds})
     if overwrite and (seed is not None or cells):
         raise SchemaError("--seed and --cells continue a folder and exclude --overwrite")
     if seed is not None and seed >= benchmark.seeds:
@@ -115,6 +123,8 @@ def benchmark_command(
     if seed is not None or cells:
         launch = replace(launch, resume=True)
     run = launch.prepared(benchmark, folder, benchmark.stores(stores), only or [], seed)
+    if resume and (only or on) and seed is None and not cells:
+        run = extended(run, whole)
     if cells:
         for words in _cells(run, out):
             say(shlex.join(words))
@@ -143,7 +153,7 @@ def chosen(
     benchmark: "Benchmark", quick: bool, only: Words, on: Words, set_: Words, data: Words = None
 ) -> "Benchmark":
     """Select a part of a benchmark by --quick, --only and --on, and apply the values of --set."""
-    small = benchmark.quickly() if quick else benchmark
+    small = _whole(benchmark, quick)
     absent = {} if only else small.not_installed()
     for label, package in absent.items():
         note(f"{label} is left out: the package {package} is not installed")
@@ -151,6 +161,13 @@ def chosen(
     chosen = small.only(present or [], on or [])
     chosen.check()  # the rest of the file is not checked
     return chosen.with_overrides(parsed(set_), chosen.stores(data or []))
+
+
+def _whole(benchmark: "Benchmark", quick: bool) -> "Benchmark":
+    """A benchmark or its small version, with further rows for operators of users' files."""
+    from pipelines.config.plugin_rows import with_plugin_rows
+
+    return with_plugin_rows(benchmark.quickly() if quick else benchmark)
 
 
 def _cells(run: "BenchmarkRun", out: Path | None) -> Iterator[list[str]]:

@@ -34,7 +34,7 @@ from pipelines.studies.row import NO_MEMORY, Row
 from pipelines.studies.runner import Execution, Study, StudyTraining
 from pipelines.studies.solver import SAMPLES, SolverCost, recipe_of, solver_cost
 
-_HOLDING = FolderClaim("benchmark", "benchmark.json")
+HOLDING = FolderClaim("benchmark", "benchmark.json")
 SOME = 16  # test samples in the batch of a timed prediction
 _NO_MEMORY = (MemoryError, torch.OutOfMemoryError)
 Seeded = tuple[Case, int]
@@ -51,17 +51,19 @@ class BenchmarkRun(Study[Seeded]):
     Args:
         stores: URL of the store of each dataset.
         seed: The only seed to compute rows for; by default all seeds.
+        parts: The parts of the table; by default all (`pipelines.studies.extended`).
     """
 
     benchmark: Benchmark
     stores: Mapping[str, str]
     folder: Path
     seed: int | None = None
+    parts: tuple[Seeded, ...] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as JSON, because the classes of operator settings are created at import."""
         declared = self.benchmark.model_dump_json(exclude_none=True)
-        return _from_text, (declared, dict(self.stores), self.folder, self.seed)
+        return _from_text, (declared, dict(self.stores), self.folder, self.seed, self.parts)
 
     @cached_property
     def cases(self) -> list[Case]:
@@ -69,7 +71,8 @@ class BenchmarkRun(Study[Seeded]):
         dims = {
             dataset: self.source(dataset).stored("test").dim for dataset in self.benchmark.datasets
         }
-        return cases_on(self.benchmark, dims)
+        cases, chosen = cases_on(self.benchmark, dims), {case for case, _ in self.parts or ()}
+        return [case for case in cases if self.parts is None or case in chosen]
 
     def source(self, dataset: str) -> Source:
         return Source(self.stores[dataset], self.benchmark.datasets[dataset].load())
@@ -173,9 +176,9 @@ class BenchmarkRun(Study[Seeded]):
         check_place(self.benchmark.name, self.folder, resume, overwrite)
         if resume:
             self.check_device(device)
-        if self.seed is None or not (self.folder / _HOLDING.file).exists():  # else one seed of it
+        if self.seed is None or not (self.folder / HOLDING.file).exists():  # else one seed of it
             declared = {**self.benchmark.model_dump(mode="json"), "stores": dict(self.stores)}
-            _HOLDING.claim(self.folder, declared, resume=resume, overwrite=overwrite)
+            HOLDING.claim(self.folder, declared, resume=resume, overwrite=overwrite)
 
     def stages(self) -> Sequence[Sequence[Seeded]]:
         """A single stage with all parts, ordered by seed.
@@ -183,6 +186,8 @@ class BenchmarkRun(Study[Seeded]):
         All seeds use the settings that a search with seed 0 finds. Trainings with other seeds wait
         for this search.
         """
+        if self.parts is not None:
+            return [self.parts]
         seeds = range(self.benchmark.seeds) if self.seed is None else [self.seed]
         return [[(case, seed) for seed in seeds for case in self.cases]]
 
@@ -369,9 +374,9 @@ def _evaluate(row: Row, training: StudyTraining, measure: str, device: torch.dev
 
 
 def _from_text(
-    declared: str, stores: Mapping[str, str], folder: Path, seed: int | None
+    declared: str, stores: Mapping[str, str], folder: Path, *chosen: Any
 ) -> BenchmarkRun:
-    return BenchmarkRun(Benchmark.parse(json.loads(declared), "benchmark"), stores, folder, seed)
+    return BenchmarkRun(Benchmark.parse(json.loads(declared), "benchmark"), stores, folder, *chosen)
 
 
 def row_case(row: Row) -> Case:
@@ -380,12 +385,12 @@ def row_case(row: Row) -> Case:
 
 def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
     """Raise RunError if a folder contains anything other than this benchmark."""
-    if not _HOLDING.check(folder, True, False):
+    if not HOLDING.check(folder, True, False):
         return
     try:
-        other = read_json(folder / _HOLDING.file)["name"]
+        other = read_json(folder / HOLDING.file)["name"]
     except (DamagedError, KeyError):
         raise RunError(f"{folder} holds a damaged benchmark.json: choose another --out") from None
     if other != name:
         raise RunError(f"{folder} holds the benchmark {other}: choose another --out")
-    _HOLDING.check(folder, resume, overwrite)
+    HOLDING.check(folder, resume, overwrite)
