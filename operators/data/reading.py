@@ -36,7 +36,7 @@ class Perturbation(Protocol):
         """Whether the perturbation is drawn anew in every training epoch."""
         ...
 
-    def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None) -> np.ndarray:
+    def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None, /) -> np.ndarray:
         """The perturbed values, at the same points.
 
         Args:

@@ -229,11 +229,13 @@ def _training_tables(run: BenchmarkRun, cases: Mapping[Case, Sequence[Row]]) -> 
     The list is empty if nothing is published. Each kind of fact has two columns; the header of the
     second one names the place in the publication.
     """
-    published = {
+    published: dict[Case, Mapping[Training, float]] = {
         case: run.benchmark.operators[case.operator].published_training.get(case.dataset, {})
         for case in cases
     }
-    kinds = [kind for kind in _FACTS if any(kind in facts for facts in published.values())]
+    kinds: list[Training] = [
+        kind for kind in _FACTS if any(kind in facts for facts in published.values())
+    ]
     if not kinds:
         return []
     header, lines = ["operator"], list[tuple[str, ...]]()

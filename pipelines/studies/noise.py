@@ -344,4 +344,4 @@ def values_of(fields: torch.Tensor) -> np.ndarray:
 
 def _from_texts(declared: Sequence[str], *rest: Any) -> NoiseStudy:
     experiment, *operators = [Experiment.parse(json.loads(text), "study") for text in declared]
-    return NoiseStudy(experiment, *rest, tuple(operators))
+    return NoiseStudy(experiment, *rest, operators=tuple(operators))

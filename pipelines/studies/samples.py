@@ -56,7 +56,7 @@ def samples_study(
     }
     operator = Entry(
         model=experiment.model, models={}, overrides={}, published={}, published_grids={},
-        published_measures={},
+        published_measures={}, published_training={},
     )  # fmt: skip
     return Benchmark(
         name=f"{experiment.name}-samples",
@@ -71,6 +71,7 @@ def samples_study(
         },
         operators={experiment.model.name: operator},
         search={},
+        sources={},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args
 
 from jaxtyping import Float
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
@@ -104,9 +104,9 @@ def _source(value: object) -> float | ScalarLaw | GaussianSource:
     if isinstance(value, GaussianSource):
         return value
     if isinstance(value, Mapping):
-        law: Any = value.get("law")  # pyright: ignore[reportUnknownMemberType]
+        law = cast("Mapping[str, Any]", value).get("law")
         if law in _field_laws:
-            return GaussianSource.model_validate(value)
+            return GaussianSource.model_validate(cast("Any", value))
         if law not in _scalar_laws:
             raise ValueError(f"law must be one of {', '.join([*_scalar_laws, *_field_laws])}")
     return number_or_law(value, lambda number: _number.validate_python(number, strict=True))

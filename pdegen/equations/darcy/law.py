@@ -190,9 +190,12 @@ def _of_solution(
         slack = solved.balance
 
         def imbalance(values: Values) -> tuple[np.ndarray, np.ndarray]:
-            shift, random = _of_each(walls, values), isinstance(source, RandomSource)
+            shift = _of_each(walls, values)
             a, v = values["a"].astype(np.float64), values["u"].astype(np.float64) - shift
-            f = values["f"].astype(np.float64) if random else _of_each(source, values)
+            if isinstance(source, RandomSource):
+                f = values["f"].astype(np.float64)
+            else:
+                f = _of_each(source, values)
             work = (f * v).mean(axis=(1, 2))
             work = np.where(work > 0, work, np.nan)
             flow, rounding = dissipation(a, v, solved.harmonic, shift)

@@ -176,7 +176,8 @@ class LogInversion:
         modelled = np.stack([flow.data_of(field) for field in g])
         errors = observed[:_ERROR_SAMPLES].reshape(len(modelled), -1) - modelled
         mean = errors.mean(axis=0)
-        return cls(flow, mean, float(np.mean((errors - mean) ** 2)), omitted)
+        variance = float(np.square(errors - mean).mean())
+        return cls(flow, mean, variance, omitted)
 
     def __call__(self, data: np.ndarray, deviation: np.ndarray) -> Estimate:
         """The estimate for one sample, from data and the deviation of their noise."""

@@ -147,7 +147,7 @@ class Darcy(Problem):
 
     def variables(self) -> tuple[Variable, ...]:
         domain, varied = self.domain, not isinstance(self.source, int | float)
-        source = {} if varied else {"source": self.source}
+        source: dict[str, Any] = {} if varied else {"source": self.source}
         variables = [
             function(domain, "a", "input", "coefficient a, constant on each cell"),
             function(domain, "u", "target", "solution u at the cell centre", **source),
@@ -264,8 +264,9 @@ class Darcy(Problem):
         if isinstance(self.source, GaussianSource):
             f = self.source.values(self.grid, seed, samples, device)
             values["f"] = xp.astype(f, xp.float32)
+        method: Any = self.solver  # frozen, so that it can be a key of the cache
         solutions = [
-            refined(solver_of(self.solver, factor * self.resolution), factor, values["a"],
+            refined(solver_of(method, factor * self.resolution), factor, values["a"],
                      self._source_of(values))
             for factor in self._refinements
         ]  # fmt: skip
