@@ -104,9 +104,10 @@ def _source(value: object) -> float | ScalarLaw | GaussianSource:
     if isinstance(value, GaussianSource):
         return value
     if isinstance(value, Mapping):
-        law = cast("Mapping[str, Any]", value).get("law")
+        value = cast("Mapping[str, Any]", value)
+        law = value.get("law")
         if law in _field_laws:
-            return GaussianSource.model_validate(cast("Any", value))
+            return GaussianSource.model_validate(value)
         if law not in _scalar_laws:
             raise ValueError(f"law must be one of {', '.join([*_scalar_laws, *_field_laws])}")
     return number_or_law(value, lambda number: _number.validate_python(number, strict=True))
