@@ -22,7 +22,7 @@ def shapes(
     of the edge opposite to the corner k.
 
     >>> values, gradients = shapes(np.array([[0.5, 0.5]]))
-    >>> values.round(12).tolist(), gradients.sum(axis=2).round(12).tolist()
+    >>> np.abs(values).tolist(), np.abs(gradients.sum(axis=2)).round(12).tolist()
     ([[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]], [[0.0, 0.0]])
     """
     barycentric = np.column_stack([1 - s.sum(axis=1), s])  # (k, 3)
