@@ -26,6 +26,7 @@ from operators.trained import trained_models
 from operators.training.checkpoint import CheckpointError, checkpoint_file, load_checkpoint
 from operators.training.step import AS_WRITTEN
 from operators.transforms import Predictor
+from pdegen.plugins import load_plugin
 
 __all__ = [
     "Batch",
@@ -119,17 +120,25 @@ class TrainedModel:
         return u.cpu().numpy() if isinstance(a, np.ndarray) else u.to(values.device)
 
 
-def load_model(checkpoint: str | PathLike[str], device: torch.device | str = "cpu") -> TrainedModel:
+def load_model(
+    checkpoint: str | PathLike[str],
+    device: torch.device | str = "cpu",
+    *,
+    plugin: str | PathLike[str] | None = None,
+) -> TrainedModel:
     """Load a trained model. Loading never executes code from the file.
 
     Args:
         checkpoint: A *.safetensors file of a run, the folder that `pdegen export RUN --format
             model` writes, or the name of a model that ships with the package (`trained_models`).
         device: Device of the model.
+        plugin: Python file to execute, which registers the operator, like the option --plugin of
+            the commands.
 
     Raises:
         CheckpointError: If the file is missing, damaged, not a checkpoint, or does not fit its
-            description.
+            description. Also if its operator is of a user's file, and this file is not loaded.
+        SchemaError: If the plugin cannot be read, raises an error, or registers nothing.
 
     Example:
         >>> model = load_model("burgers-gt-512-best")
@@ -137,6 +146,8 @@ def load_model(checkpoint: str | PathLike[str], device: torch.device | str = "cp
         >>> model.predict(torch.sin(2 * torch.pi * x)[None], x).shape
         torch.Size([1, 64, 1])
     """
+    if plugin is not None:
+        load_plugin(fspath(plugin))
     predictor, description = load_checkpoint(
         checkpoint_file(Path(fspath(checkpoint))), build_operator
     )

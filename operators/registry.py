@@ -46,6 +46,7 @@ from operators.models.xd import XD
 from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
 from operators.nn.features import FAVOR, RFA
 from operators.nn.nystrom import NYSTROM, through
+from operators.plugins import Registry
 
 Words = Mapping[str, Mapping[str, object]]
 
@@ -136,16 +137,15 @@ def check_number(name: str, value: object) -> None:
         raise ValueError(f"{name} must be at most {most:,}, got {value}")
 
 
-OPERATORS: dict[str, Registered] = {}
-OPTIMIZERS: dict[str, type] = {}
-SCHEDULES: dict[str, type] = {}
-LOSSES: dict[str, type] = {}
+OPERATORS = Registry("operator", lambda operator: Registered(operator, {}))
+OPTIMIZERS = Registry[type](
+    "optimizer", lambda optimizer: optimizer, "operators.training.optimizers"
+)
+SCHEDULES = Registry[type]("schedule", lambda schedule: schedule, "operators.training.schedules")
+LOSSES = Registry[type]("loss", lambda loss: loss, "operators.training.losses")
 # what users can extend, by kind; `pdegen.plugins` finds here what a user's file registers
-REGISTRIES: dict[str, dict[str, Any]] = {
-    "operator": OPERATORS,
-    "optimizer": OPTIMIZERS,
-    "schedule": SCHEDULES,
-    "loss": LOSSES,
+REGISTRIES: dict[str, Registry[Any]] = {
+    registry.kind: registry for registry in (OPERATORS, OPTIMIZERS, SCHEDULES, LOSSES)
 }
 
 
@@ -165,9 +165,7 @@ def register(name: str, operator: type[Operator], words: Words | None = None) ->
     Traceback (most recent call last):
     ValueError: an operator named 'fno' is already registered
     """
-    if name in OPERATORS:
-        raise ValueError(f"an operator named {name!r} is already registered")
-    OPERATORS[name] = Registered(operator, words or {})
+    OPERATORS.add(name, Registered(operator, words or {}))
 
 
 register("galerkin-transformer", GalerkinTransformer, {"attention": ATTENTIONS})
@@ -223,7 +221,7 @@ def build_operator(description: Mapping[str, Any]) -> Operator:
     settings = dict(description["model"])
     name = settings.pop("name")
     if name not in OPERATORS:
-        raise ValueError(f"unknown model {name!r}: known: {', '.join(OPERATORS)}")
+        raise ValueError(f"unknown model {name!r}: known: {', '.join(OPERATORS.known)}")
     channels = description["in_channels"], description["out_channels"]
     return OPERATORS[name].build(settings, *channels, description.get("dim"))
 
@@ -243,7 +241,7 @@ def register_optimizer(name: str, optimizer: type) -> None:
     Raises:
         ValueError: If the name is already registered.
     """
-    _register("optimizer", OPTIMIZERS, name, optimizer)
+    OPTIMIZERS.add(name, optimizer)
 
 
 def register_schedule(name: str, schedule: type) -> None:
@@ -258,7 +256,7 @@ def register_schedule(name: str, schedule: type) -> None:
     Raises:
         ValueError: If the name is already registered.
     """
-    _register("schedule", SCHEDULES, name, schedule)
+    SCHEDULES.add(name, schedule)
 
 
 def register_loss(name: str, loss: type) -> None:
@@ -274,11 +272,4 @@ def register_loss(name: str, loss: type) -> None:
     Raises:
         ValueError: If the name is already registered.
     """
-    _register("loss", LOSSES, name, loss)
-
-
-def _register(kind: str, registry: dict[str, type], name: str, registered: type) -> None:
-    if name in registry:
-        article = "an" if kind == "optimizer" else "a"
-        raise ValueError(f"{article} {kind} named {name!r} is already registered")
-    registry[name] = registered
+    LOSSES.add(name, loss)

@@ -25,6 +25,8 @@ from operators.base import Operator
 from operators.boundary import Boundary
 from operators.data import Samples
 from operators.data.trajectories import task_from
+from operators.plugins import fault_of_class, recorded_file
+from operators.registry import OPERATORS
 from operators.trained import trained_folder, trained_models
 from operators.training.files import FileError, read, read_json, write
 from operators.transforms import Extent, Normalizer, Predictor
@@ -106,7 +108,8 @@ def load_checkpoint(
 
     Raises:
         CheckpointError: If the file is missing, damaged, not a checkpoint, or does not fit its
-            description.
+            description. Also if its operator is of a user's file that is not loaded, or of another
+            version of the file.
     """
     tensors, header = _read_checkpoint(path)
 
@@ -124,6 +127,7 @@ def load_checkpoint(
 
     try:
         input, target = (Normalizer.from_state(tensors, name) for name in ("input", "target"))
+        _check_plugin(path, header)
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             _check_tensors(path, tensors, built())
         predictor = built()
@@ -133,6 +137,16 @@ def load_checkpoint(
         raise CheckpointError(f"{path} is not a checkpoint of this version: {error}") from None
     predictor.load_state_dict(tensors)
     return predictor.eval(), header
+
+
+def _check_plugin(path: Path, header: Mapping[str, Any]) -> None:
+    """Raise CheckpointError unless the operator is of the file that it was trained with, if any."""
+    file = recorded_file(header, "operator")
+    if file is not None:
+        name = header["operator"]["model"]["name"]
+        registered = OPERATORS[name].registered if name in OPERATORS else None
+        if fault := fault_of_class(f"operator {name}", registered, file, path.parent):
+            raise CheckpointError(f"{path}: {fault}")
 
 
 def check_checkpoint(path: Path) -> dict[str, Any]:

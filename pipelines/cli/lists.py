@@ -8,7 +8,7 @@ import typer
 
 from pipelines.cli import completion
 from pipelines.cli.common import AsJson, Plugin, command, print_json
-from pipelines.cli.terminal import say
+from pipelines.cli.terminal import note, say
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
     from pipelines.config.keys import Key
@@ -72,12 +72,17 @@ def _declarations(kind: "Kind", word: str, as_json: bool) -> None:
 @command("operators", "pdegen operators", "pdegen operators --json")
 def operators_command(as_json: AsJson = False, plugin: Plugin = None) -> None:
     """List the operators, with the domains that they take and their published presets."""
+    from operators.plugins import EntryPointError
     from operators.registry import OPERATORS
     from pipelines.config.keys import opening
 
     rows = list[dict[str, Any]]()
-    for name, registered in OPERATORS.items():
-        kind = registered.operator
+    for name in OPERATORS.known:
+        try:
+            kind = OPERATORS[name].operator
+        except EntryPointError as error:  # of one package; the others are listed
+            note(error)
+            continue
         rows.append(
             {
                 "name": name,

@@ -146,6 +146,6 @@ def parse_model(content: Mapping[str, Any]) -> Model:
     """
     name = content.get("name")
     if not isinstance(name, str) or name not in MODELS:
-        hint = near(str(name), list(MODELS), lists="pdegen operators")
+        hint = near(str(name), OPERATORS.known, lists="pdegen operators")
         raise SchemaError(f"unknown model {name!r}: {hint}; your own needs --plugin FILE.py")
     return MODELS[name].parse(content, f"model {name}")

@@ -31,6 +31,7 @@ from pipelines.runs.baselines import trivial
 from pipelines.runs.checks import operator_description
 from pipelines.runs.data import Source
 from pipelines.runs.measures import measures_of
+from pipelines.runs.plugins import absent_class
 from pipelines.runs.predictions import KEPT_BYTES, kept_mean, kept_predictions
 from pipelines.runs.score import Score, channel_parts
 
@@ -46,6 +47,8 @@ def opened(
     """
     checkpoint = checkpoint_file(checkpoint)
     predictor, description = load_checkpoint(checkpoint, build_operator)
+    if (fault := absent_class({"experiment": {}, **description}, checkpoint.parent)) is not None:
+        raise CheckpointError(f"{checkpoint}: {fault}")
     absent = {"experiment", "epoch"} - description.keys()
     if absent:
         raise CheckpointError(f"{checkpoint} is of no experiment: it has no {min(absent)}")

@@ -26,6 +26,7 @@ from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.config.physics import physics_of
 from pipelines.runs.data import Source
+from pipelines.runs.plugins import absent_class
 from pipelines.runs.predictions import kept_mean, kept_predictions
 from pipelines.runs.reproduction import overriding
 from pipelines.runs.score import KeptScore, Score
@@ -131,6 +132,8 @@ class _Folder:
 
     @classmethod
     def _of(cls, path: Path, content: dict[str, Any]) -> tuple[_Folder, Experiment]:
+        if (fault := absent_class(content, path)) is not None:
+            raise SchemaError(fault)
         experiment = Experiment.parse(content["experiment"], "experiment")
         words = overriding(experiment) or [str(path / "experiment.toml")]
         if "store" in content:

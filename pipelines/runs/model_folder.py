@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from operators.plugins import copy_name, recorded_file
 from operators.training.checkpoint import CONFIG, MODEL_FORMAT, WEIGHTS, checkpoint_file
 from operators.training.files import read, read_json, write, write_json
 from pdegen.formats.hugging_card import yaml
@@ -15,6 +16,7 @@ from pdegen.markdown import block, code, escaped, visible
 from pdegen.ownership import start_manifest
 from pipelines.runs.finished import Result, read_result
 from pipelines.runs.folder import RunError, check_folder
+from pipelines.runs.plugins import keep_plugins
 from pipelines.runs.reproduction import described, overriding, toml
 from pipelines.runs.score import Score
 
@@ -52,6 +54,7 @@ def export_model(run: Path, out: Path, *, overwrite: bool = False) -> Path:
             **description,
         }
         write_json(partial / CONFIG, config)
+        keep_plugins(partial, result.description.get("plugins", {}))
         write(partial / CARD, card(result).encode())
     return out
 
@@ -203,21 +206,30 @@ def _limits(result: Result) -> Iterator[str]:
 
 def _use(result: Result) -> Iterator[str]:
     yield from ("## Use", "", "```python", "import operators", "")
-    yield 'model = operators.load_model("PATH OF THIS FOLDER")'
+    file = recorded_file(result.description, "operator")
+    plugin = "" if file is None else f', plugin="PATH OF THIS FOLDER/{copy_name(file)}"'
+    yield f'model = operators.load_model("PATH OF THIS FOLDER"{plugin})'
     c_in, dim = result.description["channels"][0], result.description["dim"]
     yield f"u = model.predict(a, x)  # a: (batch, *grid, {c_in}), x: (*grid, {dim})"
-    yield from ("```", "", "```sh", "pdegen evaluate PATH --data STORE", "```", "")
+    option = "" if file is None else f" --plugin PATH/{copy_name(file)}"
+    yield from ("```", "", "```sh", f"pdegen evaluate PATH --data STORE{option}", "```", "")
     yield "Values are in physical units. `config.json` describes the model and has the SHA-256 of"
     yield "the weights. Loading executes no code."
+    if file is not None:
+        yield "The operator is not of the package but of the Python file in this folder, which runs"
+        yield "only if it is named."
 
 
 def _declaration(result: Result) -> Iterator[str]:
-    command = shlex.join(["pdegen", "run", *(overriding(result.experiment) or ())])
-    yield from ("## Training", "")
-    if command != "pdegen run" and "`" not in command and visible(command) == command:
+    words = overriding(result.experiment) or ["experiment.toml"]
+    copies = dict.fromkeys(map(copy_name, result.description.get("plugins", {}).values()))
+    options = [word for name in copies for word in ("--plugin", name)]
+    command = shlex.join(["pdegen", "run", *words, *options])
+    named = words[0] != "experiment.toml"
+    if named and "`" not in command and visible(command) == command:
         yield f"`{command}`, which is:"
     else:
-        yield "`pdegen run experiment.toml`, with:"
+        yield f"`{shlex.join(['pdegen', 'run', 'experiment.toml', *options])}`, with:"
     yield from ("", *block("toml", toml(result.experiment.model_dump(mode="json"))))
 
 

@@ -17,6 +17,7 @@ from operators.training.files import FileError, read, write
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.data import Source
+from pipelines.runs.plugins import plugins_of
 
 PREDICTIONS, MEAN = "predictions.safetensors", "mean.safetensors"
 KEPT_BYTES = 2**30  # predictions larger than this are not stored
@@ -120,8 +121,9 @@ def target_key(experiment: Experiment, store: str) -> str:
 
 
 def _files(experiment: Experiment) -> dict[str, str]:
-    """SHA-256 digests of the files that an experiment names, except its store."""
-    digests, start = dict[str, str](), experiment.training.start
+    """SHA-256 digests of the files that an experiment names or needs, except its store."""
+    digests = {kind: file["sha256"] for kind, file in plugins_of(experiment).items()}
+    start = experiment.training.start
     stream = experiment.data.stream
     if start is not None and Path(start).is_file():
         digests["start"] = hashlib.sha256(read(Path(start))).hexdigest()

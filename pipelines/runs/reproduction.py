@@ -11,6 +11,7 @@ from pdegen.schema import SchemaError, parse_override
 from pdegen.store.reading import Store
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.config.shipped import names
+from pipelines.runs.plugins import plugin_words
 
 
 def reproduction(experiment: Experiment, store: Store) -> str:
@@ -23,10 +24,12 @@ def reproduction(experiment: Experiment, store: Store) -> str:
         is_default = False
     if not is_default:
         words += ["--data", str(store.url)]
-    if (file := store.metadata.equation_file) is not None:
+    file, options = store.metadata.equation_file, plugin_words(experiment)
+    if file is not None:
         paths = {loaded.digest: loaded.path for loaded in loaded_plugins()}
-        words += ["--plugin", paths.get(file.sha256, file.name)]
-    return shlex.join(words)
+        name = paths.get(file.sha256, file.name)
+        options += [] if name in options else ["--plugin", name]
+    return shlex.join([*words, *options])
 
 
 def described(experiment: Experiment) -> str:

@@ -18,6 +18,7 @@ from pipelines.runs.folder import (
     check_ours,
     claim,
 )
+from pipelines.runs.plugins import keep_plugins, other_version
 from pipelines.runs.predictions import MEAN, PREDICTIONS
 from pipelines.runs.reproduction import toml
 from pipelines.runs.run_tracking import TRACKING, forget
@@ -82,8 +83,10 @@ def claim_run(
     path, has_state = folder / "run.json", False
     if path.exists() and not overwrite:
         recorded = declared_in(folder)
+        if (fault := other_version(recorded, declared, folder)) is not None:
+            raise RunError(f"{folder} cannot be resumed: {fault}, or start again by --overwrite")
         for key in declared:
-            if recorded.get(key) != declared[key]:
+            if key != "plugins" and recorded.get(key) != declared[key]:
                 quantity = "number of processes" if key == "processes" else key
                 raise RunError(
                     f"{folder} holds a run with another {quantity}: it cannot be resumed"
@@ -98,6 +101,7 @@ def claim_run(
         if is_ours(folder, name):
             (folder / name).unlink()
     write_json(path, {**declared, "store": store})
+    keep_plugins(folder, declared.get("plugins", {}))
     write(folder / "experiment.toml", (toml(declared["experiment"]) + "\n").encode())
     return has_state
 

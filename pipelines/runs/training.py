@@ -29,6 +29,7 @@ from pipelines.runs.checks import (
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import provenance
 from pipelines.runs.folder import InUseError, RunError, check_folder
+from pipelines.runs.plugins import plugins_of
 from pipelines.runs.predictions import kept_mean
 from pipelines.runs.run_folder import (
     check_run_folder,
@@ -83,6 +84,8 @@ def train(
     if settings.batch % ranks.count:
         raise SchemaError(f"batch {settings.batch} cannot be divided among {ranks.count} processes")
     declared = _declaration(experiment, pairs, selection, acceleration, ranks)
+    if files := plugins_of(experiment):
+        declared["plugins"] = files
     operator = checked_operator(experiment, pairs)
     if experiment.training.start is not None:
         declared["start"] = _initial_weights(operator, experiment.training.start)

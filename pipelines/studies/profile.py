@@ -9,6 +9,7 @@ import torch
 
 from operators.base import Operator
 from operators.norms import RelativeL2
+from operators.plugins import file_of
 from operators.registry import build_operator
 from operators.training.memory import is_out_of_memory
 from pdegen.schema import SchemaError
@@ -58,7 +59,10 @@ class ProfileRun(Study[str]):
         return self.folder / "rows" / f"{list(self.profile.operators).index(part)}.json"
 
     def digest(self, part: str) -> str:
-        return hashlib.sha256(f"{part} {self.profile.model_dump_json()}".encode()).hexdigest()
+        file = file_of(self.profile.operators[part].model.operator)  # of a user's own operator
+        version = f" {file['sha256']}" if file is not None else ""
+        content = f"{part} {self.profile.model_dump_json()}{version}"
+        return hashlib.sha256(content.encode()).hexdigest()
 
     def progress_line(self, part: str, row: Row) -> str:
         return f"{part}: {row.step_seconds:.3g} s"

@@ -7,6 +7,7 @@ from functools import cache
 import torch
 
 from operators.registry import ATTENTIONS
+from operators.testing.checks import points, shaken
 from pipelines.config.models import parse_model
 
 
@@ -353,9 +354,7 @@ def declared(label, **settings):
 def _made(label, dim, dtype, settings):
     torch.manual_seed(1)
     model = declared(label, **dict(settings)).build(1, 1, dim)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
+    shaken(model)
     x = points(dim, dtype=torch.float32)
     model.adapt([torch.randn(20, *x.shape[:-1], 1)], x)
     # ONO keeps its covariance in float64 in a model of float32, as it is built
@@ -365,14 +364,3 @@ def _made(label, dim, dtype, settings):
 def made(label, dim, dtype=torch.float64, **settings):
     """The operator of a case, its weights shaken so that every term counts; a copy."""
     return copy.deepcopy(_made(label, dim, dtype, tuple(settings.items())))
-
-
-def points(dim, n=16, dtype=torch.float64):
-    """A periodic grid."""
-    axis = torch.arange(n, dtype=dtype) / n
-    return torch.stack(torch.meshgrid(*[axis] * dim, indexing="ij"), dim=-1)
-
-
-def functions(dim, n=16, batch=3, dtype=torch.float64):
-    torch.manual_seed(2)
-    return torch.randn(batch, *[n] * dim, 1, dtype=dtype)

@@ -5,11 +5,13 @@ import torch
 
 from operators.data import Batch
 from operators.norms import RelativeL2
+from operators.testing.domains import COUNTS, SHARED, kind_of
+from operators.testing.domains import points_of as points
 from operators.training.step import AS_WRITTEN, Acceleration, Step
 from operators.transforms import Normalizer, Predictor
 from tests.operators.cases import CASES, FIRST
 from tests.operators.cuda_rules import as_on_cuda, in_half, rules
-from tests.operators.test_contract_domains import COUNTS, DECLARED, SHARED, built, kind_of, points
+from tests.operators.test_contract_domains import DECLARED, built
 
 BF16 = Acceleration("bf16")
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from operators.nn.pointwise import Dropout, dropped
-from tests.operators.cases import CASES, DIMS, declared, functions, made, points
+from operators.testing.checks import functions, points
+from tests.operators.cases import CASES, DIMS, declared, made
 
 
 @pytest.mark.parametrize("p", [0.02, 0.1, 0.25])

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from operators.testing.checks import functions, points
 from pipelines.config.models import MODELS
-from tests.operators.cases import ALL, CASES, FIRST, functions, made, points
+from tests.operators.cases import ALL, CASES, FIRST, made
 from tests.operators.cuda_rules import autocast_of_cuda, in_half
 
 # CUDA kernels that add in no fixed order, by the reason that the page has; from PyTorch's page of

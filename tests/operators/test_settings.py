@@ -13,8 +13,9 @@ from typing import Any, get_args
 import pytest
 import torch
 
+from operators.testing.checks import points
 from pipelines.config.models import MODELS, parse_model
-from tests.operators.cases import CASES, DIMS, points
+from tests.operators.cases import CASES, DIMS
 
 TABLE = tomllib.loads((Path(__file__).parent / "presets.toml").read_text(encoding="utf-8"))
 

@@ -1,9 +1,5 @@
 """Words and operators: presets, overrides, an operator of one's own."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -11,8 +7,7 @@ from pdegen.schema import SchemaError
 from pipelines.config import models
 from pipelines.config.experiment import load_experiment
 from pipelines.config.models import MODELS, parse_model
-
-EXAMPLE = Path(__file__).parents[2] / "docs/examples/my_operator.py"
+from tests.plugins import in_another_process, registered_alone
 
 
 def test_a_preset_stands_for_settings_and_own_ones_go_before_it():
@@ -93,10 +88,6 @@ class Own(Operator):
         {body}
 
 register("own", Own{words})
-
-if __name__ == "__main__":
-    from pipelines.cli import main
-    main()
 """
 
 
@@ -114,30 +105,13 @@ if __name__ == "__main__":
     ],
 )  # fmt: skip
 def test_mistakes_in_ones_own_operator_are_one_line(
-    burgers, tmp_path, arguments, body, words, message
+    burgers, refused, tmp_path, arguments, body, words, message
 ):
-    path = tmp_path / "own.py"
-    path.write_text(OWN.format(arguments=arguments, body=body, words=words), "utf-8")
-    command = [sys.executable, str(path), "train", "--data", str(burgers), "--model", "own"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    (line,) = done.stderr.splitlines()
-    assert message in line
-    assert done.returncode == 2
-    assert not (tmp_path / "runs").exists()
-
-
-def test_an_operator_of_ones_own_is_one_short_file(burgers, tmp_path):
-    assert len(EXAMPLE.read_text("utf-8").splitlines()) <= 40
-
-    def run(*words):
-        command = [sys.executable, str(EXAMPLE), *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    checkpoint = run("train", "--data", burgers, "--model", "integral", "--set", "epochs=1",
-                     "--set", "width=8", "--set", "batch=2", "--out", "run")  # fmt: skip
-    assert "relative L2 error: mean" in run("evaluate", checkpoint, "--data", burgers)
+    (tmp_path / "own.py").write_text(OWN.format(arguments=arguments, body=body, words=words))
+    with registered_alone():
+        in_another_process()
+        command = ("train", "--data", burgers, "--model", "own", "--plugin", "own.py")
+        assert message in refused(*command)
 
 
 def test_only_keys_of_the_model_in_hand_are_offered():

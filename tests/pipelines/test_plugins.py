@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from operators import CheckpointError, load_model
 from pdegen import plugins
+from pipelines.config.experiment import load_experiment
+from pipelines.runs.predictions import experiment_key
+from tests.pipelines.command import quietly
 from tests.plugins import in_another_process, registered_alone
 
 OWN = '''
@@ -118,3 +122,103 @@ def test_two_files_cannot_register_one_name(own, refused, tmp_path):
     (tmp_path / "second/own.py").write_text(f"{OWN}# another")
     line = refused("operators", *own, "--plugin", "second/own.py")
     assert "second/own.py, line 27: ValueError: an operator named 'local' is already regis" in line
+
+
+@pytest.fixture(scope="module")
+def trained(burgers, tmp_path_factory):
+    """The folder of a finished run of the operator of a file, which is not loaded any more."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own.py").write_text(OWN)
+    (folder / "own.toml").write_text(EXPERIMENT)
+    quietly("run", folder / "own.toml", "--data", burgers, "--out", folder / "run",
+            "--plugin", folder / "own.py")  # fmt: skip
+    in_another_process()
+    return folder
+
+
+EXPERIMENT = """
+name = "own"
+summary = "an operator of a file"
+resolutions = [32]
+
+[data]
+recipe = "burgers-quick"
+resolution = 32
+
+[model]
+name = "local"
+
+[training]
+epochs = 1
+batch = 4
+loss = { name = "l2" }
+"""
+NEEDS = "its operator local is of the file own.py (SHA-256 "
+
+
+def test_a_run_keeps_the_file_and_says_which_it_needs(trained, burgers, refused):
+    run = trained / "run"
+    (copy,) = run.glob("own-*.py")
+    assert copy.read_text() == OWN
+    for words in (
+        ("evaluate", run / "best.safetensors", "--data", burgers),
+        ("predict", run / "best.safetensors", "--data", burgers),
+        ("report", run),
+        ("compare", run, trained / "again", "--out", "compared"),
+        ("export", run, "--format", "model"),
+    ):
+        line = refused(*words)
+        assert NEEDS in line
+        assert f"which is not loaded: give {copy} by --plugin" in line
+
+
+def test_the_copy_of_a_run_serves_all_commands(trained, burgers, pdegen):
+    run = trained / "run"
+    (copy,) = run.glob("own-*.py")
+    for words in (
+        ("evaluate", run / "best.safetensors", "--data", burgers),
+        ("predict", run / "best.safetensors", "--data", burgers, "--out", "p.zarr"),
+        ("report", run),
+    ):
+        outcome = pdegen(*words, "--plugin", copy)
+        assert outcome.status == 0, outcome.err
+    text = (run / "report.md").read_text("utf-8")
+    assert "--plugin" in text  # in the command that repeats the run
+
+
+def test_an_edited_file_is_not_taken_for_the_one_of_the_training(
+    trained, burgers, refused, tmp_path
+):
+    (tmp_path / "own.py").write_text(OWN.replace("nn.GELU()", "nn.ReLU()"))  # the weights fit
+    run = trained / "run"
+    line = refused("evaluate", run / "best.safetensors", "--data", burgers, "--plugin", "own.py")
+    assert f"{NEEDS}" in line
+    assert "not of the loaded version: give" in line
+    line = refused("train", trained / "own.toml", "--data", burgers, "--out", run, "--resume",
+                   "--plugin", "own.py")  # fmt: skip
+    assert "cannot be resumed: its operator local is of the file own.py" in line
+    assert "or start again by --overwrite" in line
+
+
+def test_an_exported_model_brings_the_file_that_it_needs(trained, pdegen, tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    outcome = pdegen("export", trained / "run", "--format", "model", "--out", "m", "--plugin",
+                     "own.py")  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    in_another_process()
+    with pytest.raises(CheckpointError, match=r"its operator local is of the file own\.py"):
+        load_model("m")
+    (copy,) = (tmp_path / "m").glob("own-*.py")
+    assert load_model("m", plugin=copy).predictor.operator.in_channels == 1
+    assert f'plugin="PATH OF THIS FOLDER/{copy.name}"' in (tmp_path / "m/README.md").read_text()
+
+
+def test_the_key_of_a_cached_result_has_the_digest_of_the_file(own, pdegen, burgers, tmp_path):
+    experiment = tmp_path / "own.toml"
+    experiment.write_text(EXPERIMENT)
+    keys = set()
+    for version in (OWN, f"{OWN}# edited", OWN):
+        (tmp_path / "own.py").write_text(version)
+        plugins.load_plugin("own.py")
+        keys.add(experiment_key(load_experiment(str(experiment)), str(burgers)))
+    assert len(keys) == 2

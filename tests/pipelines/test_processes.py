@@ -3,16 +3,19 @@
 import os
 import signal
 import time
+from functools import partial
 
 import pytest
 import torch
 
+from operators.registry import build_operator
 from operators.training.fit import Stopped
 from pdegen.equations.registry import find
 from pdegen.plugins import load_plugin
 from pipelines.runs.folder import RunError
 from pipelines.studies.devices import sharing
 from pipelines.studies.processes import Processes, _called
+from tests.plugins import registered_alone
 
 EQUATION = """
 from typing import Literal
@@ -43,6 +46,45 @@ def ends(argument, stop):
         os.kill(os.getpid(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGINT)  # typed at the terminal: the parent alone hears it
     return argument**2
+
+
+OPERATOR = """
+from operators.base import Operator
+from operators.registry import register
+
+class Told(Operator):
+    def __init__(self, in_channels=1, out_channels=1, dim=1):
+        super().__init__(in_channels, out_channels, dim)
+
+    def forward(self, a, x, y=None, mask=None):
+        return a
+
+register("told", Told)
+"""
+
+
+class NeedsTheOperator:
+    """What can only be unpickled where the operator is registered."""
+
+    def __reduce__(self):
+        return _built, ("told",)
+
+
+def _built(name):
+    return build_operator({"model": {"name": name}, "in_channels": 1, "out_channels": 1, "dim": 1})
+
+
+def name_of(needed, argument, stop):
+    return type(needed).__name__ + argument
+
+
+def test_a_worker_runs_the_files_of_its_parent_before_it_reads_a_study(tmp_path):
+    (tmp_path / "told.py").write_text(OPERATOR)
+    with registered_alone():
+        load_plugin(str(tmp_path / "told.py"))
+        (tmp_path / "told.py").unlink()
+        with Processes(partial(name_of, NeedsTheOperator()), 1, lambda: False) as processes:
+            assert dict(processes(["."])) == {".": "Told."}
 
 
 def test_results_come_as_they_are_ready_and_a_killed_call_ends_all(tmp_path):

@@ -1,0 +1,160 @@
+"""Classes of users: from installed packages by entry points, and from files of the option --plugin.
+
+`pdegen.plugins` runs the files. It leaves the name and the SHA-256 of a file in the attribute
+`__plugin__` of its module. Checkpoints record both, and are loaded only with the same file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib import import_module
+from importlib.metadata import EntryPoints, entry_points
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class EntryPointError(ValueError):
+    """An installed package declares a class but does not provide it. The message is one line."""
+
+    exit_status = 2
+
+
+class Registry(dict[str, T]):
+    """Entries by name: those that are registered, and those that installed packages declare.
+
+    An entry point of the group is loaded if its name is looked up and is not registered. Its module
+    registers the name; or the entry point is the class itself. Iteration yields only the names
+    that are registered so far; `known` has all names.
+
+    Args:
+        kind: What the registry holds: operator, optimizer, schedule or loss.
+        entry: Makes the entry of a class.
+        shipped: Module that registers the classes of the project, if they are not registered where
+            the registry is defined. It is imported before a class of a user is registered, so the
+            names of the project cannot be taken.
+
+    Raises:
+        EntryPointError: If a name is looked up whose entry point fails.
+    """
+
+    def __init__(self, kind: str, entry: Callable[[type[Any]], T], shipped: str = "") -> None:
+        super().__init__()
+        self.kind, self._entry, self._shipped = kind, entry, shipped
+
+    @property
+    def group(self) -> str:
+        """Group of the entry points."""
+        return f"pdegen.{self.kind}{'es' if self.kind.endswith('s') else 's'}"
+
+    def add(self, name: str, entry: T) -> None:
+        """Register an entry. Raises ValueError if the name is registered."""
+        if self._shipped and not getattr(entry, "__module__", "").startswith("operators."):
+            import_module(self._shipped)
+        if super().__contains__(name):
+            article = "an" if self.kind[0] in "aeiou" else "a"
+            raise ValueError(f"{article} {self.kind} named {name!r} is already registered")
+        self[name] = entry
+
+    @property
+    def known(self) -> list[str]:
+        """All names: the registered ones, and those that installed packages declare."""
+        return list(dict.fromkeys([*self, *sorted(_installed(self.group, *sys.path).names)]))
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and self._load(name))
+
+    def __missing__(self, name: str) -> T:
+        if not self._load(name):
+            raise KeyError(name)
+        return self[name]
+
+    def _load(self, name: str) -> bool:
+        """Load the entry point of a name. Returns whether there is one."""
+        for point in _installed(self.group, *sys.path).select(name=name):
+            where = f"{self.kind} {name} of {point.value}"
+            try:
+                loaded = point.load()
+            except Exception as error:  # raised by code outside the project
+                first = str(error).partition("\n")[0]
+                raise EntryPointError(f"{where}: {type(error).__name__}: {first}") from error
+            if not super().__contains__(name):
+                if not isinstance(loaded, type):
+                    raise EntryPointError(f"{where}: its module does not register it")
+                self[name] = self._entry(loaded)
+            return True
+        return False
+
+
+@lru_cache(maxsize=8)
+def _installed(group: str, *path: str) -> EntryPoints:
+    """Entry points of a group, for the folders of `sys.path`. The search takes milliseconds."""
+    return entry_points(group=group)
+
+
+def file_of(registered: type) -> dict[str, str] | None:
+    """The name and the SHA-256 of the file, run by --plugin, that a class belongs to."""
+    return getattr(sys.modules.get(registered.__module__), "__plugin__", None)
+
+
+def recorded_file(record: Mapping[str, Any], kind: str) -> Mapping[str, str] | None:
+    """The entry of a file in a checkpoint or a run, for a kind of class; None if there is none.
+
+    Raises ValueError if the entry is malformed.
+    """
+    files = record.get("plugins", {})
+    file = files.get(kind) if isinstance(files, Mapping) else files
+    if file is None:
+        return None
+    if not isinstance(file, Mapping) or not all(
+        isinstance(file.get(key), str) for key in ("name", "sha256")
+    ):
+        raise ValueError(f"its entry plugins has no name and sha256 of a file for the {kind}")
+    return file
+
+
+def copy_name(file: Mapping[str, Any]) -> str:
+    """Name of the copy of a file that a run keeps in its folder."""
+    return f"{Path(str(file['name'])).stem}-{str(file['sha256'])[:12]}.py"
+
+
+def described(file: Mapping[str, Any]) -> str:
+    """Name of a file and the first digits of its SHA-256, as messages show them."""
+    return f"{file['name']} (SHA-256 {str(file['sha256'])[:12]}...)"
+
+
+def fault_of_class(
+    what: str, registered: type | None, file: Mapping[str, Any], folder: Path
+) -> str | None:
+    """Why a class is not the one that a result was made with; None if it is.
+
+    A class that a program has imported is compared by the file of its module.
+
+    Args:
+        what: The class in words, such as "operator local".
+        registered: The class that is registered now; None if there is none.
+        file: Name and SHA-256 of the file that the result was made with.
+        folder: Folder of the result, which may keep a copy of the file.
+    """
+    if registered is not None and _digest(registered) == file["sha256"]:
+        return None
+    copy = folder / copy_name(file)
+    advice = f"give {copy if copy.is_file() else 'that file'} by --plugin"
+    if registered is None:
+        return f"its {what} is of the file {described(file)}, which is not loaded: {advice}"
+    return f"its {what} is of the file {described(file)}, not of the loaded version: {advice}"
+
+
+def _digest(registered: type) -> str | None:
+    """SHA-256 of the file of a class; None if there is no file."""
+    if (file := file_of(registered)) is not None:
+        return file["sha256"]
+    path = getattr(sys.modules.get(registered.__module__), "__file__", None)
+    try:
+        return None if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return None

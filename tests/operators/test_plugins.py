@@ -1,0 +1,98 @@
+"""Classes of users: those of installed packages, and what a checkpoint needs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+from operators.models.fno import FNO
+from operators.plugins import EntryPointError, Registry, fault_of_class, recorded_file
+from operators.registry import OPERATORS, build_operator
+from pipelines.config.models import parse_model
+from tests.plugins import registered_alone
+
+PACKAGE = """
+from operators.models.fno import FNO
+from operators.registry import register
+
+class Mine(FNO):
+    pass
+"""
+POINTS = """
+[pdegen.operators]
+mine = package_of_mine:Mine
+registered = package_of_mine_that_registers
+silent = package_of_mine
+broken = no_such_package
+"""
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package with entry points for operators."""
+    (tmp_path / "package_of_mine.py").write_text(PACKAGE)
+    (tmp_path / "package_of_mine_that_registers.py").write_text(
+        f"{PACKAGE}\nregister('registered', Mine)"
+    )
+    folder = tmp_path / "package_of_mine-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Name: package-of-mine\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text(POINTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    with registered_alone():
+        yield
+    for name in ("package_of_mine", "package_of_mine_that_registers"):
+        sys.modules.pop(name, None)
+
+
+def test_an_installed_package_brings_its_operator_when_it_is_named(installed):
+    assert {"mine", "registered", "silent", "broken"} <= set(OPERATORS.known)
+    assert "mine" not in list(OPERATORS)
+    assert "package_of_mine" not in sys.modules
+    for name in ("mine", "registered"):
+        model = parse_model({"name": name, "width": 8, "modes": 4})
+        assert type(model.build(1, 1, 1)).__name__ == "Mine"
+    described = {"model": {"name": "mine"}, "in_channels": 1, "out_channels": 1, "dim": 1}
+    assert isinstance(build_operator(described), FNO)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("broken", "operator broken of no_such_package: ModuleNotFoundError: No module named"),
+        ("silent", "operator silent of package_of_mine: its module does not register it"),
+    ],
+)
+def test_an_entry_point_that_fails_is_one_line(installed, name, said):
+    with pytest.raises(EntryPointError, match=said):
+        parse_model({"name": name})
+    assert EntryPointError.exit_status == 2
+
+
+def test_a_registered_name_loads_no_entry_point():
+    registry = Registry[type]("loss", lambda operator: operator)
+    assert registry.group == "pdegen.losses"
+    registry.add("x", FNO)
+    assert registry["x"] is FNO
+    with pytest.raises(ValueError, match="a loss named 'x' is already registered"):
+        registry.add("x", FNO)
+    assert "y" not in registry
+    with pytest.raises(KeyError):
+        registry["y"]
+
+
+def test_a_class_that_a_program_imported_is_compared_by_its_file(tmp_path):
+    file = {"name": "fno.py", "sha256": "0" * 64}
+    fault = fault_of_class("operator fno", FNO, file, tmp_path)
+    assert fault is not None
+    assert "its operator fno is of the file fno.py (SHA-256 000000000000...), not of" in fault
+
+
+@pytest.mark.parametrize("plugins", [3, {"operator": 3}, {"operator": {"name": "x"}}])
+def test_a_malformed_record_is_an_error(plugins):
+    with pytest.raises(ValueError, match="its entry plugins has no name and sha256"):
+        recorded_file({"plugins": plugins}, "operator")
+    assert recorded_file({}, "operator") is None
