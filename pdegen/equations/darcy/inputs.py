@@ -189,7 +189,7 @@ class PhasesCoefficient(Strict):
 
     Args:
         values: The k values of a, all different. [permeability]
-        thresholds: The k - 1 thresholds, in rising order, in the unit of the field.
+        thresholds: The k - 1 thresholds of the field, in rising order. [1]
     """
 
     kind: Literal["phases"]
