@@ -21,7 +21,7 @@ SAMPLES = 100
 
 
 def test_models_of_each_task_ship_within_the_size_of_the_repository():
-    assert {"burgers-gt-512-best", "darcy-gt-43"} < set(MODELS)
+    assert {"burgers-gt-512-best", "darcy-gt-43", "darcy-inverse-43"} < set(MODELS)
     assert any("fno" in name for name in MODELS)
     sizes = [sum(f.stat().st_size for f in trained_folder(name).iterdir()) for name in MODELS]
     assert max(sizes) <= 3e6
