@@ -21,13 +21,13 @@ def read_benchmark(path: Path) -> dict[str, Any]:
 
 def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     """Merged content of a file. `above` has the files that lead to this one by `extends`."""
+    content = read_toml(path)
     place = path.resolve()
     if place in above:
         circle = [*above[above.index(place) :], place]
         raise SchemaError(
             f"{above[0]}: extends forms a circle: {' -> '.join(file.name for file in circle)}"
         )
-    content = read_toml(path)
     extended = content.pop("extends", None)
     if extended is None:
         return content

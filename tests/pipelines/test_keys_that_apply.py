@@ -101,7 +101,8 @@ EACH: dict[str, list[tuple[str, Any]]] = {
     "steps": [("training.schedule.factor", 0.25), ("training.schedule.every", 2)],
     "noise": [
         ("noise.level", 0.2), ("noise.level", [0.0, 0.1]), ("noise.seed", 3),
-        ("noise.fresh", False), ("noise.kind", "relative"),
+        ("noise.fresh", False), ("noise.kind", "relative"), ("noise.on", "targets"),
+        ("noise.on", "both"),
     ],
     "correlated": [("noise.length", 0.3)],
     "sensors": [("noise.fraction", 0.5)],
@@ -302,7 +303,9 @@ ENTRIES: dict[str, Any] = {  # another value of each key
     "operators.NAME.published": {"circle": 0.1},
     "operators.NAME.published_grids": {"circle": {"64": 0.1}},
     "operators.NAME.published_measures": {"circle": {"l1": 0.1}},
+    "operators.NAME.published_training": {"circle": {"hours": 2.0}},
     "operators.NAME.differs": "in that",
+    "sources": {"hours": "Table 1"},
     "quick.datasets": ["square"],
     "quick.overrides": {"training.epochs": 1},
     "quick.changes": {"circle": {"training.epochs": 1}},
@@ -312,7 +315,9 @@ ENTRIES: dict[str, Any] = {  # another value of each key
     "quick.protocols": ["published"],
     "quick.search": False,
 }
-FIGURES = ("published", "published_grids", "published_measures")
+FIGURES = ("published", "published_grids", "published_measures", "published_training")
+# keys that take effect, or are allowed, beside another one
+BESIDE = {"quick.search": "search", "operators.NAME.published_training": "sources"}
 
 
 def table(changes: dict[str, Any]) -> Benchmark:
@@ -329,7 +334,7 @@ def table(changes: dict[str, Any]) -> Benchmark:
 
 def rows(benchmark: Benchmark) -> list[Any]:
     """What is trained, how it is measured and with what it is compared."""
-    found: list[Any] = [benchmark.name, benchmark.summary, benchmark.differs]
+    found: list[Any] = [benchmark.name, benchmark.summary, benchmark.differs, benchmark.sources]
     for case in benchmark.cases():
         dataset, entry = benchmark.datasets[case.dataset], benchmark.operators[case.operator]
         found += [case, dataset.measure, dataset.coarser, entry.differs]
@@ -342,7 +347,7 @@ def rows(benchmark: Benchmark) -> list[Any]:
 
 @pytest.mark.parametrize("key", ENTRIES)
 def test_a_key_of_a_benchmark_changes_what_is_run_or_shown(key):
-    given = {"search": ENTRIES["search"]} if key == "quick.search" else {}
+    given = {other: ENTRIES[other] for other in (BESIDE.get(key),) if other}
     before, after = table(given), table({**given, key: ENTRIES[key]})
     after.check()
     if key.startswith("quick."):
@@ -354,7 +359,7 @@ def test_every_key_of_a_benchmark_is_tried():
     known = {key.name for key in keys_of(Benchmark)}
     tried = {key for key in known if any(f"{key}.".startswith(f"{own}.") for own in ENTRIES)}
     left = known - tried - {key for key in known if key.startswith("quick.operators.")}
-    assert left == set()
+    assert left == {"extends"}  # merges files (tests/pipelines/test_extending.py)
 
 
 @pytest.mark.parametrize("setting", ["data.recipe=burgers-shock", "data.overrides={seed=5}"])

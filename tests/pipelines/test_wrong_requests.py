@@ -143,7 +143,6 @@ REFUSED = [  # a request, and a pattern of what is said
     ("benchmark quick --on dracy", "no dataset 'dracy': did you mean darcy"),
     ("benchmark quick --data burger=x", "no dataset 'burger': did you mean burgers"),
     ("benchmark quick --data x", "--data must be DATASET=STORE, got 'x'"),
-    ("benchmark quick --quick", "benchmark quick has no quick version"),
     ("benchmark quick --seeds 0", "--seeds"),
     ("benchmark quick --set training.epoch=3", r"training\.epoch"),
     ("benchmark quick --set model.width=16", "the benchmark sets operators and seeds"),
@@ -152,7 +151,6 @@ REFUSED = [  # a request, and a pattern of what is said
     ("benchmark quick --on darcy --only Self-PiT", "'Self-PiT' of benchmark quick is on burgers, "),
     ("benchmark profile-quick --only GT", "profile-quick is a profile"),
     ("benchmark profile-quick --workers 3", "profile-quick is a profile"),
-    ("benchmark profile-quick --quick", "profile profile-quick has no quick version"),
     ("study resolution resolutoin", "did you mean resolution"),
     ("study resolution profile-quick", "no dataset with several"),
     ("study resolution slides-table --quick", "no dataset with several"),
@@ -166,7 +164,6 @@ REFUSED = [  # a request, and a pattern of what is said
     ("study noise darcy-inverse-quick --test-kind pink", "unknown kind 'pink'"),
     ("keys burgers-quik", "did you mean burgers-quick"),
     ("keys nonsense", "see pdegen recipes, pdegen experiments, pdegen benchmarks$"),
-    ("keys profile-quick", "is a profile, which has no keys for --set$"),
     ("keys nosuch.toml", r"cannot read nosuch\.toml"),
 ]  # fmt: skip
 
