@@ -115,8 +115,8 @@ def saves_and_loads(
     u, path = model(a, x), folder / "m.safetensors"
     if not torch.equal(copy.deepcopy(model)(a, x), u):
         raise ContractError("a copy of the operator gives other values")
-    identities = (Normalizer.identity(n) for n in (model.in_channels, model.out_channels))
-    saving_checkpoint(path, Predictor(model, *identities), {"operator": dict(described)})()
+    input, target = (Normalizer.identity(n) for n in (model.in_channels, model.out_channels))
+    saving_checkpoint(path, Predictor(model, input, target), {"operator": dict(described)})()
     loaded, _ = load_checkpoint(path, build)
     if not torch.equal(loaded.operator(a, x), u):
         raise ContractError(
