@@ -123,6 +123,17 @@ def test_the_source_is_independent_of_the_coefficient():
     assert abs(correlation) < 4 / np.sqrt(2000)
 
 
+def test_no_coefficient_of_any_training_has_the_random_numbers_of_a_source():
+    problem = small("darcy-source", resolution=5).problem
+    same = problem.model_copy(update={"field": problem.source})
+    f = problem.source.values(problem.grid, 0, range(2), None) - problem.source.mean
+    for first in (0, *((1 + seed) * 2**32 for seed in (0, 1, 254, 255, 256))):
+        g = same.field.build()(problem.grid, 0, range(first, first + 2))
+        assert not np.isclose(g, f).any()
+    again = problem.source.values(problem.grid, 0, range(2**40, 2**40 + 2), None)
+    assert not np.isclose(again - problem.source.mean, f).any()
+
+
 # the error estimate
 
 

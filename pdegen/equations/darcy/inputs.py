@@ -14,11 +14,9 @@ from pdegen.equations.darcy.law import PhasesLaw, ScaleLaw
 from pdegen.numerics.device import Array
 from pdegen.sampling.coefficients import LogNormal, Phases, TwoPhase, check_thresholds
 from pdegen.sampling.gaussian import SquareGaussianField
-from pdegen.sampling.scalars import NumberOrLaw, ScalarLaw, number_of, number_or_law
+from pdegen.sampling.scalars import NumberOrLaw, ScalarLaw, number_of, number_or_law, stream_of
 from pdegen.sampling.uniform import Finite
 from pdegen.schema import Count, InverseLength, Positive, Strict
-
-_SOURCE_STRIDE = 2**40  # offset of sample numbers in the random streams of the source
 
 PositiveOrLaw = Annotated[Positive | ScalarLaw, NumberOrLaw]
 FiniteOrLaw = Annotated[Finite | ScalarLaw, NumberOrLaw]
@@ -88,10 +86,11 @@ class GaussianSource(SquareGaussian):
     def values(
         self, grid: CellGrid, seed: int, samples: range, device: str | None
     ) -> Float[Array, "batch n n"]:
-        """f at the cell centres, in float64. Sample i depends on (seed, i) alone."""
-        return self.mean + self.build()(
-            grid, seed, [_SOURCE_STRIDE + sample for sample in samples], device
-        )
+        """f at the cell centres, in float64. Sample i depends on (seed, i) alone.
+
+        The random stream is one of its own, so f is independent of all other inputs.
+        """
+        return self.mean + self.build()(grid, stream_of("source", seed), samples, device)
 
 
 _number = TypeAdapter[float](Finite)
