@@ -23,6 +23,7 @@ _LOCAL = ("processes", "dask")  # clusters of processes on this machine
 _ADDRESS = re.compile(r"(?:(?:tcp|tls|ucx|ws|wss|inproc)://)?[^/\s:]+:\d+")
 _TIMEOUT = 30  # seconds to find an existing scheduler, or its first worker
 _FORK = {"distributed.worker.multiprocessing-method": "forkserver"}
+_SAFE_PATH = "PYTHONSAFEPATH"
 _PRELOADED = [  # slow modules that the fork server of worker processes imports
     "array_api_compat", "distributed.nanny", "distributed.worker", "fsspec.implementations.local",
     "google_crc32c", "jaxtyping", "numcodecs.blosc", "psutil", "pydantic", "scipy.fft",
@@ -88,9 +89,25 @@ def _start_server() -> None:
     """Start the fork server. This is a process without threads that imports the modules which
     workers need, and then forks the workers. It serves all pools and ends with this process."""
     multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
-    resource_tracker.ensure_running()  # first, because its start unblocks Ctrl-C
-    with _shielded():
-        forkserver.ensure_running()
+    with _safe_path():
+        resource_tracker.ensure_running()  # first, because its start unblocks Ctrl-C
+        with _shielded():
+            forkserver.ensure_running()
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Keep processes that are started in this context from importing modules of the working
+    directory, which are no code that the user has named."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
 
 
 @contextmanager

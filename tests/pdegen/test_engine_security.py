@@ -210,3 +210,19 @@ def test_processes_of_mpi_on_one_machine_listen_on_loopback_by_tls():
     address, *places = done.stdout.split()
     assert address.startswith("tls://127.0.0.1:")
     assert places == ["127.0.0.1"] * 2  # the scheduler and a worker
+
+
+@pytest.mark.parametrize("scheduler", ["processes", "dask"])
+def test_workers_import_nothing_from_the_working_directory(tmp_path, scheduler):
+    for name in ("dask", "psutil", "multiprocessing"):
+        (tmp_path / f"{name}.py").write_text(
+            f"open({str(tmp_path / 'executed')!r}, 'w').close()\nraise ImportError('shadow')\n"
+        )
+    command = Path(sys.executable).with_name("pdegen")
+    words = ["generate", "burgers-quick", "--samples", "20", "--workers", "1", "--out", "s.zarr"]
+    subprocess.run(
+        [command, *words, "--scheduler", scheduler],
+        cwd=tmp_path, check=True, capture_output=True,
+    )  # fmt: skip
+    assert not (tmp_path / "executed").exists()
+    assert (tmp_path / "s.zarr").exists()
