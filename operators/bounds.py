@@ -8,6 +8,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Decay = Annotated[float, Field(ge=0, lt=1)]  # of a running mean, or a fraction that may be 0
 Fraction = Annotated[float, Field(gt=0, lt=1)]
+Factor = Annotated[float, Field(gt=0, le=1)]
 Divisor = Annotated[float, Field(ge=1)]
 Count = Annotated[int, Field(ge=1, le=2**32)]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from operators.bounds import Count, Decay, Divisor, Fraction, Positive, require
+from operators.bounds import Count, Decay, Divisor, Factor, Fraction, require
 from operators.registry import register_schedule
 
 _HIGH, _LOW = 0.95, 0.85  # momentum of the 1cycle at the ends and at the peak of the rate
@@ -110,11 +110,11 @@ class StepDecay:
         every: Number of epochs with the same rate.
     """
 
-    factor: Positive = 0.5
+    factor: Factor = 0.5
     every: Count = 100
 
     def __post_init__(self) -> None:
-        require(0 < self.factor < math.inf, "factor must be > 0", self.factor)
+        require(0 < self.factor <= 1, "factor must be > 0 and <= 1", self.factor)
         require(self.every >= 1, "every must be >= 1", self.every)
 
     def __call__(self, lr: float, step: int, steps: int, epochs: int) -> float:

@@ -62,6 +62,7 @@ REQUESTS = [
     (f"{TRAIN}optimizer.name=muon --set training.optimizer.beta1=0.5", "does not apply to muon"),
     (f"{TRAIN}schedule.name=steps --set training.schedule.every=0", "every: must be at least 1"),
     (f"{TRAIN}schedule.name=cosine --set training.schedule.end=2", "end: must be less than 1"),
+    (f"{TRAIN}schedule.name=steps --set training.schedule.factor=1e300", "factor: must be at most"),
     (f"{TRAIN}schedule.name=linear", "unknown 'linear', known: 1cycle, cosine, steps, constant"),
     (f"{TRAIN}schedule.name=steps --set training.warmup=0.2", "does not apply to steps"),
     (f"{TRAIN}loss.name=huber --set training.loss.delta=0", "delta: must be greater than 0"),
