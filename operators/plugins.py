@@ -130,7 +130,7 @@ def described(file: Mapping[str, Any]) -> str:
 def fault_of_class(
     what: str, registered: type | None, file: Mapping[str, Any], folder: Path
 ) -> str | None:
-    """Why a class is not the one that a result was made with; None if it is.
+    """The reason why a class is not the one that a result was made with; None if it is.
 
     A class that a program has imported is compared by the file of its module.
 
@@ -145,8 +145,8 @@ def fault_of_class(
     copy = folder / copy_name(file)
     advice = f"give {copy if copy.is_file() else 'that file'} by --plugin"
     if registered is None:
-        return f"its {what} is of the file {described(file)}, which is not loaded: {advice}"
-    return f"its {what} is of the file {described(file)}, not of the loaded version: {advice}"
+        return f"{what} comes from the file {described(file)}, which is not loaded: {advice}"
+    return f"{what} comes from the file {described(file)}, not from its loaded version: {advice}"
 
 
 def _digest(registered: type) -> str | None:

@@ -111,7 +111,9 @@ def load_plugin(path: str) -> PluginFile:
         fault = message_of(error) if isinstance(error, OSError) else brief(path)
         raise SchemaError(f"cannot read {fault}") from None
     if len(code) > _MOST_BYTES:
-        raise SchemaError(f"{path} has more than {_MOST_BYTES:,} bytes: it is no plugin")
+        raise SchemaError(
+            f"{path} has more than {_MOST_BYTES:,} bytes, which is too large for a plugin"
+        )
     file = PluginFile(str(Path(path).absolute()), code)
     with _lock:
         _activate(file, lambda other: other.path == file.path)

@@ -140,7 +140,7 @@ def load_checkpoint(
 
 
 def _check_plugin(path: Path, header: Mapping[str, Any]) -> None:
-    """Raise CheckpointError unless the operator is of the file that it was trained with, if any."""
+    """Raise CheckpointError if the operator comes from another file than in its training."""
     file = recorded_file(header, "operator")
     if file is not None:
         name = header["operator"]["model"]["name"]

@@ -216,8 +216,8 @@ def _use(result: Result) -> Iterator[str]:
     yield "Values are in physical units. `config.json` describes the model and has the SHA-256 of"
     yield "the weights. Loading executes no code."
     if file is not None:
-        yield "The operator is not of the package but of the Python file in this folder, which runs"
-        yield "only if it is named."
+        yield "The operator is defined by the Python file in this folder, not by the package."
+        yield "The file runs only if it is named."
 
 
 def _declaration(result: Result) -> Iterator[str]:

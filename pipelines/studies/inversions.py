@@ -123,9 +123,9 @@ class Inversions:
 
     @cached_property
     def unsuited(self) -> str:
-        """Why the data are of no inverse problem of an equation that is known; empty if they are.
+        """The reason why the data do not suit classical methods; empty if they do.
 
-        Such data need points on a grid that all samples share.
+        The data must be of an inverse problem u -> a of a recipe, on a grid that all samples share.
         """
         store = open_sealed(self.source.url)
         domain = domain_of(store)
@@ -252,12 +252,11 @@ class Inversions:
 
 
 def no_inverse_problem(experiment: Experiment, domain: Domain) -> str:
-    """Why an experiment is of no inverse problem that classical methods could solve; empty if it is
-    one."""
+    """The reason why classical methods cannot solve an experiment; empty if they can."""
     if [[name] if isinstance(name, str) else name for name in experiment.variables] != _INVERSE:
         return f"{experiment.name} does not learn u -> a"
     if experiment.noise is not None and experiment.noise.on != "inputs":
-        return "they invert noisy inputs, and know no noise on targets"
+        return "they invert noisy inputs, not noisy targets"
     if not isinstance(domain, Box):
         return f"they need points on a grid, got a {domain.kind}"
     return ""

@@ -88,7 +88,7 @@ def test_a_class_that_a_program_imported_is_compared_by_its_file(tmp_path):
     file = {"name": "fno.py", "sha256": "0" * 64}
     fault = fault_of_class("operator fno", FNO, file, tmp_path)
     assert fault is not None
-    assert "its operator fno is of the file fno.py (SHA-256 000000000000...), not of" in fault
+    assert "operator fno comes from the file fno.py (SHA-256 000000000000...), not from" in fault
 
 
 @pytest.mark.parametrize("plugins", [3, {"operator": 3}, {"operator": {"name": "x"}}])

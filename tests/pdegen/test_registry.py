@@ -165,7 +165,7 @@ def test_what_is_no_file_is_refused(tmp_path):
             load_plugin(str(path))
     with open(tmp_path / "large.py", "wb") as file:
         file.truncate(2**23)
-    with pytest.raises(SchemaError, match="it is no plugin"):
+    with pytest.raises(SchemaError, match="too large for a plugin"):
         load_plugin(str(tmp_path / "large.py"))
 
 

@@ -150,7 +150,7 @@ def test_verify_names_the_file_that_made_the_store(own, root, pdegen, tmp_path):
     assert f"made with --plugin {made}" in without.err[0]
     changed(root, tmp_path, '"""The heat', '"""Another heat')
     (said,) = pdegen("verify", "s.zarr", "--plugin", "my.py").err
-    assert f"its equation heat is of the file {made}" in said
+    assert f"equation heat comes from the file {made}" in said
     assert f"{tmp_path}/my.py is another version of it" in said
 
 

@@ -107,7 +107,7 @@ def test_it_is_benchmarked_beside_fno_and_reported(example, burgers, pdegen, tmp
     in_another_process()
     checkpoint = "mine/runs/burgers/integral/seed-0/best.safetensors"
     refused = pdegen("evaluate", checkpoint, "--data", burgers)
-    assert "its operator integral is of the file my_plugin.py (SHA-256 " in refused.err[-1]
+    assert "operator integral comes from the file my_plugin.py (SHA-256 " in refused.err[-1]
 
 
 def test_the_command_of_a_report_repeats_the_run(example, burgers, pdegen, tmp_path):

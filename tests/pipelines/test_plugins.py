@@ -153,7 +153,7 @@ epochs = 1
 batch = 4
 loss = { name = "l2" }
 """
-NEEDS = "its operator local is of the file own.py (SHA-256 "
+NEEDS = "operator local comes from the file own.py (SHA-256 "
 
 
 def test_a_run_keeps_the_file_and_says_which_it_needs(trained, burgers, refused):
@@ -193,10 +193,10 @@ def test_an_edited_file_is_not_taken_for_the_one_of_the_training(
     run = trained / "run"
     line = refused("evaluate", run / "best.safetensors", "--data", burgers, "--plugin", "own.py")
     assert f"{NEEDS}" in line
-    assert "not of the loaded version: give" in line
+    assert "not from its loaded version: give" in line
     line = refused("train", trained / "own.toml", "--data", burgers, "--out", run, "--resume",
                    "--plugin", "own.py")  # fmt: skip
-    assert "cannot be resumed: its operator local is of the file own.py" in line
+    assert "cannot be resumed: operator local comes from the file own.py" in line
     assert "or start again by --overwrite" in line
 
 
@@ -206,7 +206,7 @@ def test_an_exported_model_brings_the_file_that_it_needs(trained, pdegen, tmp_pa
                      "own.py")  # fmt: skip
     assert outcome.status == 0, outcome.err
     in_another_process()
-    with pytest.raises(CheckpointError, match=r"its operator local is of the file own\.py"):
+    with pytest.raises(CheckpointError, match=r"operator local comes from the file own\.py"):
         load_model("m")
     (copy,) = (tmp_path / "m").glob("own-*.py")
     assert load_model("m", plugin=copy).predictor.operator.in_channels == 1

@@ -104,7 +104,7 @@ def test_the_command_writes_a_report(study, tmp_path):
             "a range of levels has 0 <= low < high, got|takes one level",
         ),
         (["--set", "noise.on=targets", "--set", "noise.kind=sensors"], "sensors sets inputs"),
-        (["--set", "noise.on=targets", "--method", "Tikhonov"], "know no noise on targets"),
+        (["--set", "noise.on=targets", "--method", "Tikhonov"], "not noisy targets"),
     ],
 )
 def test_a_wrong_request_ends_with_one_line(study, tmp_path, words, message):
