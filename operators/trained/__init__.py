@@ -1,4 +1,8 @@
-"""Trained models that ship with the package, each a folder that `pdegen export` wrote."""
+"""Trained models that ship with the package, each a folder written by `pdegen export`.
+
+Two things in their cards differ from the export: the licence in the header is MIT, and commands and
+programs have the name of the model in place of the path of a folder.
+"""
 
 from functools import cache
 from pathlib import Path

@@ -49,8 +49,9 @@ def test_every_equation_states_itself_in_latex(name):
     assert latex.isascii()
     assert "merror" not in convert(latex)
     for key in ("viscosity", "gamma", "source", "traction"):
-        if key in type(problem).model_fields:
-            assert f"= {number(getattr(problem, key))}" in latex
+        value = getattr(problem, key, None)
+        if isinstance(value, int | float):  # laws and fields have no number
+            assert f"= {number(value)}" in latex
 
 
 def test_the_equations_of_the_recipes_are_all_that_are_shipped():
@@ -146,7 +147,7 @@ def test_a_worker_serves_two_versions_of_a_file(own):
         ("@equation\n", "", "registers nothing of its own: decorate an equation with @equation"),
         ('Literal["heat"]', "str", "Heat needs the field equation: Literal"),
         ("import numpy as np", "import nunpy as np", "line 6: ModuleNotFoundError: No module nam"),
-        ("class Heat", "clas Heat", "line 21: SyntaxError: invalid syntax"),
+        ("class Heat", "clas Heat", "line 22: SyntaxError: invalid syntax"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line(own, old, new, said):

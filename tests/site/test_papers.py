@@ -10,6 +10,8 @@ from collections import Counter
 import pytest
 
 from pdegen.shipped import recipe_names
+from pipelines.cli.common import parsed
+from pipelines.config.experiment import load_experiment
 from pipelines.config.models import MODELS
 from pipelines.config.shipped import names
 from tests.site.test_blocks import accept
@@ -33,6 +35,24 @@ def test_each_row_has_a_state_and_says_what_is_missing(rows):
         assert command or state in ("missing", "out of scope"), name
         assert missing or state == "whole", name
     assert len({(name, command) for name, _, command, _ in rows}) == len(rows)
+
+
+def test_whole_rows_have_a_page_or_a_command_that_computes(rows):
+    """A command that only lists keys makes nothing."""
+    for name, state, command, _ in rows:
+        makes = re.sub(r"`pdegen keys [^`]+`", "", command)
+        assert state != "whole" or re.search(r"`p\w+ [^`]+`|\]\(", makes), name
+
+
+def test_the_overrides_are_accepted(rows):
+    lines = [
+        line for row in rows for line in re.findall(r"`pdegen run ([^`]+ --set [^`]+)`", row[2])
+    ]
+    assert len(lines) >= 3
+    for line in lines:
+        name, *words = shlex.split(line)
+        assignments = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
+        load_experiment(name).with_overrides(parsed(assignments))
 
 
 def test_the_counts_are_those_of_the_rows(root, rows):
