@@ -103,7 +103,7 @@ class Errors:
     Args:
         by_points: Errors of position attention, by the kind of points.
         theory: (∫ σ² dμ / n)^(1/2).
-        exponential: Of the sums without softmax, relative to those for the fewest points.
+        exponential: Size of the sums without softmax, relative to that for the fewest points.
     """
 
     by_points: dict[str, list[float]]

@@ -68,9 +68,9 @@ class Darcy(Problem):
     number f multiplies v.
 
     Numbers of the coefficient, `source` and `walls` may differ from sample to sample; they are then
-    parameters of the sample. If there are such numbers, if the source is a field, if there are more
-    than two phases, or if the walls have another value than 0, each sample states an estimate of
-    its relative L² error (`estimate.py`).
+    parameters of the sample. Each sample then states an estimate of its relative L² error
+    (`estimate.py`). So it does if the source is a field, if there are more than two phases, or if
+    the walls have another value than 0.
 
     Args:
         source: The source f on the right side: a number, or a table with the law of a number or of
