@@ -112,7 +112,7 @@ def test_an_impossible_rate_is_refused(rate):
         (OneCycle, {"warmup": 1.0}, "need 0 < warmup < 1, got 1.0"),
         (OneCycle, {"div": 0.5}, "need div, final_div >= 1, got 0.5"),
         (Cosine, {"warmup": -0.1}, "need 0 <= warmup, end < 1, got -0.1"),
-        (StepDecay, {"factor": 0.0}, "factor must be > 0, got 0.0"),
+        (StepDecay, {"factor": 0.0}, "factor must be > 0 and <= 1, got 0.0"),
         (StepDecay, {"every": 0}, "every must be >= 1, got 0"),
     ],
 )
