@@ -1,8 +1,11 @@
 """Every block of code in the pages is run: cells by building the site, programs by the tests below.
-Command lines that cannot run here, on clusters, must be ones that the commands take."""
+Command lines that cannot run here, on clusters, must be ones that the commands take. Fragments of
+a user's files must import what exists."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import shlex
 import sys
@@ -16,6 +19,7 @@ from pipelines.cli.common import app
 UsageError: type[Exception] = typer.BadParameter.mro()[1]
 BLOCK = re.compile(r"^(`{3,}|:{3,})(.*)\n((?:.*\n)*?)\1$", re.M)
 RUN = {"docs/how-to/lightning.md", "docs/how-to/neuraloperator.md", "docs/how-to/s3.md"}
+FRAGMENTS = {"docs/equations.md", "docs/how-to/training.md", "docs/operators/own.md"}
 
 
 def pages(root):
@@ -74,7 +78,17 @@ def test_programs_are_cells_or_run_by_a_test(root):
         for language, _ in blocks(page)
         if language == "python"
     }
-    assert found == RUN
+    assert found == RUN | FRAGMENTS
+
+
+@pytest.mark.parametrize("name", sorted(FRAGMENTS))
+def test_fragments_import_what_exists(root, name):
+    """Parts of files of a user, whose other parts are not on the page."""
+    for language, text in blocks(root / name):
+        for node in ast.walk(ast.parse(text)) if language == "python" else ():
+            if isinstance(node, ast.ImportFrom) and node.module:
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, alias.name) for alias in node.names), text
 
 
 def test_tables_are_toml(root):
