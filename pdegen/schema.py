@@ -55,6 +55,9 @@ class Strict(BaseModel):
     resets: ClassVar[tuple[str, ...]] = ()
     """Keys whose replacement removes all other keys of the table."""
 
+    hint: ClassVar[str] = ""
+    """What the message about an unknown name says after the known names."""
+
     @classmethod
     def variants(cls) -> tuple[type[Strict], ...]:
         """The models that an annotation with this model accepts. By default only this one."""
@@ -338,7 +341,8 @@ def explained(
             return f"{path}: must be a table, got {brief(given)}"
         if kind == "union_tag_not_found":
             return f"{path}.{key}: is missing, {known}"
-        return f"{path}.{key}: unknown {brief(given.get(key))}, {known}"
+        hint = models[0].hint if models else ""
+        return f"{path}.{key}: unknown {brief(given.get(key))}, {known}{hint}"
     where = f"{path}: " if path else ""
     if kind == "value_error":
         return f"{where}{context['error']}"

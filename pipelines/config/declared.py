@@ -34,6 +34,7 @@ class Declared(Strict):
 
     declares: ClassVar[type]
     tables: ClassVar[Tables[Any]]
+    hint: ClassVar[str] = "; one of your own needs --plugin FILE.py"
     name: str
 
     @classmethod

@@ -193,6 +193,9 @@ WRONG = [
         "weight_decay: must be at least 0, got -1",
     ),
     ("optimizer.name=sopa", r"optimizer\.name: unknown 'sopa', known: adam, adamw, sgd, muon, s"),
+    ("optimizer.name=sopa", r"soap; one of your own needs --plugin FILE\.py"),
+    ("schedule.name=sopa", r"known: 1cycle.*; one of your own needs --plugin FILE\.py"),
+    ("loss.name=sopa", r"known: l2.*; one of your own needs --plugin FILE\.py"),
     ("optimizer=adam", "training.optimizer"),
     ("optimizer.name=sgd optimizer.momentum=1.0", r"momentum: must be less than 1, got 1"),
     (
