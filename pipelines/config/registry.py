@@ -185,6 +185,11 @@ class InputNoise(NoiseKind):
             raise ValueError(
                 f"snr takes one level in decibels and no range, got {list(self.level)}"
             )
+        if self.on == "targets" and not self.fresh:
+            raise ValueError(
+                "noise.fresh is for noise on inputs, noise on targets is always drawn once: leave "
+                "it out"
+            )
         if self.on_targets and isinstance(self.level, tuple):
             raise ValueError(
                 f"noise.on = {self.on!r} takes one level: a range is an input of the operator, and "
