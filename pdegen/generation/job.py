@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pdegen.equations.base import Problem
 from pdegen.generation.measurements import label_error, sampled_inputs
 from pdegen.generation.pools import Pool
 from pdegen.generation.recipe_arrays import compute, layout, probe
@@ -150,8 +151,14 @@ class RecipeJob(Job):
 
 def _other_recipe(recipe: Recipe, store: Store) -> str:
     """The reason why a recipe that was read from a store has another fingerprint than the store."""
-    stored, loaded = store.metadata.equation_file, plugin_of(type(recipe.problem))
-    word = recipe.problem.equation_name
+    fault = other_equation(recipe.problem, store)
+    return fault or "the recipe does not have the store's fingerprint"
+
+
+def other_equation(problem: Problem, store: Store) -> str | None:
+    """Why an equation is not of the file that a store was made with; None if it is."""
+    stored, loaded = store.metadata.equation_file, plugin_of(type(problem))
+    word = problem.equation_name
     if stored is not None and (loaded is None or loaded.digest != stored.sha256):
         version = "" if loaded is None else f", {loaded.path} is another version of it"
         return f"equation {word} comes from the file {stored}{version}: give that file by --plugin"
@@ -161,4 +168,4 @@ def _other_recipe(recipe: Recipe, store: Store) -> str:
             "verify it in a program with that import, or generate it again with --plugin or "
             "pdegen.load_plugin"
         )
-    return "the recipe does not have the store's fingerprint"
+    return None

@@ -16,7 +16,9 @@ from operators.data import Samples, Subsample, averaging_weights
 from operators.norms import mean_defined, relative_error
 from pdegen.domains import Box, Domain
 from pdegen.equations.base import Problem
+from pdegen.generation.job import RecipeJob, other_equation
 from pdegen.inverse.classical import ClassicalMethod, Estimate, Forward, InverseProblem
+from pdegen.plugins import plugin_of
 from pdegen.recipe import Recipe
 from pdegen.sampling.noise import SensorNoise
 from pdegen.schema import SchemaError
@@ -116,10 +118,24 @@ class Inversions:
         """Targets of the test samples, on the cells on which classical methods reconstruct them."""
         return self._on_cells({}).samples("test", noise=None).resident().u[..., 0].double().numpy()
 
-    @property
+    @cached_property
     def _problem(self) -> Problem:
+        """The equation of the store. Raises SchemaError if it is not that of its fingerprint."""
         store = open_sealed(self.source.url)
-        return Recipe.parse(store.raw_attributes["recipe"], self.source.url).problem
+        if store.command == "generate":
+            return RecipeJob.of(store).recipe.problem
+        problem = Recipe.parse(store.raw_attributes["recipe"], self.source.url).problem
+        recorded = store.metadata.equation_file is not None
+        if recorded and (fault := other_equation(problem, store)):
+            raise SchemaError(f"{self.source.url}: {fault}")
+        return problem
+
+    @property
+    def equation_digest(self) -> str | None:
+        """SHA-256 of the user's file of the equation, whose map the methods invert; None for
+        equations of packages, and if the equation is not used."""
+        file = None if self.unsuited else plugin_of(type(self._problem))
+        return None if file is None else file.digest
 
     @cached_property
     def unsuited(self) -> str:

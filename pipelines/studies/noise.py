@@ -92,6 +92,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         for level in self.train_levels:
             self.source.samples("train", "training", noise=self.noise(level))  # raises for channels
         _ = self.inversions.methods  # raises if the equation does not offer a requested method
+        _ = self.inversions.equation_digest  # raises if the equation is of another file
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         declared = {
@@ -148,6 +149,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         if not isinstance(part.method, str):
             weights = read(self.training(part).checkpoint)
             parts["weights"] = hashlib.sha256(weights).hexdigest()
+        if (digest := self.inversions.equation_digest) is not None:
+            parts["equation"] = digest
         if part.corrected:
             parts["corrector"] = self.inversions.corrector
         experiment = self.experiments.get(part.operator, self.experiment)

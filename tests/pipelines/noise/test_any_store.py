@@ -3,12 +3,15 @@
 import pytest
 
 from pdegen.generation.generate import generate
+from pdegen.plugins import load_plugin
 from pdegen.recipe import load_recipe
+from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import load_experiment
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import Cell
 from pipelines.studies.runner import Execution
+from tests.pipelines.command import everything
 from tests.pipelines.noise.conftest import CPU, DATA, MODEL, a_study
 from tests.plugins import in_another_process
 
@@ -19,7 +22,9 @@ def error(study, method, at):
     return study.row(Cell(method, at=at), HOW).mean
 
 
-def test_ones_own_equation_is_inverted_by_the_map_that_it_states(root, pdegen, tmp_path):
+def test_ones_own_equation_is_inverted_by_the_map_that_it_states(
+    root, pdegen, tmp_path, monkeypatch
+):
     examples = root / "docs/examples"
     own = ("--plugin", examples / "my_equation.py")
     small = ("samples=40", "train=24", "validation=8", "test=8", "shard=40", "modes=8",
@@ -47,6 +52,41 @@ def test_ones_own_equation_is_inverted_by_the_map_that_it_states(root, pdegen, t
     found = {tuple(line.split(",")[:3]): float(line.split(",")[3]) for line in lines[1:]}
     assert found["Tikhonov", "0.05", "errors"] < 0.5 * found["constant", "0.05", "errors"]
     assert 0.5 < found["Tikhonov", "0.05", "misfit"] < 1.5
+    in_another_process()
+    code = (examples / "my_equation.py").read_text("utf-8")
+    edited = code.replace("return self.solution\n", "return lambda f: 2 * self.solution(f)\n")
+    assert edited != code
+    (tmp_path / "my_equation.py").write_text(edited, "utf-8")
+    request[request.index(examples / "my_equation.py")] = tmp_path / "my_equation.py"
+    noisy = ("noise", store, "--level", "0.05", "--out", tmp_path / "n.zarr", *own)
+    assert pdegen(*noisy).status == 0
+    before = everything(tmp_path)
+    for url in (store, tmp_path / "n.zarr"):
+        request[request.index("--data") + 1] = url
+        for more in (("--resume",), ("--overwrite",), ("--overwrite", "--method", "none")):
+            in_another_process()
+            refused = pdegen(*request, *more)
+            assert (refused.status, len(refused.err)) == (2, 1)
+            assert "its equation heat is of the file my_equation.py (SHA-256 " in refused.err[0]
+            assert f"{tmp_path}/my_equation.py is another version of it" in refused.err[0]
+    assert everything(tmp_path) == before
+    in_another_process()
+    keys = set()
+    for path, changed in (("mine", ""), ("mine", "# edited\n"), ("mine", "")):
+        (tmp_path / f"{path}.py").write_text(code + changed, "utf-8")
+        load_plugin(str(tmp_path / f"{path}.py"))
+        learned = load_experiment(str(tmp_path / "mine.toml")).with_overrides(
+            {"data.input": "u", "data.target": "a", "data.resolution": 32, "resolutions": [32],
+             "training.symmetries.shift": False, "noise": {"level": 0.05}}
+        )  # fmt: skip
+        study = NoiseStudy(learned, str(store), tmp_path / "s", (0.05,), (0.05,), 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                "pdegen.generation.job.fingerprint_of",
+                lambda *_: open_sealed(str(store)).metadata.fingerprint,
+            )
+            keys.add(study.digest(Cell("Tikhonov", at=0.05)))
+    assert len(keys) == 2
     in_another_process()
 
 
