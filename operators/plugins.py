@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_QUOTES_AND_SEPARATORS = re.compile("[/\\\\\"'`]")  # not in recorded names of files
 
 
 class EntryPointError(ValueError):
@@ -97,14 +99,22 @@ def _installed(group: str, *path: str) -> EntryPoints:
 
 
 def file_of(registered: type) -> dict[str, str] | None:
-    """The name and the SHA-256 of the file, run by --plugin, that a class belongs to."""
-    return getattr(sys.modules.get(registered.__module__), "__plugin__", None)
+    """The name and the SHA-256 of the file, run by --plugin, that a class belongs to.
+
+    In the name, "_" takes the place of quotes, separators and control characters.
+    """
+    file = getattr(sys.modules.get(registered.__module__), "__plugin__", None)
+    if file is None:
+        return None
+    name = "".join(c if c.isprintable() else "_" for c in file["name"])
+    return {**file, "name": _QUOTES_AND_SEPARATORS.sub("_", name)}
 
 
 def recorded_file(record: Mapping[str, Any], kind: str) -> Mapping[str, str] | None:
     """The entry of a file in a checkpoint or a run, for a kind of class; None if there is none.
 
-    Raises ValueError if the entry is malformed.
+    Raises ValueError if the entry is malformed. The name may have no quotes, separators or control
+    characters, because copies, commands and cards are named after it.
     """
     files = record.get("plugins", {})
     file = files.get(kind) if isinstance(files, Mapping) else files
@@ -114,7 +124,32 @@ def recorded_file(record: Mapping[str, Any], kind: str) -> Mapping[str, str] | N
         isinstance(file.get(key), str) for key in ("name", "sha256")
     ):
         raise ValueError(f"its entry plugins has no name and sha256 of a file for the {kind}")
+    name, digest = file["name"], file["sha256"]
+    if not name or not name.isprintable() or _QUOTES_AND_SEPARATORS.search(name):
+        raise ValueError(f"its entry plugins has a name that is no plain name of a file: {name!r}")
+    if not re.fullmatch("[0-9a-f]{64}", digest):
+        raise ValueError(f"its entry plugins has a sha256 that is none: {digest!r}")
     return file
+
+
+def recorded_files(record: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The name and the SHA-256 of each recorded file, by kind of class.
+
+    Raises ValueError if an entry is malformed.
+    """
+    files = record.get("plugins", {})
+    kinds: list[str] = list(files) if isinstance(files, Mapping) else ["operator"]
+    found = {kind: recorded_file(record, kind) for kind in kinds}
+    return {
+        kind: {"name": file["name"], "sha256": file["sha256"]}
+        for kind, file in found.items()
+        if file is not None
+    }
+
+
+def digests_of(record: Mapping[str, Any]) -> dict[str, str]:
+    """The SHA-256 of each recorded file, by kind of class. See `recorded_files`."""
+    return {kind: file["sha256"] for kind, file in recorded_files(record).items()}
 
 
 def copy_name(file: Mapping[str, Any]) -> str:
@@ -140,7 +175,7 @@ def fault_of_class(
         file: Name and SHA-256 of the file that the result was made with.
         folder: Folder of the result, which may keep a copy of the file.
     """
-    if registered is not None and _digest(registered) == file["sha256"]:
+    if registered is not None and digest_of(registered) == file["sha256"]:
         return None
     copy = folder / copy_name(file)
     advice = f"give {copy if copy.is_file() else 'that file'} by --plugin"
@@ -149,7 +184,7 @@ def fault_of_class(
     return f"{what} comes from the file {described(file)}, not from its loaded version: {advice}"
 
 
-def _digest(registered: type) -> str | None:
+def digest_of(registered: type) -> str | None:
     """SHA-256 of the file of a class; None if there is no file."""
     if (file := file_of(registered)) is not None:
         return file["sha256"]

@@ -25,7 +25,7 @@ from operators.base import Operator
 from operators.boundary import Boundary
 from operators.data import Samples
 from operators.data.trajectories import task_from
-from operators.plugins import fault_of_class, recorded_file
+from operators.plugins import fault_of_class, recorded_file, recorded_files
 from operators.registry import OPERATORS
 from operators.trained import trained_folder, trained_models
 from operators.training.files import FileError, read, read_json, write
@@ -178,6 +178,10 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         )
     if digest is None:
         raise CheckpointError(f"{path} is damaged: it has no SHA-256")
+    try:
+        recorded_files(header)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from None
     return tensors, header
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from operators.data import Batch, Resident, Samples
 from operators.norms import mean_defined, undefined
+from operators.plugins import digests_of
 from operators.seeds import stream_seed
 from operators.training.checkpoint import (
     CheckpointError,
@@ -174,6 +175,8 @@ class _State:
         self.seconds, self.start = 0.0, time.monotonic()
         self.history: list[Epoch] = []
         identity = [description.get(key) for key in ("operator", "experiment")]
+        if digests := digests_of(description):  # of users' files
+            identity.append(digests)
         self.identity = json.dumps(identity, sort_keys=True)
 
     def load(self, folder: Path, description: dict[str, Any]) -> None:
@@ -195,7 +198,8 @@ class _State:
         for name in ("best", "last") if self.history else ():
             path = folder / f"{name}.safetensors"
             header = check_checkpoint(path)
-            if any(header.get(key) != plain[key] for key in plain):
+            same = all(header.get(key) == plain[key] for key in plain.keys() - {"plugins"})
+            if not same or digests_of(header) != digests_of(plain):  # files may be renamed
                 raise CheckpointError(f"{path} belongs to another training")
 
     def saving(self, folder: Path, ranks: Ranks) -> Callable[[], None]:

@@ -207,11 +207,12 @@ def _limits(result: Result) -> Iterator[str]:
 def _use(result: Result) -> Iterator[str]:
     yield from ("## Use", "", "```python", "import operators", "")
     file = recorded_file(result.description, "operator")
-    plugin = "" if file is None else f', plugin="PATH OF THIS FOLDER/{copy_name(file)}"'
+    copy = "" if file is None else copy_name(file)  # without quotes and backslashes
+    plugin = f', plugin="PATH OF THIS FOLDER/{copy}"' if copy else ""
     yield f'model = operators.load_model("PATH OF THIS FOLDER"{plugin})'
     c_in, dim = result.description["channels"][0], result.description["dim"]
     yield f"u = model.predict(a, x)  # a: (batch, *grid, {c_in}), x: (*grid, {dim})"
-    option = "" if file is None else f" --plugin PATH/{copy_name(file)}"
+    option = f" --plugin {shlex.quote(f'PATH/{copy}')}" if copy else ""
     yield from ("```", "", "```sh", f"pdegen evaluate PATH --data STORE{option}", "```", "")
     yield "Values are in physical units. `config.json` describes the model and has the SHA-256 of"
     yield "the weights. Loading executes no code."

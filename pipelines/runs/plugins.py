@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from operators.plugins import copy_name, fault_of_class, file_of, recorded_file
+from operators.plugins import (
+    copy_name,
+    described,
+    digest_of,
+    fault_of_class,
+    file_of,
+    recorded_file,
+)
 from operators.registry import REGISTRIES
 from operators.training.files import write
 from pdegen.plugins import loaded_plugins
@@ -29,6 +36,21 @@ def plugins_of(experiment: Experiment) -> Files:
         registered = _registered(kind, name)
         if registered is not None and (file := file_of(registered)) is not None:
             files[kind] = file
+    return files
+
+
+def resumed_plugins(experiment: Experiment, recorded: Mapping[str, Any]) -> Files:
+    """The files of the classes of an experiment, as the run to resume records them.
+
+    A file of the same content may have another name now, such as that of the copy in the folder of
+    the run.
+    """
+    files = plugins_of(experiment)
+    for kind, name in _names(experiment.model_dump(mode="json")):
+        before, registered = recorded_file(recorded, kind), _registered(kind, name)
+        if before is None or registered is None or digest_of(registered) != before["sha256"]:
+            continue
+        files[kind] = dict(before)
     return files
 
 
@@ -67,14 +89,16 @@ def other_version(
 ) -> str | None:
     """One line about a class of a run that is of another file now; None if all are of the same.
 
-    Runs of older versions record no files.
+    Files are compared by their content.
     """
-    if "plugins" not in recorded:
-        return None
     for kind, name in _names(declared["experiment"]):
         before, now = recorded_file(recorded, kind), recorded_file(declared, kind)
-        if before is not None and before != now:
-            return fault_of_class(f"{kind} {name}", _registered(kind, name), before, folder)
+        if before is None and now is not None:
+            return f"its {kind} {name} is recorded without a file, now it is of {described(now)}"
+        if before is not None and (now is None or before["sha256"] != now["sha256"]):
+            fault = fault_of_class(f"{kind} {name}", _registered(kind, name), before, folder)
+            if fault is not None:
+                return fault
     return None
 
 

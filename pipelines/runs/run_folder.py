@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from operators.plugins import recorded_files
 from operators.training.checkpoint import CheckpointError, check_checkpoint
 from operators.training.files import BusyError, DamagedError, locked, read_json, write, write_json
 from operators.training.settings import Settings
@@ -65,14 +66,19 @@ def check_run_room(folder: Path, predictor: Predictor, settings: Settings) -> No
 
 def declared_in(folder: Path) -> dict[str, Any]:
     """The declaration of the run in a folder. If run.json is damaged, the declaration is read from
-    a checkpoint."""
+    a checkpoint. Raises RunError if both are damaged, or if an entry `plugins` is malformed."""
     try:
-        return read_json(folder / "run.json")
+        declared = read_json(folder / "run.json")
     except DamagedError as damage:
         try:
             return check_checkpoint(folder / "last.safetensors")
         except CheckpointError:
             raise RunError(f"{damage}: start again by --overwrite") from None
+    try:
+        recorded_files(declared)
+    except ValueError as error:
+        raise RunError(f"{folder / 'run.json'}: {error}: start again by --overwrite") from None
+    return declared
 
 
 def claim_run(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ from pipelines.runs.checks import (
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import provenance
 from pipelines.runs.folder import InUseError, RunError, check_folder
-from pipelines.runs.plugins import plugins_of
+from pipelines.runs.plugins import resumed_plugins
 from pipelines.runs.predictions import kept_mean
 from pipelines.runs.run_folder import (
     check_run_folder,
@@ -84,7 +85,7 @@ def train(
     if settings.batch % ranks.count:
         raise SchemaError(f"batch {settings.batch} cannot be divided among {ranks.count} processes")
     declared = _declaration(experiment, pairs, selection, acceleration, ranks)
-    if files := plugins_of(experiment):
+    if files := resumed_plugins(experiment, _recorded(folder) if resume else {}):
         declared["plugins"] = files
     operator = checked_operator(experiment, pairs)
     if experiment.training.start is not None:
@@ -204,9 +205,14 @@ def train_part(
 def _with_same_reading(experiment: Experiment, folder: Path) -> Experiment:
     """The experiment, with samples read in the way that the run to resume recorded. A change of
     free memory therefore does not change how they are read."""
-    if experiment.data.stream is not None or not (folder / "run.json").exists():
+    if experiment.data.stream is not None:
         return experiment
-    reading = declared_in(folder).get("reading")
+    reading = _recorded(folder).get("reading")
     if not isinstance(reading, str):
         return experiment
     return experiment.with_overrides({"data.reading": reading.split(",")[0]})
+
+
+def _recorded(folder: Path) -> dict[str, Any]:
+    """The declaration of the run in a folder; empty if there is no run."""
+    return declared_in(folder) if (folder / "run.json").exists() else {}

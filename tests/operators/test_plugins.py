@@ -8,8 +8,17 @@ import sys
 import pytest
 
 from operators.models.fno import FNO
-from operators.plugins import EntryPointError, Registry, fault_of_class, recorded_file
+from operators.plugins import (
+    EntryPointError,
+    Registry,
+    fault_of_class,
+    file_of,
+    recorded_file,
+)
 from operators.registry import OPERATORS, build_operator
+from operators.training.checkpoint import CheckpointError, check_checkpoint, saving_checkpoint
+from operators.transforms import Normalizer, Predictor
+from pdegen.plugins import load_plugin, module_of
 from pipelines.config.models import parse_model
 from tests.plugins import registered_alone
 
@@ -96,3 +105,47 @@ def test_a_malformed_record_is_an_error(plugins):
     with pytest.raises(ValueError, match="its entry plugins has no name and sha256"):
         recorded_file({"plugins": plugins}, "operator")
     assert recorded_file({}, "operator") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("../own.py", "0" * 64),
+        ("/tmp/own.py", "0" * 64),
+        ("..\\own.py", "0" * 64),
+        ("own\n.py", "0" * 64),
+        ('own", x="', "0" * 64),
+        ("own'.py", "0" * 64),
+        ("own`.py", "0" * 64),
+        ("", "0" * 64),
+        ("own.py", "0" * 63),
+        ("own.py", "../" * 21 + "x"),
+        ("own.py", "A" * 64),
+        ("own.py", "0" * 64 + "\n"),
+    ],
+)
+def test_a_checkpoint_cannot_name_a_path_or_code_as_its_file(tmp_path, name, digest):
+    """Cards, commands and copies are named after it."""
+    path = tmp_path / "best.safetensors"
+    file = {"name": name, "sha256": digest}
+    with pytest.raises(ValueError, match="its entry plugins has a ") as error:
+        recorded_file({"plugins": {"operator": file}}, "operator")
+    assert "\n" not in str(error.value)
+    unit = Normalizer.identity(1)
+    predictor = Predictor(FNO(width=4, modes=2, depth=1), unit, Normalizer.identity(1))
+    for kind in ("operator", "loss"):
+        saving_checkpoint(path, predictor, {"plugins": {kind: file}})()
+        with pytest.raises(CheckpointError, match="its entry plugins has a "):
+            check_checkpoint(path)
+
+
+def test_a_name_with_spaces_is_recorded_and_one_with_quotes_is_made_plain(tmp_path):
+    with registered_alone():
+        for name, plain in (("my own.py", "my own.py"), ("it's `mine`.py", "it_s _mine_.py")):
+            (tmp_path / name).write_text(
+                "from operators.registry import register_loss\n"
+                f"class Own: '{plain}'\nregister_loss({plain!r}, Own)"
+            )
+            file = load_plugin(str(tmp_path / name))
+            record = {"plugins": {"loss": file_of(module_of(file).Own)}}
+            assert recorded_file(record, "loss") == {"name": plain, "sha256": file.digest}

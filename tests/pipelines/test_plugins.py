@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
+import torch
 
 from operators import CheckpointError, load_model
+from operators.training.files import read_json, write_json
+from operators.training.fit import Stopped
 from pdegen import plugins
 from pipelines.config.experiment import load_experiment
+from pipelines.runs.folder import RunError
+from pipelines.runs.plugins import plugins_of
 from pipelines.runs.predictions import experiment_key
-from tests.pipelines.command import quietly
+from pipelines.runs.training import train
+from tests.pipelines.command import everything, quietly
 from tests.plugins import in_another_process, registered_alone
 
 OWN = '''
@@ -39,6 +47,18 @@ class Local(Operator):
 
 register("local", Local)
 '''
+LOSS = """
+from operators.norms import relative_error
+from operators.registry import register_loss
+
+
+class Mine:
+    def __call__(self, prediction, target, a):
+        return 1.0 * relative_error(prediction, target).mean()
+
+
+register_loss("mine", Mine)
+"""
 SHORT = ("--set", "training.epochs=1", "--set", "training.batch=4")
 
 
@@ -184,6 +204,70 @@ def test_the_copy_of_a_run_serves_all_commands(trained, burgers, pdegen):
         assert outcome.status == 0, outcome.err
     text = (run / "report.md").read_text("utf-8")
     assert "--plugin" in text  # in the command that repeats the run
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_the_copy_of_a_run_resumes_it(trained, burgers, pdegen, tmp_path, renamed):
+    """Files are compared by content, even if run.json and checkpoints have different names."""
+    run = tmp_path / "run"
+    shutil.copytree(trained / "run", run)
+    (copy,) = run.glob("own-*.py")
+    declared = read_json(run / "run.json")
+    if renamed:
+        declared["plugins"]["operator"]["name"] = copy.name
+    write_json(run / "run.json", declared)
+    in_another_process()
+    outcome = pdegen("run", trained / "own.toml", "--data", burgers, "--out", run, "--resume",
+                     "--plugin", copy)  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    assert read_json(run / "run.json") == declared
+    if not renamed:
+        assert list(run.glob("own-*.py")) == [copy]
+
+
+def test_nothing_is_written_before_a_resume_is_refused(trained, burgers, refused, tmp_path):
+    (tmp_path / "own-new.py").write_text(OWN.replace("nn.GELU()", "nn.ReLU()"))
+    shutil.copytree(trained / "run", tmp_path / "run")
+    before = everything(tmp_path / "run")
+    line = refused("run", trained / "own.toml", "--data", burgers, "--out", "run", "--resume",
+                   "--plugin", "own-new.py")  # fmt: skip
+    assert "not of the loaded version: give run/own-" in line
+    assert everything(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("stop", ["first step", "first epoch"])
+@pytest.mark.parametrize("known", [True, False], ids=["run.json", "state.pt"])
+def test_an_edited_loss_is_found_beside_a_renamed_operator(
+    burgers, tmp_path, monkeypatch, stop, known
+):
+    """The operator's file has another name only; the files of later kinds are compared, too."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "renamed.py").write_text(OWN)
+    (tmp_path / "loss.py").write_text(LOSS)
+    text = EXPERIMENT.replace('"l2"', '"mine"').replace("epochs = 1", "epochs = 2")
+    (tmp_path / "own.toml").write_text(text)
+    run, cpu, epochs = tmp_path / "run", torch.device("cpu"), []
+    plugins.load_plugin("own.py")
+    plugins.load_plugin("loss.py")
+    experiment = load_experiment("own.toml")
+    with pytest.raises(Stopped):
+        train(experiment, str(burgers), run, cpu, on_epoch=epochs.append,
+              stop=lambda: stop == "first step" or len(epochs) == 1)  # fmt: skip
+    in_another_process()
+    plugins.load_plugin("renamed.py")
+    (tmp_path / "loss.py").write_text(LOSS.replace("1.0", "2.0"))
+    plugins.load_plugin("loss.py")
+    declared = read_json(run / "run.json")
+    if not known:
+        write_json(run / "run.json", {**declared, "plugins": plugins_of(experiment)})
+    said = r"its loss mine is of the file loss\.py" if known else "belongs to another training"
+    with pytest.raises(RunError, match=said):
+        train(load_experiment("own.toml"), str(burgers), run, cpu, resume=True)
+    (tmp_path / "loss.py").write_text(LOSS)
+    plugins.load_plugin("loss.py")
+    write_json(run / "run.json", declared)
+    train(load_experiment("own.toml"), str(burgers), run, cpu, resume=True)
 
 
 def test_an_edited_file_is_not_taken_for_the_one_of_the_training(
