@@ -169,7 +169,7 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors = tensors_of(data)
         length = int.from_bytes(data[:8], "little")
         header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_KEY])
-        version = header["format_version"]
+        version, _ = header["format_version"], recorded_files(header)
     except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged, or is not a checkpoint: {error}") from None
     if version != FORMAT_VERSION:
@@ -178,10 +178,6 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         )
     if digest is None:
         raise CheckpointError(f"{path} is damaged: it has no SHA-256")
-    try:
-        recorded_files(header)
-    except ValueError as error:
-        raise CheckpointError(f"{path}: {error}") from None
     return tensors, header
 
 
