@@ -27,6 +27,8 @@ from pipelines.config.training import (
     Training,
 )
 
+_FORMER = {f"training.{key}": key for key in FORMER_KEYS}
+
 
 class Stream(Strict):
     """An unlimited stream of training samples. Each one is solved during training and used once.
@@ -143,11 +145,10 @@ class Experiment(Strict):
     def full_key(
         cls, key: str, preferred: Collection[str] = (), content: Mapping[str, Any] | None = None
     ) -> str:
-        """The full dotted key that ends with `key`. Former keys of the schedule are known."""
+        """The full dotted key that ends with `key`. Former keys of the schedule are their own."""
         for table in (Model, OptimizerTable, ScheduleTable, LossTable):
             table.variants()  # declares the classes that were registered since the last call
-        former = {f"training.{name}": f"training.schedule.{name}" for name in FORMER_KEYS}
-        return super().full_key(former.get(key, key), preferred, content)
+        return key if key in _FORMER else super().full_key(key, preferred, content)
 
     @property
     def has_noisy_inputs(self) -> bool:
@@ -345,7 +346,10 @@ class Experiment(Strict):
             keys = [key for key in changes if key.startswith("task.")]
             task = {key.removeprefix("task."): changes.pop(key) for key in keys}
             changes |= {"task": {**changes.get("task", {}), **task}} if task else {}
+        former = {name: changes.pop(key) for key, name in _FORMER.items() if key in changes}
         changed = self.replaced(changes, where)
+        if former:
+            changed = changed.replaced(changed.training.moved(former, where), where)
         for key, reason in changed.unread.items():
             if key in changes and not any(
                 changed_key.startswith("task") for changed_key in changes

@@ -15,7 +15,7 @@ from pydantic import (
 
 from operators.data import AtTime, Block, Map, Rollout, Task
 from operators.training.settings import Settings
-from pdegen.schema import Count, NonNegative, Positive, Strict
+from pdegen.schema import Count, NonNegative, Positive, SchemaError, Strict
 from pipelines.config.choices import (
     LossSpec,
     OptimizerSpec,
@@ -30,6 +30,10 @@ FORMER_KEYS = ("warmup", "div", "final_div")  # of the schedule 1cycle, in the t
 _CYCLE = "1cycle"
 _ADAM = OptimizerTable.tables["adam"](name="adam")
 _DEFAULT_SCHEDULE = ScheduleTable.tables[_CYCLE](name=_CYCLE)
+
+
+def _not_of_the_cycle(former: Mapping[str, object], chosen: object) -> str:
+    return f"{next(iter(former))} is a key of the schedule {_CYCLE}, not of {chosen}: leave it out"
 
 
 class Training(Strict):
@@ -82,11 +86,8 @@ class Training(Strict):
         if not former or not isinstance(schedule, Mapping):
             return table
         stated = dict(cast("Mapping[str, object]", schedule))
-        key, chosen = next(iter(former)), stated.get("name")
-        if chosen != _CYCLE:
-            raise ValueError(
-                f"{key} is a key of the schedule {_CYCLE}, not of {chosen}: leave it out"
-            )
+        if stated.get("name") != _CYCLE:
+            raise ValueError(_not_of_the_cycle(former, stated.get("name")))
         if twice := former.keys() & stated.keys():
             raise ValueError(f"{min(twice)} is given twice, also as schedule.{min(twice)}")
         rest = {key: value for key, value in table.items() if key not in former}
@@ -104,6 +105,16 @@ class Training(Strict):
         for key, value in table.items():
             written |= self.schedule.arguments if key == "schedule" else {key: value}
         return written
+
+    def moved(self, former: Mapping[str, object], where: str) -> dict[str, object]:
+        """The dotted keys in an experiment of former keys, with their values.
+
+        Raises SchemaError if the schedule is not 1cycle.
+        """
+        if self.schedule.name != _CYCLE:
+            reason = _not_of_the_cycle(former, self.schedule.name)
+            raise SchemaError(f"{where}: training: {reason}")
+        return {f"training.schedule.{key}": value for key, value in former.items()}
 
     def settings(self) -> Settings:
         """Convert this table to the settings that `operators.training.fit` expects."""

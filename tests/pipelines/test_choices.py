@@ -154,6 +154,21 @@ def test_former_keys_are_those_of_the_cycle():
     assert cosine.training.momentum == "constant"
 
 
+@pytest.mark.parametrize("stated", ["name", "command"])
+def test_former_keys_set_beside_another_schedule_are_refused_as_in_a_file(stated):
+    experiment, keys = load_experiment("burgers-quick"), {"training.warmup": 0.2}
+    if stated == "name":
+        experiment = experiment.with_overrides({"schedule.name": "cosine"})
+    else:
+        keys["schedule.name"] = "cosine"
+    with pytest.raises(SchemaError, match="warmup is a key of the schedule 1cycle, not of cosine"):
+        experiment.with_overrides(keys)
+    back = experiment.with_overrides({**keys, "training.schedule.name": "1cycle"})
+    assert back.training.settings().schedule.warmup == 0.2
+    own = experiment.with_overrides({"schedule.name": "cosine", "schedule.warmup": 0.2})
+    assert own.training.settings().schedule == Cosine(warmup=0.2)
+
+
 @pytest.mark.parametrize(
     ("training", "message"),
     [
@@ -208,7 +223,7 @@ WRONG = [
     ("schedule.name=cosine schedule.end=2", r"schedule\.end: must be less than 1, got 2"),
     ("schedule.name=linear", r"schedule\.name: unknown 'linear', known: 1cycle, cosine, steps"),
     ("schedule.every=3", "schedule.every' does not apply to 1cycle"),
-    ("schedule.name=steps warmup=0.2", "schedule.warmup' does not apply to steps"),
+    ("schedule.name=steps warmup=0.2", "warmup is a key of the schedule 1cycle, not of steps"),
     ("loss.name=huber loss.delta=0", r"loss\.delta: must be greater than 0, got 0"),
     ("loss.name=squared-h1 loss.gamma=-1", r"loss\.gamma: must be at least 0, got -1"),
     ("loss.name=l3", r"loss\.name: unknown 'l3', known: l2, l1, h1, weighted-h1, squared-h1"),

@@ -148,7 +148,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("l2", {"training.loss.gamma": 0.3}, "does not apply to l2"),
     ("map", {"training.loss.published": True}, "does not apply to h1"),
     ("map", {"training.optimizer.every": 3}, "does not apply to adam"),
-    ("steps", {"training.warmup": 0.5}, "does not apply to steps"),
+    ("steps", {"training.warmup": 0.5}, "key of the schedule 1cycle, not of steps"),
     ("map", {"training.optimizer.beta1": 0.5}, "does not apply to adam"),
     ("map", {"normalization.eps": 1.0}, "eps is for pointwise scaling"),
     ("map", {"noise.level": 0.1}, "of a table that is not declared"),
