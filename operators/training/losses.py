@@ -54,9 +54,9 @@ class Huber:
 class SquaredH1:
     """Mean over the batch of ‖p - u‖² + γh ‖a (Dp - Du)‖², the loss as Cao (2021) prints it.
 
-    The norms are those of L² on a box of measure 1: means of squares over points and channels. D is
-    the central difference along each axis, with the spacing h = 1/n for n points. The mean of the
-    second term is over the inner points, or over all points of a periodic axis.
+    The norms are those of L² on a box with sides of length 1: means of squares over points and
+    channels. D is the central difference along each axis, with the spacing h = 1/n for n points.
+    The mean of the second term is over the inner points, or over all points of a periodic axis.
 
     Args:
         gamma: Weight γ of the derivative term, before the factor h. The paper has 0.1 for Burgers
@@ -75,10 +75,19 @@ class SquaredH1:
         self.gamma, self.weighted, self.periodic = gamma, weighted, periodic
 
     def check(self, domain: Domain) -> None:
-        """Raise ValueError unless the domain is a box."""
+        """Raise ValueError unless the domain is a box with sides of length 1.
+
+        The points of a coarser grid may leave out a part, or reach too far, by less than a spacing.
+        """
         if not isinstance(domain, Box):
             raise ValueError(
                 f"the loss squared-h1 needs a box, not a {domain.kind} domain: use mean-square"
+            )
+        if any(abs(grid.length - 1) >= grid.spacing for grid in domain.grids):
+            sides = ", ".join(f"{grid.length:g}" for grid in domain.grids)
+            raise ValueError(
+                "the loss squared-h1 needs a box with sides of length 1, as in its source, not "
+                f"{sides}: use mean-square"
             )
 
     def __call__(self, prediction: _Values, target: _Values, a: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from operators.training.losses import Huber, MeanSquare, SquaredH1
-from pdegen.domains import Box, Curvilinear
+from pdegen.domains import Box, Curvilinear, PeriodicGrid
 
 DELTA, GAMMA = 0.7, 0.3
 
@@ -100,4 +100,9 @@ def test_impossible_settings_and_domains_are_refused():
     mesh = Curvilinear.of(Box.nodal(4, 4).points ** 2)
     with pytest.raises(ValueError, match="the loss squared-h1 needs a box, not a curvilinear"):
         SquaredH1().check(mesh)
+    with pytest.raises(
+        ValueError, match=r"squared-h1 needs a box with sides of length 1.*not 1, 32"
+    ):
+        SquaredH1().check(Box((PeriodicGrid(4), PeriodicGrid(4, 32.0))))
     SquaredH1().check(Box.cell(4, 4))
+    SquaredH1().check(Box.cell(421, 421).every((5, 5)))  # 85 cells of 5/421, as published
