@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from pdegen.store.format import ParameterLaw
 from pdegen.store.reading import Store, open_sealed
 from pipelines.reports.figures import legend, logarithmic, panels, save, styled
 from pipelines.runs.evaluation import evaluate
@@ -32,6 +33,15 @@ def errors(run: Path, store: Store, resolution: int) -> np.ndarray:
     return np.array(score.summary()["errors"])
 
 
+def law_of(parameter: str, store: Store) -> ParameterLaw:
+    """The law of a parameter. Raises ValueError if the store has none."""
+    laws = store.metadata.physics.parameters
+    if parameter not in laws:
+        known = ", ".join(laws) or "none"
+        raise ValueError(f"{store.url} has no parameter {parameter!r} with a law, known: {known}")
+    return laws[parameter]
+
+
 @styled
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -40,16 +50,18 @@ def main() -> None:
     parser.add_argument("--resolution", type=int, required=True)
     parser.add_argument("--picture", type=Path)
     asked = parser.parse_args()
+    stores = [open_sealed(given.rpartition("@")[2]) for given in asked.runs]
+    try:
+        laws = [law_of(asked.parameter, store) for store in stores]
+    except ValueError as error:
+        parser.error(f"argument --parameter: {error}")
     figure, (axes,) = panels(1, 1, _SIDE)
     every = list[np.ndarray]()
-    for given in asked.runs:
-        name, _, place = given.rpartition("=")
-        run, _, url = place.rpartition("@")
-        store = open_sealed(url)
+    for given, store, law in zip(asked.runs, stores, laws, strict=True):
+        name, _, run = given.rpartition("@")[0].rpartition("=")
         found = errors(Path(run), store, asked.resolution)
         every.append(found)
         values = store.values(asked.parameter, range(*store.metadata.splits["test"]))
-        law = store.metadata.physics.parameters[asked.parameter]
         space = np.geomspace if law.log else np.linspace
         edges = space(law.low, law.high, _PARTS + 1)
         parts = [found[(values >= a) & (values < b)].mean() for a, b in pairwise(edges)]
