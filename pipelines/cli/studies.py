@@ -213,13 +213,18 @@ def study_noise_command(
 def _with_store(study: "NoiseStudy", device: "torch.device") -> "NoiseStudy":
     """The study with the store of its recipe. A wrong request is refused before the store is
     generated."""
-    from pipelines.runs.stream import check_data
+    from pipelines.runs.stream import check_data, padded
     from pipelines.studies.inversions import check_methods
 
     for each in study.experiments.values():
         check_data(each, device)
+    recipe = study.experiment.data.load_recipe()
+    if padded(recipe):
+        raise SchemaError(
+            f"study noise: samples of recipe {recipe.name} have different numbers of points"
+        )
     check_methods(study.experiment, study.only, study.cells)
-    return replace(study, store=generated(study.experiment.data.load_recipe()))
+    return replace(study, store=generated(recipe))
 
 
 def _begun(study: "NoiseStudy") -> None:

@@ -21,7 +21,7 @@ from pipelines.config.experiment import Experiment
 from pipelines.config.physics import domain_of
 from pipelines.config.registry import InputNoise
 from pipelines.runs.noise import InOrder, InStream, NoisyInputs, NoisyTargets, ZeroNoise
-from pipelines.runs.stream import APART, check_alike, solved_pairs
+from pipelines.runs.stream import APART, check_alike, check_noise, solved_pairs
 
 _CGROUP = Path("/sys/fs/cgroup")
 Purpose = Literal["training", "selection", "test"]
@@ -204,17 +204,14 @@ class Source:
                 if scale is None
                 else pairs.with_noise(ZeroNoise(scale, self.assumed_level or 0.0))
             )
+        source, masked = pairs.source, pairs.masked and purpose == "training"
+        check_noise(noise, source["input"], pairs.channels[0], masked, source["url"])
         if stored := isinstance(pairs.reader, Streamed):
             numbers = InOrder.of(noise, pairs.samples.tolist())
         else:
             numbers = InStream(noise, APART)
         noisy = pairs
         if noise.on_inputs:
-            if pairs.channels[0] != 1:
-                raise SchemaError(
-                    f"noise is for inputs with one channel, {pairs.source['input']} of "
-                    f"{pairs.source['url']} has {pairs.channels[0]}"
-                )
             # each sample of a stream is used once, so its noise is new anyway
             fresh = stored and purpose == "training" and noise.fresh
             noisy = noisy.with_noise(
@@ -223,11 +220,6 @@ class Source:
                 )
             )
         if noise.on_targets and purpose == "training":
-            if pairs.masked:
-                raise SchemaError(
-                    "noise on the targets needs samples with equal numbers of points, those of "
-                    f'{pairs.source["url"]} differ: use noise.on = "inputs"'
-                )
             targets = NoisyTargets(noise, self._target_deviation(pairs), numbers)
             noisy = noisy.with_target_noise(targets)
         return noisy

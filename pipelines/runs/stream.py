@@ -34,6 +34,7 @@ from pdegen.schema import SchemaError
 from pdegen.store.format import ParameterLaw
 from pdegen.store.variables import Variable
 from pipelines.config.experiment import Experiment
+from pipelines.config.registry import InputNoise
 
 APART = 2**32  # number of samples reserved for each training seed
 _SEEDS = 2**31 - 1  # number of training seeds: sample numbers stay below 2⁶³
@@ -339,6 +340,36 @@ def check_alike(pairs: Samples, stored: Samples) -> None:
         raise SchemaError(f"{stream} and {store}, which chooses the epoch, differ in their points")
 
 
+def padded(recipe: Recipe) -> bool:
+    """Whether the samples of a recipe have different numbers of points."""
+    return any(v.attributes.get("role") == "count" for v in recipe.problem.variables())
+
+
+def check_noise(
+    noise: InputNoise, inputs: str | Sequence[str], channels: int, masked: bool, where: str
+) -> None:
+    """Raise SchemaError if noise is impossible for these inputs, or for targets with padding."""
+    if noise.on_inputs and channels != 1:
+        names = ", ".join(names_of(inputs))
+        raise SchemaError(
+            f"noise is for inputs with one channel, {names} of {where} has {channels}"
+        )
+    if noise.on_targets and masked:
+        raise SchemaError(
+            "noise on the targets needs samples with equal numbers of points, those of "
+            f'{where} differ: use noise.on = "inputs"'
+        )
+
+
+def _channels(recipe: Recipe, names: Iterable[str]) -> int:
+    """Number of channels of all variables together, times included."""
+    axes, variables = recipe.problem.domain.axes, [_variable(recipe, name) for name in names]
+    return sum(
+        math.prod(n for n, dim in zip(v.shape, v.dims, strict=True) if dim not in axes)
+        for v in variables
+    )
+
+
 def check_data(experiment: Experiment, device: torch.device) -> int:
     """Check an experiment before its store is generated. Returns the dimension of the domain.
 
@@ -355,7 +386,10 @@ def check_data(experiment: Experiment, device: torch.device) -> int:
     experiment.check_applies(domain, where)
     for name in (name for names in experiment.variables for name in names_of(names)):
         _variable(recipe, name)
-    (target, *_) = names_of(experiment.variables[1])
+    inputs, (target, *_) = experiment.variables[0], names_of(experiment.variables[1])
+    if experiment.noise is not None:
+        channels = _channels(recipe, names_of(inputs))
+        check_noise(experiment.noise, inputs, channels, padded(recipe), where)
     dims, shape = _variable(recipe, target).dims, _variable(recipe, target).shape
     experiment.learned.check(shape[dims.index("time")] if "time" in dims else 0, where)
     for resolution in (data.resolution, *experiment.resolutions):

@@ -64,7 +64,10 @@ REQUESTS = [
     (f"{TRAIN}schedule.name=cosine --set training.schedule.end=2", "end: must be less than 1"),
     (f"{TRAIN}schedule.name=steps --set training.schedule.factor=1e300", "factor: must be at most"),
     (f"{TRAIN}schedule.name=linear", "unknown 'linear', known: 1cycle, cosine, steps, constant"),
-    (f"{TRAIN}schedule.name=steps --set training.warmup=0.2", "does not apply to steps"),
+    (
+        f"{TRAIN}schedule.name=steps --set training.warmup=0.2",
+        "warmup is a key of the schedule 1cycle, not of steps",
+    ),
     (f"{TRAIN}loss.name=huber --set training.loss.delta=0", "delta: must be greater than 0"),
     (f"{TRAIN}loss.name=l3", "unknown 'l3', known: l2, l1, h1"),
     # operators
@@ -95,6 +98,14 @@ REQUESTS = [
     (f"{NOISE} --set noise.on=labels", "noise.on: must be 'inputs', 'targets' or 'both'"),
     (f"{NOISE} --set noise.on=targets --test-levels 0,0.1", "--test-levels is for noise on the"),
     (f"{NOISE} --set noise.on=targets --set noise.kind=sensors", "sensors sets inputs without"),
+    (
+        "run darcy-source-quick --set noise={level=0.1}",
+        "noise is for inputs with one channel, a, f of recipe darcy-source has 2",
+    ),
+    (
+        "study noise darcy-source-quick --set noise={level=0.1}",
+        "noise is for inputs with one channel, a, f of recipe darcy-source has 2",
+    ),
     ("study noise burgers-quick", r"has no \[noise\]: set noise=\{level=0.01\}"),
 ]
 

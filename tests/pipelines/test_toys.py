@@ -69,3 +69,22 @@ def test_a_toy_goes_from_its_file_to_a_report(name, tmp_path, monkeypatch):
     assert recipe.problem.formula.split()[0] in (tmp_path / "run/report.html").read_text("utf-8")
     assert len(list((tmp_path / "run/pictures").iterdir())) >= 3
     assert (tmp_path / "samples.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("run", "noise on the targets needs samples with equal numbers of points"),
+        ("study noise", "noise on the targets needs samples with equal numbers of points"),
+        ("study noise", "study noise: samples of recipe disc have different numbers of points"),
+    ],
+)
+def test_noise_is_refused_on_padded_targets_before_the_store_is_generated(
+    refused, tmp_path, words, message
+):
+    recipe = recipe_of("disc")
+    (tmp_path / "recipe.toml").write_text(toml(recipe.model_dump(mode="json")), "utf-8")
+    (tmp_path / "experiment.toml").write_text(experiment("disc"), "utf-8")
+    on = "inputs" if message.startswith("study") else "targets"
+    noise = f"noise={{level=0.1,on='{on}'}}"
+    assert message in refused(*words.split(), "experiment.toml", "--set", noise)
