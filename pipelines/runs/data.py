@@ -20,8 +20,15 @@ from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.config.physics import domain_of
 from pipelines.config.registry import InputNoise
-from pipelines.runs.noise import InOrder, InStream, NoisyInputs, NoisyTargets, ZeroNoise
-from pipelines.runs.stream import APART, check_alike, check_noise, solved_pairs
+from pipelines.runs.noise import (
+    InOrder,
+    InStream,
+    NoisyInputs,
+    NoisyTargets,
+    ZeroNoise,
+    check_noise,
+)
+from pipelines.runs.stream import APART, check_alike, solved_pairs
 
 _CGROUP = Path("/sys/fs/cgroup")
 Purpose = Literal["training", "selection", "test"]

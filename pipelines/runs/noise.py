@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from operators.data.variables import names_of
 from pdegen.sampling.noise import hashed
 from pdegen.sampling.noise_levels import Levels
+from pdegen.schema import SchemaError
 from pipelines.config.registry import InputNoise
 
 Numbers = Callable[[Sequence[int]], Sequence[int]]
@@ -137,3 +139,19 @@ def _with_channel(a: np.ndarray, feature: np.ndarray) -> np.ndarray:
     or one for each sample."""
     level = np.broadcast_to(feature.reshape(-1, *[1] * (a.ndim - 1)), (*a.shape[:-1], 1))
     return np.concatenate([a, level.astype(a.dtype)], axis=-1)
+
+
+def check_noise(
+    noise: InputNoise, inputs: str | Sequence[str], channels: int, masked: bool, where: str
+) -> None:
+    """Raise SchemaError if noise is impossible for these inputs, or for targets with padding."""
+    if noise.on_inputs and channels != 1:
+        names = ", ".join(names_of(inputs))
+        raise SchemaError(
+            f"noise is for inputs with one channel, {names} of {where} has {channels}"
+        )
+    if noise.on_targets and masked:
+        raise SchemaError(
+            "noise on the targets needs samples with equal numbers of points, those of "
+            f'{where} differ: use noise.on = "inputs"'
+        )

@@ -34,7 +34,7 @@ from pdegen.schema import SchemaError
 from pdegen.store.format import ParameterLaw
 from pdegen.store.variables import Variable
 from pipelines.config.experiment import Experiment
-from pipelines.config.registry import InputNoise
+from pipelines.runs.noise import check_noise
 
 APART = 2**32  # number of samples reserved for each training seed
 _SEEDS = 2**31 - 1  # number of training seeds: sample numbers stay below 2⁶³
@@ -343,22 +343,6 @@ def check_alike(pairs: Samples, stored: Samples) -> None:
 def padded(recipe: Recipe) -> bool:
     """Whether the samples of a recipe have different numbers of points."""
     return any(v.attributes.get("role") == "count" for v in recipe.problem.variables())
-
-
-def check_noise(
-    noise: InputNoise, inputs: str | Sequence[str], channels: int, masked: bool, where: str
-) -> None:
-    """Raise SchemaError if noise is impossible for these inputs, or for targets with padding."""
-    if noise.on_inputs and channels != 1:
-        names = ", ".join(names_of(inputs))
-        raise SchemaError(
-            f"noise is for inputs with one channel, {names} of {where} has {channels}"
-        )
-    if noise.on_targets and masked:
-        raise SchemaError(
-            "noise on the targets needs samples with equal numbers of points, those of "
-            f'{where} differ: use noise.on = "inputs"'
-        )
 
 
 def _channels(recipe: Recipe, names: Iterable[str]) -> int:
