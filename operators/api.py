@@ -129,8 +129,8 @@ def load_model(
     """Load a trained model. Loading never executes code from the file.
 
     Args:
-        checkpoint: A *.safetensors file of a run, the folder that `pdegen export RUN --format
-            model` writes, or the name of a model that ships with the package (`trained_models`).
+        checkpoint: A safetensors file of a run, the folder of an exported model, or a name of
+            `trained_models`.
         device: Device of the model.
         plugin: Python file to execute, which registers the operator, like the option --plugin of
             the commands.
