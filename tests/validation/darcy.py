@@ -13,6 +13,7 @@ import numpy as np
 
 from pdegen.equations.darcy.problem import Darcy
 from pdegen.recipe import Recipe, load_recipe
+from tests.validation.stated import comparison
 
 RECIPES = ("darcy-contrast", "darcy-source")
 
@@ -41,14 +42,7 @@ def main() -> None:
     asked = parser.parse_args()
     for name in asked.recipes:
         stated, true = errors(load_recipe(name), range(asked.samples), asked.times)
-        ratio = stated / true
-        within = np.mean((ratio > 0.5) & (ratio < 2))
-        print(
-            f"{name}: {len(ratio)} samples, true error median {np.median(true):.1e}, worst "
-            f"{true.max():.1e}; stated over true {ratio.min():.2f} to {ratio.max():.2f}, median "
-            f"{np.median(ratio):.2f}, {within:.0%} within a factor of 2",
-            flush=True,
-        )
+        print(f"{name}: {comparison(stated, true)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import numpy as np
 from pdegen.equations.burgers.problem import Burgers
 from pdegen.equations.vorticity.problem import Vorticity
 from pdegen.recipe import Recipe, load_recipe
+from tests.validation.stated import comparison
 
 RECIPES = ("burgers-nu", "ns-nu")
 _BLOCK = 8  # samples that are solved together
@@ -67,14 +68,7 @@ def main() -> None:
             np.concatenate(part)
             for part in zip(*(errors(recipe, samples) for samples in ranges), strict=True)
         )
-        ratio = stated / true
-        within = np.mean((ratio > 0.5) & (ratio < 2))
-        print(
-            f"{name}: {len(ratio)} samples, true error median {np.median(true):.1e}, worst "
-            f"{true.max():.1e}; stated over true {ratio.min():.2f} to {ratio.max():.2f}, median "
-            f"{np.median(ratio):.2f}, {within:.0%} within a factor of 2",
-            flush=True,
-        )
+        print(f"{name}: {comparison(stated, true)}", flush=True)
 
 
 if __name__ == "__main__":
