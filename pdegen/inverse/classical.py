@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
+# why somebody would choose the estimate of largest posterior density
+KNOWN_PRIOR = "the best one if noise level and distribution are known; states its uncertainty"
+
 
 @dataclass(frozen=True)
 class InverseProblem:

@@ -13,7 +13,13 @@ from jaxtyping import Bool, Float
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.burgers.linearised import LinearisedColeHopf
 from pdegen.equations.burgers.solver import ColeHopf
-from pdegen.inverse.classical import ClassicalMethod, Estimate, InverseProblem, Inversion
+from pdegen.inverse.classical import (
+    KNOWN_PRIOR,
+    ClassicalMethod,
+    Estimate,
+    InverseProblem,
+    Inversion,
+)
 from pdegen.inverse.gaussian import CircleModes, GaussianEstimate, GaussianInversion
 from pdegen.sampling.gaussian import PeriodicGaussianField
 
@@ -170,7 +176,7 @@ def inversions(
 
     return {
         "maximum a posteriori": ClassicalMethod(
-            "the best one if noise level and distribution are known; states its uncertainty",
+            KNOWN_PRIOR,
             (1.0,),
             largest_density,
         ),

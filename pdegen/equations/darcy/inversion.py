@@ -11,7 +11,13 @@ from jaxtyping import Float
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.phase_flow import PhaseFlow
 from pdegen.equations.darcy.total_variation import Tikhonov, TotalVariation
-from pdegen.inverse.classical import ClassicalMethod, Estimate, InverseProblem, Inversion
+from pdegen.inverse.classical import (
+    KNOWN_PRIOR,
+    ClassicalMethod,
+    Estimate,
+    InverseProblem,
+    Inversion,
+)
 from pdegen.inverse.covariance import ModelError
 from pdegen.inverse.level_set import LevelSet
 from pdegen.inverse.observation import (
@@ -65,7 +71,7 @@ def inversions(
             model_error=problem.model_error,
         ),
         "maximum a posteriori": ClassicalMethod(
-            "the best one if noise level and distribution are known; states its uncertainty",
+            KNOWN_PRIOR,
             (1.0, 0.3),
             problem.largest_density,
             problem.corrected,

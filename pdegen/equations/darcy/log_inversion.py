@@ -10,7 +10,13 @@ from jaxtyping import Float
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.phase_flow import PhaseFlow, PhaseFlowAt
-from pdegen.inverse.classical import ClassicalMethod, Estimate, InverseProblem, Inversion
+from pdegen.inverse.classical import (
+    KNOWN_PRIOR,
+    ClassicalMethod,
+    Estimate,
+    InverseProblem,
+    Inversion,
+)
 from pdegen.inverse.gaussian import GaussianInversion
 from pdegen.inverse.observation import (
     Composition,
@@ -228,7 +234,7 @@ def log_inversions(
 
     return {
         "maximum a posteriori": ClassicalMethod(
-            "the best one if noise level and distribution are known; states its uncertainty",
+            KNOWN_PRIOR,
             (1.0,),
             largest_density,
         ),
