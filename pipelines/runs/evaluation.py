@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import isnan
 from pathlib import Path
@@ -31,7 +31,6 @@ from pipelines.runs.baselines import trivial
 from pipelines.runs.checks import operator_description
 from pipelines.runs.data import Source
 from pipelines.runs.measures import measures_of
-from pipelines.runs.plugins import absent_class
 from pipelines.runs.predictions import KEPT_BYTES, kept_mean, kept_predictions
 from pipelines.runs.score import Score, channel_parts
 
@@ -47,16 +46,27 @@ def opened(
     """
     checkpoint = checkpoint_file(checkpoint)
     predictor, description = load_checkpoint(checkpoint, build_operator)
-    if (fault := absent_class({"experiment": {}, **description}, checkpoint.parent)) is not None:
-        raise CheckpointError(f"{checkpoint}: {fault}")
     absent = {"experiment", "epoch"} - description.keys()
     if absent:
         raise CheckpointError(f"{checkpoint} is of no experiment: it has no {min(absent)}")
-    experiment = Experiment.parse(description["experiment"], str(checkpoint))
+    experiment = evaluated(description["experiment"], str(checkpoint))
     source = Source(store, experiment, at=level, assumed_level=assumed_level)
     pairs = source.samples(split, resolution=resolution or source.stored_resolution, device=device)
     check_fit(predictor, pairs)
     return predictor, description, pairs
+
+
+def evaluated(recorded: Any, where: str) -> Experiment:
+    """A recorded experiment with the default optimiser and schedule, and the loss l2.
+
+    Evaluation uses none of the three, so users' files with those of the training need not be
+    loaded. Raises SchemaError if the experiment is impossible.
+    """
+    training = recorded.get("training") if isinstance(recorded, Mapping) else None
+    if isinstance(training, Mapping):
+        kept = {k: value for k, value in training.items() if k not in ("optimizer", "schedule")}
+        recorded = {**recorded, "training": {**kept, "loss": {"name": "l2"}}}
+    return Experiment.parse(recorded, where)
 
 
 def evaluate(

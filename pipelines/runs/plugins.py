@@ -73,8 +73,10 @@ def keep_plugins(folder: Path, files: Mapping[str, Mapping[str, str]]) -> None:
 def absent_class(record: Mapping[str, Any], folder: Path) -> str | None:
     """One line about a class of a recorded experiment that is not registered; None if all are.
 
+    Versions of files are not compared, because reports may be about runs of two versions.
+
     Args:
-        record: Content of run.json or of a checkpoint, with the entries "experiment" and "plugins".
+        record: Content of run.json, with the entries "experiment" and "plugins".
         folder: Folder of the run, which may keep a copy of the file.
     """
     for kind, name in _names(record["experiment"]):

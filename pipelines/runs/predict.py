@@ -33,9 +33,8 @@ from pdegen.ownership import note_all
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, open_sealed
-from pipelines.config.experiment import Experiment
 from pipelines.runs.data import Source
-from pipelines.runs.evaluation import opened, provenance
+from pipelines.runs.evaluation import evaluated, opened, provenance
 from pipelines.runs.folder import RunError, check_folder
 
 FORMAT = "pdegen-predictions"
@@ -134,7 +133,7 @@ def _noise_attributes(
     description: dict[str, Any], store: str, level: float | None, assumed_level: float | None
 ) -> dict[str, Any]:
     """Attributes that record the noise on the inputs, and the assumed level if one was given."""
-    experiment = Experiment.parse(description["experiment"], store)
+    experiment = evaluated(description["experiment"], store)
     noise = Source(store, experiment, at=level, assumed_level=assumed_level).noise
     attributes: dict[str, Any] = {}
     if noise is not None and noise.on_inputs:

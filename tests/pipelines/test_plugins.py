@@ -59,6 +59,25 @@ class Mine:
 
 register_loss("mine", Mine)
 """
+OF_TRAINING = f"""
+from torch.optim import SGD
+
+from operators.registry import register_optimizer, register_schedule
+{LOSS}
+
+class Own(SGD):
+    def __init__(self, params, lr: float):
+        super().__init__(params, lr)
+
+
+class Constant:
+    def __call__(self, peak, step, steps, epochs):
+        return peak
+
+
+register_optimizer("own", Own)
+register_schedule("constant-1", Constant)
+"""
 SHORT = ("--set", "training.epochs=1", "--set", "training.batch=4")
 
 
@@ -282,6 +301,24 @@ def test_an_edited_file_is_not_taken_for_the_one_of_the_training(
                    "--plugin", "own.py")  # fmt: skip
     assert "cannot be resumed: operator local comes from the file own.py" in line
     assert "or start again by --overwrite" in line
+
+
+def test_a_prediction_needs_no_class_of_the_training(burgers, pdegen, refused, tmp_path):
+    """Neither optimiser, schedule nor loss; a report states them, and needs them."""
+    (tmp_path / "training.py").write_text(OF_TRAINING)
+    text = EXPERIMENT.replace('"local"', '"fno"\nwidth = 4\nmodes = 4\ndepth = 1')
+    text = text.replace('"l2"', '"mine"') + (
+        'optimizer = { name = "own" }\nschedule = { name = "constant-1" }\n'
+    )
+    (tmp_path / "own.toml").write_text(text)
+    outcome = pdegen("run", "own.toml", "--data", burgers, "--out", "run", "--plugin",
+                     "training.py")  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    in_another_process()
+    for words in (("evaluate",), ("predict", "--out", "p.zarr")):
+        outcome = pdegen(words[0], "run/best.safetensors", "--data", burgers, *words[1:])
+        assert outcome.status == 0, outcome.err
+    assert "optimizer own comes from the file training.py (SHA-256 " in refused("report", "run")
 
 
 def test_an_exported_model_brings_the_file_that_it_needs(trained, pdegen, tmp_path):
