@@ -58,6 +58,16 @@ def _plugins() -> Iterator[None]:
 
 
 @pytest.fixture
+def alone() -> Iterator[None]:
+    """No file of a user is loaded before the test, and what the test registers ends with it."""
+    from tests.plugins import in_another_process, registered_alone
+
+    with registered_alone():
+        in_another_process()
+        yield
+
+
+@pytest.fixture
 def shapes(request: pytest.FixtureRequest) -> Iterator[None]:
     """Check shapes, unless the test is `unchecked` too; operators become several times slower."""
     config.update("jaxtyping_disable", "unchecked" in request.fixturenames)

@@ -17,17 +17,11 @@ from pdegen.equations.registry import names
 from pdegen.plugins import load_plugin
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import SchemaError
-from tests.plugins import in_another_process, registered_alone
 
 FILE, RECIPE = "docs/examples/my_equation.py", "docs/examples/my_heat.toml"
 
 
-@pytest.fixture(autouse=True)
-def _alone():
-    """What a test registers ends with it."""
-    with registered_alone():
-        in_another_process()
-        yield
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pdegen import plugins
 from pipelines.config.experiment import load_experiment
 from pipelines.runs.training import train
 from tests.pipelines.command import history
-from tests.plugins import in_another_process, registered_alone
+from tests.plugins import in_another_process
 
 EXPERIMENT = """
 name = "own"
@@ -55,11 +55,7 @@ SMALL = ("--set", "epochs=1", "--set", "training.batch=4", "--set", "data.resolu
          "--set", "loss.name=l4")  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _alone():
-    with registered_alone():
-        in_another_process()
-        yield
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 @pytest.fixture

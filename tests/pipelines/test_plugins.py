@@ -17,7 +17,7 @@ from pipelines.runs.plugins import plugins_of
 from pipelines.runs.predictions import experiment_key
 from pipelines.runs.training import train
 from tests.pipelines.command import everything, quietly
-from tests.plugins import in_another_process, registered_alone
+from tests.plugins import in_another_process
 
 OWN = '''
 from torch import nn
@@ -81,11 +81,7 @@ register_schedule("constant-1", Constant)
 SHORT = ("--set", "training.epochs=1", "--set", "training.batch=4")
 
 
-@pytest.fixture(autouse=True)
-def _alone():
-    with registered_alone():
-        in_another_process()
-        yield
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 @pytest.fixture
