@@ -246,7 +246,7 @@ def test_nothing_is_written_before_a_resume_is_refused(trained, burgers, refused
     before = everything(tmp_path / "run")
     line = refused("run", trained / "own.toml", "--data", burgers, "--out", "run", "--resume",
                    "--plugin", "own-new.py")  # fmt: skip
-    assert "not of the loaded version: give run/own-" in line
+    assert "not from its loaded version: give run/own-" in line
     assert everything(tmp_path / "run") == before
 
 
@@ -276,7 +276,7 @@ def test_an_edited_loss_is_found_beside_a_renamed_operator(
     declared = read_json(run / "run.json")
     if not known:
         write_json(run / "run.json", {**declared, "plugins": plugins_of(experiment)})
-    said = r"its loss mine is of the file loss\.py" if known else "belongs to another training"
+    said = r"loss mine comes from the file loss\.py" if known else "belongs to another training"
     with pytest.raises(RunError, match=said):
         train(load_experiment("own.toml"), str(burgers), run, cpu, resume=True)
     (tmp_path / "loss.py").write_text(LOSS)
