@@ -18,9 +18,9 @@ class Family(Protocol):
     """A problem with laws of numbers (`pdegen.equations.base.Problem`)."""
 
     @property
-    def laws(self) -> Mapping[str, ScalarLaw]: ...
-    @property
     def parameter_names(self) -> Mapping[str, str]: ...
+    @property
+    def laws_by_variable(self) -> Mapping[str, ScalarLaw]: ...
     @property
     def typical(self) -> Self: ...
     def law(self) -> Law: ...
@@ -60,7 +60,7 @@ class OfEachSample(Check):
 
     def __init__(self, problem: Family) -> None:
         self._problem = problem
-        self._laws = {problem.parameter_names[key]: law for key, law in problem.laws.items()}
+        self._laws = problem.laws_by_variable
         self._keys = {name: key for key, name in problem.parameter_names.items()}
         self._first: dict[str, Finding] = {}
         self._counts: dict[str, int] = {}
@@ -91,9 +91,8 @@ def law_of_family(problem: Family) -> Law:
     Checks of single samples are those of the problem with the numbers of the sample. Statistics
     of all samples are those of the problem with the median of each law.
     """
-    named = {problem.parameter_names[key]: law for key, law in problem.laws.items()}
     statistics = [check for check in problem.typical.law().checks if not check.by_sample]
-    return Law((ScalarsLaw(named), *statistics, OfEachSample(problem)))
+    return Law((ScalarsLaw(problem.laws_by_variable), *statistics, OfEachSample(problem)))
 
 
 def places(laws: Mapping[str, ScalarLaw], values: Values) -> np.ndarray:

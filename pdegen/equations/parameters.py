@@ -73,10 +73,16 @@ class WithLaws(Strict):
         return with_numbers(self, {key: law.at(0.5) for key, law in self.laws.items()})
 
     @property
-    def parameter_laws(self) -> dict[str, ParameterLaw]:
-        """The laws by the names of their variables; `physics` includes them."""
+    def laws_by_variable(self) -> dict[str, ScalarLaw]:
+        """The laws of these numbers, by the names of their variables."""
         names = self.parameter_names
-        return {names[k]: ParameterLaw(v.kind, v.low, v.high) for k, v in self.laws.items()}
+        return {names[key]: law for key, law in self.laws.items()}
+
+    @property
+    def parameter_laws(self) -> dict[str, ParameterLaw]:
+        """The descriptions of `laws_by_variable` in a store; `physics` includes them."""
+        laws = self.laws_by_variable
+        return {name: ParameterLaw(law.kind, law.low, law.high) for name, law in laws.items()}
 
     def refuse_laws(self, what: str) -> None:
         """Raise SchemaError if a number differs from sample to sample; `what` needs one number."""

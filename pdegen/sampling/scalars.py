@@ -158,7 +158,7 @@ def number_or_law(value: object, number: Callable[[object], float]) -> float | S
     """
     if not isinstance(value, Mapping | ScalarLaw):
         return number(value)
-    law = value if isinstance(value, ScalarLaw) else _laws().validate_python(value)
+    law = value if isinstance(value, ScalarLaw) else _LAW.validate_python(value)
     for end in ("low", "high"):
         try:
             number(getattr(law, end))
@@ -181,11 +181,7 @@ def _is_law(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, ScalarLaw)
 
 
-def _laws() -> TypeAdapter[ScalarLaw]:
-    return _ADAPTER
-
-
-_ADAPTER: TypeAdapter[ScalarLaw] = TypeAdapter(
+_LAW: TypeAdapter[ScalarLaw] = TypeAdapter(
     Annotated[Uniform | LogUniform, Field(discriminator="law")]
 )
 CoefficientOrLaw = Annotated[Coefficient | ScalarLaw, NumberOrLaw]

@@ -312,8 +312,7 @@ class Darcy(Problem):
 
     def law_of_store(self) -> Law:
         """A new check of the law of a store. All checks use the numbers of each sample."""
-        named = {self.parameter_names[key]: law for key, law in self.laws.items()}
-        numbers = [ScalarsLaw(named)] if named else []
+        numbers = [ScalarsLaw(self.laws_by_variable)] if self.laws else []
         return Law((*numbers, *self.law().checks))
 
     def check_solver(self, device: str | None = None) -> None:

@@ -239,8 +239,7 @@ class SemilinearProblem(Problem):
     @property
     def formula(self) -> str:
         where = "circle of length" if self.dimension == 1 else "square torus of side"
-        names = self.parameter_names
-        laws = "".join(f", {names[k]} {law.sentence}" for k, law in self.laws.items())
+        laws = "".join(f", {name} {law.sentence}" for name, law in self.laws_by_variable.items())
         equations = plain(self._named.terms, self.components)
         return f"{equations}, x on the {where} {self.length:.6g}{laws}"
 
@@ -253,8 +252,8 @@ class SemilinearProblem(Problem):
     def latex(self) -> str:
         where = ("circle of length", "square torus of side")[self.dimension - 1]
         equations = latex(self._named.terms, self.components)
-        names = self.parameter_names
-        laws = "".join(with_value(latex_number(Named(names[k])), v) for k, v in self.laws.items())
+        named = self.laws_by_variable.items()
+        laws = "".join(with_value(latex_number(Named(name)), law) for name, law in named)
         return rf"{equations},\quad x \text{{ on the {where} }} {latex_number(self.length)}{laws}"
 
     @property
