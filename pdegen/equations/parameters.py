@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Float
@@ -55,6 +55,10 @@ class WithLaws(Strict):
             scalar(names[key], "parameter", f"{key} of the sample, {law.sentence}")
             for key, law in self.laws.items()
         )
+
+    def constants(self, *keys: str) -> dict[str, Any]:
+        """The values of those keys that are the same for all samples, for attributes in stores."""
+        return {key: getattr(self, key) for key in keys if key not in self.laws}
 
     def parameter_values(
         self, seed: int, samples: Sequence[int]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -148,10 +148,7 @@ class Burgers(Problem):
         return Box.periodic(self.resolution)
 
     def variables(self) -> tuple[Variable, ...]:
-        domain = self.domain
-        constants: dict[str, Any] = {"viscosity": self.viscosity}
-        if "viscosity" in self.laws:
-            constants = {}
+        domain, constants = self.domain, self.constants("viscosity")
         return (
             function(domain, "a", "input", "initial value u(x, 0)", **constants),
             function(domain, "u", "target", "solution u(x, t)", times=self.times, **constants),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -196,10 +196,7 @@ class Vorticity(Problem):
         return tuple(until is None or t <= until for t in self.times)
 
     def variables(self) -> tuple[Variable, ...]:
-        domain = self.domain
-        constants: dict[str, Any] = {"viscosity": self.viscosity}
-        if "viscosity" in self.laws:
-            constants = {}
+        domain, constants = self.domain, self.constants("viscosity")
         return (
             function(domain, "a", "input", "vorticity w(x, y, 0)", **constants),
             function(domain, "u", "target", "vorticity w(x, y, t)", times=self.times, **constants),
