@@ -1,4 +1,7 @@
-"""Bounds of the arguments of constructors that files set: files are checked against them."""
+"""Bounds of the arguments of constructors that files set: files are checked against them.
+
+Three of them equal those of `pdegen.schema`, which operators do not import.
+"""
 
 from typing import Annotated
 

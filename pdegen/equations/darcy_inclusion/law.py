@@ -81,6 +81,7 @@ def finite_volumes(a: Float[np.ndarray, "n n"], source: float) -> Float[np.ndarr
 
     The flux through a face is the harmonic mean of a times the difference of u; the walls lie half
     a cell from the outermost centres. A direct solver is fast enough for a check.
+    This is not `FiniteVolume` of the equation darcy, since equations do not import each other.
 
     >>> round(float(finite_volumes(np.ones((16, 16)), 1.0).max()), 4)
     0.0734
