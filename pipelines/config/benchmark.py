@@ -19,7 +19,7 @@ from pipelines.config.entries import (
     Profile,
     Protocols,
     Quick,
-    Training,
+    TrainingFact,
 )
 from pipelines.config.experiment import Experiment
 from pipelines.config.extending import read_benchmark
@@ -66,7 +66,7 @@ class Benchmark(Extending):
     name: Name
     summary: str
     differs: str = ""
-    sources: Annotated[dict[Training, str], Field(default_factory=dict)]
+    sources: Annotated[dict[TrainingFact, str], Field(default_factory=dict)]
     seeds: Count = 1
     protocols: Protocols = ()
     search: Annotated[dict[str, _Values], Field(default_factory=dict)]

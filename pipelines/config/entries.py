@@ -14,8 +14,8 @@ from pipelines.config.training import Protocol
 Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]
 Coarser = Annotated[tuple[dict[str, Any], ...], Field(strict=False)]
 Measure = Literal["l2", "block", "steps", "seen", "unseen", "l1", "points", "near", "deformed"]
-Training = Literal["parameters", "gflop", "hours", "seconds", "epoch"]
-Costs = Literal["speed", "gflop", "memory", "allocated"]
+TrainingFact = Literal["parameters", "gflop", "hours", "seconds", "epoch"]
+StepCost = Literal["speed", "gflop", "memory", "allocated"]
 FIGURES = ("published", "published_grids", "published_measures", "published_training")
 Protocols = Annotated[tuple[Protocol, ...], Field(strict=False)]
 _Points = Annotated[int, Field(strict=False)]  # keys in TOML are strings
@@ -82,7 +82,7 @@ class Entry(Strict):
     published: Annotated[dict[str, float], Field(default_factory=dict)]
     published_grids: Annotated[dict[str, dict[_Points, float]], Field(default_factory=dict)]
     published_measures: Annotated[dict[str, dict[Measure, float]], Field(default_factory=dict)]
-    published_training: Annotated[dict[str, dict[Training, float]], Field(default_factory=dict)]
+    published_training: Annotated[dict[str, dict[TrainingFact, float]], Field(default_factory=dict)]
     differs: str = ""
 
     @model_validator(mode="after")
@@ -144,7 +144,7 @@ class Profiled(Strict):
     """
 
     model: ModelSpec
-    published: Annotated[dict[Costs, float], Field(default_factory=dict)]
+    published: Annotated[dict[StepCost, float], Field(default_factory=dict)]
     differs: str = ""
 
 

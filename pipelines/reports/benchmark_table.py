@@ -13,7 +13,7 @@ import numpy as np
 
 from operators.norms import defined
 from pipelines.config.benchmark import Case
-from pipelines.config.entries import Entry, Training
+from pipelines.config.entries import Entry, TrainingFact
 from pipelines.reports.document import Table
 from pipelines.reports.studies import Facts, error
 from pipelines.reports.wording import duration, scientific
@@ -37,7 +37,7 @@ COSTS = (
     "operator", "parameters", "s / step", "MiB / step", "GFLOP / step", "ms / sample", "training",
     "tuning", "data", "break-even",
 )  # fmt: skip
-_FACTS: Mapping[Training, tuple[str, str]] = {  # column, and the format of published values
+_FACTS: Mapping[TrainingFact, tuple[str, str]] = {  # column, and the format of published values
     "parameters": ("parameters", ",.0f"),
     "gflop": ("GFLOP", ",.10g"),
     "hours": ("hours", ".10g"),
@@ -229,11 +229,11 @@ def _training_tables(run: BenchmarkRun, cases: Mapping[Case, Sequence[Row]]) -> 
     The list is empty if nothing is published. Each kind of fact has two columns; the header of the
     second one names the place in the publication.
     """
-    published: dict[Case, Mapping[Training, float]] = {
+    published: dict[Case, Mapping[TrainingFact, float]] = {
         case: run.benchmark.operators[case.operator].published_training.get(case.dataset, {})
         for case in cases
     }
-    kinds: list[Training] = [
+    kinds: list[TrainingFact] = [
         kind for kind in _FACTS if any(kind in facts for facts in published.values())
     ]
     if not kinds:
@@ -251,7 +251,7 @@ def _training_tables(run: BenchmarkRun, cases: Mapping[Case, Sequence[Row]]) -> 
     return [Table(lines, tuple(header), name="published trainings")]
 
 
-def _fact(run: BenchmarkRun, kind: Training, rows: Sequence[Row]) -> str:
+def _fact(run: BenchmarkRun, kind: TrainingFact, rows: Sequence[Row]) -> str:
     """A measured fact of the trainings of a case, as text; a mean over the seeds."""
     if kind == "parameters":
         return f"{rows[0].parameters:,}"

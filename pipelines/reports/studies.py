@@ -5,7 +5,7 @@ from pathlib import Path
 
 from operators.training.files import write
 from pdegen.store.reading import open_sealed
-from pipelines.config.entries import Costs, Profile
+from pipelines.config.entries import Profile, StepCost
 from pipelines.reports.document import Report, Section, Table, markdown
 from pipelines.reports.wording import scientific, settings
 from pipelines.runs.reproduction import toml
@@ -118,7 +118,7 @@ def _published_costs(profile: Profile, measured: Sequence[Row], held: str) -> li
     """
     if not any(entry.published for entry in profile.operators.values()):
         return []
-    ours: dict[Costs, tuple[str, str, Callable[[Row], float]]] = {
+    ours: dict[StepCost, tuple[str, str, Callable[[Row], float]]] = {
         "speed": ("steps / s", "steps / s", lambda row: 1 / row.step_seconds),
         "gflop": ("GFLOP", "GFLOP", lambda row: row.step_flops / 1e9),
         "memory": (
