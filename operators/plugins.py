@@ -34,7 +34,7 @@ class Registry(dict[str, T]):
     that are registered so far; `known` has all names.
 
     Args:
-        kind: What the registry holds: operator, optimizer, schedule or loss.
+        kind: Kind of the classes: operator, optimizer, schedule or loss.
         entry: Makes the entry of a class.
         shipped: Module that registers the classes of the project, if they are not registered where
             the registry is defined. It is imported before a class of a user is registered, so the
@@ -126,9 +126,9 @@ def recorded_file(record: Mapping[str, Any], kind: str) -> Mapping[str, str] | N
         raise ValueError(f"its entry plugins has no name and sha256 of a file for the {kind}")
     name, digest = file["name"], file["sha256"]
     if not name or not name.isprintable() or _QUOTES_AND_SEPARATORS.search(name):
-        raise ValueError(f"its entry plugins has a name that is no plain name of a file: {name!r}")
+        raise ValueError(f"its entry plugins has an invalid file name: {name!r}")
     if not re.fullmatch("[0-9a-f]{64}", digest):
-        raise ValueError(f"its entry plugins has a sha256 that is none: {digest!r}")
+        raise ValueError(f"its entry plugins has an invalid sha256: {digest!r}")
     return file
 
 
@@ -139,10 +139,10 @@ def recorded_files(record: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """
     files = record.get("plugins", {})
     kinds: list[str] = list(files) if isinstance(files, Mapping) else ["operator"]
-    found = {kind: recorded_file(record, kind) for kind in kinds}
+    recorded = {kind: recorded_file(record, kind) for kind in kinds}
     return {
         kind: {"name": file["name"], "sha256": file["sha256"]}
-        for kind, file in found.items()
+        for kind, file in recorded.items()
         if file is not None
     }
 
@@ -178,7 +178,7 @@ def fault_of_class(
     if registered is not None and digest_of(registered) == file["sha256"]:
         return None
     copy = folder / copy_name(file)
-    advice = f"give {copy if copy.is_file() else 'that file'} by --plugin"
+    advice = f"name {copy if copy.is_file() else 'that file'} by --plugin"
     if registered is None:
         return f"{what} comes from the file {described(file)}, which is not loaded: {advice}"
     return f"{what} comes from the file {described(file)}, not from its loaded version: {advice}"

@@ -235,7 +235,9 @@ def _not_here(model: type[Strict], parents: list[str], last: str, value: object)
     key = ".".join([*parents, last])
     if last in ("law", "low", "high") and (".".join(parents) in known_keys(model)):
         law = f'{".".join(parents)}={{law="uniform", low=..., high=...}}'
-        return f"key {brief(key)} is of a law, but {parents[-1]} is a number; set the law: {law}"
+        return (
+            f"key {brief(key)} belongs to a law, but {parents[-1]} is a number; set the law: {law}"
+        )
     if len(parents) == 1 and key in list(_keys(model)):
         whole = f"{parents[0]}={{{last}={json.dumps(value)}}}"
         return f"key {brief(key)} is of a table that is not declared; set the whole table: {whole}"

@@ -1,17 +1,16 @@
 r"""How normalisations carry the scale of functions, and the decay of energy that they learn.
 
 Layers. For features s y, with all biases zero and eps = 0, the attention of a layer, z(s y), is
-homogeneous in s. Its degree is 3 without norms, because z = Q (KᵀV)/n is cubic; 1 where K and V are
-normalised, by the layer norm of each point and head (Galerkin type, equation 6) or by instance norm
-(each feature over the points). The regular layer norm acts after the sum with the residual branch
-(equation 7): there the output of the layer has degree 0, and the scale is lost.
+homogeneous in s. Its degree is 3 without norms, because z = Q (KᵀV)/n is cubic. It is 1 where K
+and V are normalised, by the layer norm of each point and head (Galerkin type, equation 6) or by
+instance norm (each feature over the points). The regular layer norm acts after the sum with the
+residual branch (equation 7): there the output of the layer has degree 0, and the scale is lost.
 
 Decay. Multiplying Burgers' equation by u gives the energy law (19), d/dt ½∫u² = -ν ∫ u_x², so that
 the energy E(T)/E(0) that is left at the final time is a functional of u₀. Appendices C.2 and D.4
 expect that a normalisation which keeps the scale learns this decay better. Small Galerkin
-Transformers, equal except for the normalisation, are trained on u₀ -> u(T), and the decay of their
-predictions is compared with the true one, also for inputs that are twice and half as large as those
-of training.
+Transformers, equal except for the normalisation, are trained on u₀ -> u(T). The decay of their
+predictions is compared with the true decay, also for inputs twice and half as large as in training.
 
 References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, C.2 and D.4.
 """
@@ -130,7 +129,7 @@ def _points() -> Float[Tensor, "n 1"]:
 
 @dataclass(frozen=True)
 class Learned:
-    """What one normalisation learned, by the scale of the inputs.
+    """Errors of the model with one normalisation, by the scale of the inputs.
 
     Args:
         error: Mean relative L² error of u(T).

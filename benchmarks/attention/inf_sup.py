@@ -1,12 +1,12 @@
 r"""The discrete inf-sup constant of Galerkin attention against n, with and without softmax.
 
-Let Q (n, r) and K (n, d) be the queries and keys of a head at n points of spacing h = 1/n; in the
-words of the theorems Q_h = span of the columns of Q is the value space, and K_h = span of the
-columns of K is the key space (V_h in Theorem 4.3). With
+Let Q (n, r) and K (n, d) be the queries and keys of a head at n points of spacing h = 1/n. The
+columns of Q span the value space Q_h of the theorems. The columns of K span the key space K_h,
+which is V_h in Theorem 4.3. The form and the norms are those of assumption D12 and equation (44),
 
-    b(k, q) = h Σ_i k(x_i) q(x_i),   ‖k‖² = h Σ_i k(x_i)²,   ‖q‖² = h Σ_i q(x_i)²
+    b(k, q) = h Σ_i k(x_i) q(x_i),   ‖k‖² = h Σ_i k(x_i)²,   ‖q‖² = h Σ_i q(x_i)².
 
-(assumption D12 and equation (44)) the constant of the estimates (15) and (16) is
+The constant of the estimates (15) and (16) is
 
     β = min_{q in Q_h} max_{k in K_h} b(k, q) / (‖k‖ ‖q‖).
 
@@ -16,8 +16,8 @@ lower bound c = σ_min(B)/(c_K c_Q), where (51) defines c_K² and c_Q² as the l
 the Gram matrices. The theorems need a bound that does not depend on n.
 
 Remark D.7 is about keys S(K), with a softmax over the points in each column. The functional is then
-b(S(k), q) = h Σ_i S(k)(x_i) q(x_i). Its constant is measured in two norms: in that of the functions
-S(k) themselves, and in that of the keys k, which the map from values to keys needs:
+b(S(k), q) = h Σ_i S(k)(x_i) q(x_i). Its constant is measured in two norms. One is the norm of the
+functions S(k). The other is the norm of the keys k, which the map from values to keys needs:
 
     β_S = min_q max_μ b(Σ_j μ_j S(k_j), q) / (‖Σ_j μ_j k_j‖ ‖q‖).
 

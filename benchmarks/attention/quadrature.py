@@ -1,12 +1,13 @@
 r"""Position attention as a quadrature: PiT's Theorem 2.1 on points of growing number.
 
 At points x_1 ... x_n position attention (5) is A_n(y) = Σ_k w_k(y) v(x_k), where the w_k(y) are the
-softmax of -λ|y - x_k|² over k. The theorem says that the mean over the points of the distance from
+softmax of -λ|y - x_k|² over k. Its integral is
 
-    F(y) = ∫ κ(y - z) v(z) dμ(z),   κ(y - z) = exp(-λ|y - z|²) / ∫ exp(-λ|y - z'|²) dμ(z')
+    F(y) = ∫ κ(y - z) v(z) dμ(z),   κ(y - z) = exp(-λ|y - z|²) / ∫ exp(-λ|y - z'|²) dμ(z').
 
-tends to 0 in probability if the points follow μ; it states no rate. For independent points the
-quotient of two sample means is asymptotically normal (delta method):
+If the points follow μ, the mean distance of A_n from F over the points tends to 0 in probability.
+The theorem states no rate. For independent points the delta method shows that A_n, a quotient of
+two sample means, is asymptotically normal:
 
     n E (A_n(y) - F(y))² -> σ²(y) = ∫ κ(y - z)² (v(z) - F(y))² dμ(z),
 

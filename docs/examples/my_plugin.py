@@ -1,4 +1,4 @@
-"""An operator, an optimiser, a schedule and a loss of one's own.
+"""An operator, an optimiser, a schedule and a loss of your own.
 
 pdegen train --plugin my_plugin.py --data STORE --model integral \\
     --set training.optimizer.name=lion --set training.schedule.name=linear \\

@@ -61,9 +61,9 @@ def open_pairs(
             count alike.
 
     Raises:
-        DataError: If the store is missing, unfinished, invalid or of another kind; if the split, a
-            variable or the noise level is unknown; if no sample is left; if a resolution does
-            not fit the store; or if the variables have different axes.
+        DataError: If the store is missing, unfinished, invalid or of another kind, or if no sample
+            is left. Also if the split, a variable or the noise level is unknown, if a resolution
+            does not fit the store, or if the variables have different axes.
     """
     store = open_store(str(url))
     samples = _sample_numbers(store, split)

@@ -202,7 +202,7 @@ class Streamed(Reader):
     def _windows(
         self, windows: list[list[Piece]], entries: Collection[Stacked], epoch: int | None
     ) -> Generator[list[np.ndarray], None, None]:
-        """For each window, the values of each entry; window k + 2 overwrites those of window k."""
+        """Yield the values of all entries, window by window. Window k + 2 overwrites window k."""
         rows = max(sum(map(len, window)) for window in windows)
         memory = [
             [np.empty((rows, *self._shape(v)), np.float32) for v in entries]

@@ -23,14 +23,14 @@ class ContractError(AssertionError):
     """An operator does not keep the contract. The message is one sentence."""
 
 
-def close(found: Tensor, expected: Tensor, rtol: float, atol: float, claim: str) -> None:
+def close(values: Tensor, expected: Tensor, rtol: float, atol: float, claim: str) -> None:
     """Raise ContractError with the claim and the largest difference unless values agree."""
-    if found.shape != expected.shape:
-        shapes = f"{tuple(found.shape)} and {tuple(expected.shape)}"
+    if values.shape != expected.shape:
+        shapes = f"{tuple(values.shape)} and {tuple(expected.shape)}"
         raise ContractError(f"{claim}: the shapes are {shapes}")
-    found, expected = found.detach(), expected.detach()
-    if not torch.allclose(found, expected, rtol=rtol, atol=atol):
-        largest = float((found - expected).abs().max())
+    values, expected = values.detach(), expected.detach()
+    if not torch.allclose(values, expected, rtol=rtol, atol=atol):
+        largest = float((values - expected).abs().max())
         size = float(expected.abs().max())
         raise ContractError(f"{claim}: values up to {size:.3g} differ by up to {largest:.3g}")
 
@@ -145,12 +145,12 @@ def compiles(model: Operator, a: Tensor, x: Tensor, backend: str = "eager") -> N
     torch.compiler.reset()
     expected = model(a, x).detach()
     try:
-        found = torch.compile(model, backend=backend, fullgraph=True)(a, x)
+        compiled = torch.compile(model, backend=backend, fullgraph=True)(a, x)
     except Exception as error:  # torch raises many kinds
         first = str(error).strip().partition("\n")[0]
         raise ContractError(f"the operator does not compile to one graph: {first}") from error
     size = float(expected.abs().max())  # random features lose digits everywhere
-    close(found, expected, 1e-4, 1e-4 * size, "the compiled operator gives other values")
+    close(compiled, expected, 1e-4, 1e-4 * size, "the compiled operator gives other values")
 
 
 def step_never_waits(model: Operator, a: Tensor, x: Tensor, device: str = "meta") -> None:
@@ -209,15 +209,15 @@ def output_points_are_met_or_refused(model: Operator, a: Tensor, x: Tensor) -> N
     if not model.other_points:
         refused("y must be None", "points y, which the class does not declare", model, a, x, y)
         return
-    found, expected = tuple(model(a, x, y).shape), (len(a), *y.shape[:-1], model.out_channels)
-    if found != expected:
-        raise ContractError(f"values at points y have the shape {found}, expected {expected}")
+    shape, expected = tuple(model(a, x, y).shape), (len(a), *y.shape[:-1], model.out_channels)
+    if shape != expected:
+        raise ContractError(f"values at points y have the shape {shape}, expected {expected}")
 
 
 def equal_weights_are_none(model: Operator, a: Tensor, x: Tensor) -> None:
     """Equal quadrature weights give the values without weights."""
-    found: Any = model
-    weighted = found(a, x, weight=torch.full(x.shape[:-1], 0.5, dtype=x.dtype))
+    call: Any = model
+    weighted = call(a, x, weight=torch.full(x.shape[:-1], 0.5, dtype=x.dtype))
     close(weighted, model(a, x), 1e-7, 1e-9, "equal weights give other values than none")
 
 
@@ -241,7 +241,7 @@ def overfits(
     reaches: float = 1e-2,
     evaluates: float | None = None,
 ) -> None:
-    """Training on eight samples learns a map that is local and not: u = a² - ½ ∫ a².
+    """Training on eight samples learns a map with a local and a global part: u = a² - ½ ∫ a².
 
     Args:
         model: An operator from one to one channel, in float32.
@@ -261,8 +261,8 @@ def overfits(
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
 
-    def error(found: Tensor) -> Tensor:
-        return ((found - u).flatten(1).norm(dim=1) / u.flatten(1).norm(dim=1)).mean()
+    def error(v: Tensor) -> Tensor:
+        return ((v - u).flatten(1).norm(dim=1) / u.flatten(1).norm(dim=1)).mean()
 
     learned = torch.zeros(())
     for _ in range(steps):
@@ -274,13 +274,13 @@ def overfits(
         schedule.step()
     with torch.no_grad():
         evaluated, constant = float(error(model.eval()(a, x))), float(error(u.mean(0)))
-    for mode, found, bound in (
+    for mode, measured, bound in (
         ("training", float(learned.detach()), reaches),
         ("evaluation", evaluated, evaluates or reaches),
-        ("evaluation", evaluated, 0.5 * constant),  # half of what the mean of the targets gets
+        ("evaluation", evaluated, 0.5 * constant),  # half the error of the mean of the targets
     ):
-        if not found < bound:
+        if not measured < bound:
             raise ContractError(
-                f"after {steps} steps on eight samples the error in {mode} is {found:.3g}, not "
+                f"after {steps} steps on eight samples the error in {mode} is {measured:.3g}, not "
                 f"below {bound:.3g}"
             )

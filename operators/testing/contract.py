@@ -19,14 +19,14 @@ Claim = tuple[str, Callable[[], None]]
 
 @dataclass(frozen=True)
 class Expected:
-    """What an operator is expected to do beyond what its class declares.
+    """Expected properties of an operator that its class does not declare.
 
     Args:
         lr, steps: Learning rate and number of steps in which eight samples are learned; 0 steps
             leave this check out.
         reaches: Bound of the relative L² error on these samples.
-        converges: Whether values converge as the grid is refined. A convolution of 3 points is not
-            that of a length: then set this to False.
+        converges: Whether values converge as the grid is refined. Set this to False for
+            convolutions over a fixed number of points.
         ordered: Whether values depend on the order of the points of a cloud.
         compiles: Whether the operator must compile to one graph.
         records: Whether a training step must not wait for values of the device.
@@ -55,7 +55,7 @@ def check_operator(
 
     Args:
         operator: The class.
-        expected: What the operator does beyond what the class declares.
+        expected: Properties of the operator that its class does not declare.
         dims: Numbers of space dimensions; by default those that the class supports.
         settings: Arguments of the constructor. Small operators are checked in seconds.
 

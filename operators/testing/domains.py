@@ -58,8 +58,9 @@ def padding(counts: tuple[int, ...], n: int) -> Tensor:
 
 def _gradients(model: Operator, loss: Tensor) -> list[Tensor]:
     parameters = list(model.parameters())
-    found = torch.autograd.grad(loss, parameters, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    pairs = zip(parameters, gradients, strict=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in pairs]
 
 
 def batch_equals_its_samples_and_padding_changes_nothing(model: Operator, way: str) -> None:
@@ -81,17 +82,17 @@ def batch_equals_its_samples_and_padding_changes_nothing(model: Operator, way: s
         return torch.stack([one.square().sum() for one in values]).sum()
 
     with torch.set_grad_enabled(by_sample):
-        found = model(a, x, None, mask)
+        u = model(a, x, None, mask)
         alone = [
             model(one[None], x[i][:n] if by_sample else x)[0]
             for i, (one, n) in enumerate(zip(part(a), counts, strict=True))
         ]
-    if found.shape != (batch, *grid, model.out_channels):
-        raise ContractError(f"u has shape {tuple(found.shape)} for a of shape {tuple(a.shape)}")
-    for one, batched in zip(alone, part(found), strict=True):
+    if u.shape != (batch, *grid, model.out_channels):
+        raise ContractError(f"u has shape {tuple(u.shape)} for a of shape {tuple(a.shape)}")
+    for one, batched in zip(alone, part(u), strict=True):
         close(batched, one, 1e-8, 1e-9, f"{way}: a sample has other values in a batch than alone")
     if by_sample:
-        of_batch, of_samples = (_gradients(model, losses(v)) for v in (part(found), alone))
+        of_batch, of_samples = (_gradients(model, losses(v)) for v in (part(u), alone))
         for one, batched in zip(of_samples, of_batch, strict=True):
             close(batched, one, 1e-6, 1e-7, f"{way}: the gradient of a batch is not the sum")
     if padded:
@@ -99,7 +100,7 @@ def batch_equals_its_samples_and_padding_changes_nothing(model: Operator, way: s
         noise = torch.randn(*mask.shape, channels + dim, dtype=torch.float64)
         other = torch.where(mask[..., None], torch.cat([a, x], -1), noise)
         again = model(other[..., :channels], other[..., channels:], None, mask)
-        for one, batched in zip(part(again), part(found), strict=True):
+        for one, batched in zip(part(again), part(u), strict=True):
             close(one, batched, 1e-12, 1e-12, f"{way}: values at padding change other values")
 
 
@@ -128,19 +129,19 @@ def permutes_with_the_points(model: Operator) -> None:
     a = torch.randn(2, 40, model.in_channels).double()
     settled(model, a, x, batches=2)
     order = torch.randperm(40)
-    found, expected = model(a[:, order], x[order]), model(a, x)[:, order]
-    close(found, expected, 1e-8, 1e-9, "values on a cloud depend on the order of its points")
+    u, expected = model(a[:, order], x[order]), model(a, x)[:, order]
+    close(u, expected, 1e-8, 1e-9, "values on a cloud depend on the order of its points")
 
 
 def samples_have_points_of_their_own(model: Operator) -> None:
-    """Each sample can be asked at points y of its own; padding of its input has no influence."""
+    """Each sample may have its own points y. Padding of its input does not change the values."""
     x = points_of("cloud by sample", model.dim)
     a, y = torch.randn(3, 40, model.in_channels).double(), torch.rand(3, 7, model.dim).double()
     counts = COUNTS if model.masks else (40,) * 3
     mask = padding(counts, 40) if model.masks else None
     settled(model, a, x, y, mask, batches=2)
-    found = model(a, x, y, mask)
+    u = model(a, x, y, mask)
     alone = [model(a[i : i + 1, :n], x[i, :n], y[i])[0] for i, n in enumerate(counts)]
-    close(found, torch.stack(alone), 1e-8, 1e-9, "values at points y differ in a batch")
+    close(u, torch.stack(alone), 1e-8, 1e-9, "values at points y differ in a batch")
     if (shape := model(a, x[0], y[0]).shape) != (3, 7, model.out_channels):
         raise ContractError(f"values at 7 points y have the shape {tuple(shape)}")

@@ -63,11 +63,15 @@ class EvolutionCheck(Check):
     errors to v(t₀). The difference between the two solutions measures the effect of unresolved and
     aliased modes, and the instability of the flow.
 
-    The check compares the modes |k_j| <= K/3 of the solution with those of the stored v(t₁). Their
-    distance must not exceed the sum of three terms, apart from rounding: four times the difference
-    between the two solutions, four times the error that the store states, and an estimate of the
-    modes beyond the grid that alias to these modes. The estimate is based on the highest modes. A
-    pair of frames is skipped if its solution does not converge within the largest number of steps.
+    The check compares the modes |k_j| <= K/3 of the solution with those of the stored v(t₁). Apart
+    from rounding, their distance must not exceed the sum of three terms:
+
+    - four times the difference between the two solutions,
+    - four times the error that the store states,
+    - an estimate, from the highest modes, of the modes beyond the grid that alias to these modes.
+
+    A pair of frames is skipped if its solution does not converge within the largest number of
+    steps.
 
     Args:
         evolution: The equation and its frames.

@@ -193,9 +193,9 @@ def differing(
     """The probability that exactly one of X >= h and Y >= k holds.
 
     X and Y are standard normal with the correlation ρ. h and k have the same sign, or are both 0.
-    With Owen's function T, P(X >= h, Y >= k) = (Φ(-h) + Φ(-k))/2 - T(h, a) - T(k, b), where
-    a = (k - ρh)/(h √(1 - ρ²)) and b = (h - ρk)/(k √(1 - ρ²)). Hence the probability is
-    2 T(h, a) + 2 T(k, b).
+    Let a = (k - ρh)/(h √(1 - ρ²)) and b = (h - ρk)/(k √(1 - ρ²)). With Owen's function T,
+    P(X >= h, Y >= k) = (Φ(-h) + Φ(-k))/2 - T(h, a) - T(k, b).
+    Hence the probability is 2 T(h, a) + 2 T(k, b).
 
     >>> differing(np.zeros(1), np.zeros(1), np.array([0.5])).round(6)  # arccos(1/2)/π
     array([0.333333])

@@ -41,9 +41,9 @@ def pool(scheduler: str, workers: int | None) -> Iterator[Pool]:
     address for it (`pdegen.dashboard`).
 
     Args:
-        scheduler: "threads" runs tasks in threads of this process, "processes" in a Dask cluster on
-            this machine, "dask" in such a cluster with a dashboard, "mpi" under mpirun (call
-            `pdegen.generation.mpi.start_mpi` before), and "slurm" in SLURM jobs that Dask's
+        scheduler: "threads" runs tasks in threads of this process. "processes" runs them in a Dask
+            cluster on this machine, and "dask" adds a dashboard. "mpi" runs them under mpirun; call
+            `pdegen.generation.mpi.start_mpi` before. "slurm" runs them in SLURM jobs that Dask's
             configuration describes. An address such as "tls://10.0.0.1:8786" names a running Dask
             scheduler.
         workers: Number of concurrent tasks, or of SLURM jobs. By default the number of cores of

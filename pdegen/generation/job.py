@@ -161,7 +161,7 @@ def other_equation(problem: Problem, store: Store) -> str | None:
     word = problem.equation_name
     if stored is not None and (loaded is None or loaded.digest != stored.sha256):
         version = "" if loaded is None else f", {loaded.path} is another version of it"
-        return f"equation {word} comes from the file {stored}{version}: give that file by --plugin"
+        return f"equation {word} comes from the file {stored}{version}: name that file by --plugin"
     if stored is None and loaded is not None:
         return (
             f"its equation {word} was registered by an import, not by the file {loaded.path}: "

@@ -24,12 +24,12 @@ Unknowns = Float[np.ndarray, " p"]
 
 @dataclass(frozen=True)
 class TikhonovInversion:
-    """Estimate a from data d = F(a) + e by minimising
+    """Estimate a from data d = F(a) + e on the unit interval or square by minimising
 
-        ½ Σ ((d - F(a))/σ)² + ½ λ ∫ (|∇b|² + b²),   b = (a - m)/s,
+        ½ Σ ((d - F(a))/σ)² + ½ λ ∫ (|∇b|² + b²),   b = (a - m)/s.
 
-    on the unit interval or square, where m and s are the mean and the deviation of a over the
-    training samples, points and cells. The integral is a mean over the points, and ∇b is a forward
+    Here m and s are the mean and the deviation of a over the training samples, points and cells.
+    The integral is a mean over the points, and ∇b is a forward
     difference. The steps are those of Gauss and Newton. The derivative of F is a central
     difference; it is computed once if F is linear, and anew at each step otherwise.
 

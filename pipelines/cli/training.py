@@ -36,7 +36,9 @@ if TYPE_CHECKING:  # each command imports its own modules when it runs, so comma
     from pipelines.config.experiment import Experiment
     from pipelines.tracking.tracker import Tracker
 
-Checkpoint = Annotated[Path, typer.Argument(help="A *.safetensors file of a run.")]
+Checkpoint = Annotated[
+    Path, typer.Argument(help="A *.safetensors file of a run, or the name of a trained model.")
+]
 Resolution = Annotated[int | None, typer.Option(help="Points along each axis; default: all.")]
 Split = Annotated[str, typer.Option(help="Split of the store.")]
 AssumedLevel = Annotated[
@@ -191,6 +193,7 @@ def _callbacks(experiment: "Experiment", store: str) -> dict[str, Callable[[Any]
     "evaluate",
     "pdegen evaluate runs/first/best.safetensors --data data/burgers.zarr",
     "pdegen evaluate runs/first/best.safetensors --data data/burgers.zarr --resolution 256",
+    "pdegen evaluate darcy-gt-43 --data data/darcy.zarr",
 )
 def evaluate_command(
     checkpoint: Checkpoint,

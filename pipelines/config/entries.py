@@ -70,9 +70,9 @@ class Entry(Strict):
         published: Published mean errors by dataset, in the measure of the dataset.
         published_grids: Published mean errors on other grids, by dataset and number of points.
         published_measures: Published mean errors in other measures, by dataset and measure.
-        published_training: Published facts of the trainings, by dataset: "parameters" is their
-            number, "gflop" the operations of a step in 1e9, "hours" the duration of the training,
-            "seconds" that of an epoch, "epoch" the number of the best epoch.
+        published_training: Published facts of the trainings, by dataset. "parameters" is the
+            number of parameters, "gflop" the operations of a step in 1e9, "hours" the duration of
+            the training, "seconds" the duration of an epoch, "epoch" the number of the best epoch.
         differs: How the setting differs from the published one, in words.
     """
 

@@ -50,7 +50,7 @@ def overridable(name: str) -> list[Overridable]:
     """The recipes, experiments and benchmarks with this name, each with its keys.
 
     `name` may also be the path of a TOML file. The result is a list because a recipe and an
-    experiment may have the same name, and because a benchmark has two kinds of keys: those of its
+    experiment may have the same name. A benchmark also has two kinds of keys: those of its
     experiments, for `--set`, and those of its file. Raises SchemaError for an unknown name.
     """
     files = [Overridable(kind, name, tuple(_keys(kind, name))) for kind in _kinds(name)]

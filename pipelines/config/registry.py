@@ -145,7 +145,7 @@ class InputNoise(NoiseKind):
     fixed for validation and test samples.
 
     Args:
-        on: What has noise: "inputs", the "targets" of training samples, or "both", independently.
+        on: Values with noise: "inputs", "targets" of training samples, or "both", independently.
             Noise on targets is drawn once for each sample, like that of a measured label.
             Validation and test samples keep targets without noise.
         level: Noise level, or a range [low, high] in which each sample has a random level
@@ -187,17 +187,17 @@ class InputNoise(NoiseKind):
             )
         if self.on == "targets" and not self.fresh:
             raise ValueError(
-                "noise.fresh is for noise on inputs, noise on targets is always drawn once: leave "
+                "noise.fresh is for noise on inputs; noise on targets is always drawn once: leave "
                 "it out"
             )
         if self.on_targets and isinstance(self.level, tuple):
             raise ValueError(
-                f"noise.on = {self.on!r} takes one level: a range is an input of the operator, and "
-                f"targets are none, got {list(self.level)}"
+                f"noise.on = {self.on!r} takes one level, got {list(self.level)}: only "
+                "the level of noise on inputs can vary, because the operator gets it as an input"
             )
         if self.on_targets and self.kind == "sensors":
             raise ValueError(
-                "sensors sets inputs without a sensor to 0, which is no value of a target: use "
+                "sensors sets inputs without a sensor to 0 and is not for targets: use "
                 "noise.on = 'inputs', or another kind"
             )
         return self

@@ -185,8 +185,7 @@ class _Folder:
 
 @dataclass(frozen=True)
 class Result:
-    """What the files of a finished run contain: the first reported checkpoint, the scores and the
-    history."""
+    """The contents of a finished run: experiment, scores, history and first reported checkpoint."""
 
     experiment: Experiment
     scores: Scores

@@ -96,7 +96,8 @@ def other_version(
     for kind, name in _names(declared["experiment"]):
         before, now = recorded_file(recorded, kind), recorded_file(declared, kind)
         if before is None and now is not None:
-            return f"its {kind} {name} is recorded without a file, now it is of {described(now)}"
+            change = f"is recorded without a file, now it comes from the file {described(now)}"
+            return f"its {kind} {name} {change}"
         if before is not None and (now is None or before["sha256"] != now["sha256"]):
             fault = fault_of_class(f"{kind} {name}", _registered(kind, name), before, folder)
             if fault is not None:

@@ -32,8 +32,8 @@ def operator_experiments(
         store: The store of the study, see `Experiment.on`.
 
     Raises:
-        SchemaError: If an operator is unknown or named twice, if a key is unknown or belongs to an
-            operator that is not named, or if a key of one operator changes the data or the noise.
+        SchemaError: If an operator is unknown or named twice. Also if a key is unknown, belongs to
+            an operator that is not named, or changes the data or the noise for one operator alone.
     """
     if not models:
         return experiment.on(store, overrides), ()

@@ -1,4 +1,4 @@
-"""What a noise study trains and tests: operators, noise levels and seeds."""
+"""The trainings and tests of a noise study: operators, noise levels and seeds."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +21,7 @@ from pipelines.studies.runner import StudyTraining
 
 @dataclass(frozen=True)
 class NoisePlan:
-    """What a noise study trains and tests, without classical methods.
+    """The trainings and tests of a noise study, without classical methods.
 
     If the noise is on the inputs, models are trained and tested at several noise levels. If it is
     on the targets, models are trained with noisy targets, and tested on targets without noise.
@@ -96,8 +96,8 @@ class NoisePlan:
         }
         for option in (option for option, is_set in options.items() if is_set):
             raise SchemaError(
-                f"{option} is for noise on the inputs, the noise is on the targets of training "
-                "samples, and test samples have none: leave it out"
+                f"{option} is for noise on the inputs: here only targets of training samples have "
+                "noise: leave it out"
             )
 
     @property

@@ -128,14 +128,14 @@ def test_a_checkpoint_cannot_name_a_path_or_code_as_its_file(tmp_path, name, dig
     """Cards, commands and copies are named after it."""
     path = tmp_path / "best.safetensors"
     file = {"name": name, "sha256": digest}
-    with pytest.raises(ValueError, match="its entry plugins has a ") as error:
+    with pytest.raises(ValueError, match="its entry plugins has an invalid ") as error:
         recorded_file({"plugins": {"operator": file}}, "operator")
     assert "\n" not in str(error.value)
     unit = Normalizer.identity(1)
     predictor = Predictor(FNO(width=4, modes=2, depth=1), unit, Normalizer.identity(1))
     for kind in ("operator", "loss"):
         saving_checkpoint(path, predictor, {"plugins": {kind: file}})()
-        with pytest.raises(CheckpointError, match="its entry plugins has a "):
+        with pytest.raises(CheckpointError, match="its entry plugins has an invalid "):
             check_checkpoint(path)
 
 

@@ -142,7 +142,7 @@ def test_stores_of_other_equations_follow_their_laws(name, laws, formula):
         ("viscosity={law='uniform',low=1,high=1e30}", "viscosity.high: must be at most 1e.20"),
         ("viscosity={law='uniform',low=1}", "viscosity.high: is missing"),
         ("viscosity={law='uniform',low=1,high=2,mid=3}", "unknown key 'problem.viscosity.mid'"),
-        ("viscosity.low=1", "'problem.viscosity.low' is of a law, but viscosity is a number"),
+        ("viscosity.low=1", "'problem.viscosity.low' belongs to a law, but viscosity is a number"),
         ("sigma={law='uniform',low=1,high=2}", "initial.sigma: must be a number, it cannot have"),
         ("times=[{law='uniform',low=1,high=2}]", "times.0: must be a number, it cannot have a law"),
         ("viscosity=[1,2]", r"viscosity: must be a number, got \[1, 2\]"),

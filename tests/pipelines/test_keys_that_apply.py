@@ -155,7 +155,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "noise",
         {"noise.on": "targets", "noise.fresh": False},
-        "noise.fresh is for noise on inputs, ",
+        "noise.fresh is for noise on inputs; ",
     ),
     ("noise", {"noise.length": 0.2}, "'length' does not apply to ensemble"),
     ("noise", {"noise.fraction": 0.2}, "'fraction' does not apply to ensemble"),

@@ -38,7 +38,7 @@ REQUESTS = [
     (f"{BURGERS} \"viscosity={{law='uniform',low=2,high=1}}\"", "low must be below high"),
     (f"{BURGERS} \"viscosity={{law='log-uniform',low=0,high=1}}\"", "low: must be greater than 0"),
     (f"{BURGERS} \"viscosity={{law='uniform',low=-1,high=1}}\"", "low: must be greater than 0"),
-    (f"{BURGERS} viscosity.low=0.1", "is of a law, but viscosity is a number"),
+    (f"{BURGERS} viscosity.low=0.1", "belongs to a law, but viscosity is a number"),
     (f"{BURGERS} \"times=[{{law='uniform',low=1,high=2}}]\"", "times.0.*cannot have a law"),
     ("generate ns-quick --set \"amplitude={law='uniform',low=-1,high=1}\"", "amplitude.low"),
     ("generate darcy-contrast --set above.low=0.0", "above.low: must be greater than 0"),

@@ -109,7 +109,7 @@ def test_the_list_of_operators_has_that_of_the_file(own, pdegen):
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("import sys\nsys.exit(3)", "own.py, line 2: SystemExit: 3"),
         ("from . import helper", "own.py, line 1: ImportError: attempted relative import with no"),
@@ -118,9 +118,9 @@ def test_the_list_of_operators_has_that_of_the_file(own, pdegen):
         (OWN.replace('"local"', '"fno"'), "ValueError: an operator named 'fno' is already regist"),
     ],
 )
-def test_a_wrong_file_is_one_line(refused, own, tmp_path, code, said):
+def test_a_wrong_file_is_one_line(refused, own, tmp_path, code, message):
     (tmp_path / "own.py").write_text(code)
-    assert said in refused("operators", *own)
+    assert message in refused("operators", *own)
     assert plugins.loaded_plugins() == ()
 
 
@@ -204,7 +204,7 @@ def test_a_run_keeps_the_file_and_says_which_it_needs(trained, burgers, refused)
     ):
         line = refused(*words)
         assert NEEDS in line
-        assert f"which is not loaded: give {copy} by --plugin" in line
+        assert f"which is not loaded: name {copy} by --plugin" in line
 
 
 def test_the_copy_of_a_run_serves_all_commands(trained, burgers, pdegen):
@@ -246,7 +246,7 @@ def test_nothing_is_written_before_a_resume_is_refused(trained, burgers, refused
     before = everything(tmp_path / "run")
     line = refused("run", trained / "own.toml", "--data", burgers, "--out", "run", "--resume",
                    "--plugin", "own-new.py")  # fmt: skip
-    assert "not from its loaded version: give run/own-" in line
+    assert "not from its loaded version: name run/own-" in line
     assert everything(tmp_path / "run") == before
 
 
@@ -276,8 +276,8 @@ def test_an_edited_loss_is_found_beside_a_renamed_operator(
     declared = read_json(run / "run.json")
     if not known:
         write_json(run / "run.json", {**declared, "plugins": plugins_of(experiment)})
-    said = r"loss mine comes from the file loss\.py" if known else "belongs to another training"
-    with pytest.raises(RunError, match=said):
+    message = r"loss mine comes from the file loss\.py" if known else "belongs to another training"
+    with pytest.raises(RunError, match=message):
         train(load_experiment("own.toml"), str(burgers), run, cpu, resume=True)
     (tmp_path / "loss.py").write_text(LOSS)
     plugins.load_plugin("loss.py")
@@ -292,7 +292,7 @@ def test_an_edited_file_is_not_taken_for_the_one_of_the_training(
     run = trained / "run"
     line = refused("evaluate", run / "best.safetensors", "--data", burgers, "--plugin", "own.py")
     assert f"{NEEDS}" in line
-    assert "not from its loaded version: give" in line
+    assert "not from its loaded version: name" in line
     line = refused("train", trained / "own.toml", "--data", burgers, "--out", run, "--resume",
                    "--plugin", "own.py")  # fmt: skip
     assert "cannot be resumed: operator local comes from the file own.py" in line

@@ -157,7 +157,7 @@ class TwoPhaseCoefficient(Strict):
         return TwoPhase(number_of(self.above), number_of(self.below))
 
     def stored(self, names: Mapping[str, str]) -> PhasesLaw:
-        """What the law of a store needs. `names` are those of the variables, by dotted keys."""
+        """The map from the field to a, with names of stored variables in place of laws."""
         values = (
             stored(f"coefficient.{key}", value, names)
             for key, value in (("below", self.below), ("above", self.above))
@@ -220,7 +220,7 @@ class PhasesCoefficient(Strict):
         return Phases(self.thresholds, tuple(map(number_of, self.values)))
 
     def stored(self, names: Mapping[str, str]) -> PhasesLaw:
-        """What the law of a store needs. `names` are those of the variables, by dotted keys."""
+        """The map from the field to a, with names of stored variables in place of laws."""
         values = (
             stored(f"coefficient.values.{k}", value, names) for k, value in enumerate(self.values)
         )
@@ -250,5 +250,5 @@ class LogNormalCoefficient(Strict):
         return LogNormal(number_of(self.scale))
 
     def stored(self, names: Mapping[str, str]) -> ScaleLaw:
-        """What the law of a store needs. `names` are those of the variables, by dotted keys."""
+        """The map from the field to a, with names of stored variables in place of laws."""
         return ScaleLaw(stored("coefficient.scale", self.scale, names))

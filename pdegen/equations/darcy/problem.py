@@ -348,7 +348,7 @@ class Darcy(Problem):
 
         Args:
             values: Stored values of samples, by variable.
-            times: How many times finer the cells are than those of the solver; odd.
+            times: Odd factor by which the cells are finer than those of the solver.
         """
         factor = times * self.solver.refinement
         fine = reference_solver(factor * self.resolution)

@@ -63,7 +63,7 @@ def test_ones_own_equation_is_inverted_by_the_map_that_it_states(
         in_another_process()
         refused = pdegen(*request, *more)
         assert (refused.status, len(refused.err)) == (2, 1)
-        assert "its equation heat is of the file my_equation.py (SHA-256 " in refused.err[0]
+        assert "equation heat comes from the file my_equation.py (SHA-256 " in refused.err[0]
         assert f"{tmp_path}/my_equation.py is another version of it" in refused.err[0]
     assert everything(tmp_path) == before
     in_another_process()
