@@ -153,6 +153,19 @@ class GaussianLaw(Check):
                 )  # fmt: skip
 
 
+def normal_numbers(variable: str, variances: Float[np.ndarray, " count"]) -> GaussianLaw:
+    """Check that the numbers of each sample are independent and N(0, variance).
+
+    Args:
+        variable: Name of the variable, whose values have the shape (batch, count).
+        variances: The variance of each number.
+    """
+    count = len(variances)
+    bands = {f"number {k + 1}": np.arange(count) == k for k in range(count)}
+    modes = Modes(lambda z: z, variances, bands | {"all numbers": np.ones(count, bool)})
+    return GaussianLaw(variable, lambda z: z, modes, variances, relative=True)
+
+
 def spread(shape: tuple[int, ...], at_most: int) -> np.ndarray:
     """Flat indices of at most `at_most` grid points, spread evenly over the grid."""
     each = int(at_most ** (1 / len(shape)) + 1e-9)

@@ -7,9 +7,8 @@ import scipy.sparse as sparse
 from jaxtyping import Float
 from scipy.sparse.linalg import spsolve
 
-from pdegen.checks.gaussian import EPSILON, GaussianLaw
+from pdegen.checks.gaussian import EPSILON, normal_numbers
 from pdegen.checks.law import SMALLEST_ERROR, Bound, Distinct, Law, Quantity, Values, in_blocks
-from pdegen.checks.modes import Modes
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy_inclusion.shape import RandomInclusion
 
@@ -73,7 +72,7 @@ def inclusion_law(
         ("residual", "the residual", lambda v: (abs(v["residual"]), _RESIDUAL)),
     ]
     checks = (Bound(name, subject, in_blocks(quantity)) for name, subject, quantity in bounds)
-    return Law((_normal(shape.count), Distinct("z"), *checks))
+    return Law((normal_numbers("z", np.ones(shape.count)), Distinct("z"), *checks))
 
 
 def finite_volumes(a: Float[np.ndarray, "n n"], source: float) -> Float[np.ndarray, "n n"]:
@@ -104,11 +103,3 @@ def finite_volumes(a: Float[np.ndarray, "n n"], source: float) -> Float[np.ndarr
     parts = [np.concatenate([part.ravel() for part in lists]) for lists in (values, rows, columns)]
     matrix = sparse.csc_matrix((parts[0], (parts[1], parts[2])), shape=(n * n, n * n))
     return np.asarray(spsolve(matrix, np.full(n * n, source / n**2))).reshape(n, n)
-
-
-def _normal(count: int) -> GaussianLaw:
-    """The law that the numbers z are independent and standard normal."""
-    ones = np.ones(count)
-    bands = {f"number {k + 1}": np.arange(count) == k for k in range(count)}
-    modes = Modes(lambda z: z, ones, bands | {"all numbers": np.ones(count, bool)})
-    return GaussianLaw("z", lambda z: z, modes, ones, relative=True)

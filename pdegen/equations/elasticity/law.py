@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.checks.gaussian import EPSILON, GaussianLaw
+from pdegen.checks.gaussian import EPSILON, normal_numbers
 from pdegen.checks.law import SMALLEST_ERROR, Bound, Distinct, Law, Quantity, Values, in_blocks
-from pdegen.checks.modes import Modes
 from pdegen.equations.elasticity.element import GAUSS, shapes
 from pdegen.equations.elasticity.material import von_mises
 from pdegen.equations.elasticity.solver import Body, Sheet
@@ -55,16 +54,8 @@ def elasticity_law(
          physics.deviation),
     ]  # fmt: skip
     checks = (Bound(name, subject, in_blocks(quantity)) for name, subject, quantity in bounds)
-    return Law((_normal(void), Distinct("theta"), *checks))
-
-
-def _normal(void: RandomVoid) -> GaussianLaw:
-    """The law that the numbers θ are independent and N(0, σ²)."""
-    count = 2 * void.modes
-    variances = np.full(count, void.sigma**2)
-    bands = {f"number {k + 1}": np.arange(count) == k for k in range(count)}
-    modes = Modes(lambda theta: theta, variances, bands | {"all numbers": np.ones(count, bool)})
-    return GaussianLaw("theta", lambda theta: theta, modes, variances, relative=True)
+    numbers = normal_numbers("theta", np.full(2 * void.modes, void.sigma**2))
+    return Law((numbers, Distinct("theta"), *checks))
 
 
 class _Physics:
