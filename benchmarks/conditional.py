@@ -37,8 +37,8 @@ def law_of(parameter: str, store: Store) -> ParameterLaw:
     """The law of a parameter. Raises ValueError if the store has none."""
     laws = store.metadata.physics.parameters
     if parameter not in laws:
-        known = ", ".join(laws) or "none"
-        raise ValueError(f"{store.url} has no parameter {parameter!r} with a law, known: {known}")
+        names = ", ".join(laws) or "none"
+        raise ValueError(f"{store.url} has no parameter {parameter!r} with a law, known: {names}")
     return laws[parameter]
 
 
@@ -49,35 +49,36 @@ def main() -> None:
     parser.add_argument("--parameter", required=True)
     parser.add_argument("--resolution", type=int, required=True)
     parser.add_argument("--picture", type=Path)
-    asked = parser.parse_args()
-    stores = [open_sealed(given.rpartition("@")[2]) for given in asked.runs]
+    options = parser.parse_args()
+    stores = [open_sealed(given.rpartition("@")[2]) for given in options.runs]
     try:
-        laws = [law_of(asked.parameter, store) for store in stores]
+        laws = [law_of(options.parameter, store) for store in stores]
     except ValueError as error:
         parser.error(f"argument --parameter: {error}")
     figure, (axes,) = panels(1, 1, _SIDE)
     every = list[np.ndarray]()
-    for given, store, law in zip(asked.runs, stores, laws, strict=True):
+    for given, store, law in zip(options.runs, stores, laws, strict=True):
         name, _, run = given.rpartition("@")[0].rpartition("=")
-        found = errors(Path(run), store, asked.resolution)
-        every.append(found)
-        values = store.values(asked.parameter, range(*store.metadata.splits["test"]))
+        error = errors(Path(run), store, options.resolution)
+        every.append(error)
+        values = store.values(options.parameter, range(*store.metadata.splits["test"]))
         space = np.geomspace if law.log else np.linspace
         edges = space(law.low, law.high, _PARTS + 1)
-        parts = [found[(values >= a) & (values < b)].mean() for a, b in pairwise(edges)]
+        parts = [error[(values >= a) & (values < b)].mean() for a, b in pairwise(edges)]
         shown = ", ".join(f"{part:.2e}" for part in parts)
         print(
-            f"{name}: {len(found)} samples with {asked.parameter} in [{law.low:g}, {law.high:g}], "
-            f"mean error {found.mean():.2e}, median {np.median(found):.2e}; by thirds {shown}"
+            f"{name}: {len(error)} samples with {options.parameter} in "
+            f"[{law.low:g}, {law.high:g}], "
+            f"mean error {error.mean():.2e}, median {np.median(error):.2e}; by thirds {shown}"
         )
         if law.log:
             logarithmic(axes, "x", np.array([law.low, law.high]))
-        axes.plot(values, found, ".", markersize=4, label=name)
-    axes.set(xlabel=asked.parameter, ylabel="relative L² error")
+        axes.plot(values, error, ".", markersize=4, label=name)
+    axes.set(xlabel=options.parameter, ylabel="relative L² error")
     logarithmic(axes, "y", np.concatenate(every))
     legend(figure, axes)
-    if asked.picture:
-        save(figure, asked.picture)
+    if options.picture:
+        save(figure, options.picture)
 
 
 if __name__ == "__main__":

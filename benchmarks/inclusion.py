@@ -63,11 +63,11 @@ def ratios(samples: int, truth: int = 96) -> list[float]:
     assert isinstance(problem, DarcyInclusion)
     shape, solver = problem.inclusion.build(), FittedElement(truth, problem.outside, problem.inside)
     z = shape.numbers(0, range(samples))
-    stored, found = problem.labels(z), []
+    stored, quotients = problem.labels(z), []
     for row, numbers in enumerate(z):
         finest, _ = solver.solve(shape.curve(numbers, truth), problem.grid, problem.source)
-        found.append(float(stored["error"][row]) / relative(stored["u"][row], finest))
-    return found
+        quotients.append(float(stored["error"][row]) / relative(stored["u"][row], finest))
+    return quotients
 
 
 def main() -> None:
@@ -84,8 +84,8 @@ def main() -> None:
         ]  # fmt: skip
         print(f"| {n} | {errors[0]:.2g} | {orders[0]} | {errors[1]:.2g} | {orders[1]} |")
         before = errors
-    found = ratios(1 if options.quick else 40)
-    print(f"stated over true error, {len(found)} samples: {min(found):.3f} to {max(found):.3f}")
+    stated = ratios(1 if options.quick else 40)
+    print(f"stated over true error, {len(stated)} samples: {min(stated):.3f} to {max(stated):.3f}")
 
 
 if __name__ == "__main__":

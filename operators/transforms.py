@@ -145,9 +145,9 @@ class Normalizer(nn.Module):
         for channel, law in laws.items():
             mean[..., channel], std[..., channel] = law.moments
             log[channel] = law.log
-        known: dict[str, Tensor] = dict(self.named_buffers())
-        axes = [known[name] for name in sorted(known) if name.startswith("axis")]
-        return Normalizer(mean, std, axes, known.get("points"), bool(self.nodes), log)
+        buffers: dict[str, Tensor] = dict(self.named_buffers())
+        axes = [buffers[name] for name in sorted(buffers) if name.startswith("axis")]
+        return Normalizer(mean, std, axes, buffers.get("points"), bool(self.nodes), log)
 
     def raised(self, v: Function) -> Function:
         """The values whose mean and deviation are known: v, or its logarithm in some channels."""

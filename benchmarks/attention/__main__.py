@@ -39,8 +39,8 @@ def main(words: Sequence[str] | None = None) -> None:
     if options.what == "latent":
         _latent(parser, options)
     elif options.what == "inf-sup":
-        found = inf_sup.measured(inf_sup.QUICK if options.quick else inf_sup.FULL)
-        _written(inf_sup.table(found), options.picture, lambda: inf_sup.drawn(found))
+        constants = inf_sup.measured(inf_sup.QUICK if options.quick else inf_sup.FULL)
+        _written(inf_sup.table(constants), options.picture, lambda: inf_sup.drawn(constants))
     elif options.what == "energy":
         learned = energy.measured(3 if options.quick else 60)
         _written(energy.table(learned), options.picture, lambda: energy.drawn(learned))

@@ -149,28 +149,28 @@ def measured(epochs: int) -> dict[Kind, Learned]:
     """Train and test one model for each normalisation."""
     pairs = burgers(range(TRAINING))
     tests = {s: burgers(range(TRAINING, TRAINING + TEST), s) for s in SCALES}
-    found: dict[Kind, Learned] = {}
+    results: dict[Kind, Learned] = {}
     for kind in KINDS:
         model, x = trained(kind, pairs, epochs), _points()
         with torch.no_grad():
             predictions = {s: model(t.a[..., None], x)[..., 0] for s, t in tests.items()}
         errors = {s: float(relative_l2(p, tests[s].u).mean()) for s, p in predictions.items()}
-        found[kind] = Learned(
+        results[kind] = Learned(
             errors,
             {s: t.decay for s, t in tests.items()},
             {s: decay(tests[s].a, p) for s, p in predictions.items()},
         )
-    return found
+    return results
 
 
-def table(found: dict[Kind, Learned]) -> Table:
+def table(results: dict[Kind, Learned]) -> Table:
     """Degrees, errors of u(T) and errors of the decay by the scale of the inputs."""
     header = (
         "normalisation", "degree", *(f"error of u, inputs × {s:g}" for s in SCALES),
         *(f"error of the decay, × {s:g}" for s in SCALES),
     )  # fmt: skip
     rows: list[tuple[str, ...]] = [(WORDS["none"], f"{degree('none'):.2f}", *["–"] * 6)]
-    for kind, learned in found.items():
+    for kind, learned in results.items():
         errors = (learned.error[s] for s in SCALES)
         decays = (learned.decay_error(s) for s in SCALES)
         figures = (f"{value:.3g}" for value in (*errors, *decays))
@@ -179,15 +179,15 @@ def table(found: dict[Kind, Learned]) -> Table:
 
 
 @styled
-def drawn(found: dict[Kind, Learned]) -> Figure:
+def drawn(results: dict[Kind, Learned]) -> Figure:
     """Predicted against true decay of each test sample, a panel for each scale of the inputs."""
     figure = Figure(figsize=(WIDE, 2.9))
     axes: Sequence = figure.subplots(1, len(SCALES))
     for axis, scale in zip(axes, SCALES, strict=True):
-        true = next(iter(found.values())).true[scale]
+        true = next(iter(results.values())).true[scale]
         ends = [true.min(), true.max()]
         axis.plot(ends, ends, color=QUIET, lw=0.9, ls=":")
-        for k, (kind, learned) in enumerate(found.items()):
+        for k, (kind, learned) in enumerate(results.items()):
             axis.plot(
                 true, learned.predicted[scale], ls="", marker=MARKERS[k], ms=3, color=INKS[k],
                 label=WORDS[kind], alpha=0.7,

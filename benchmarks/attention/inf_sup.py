@@ -135,17 +135,17 @@ def heads(seed: int = 0) -> Callable[[int], tuple[Functions, Functions]]:
     def features(n: int) -> tuple[Functions, Functions]:
         x = torch.arange(n, dtype=torch.float64)[:, None] / n
         a = torch.sin(2 * torch.pi * x) + 0.5 * torch.cos(4 * torch.pi * x) + 0.2
-        kept: list[torch.Tensor] = []
+        of_heads: list[torch.Tensor] = []
 
         def keep(layer: EncoderLayer, inputs: tuple[torch.Tensor, ...]) -> None:
             assert layer.attention is not None
-            kept.extend(layer.attention.of_heads(*inputs)[:2])
+            of_heads.extend(layer.attention.of_heads(*inputs)[:2])
 
         handle = last.register_forward_pre_hook(keep)
         with torch.no_grad():
             model(a[None], x)
         handle.remove()
-        q, k = (t[0, 0].numpy() for t in kept)
+        q, k = (t[0, 0].numpy() for t in of_heads)
         return q, k
 
     fine = features(FULL[-1])
@@ -169,11 +169,11 @@ SPACES: dict[str, Callable[[], Callable[[int], tuple[Functions, Functions]]]] = 
 
 def measured(sizes: Sequence[int]) -> dict[str, dict[int, Constants]]:
     """Constants by the name of the spaces and by n."""
-    found: dict[str, dict[int, Constants]] = {}
+    by_spaces: dict[str, dict[int, Constants]] = {}
     for name, make in SPACES.items():
         spaces = make()
-        found[name] = {n: constants(*spaces(n)) for n in sizes}
-    return found
+        by_spaces[name] = {n: constants(*spaces(n)) for n in sizes}
+    return by_spaces
 
 
 def rate(values: Sequence[float], sizes: Sequence[int]) -> float:
@@ -181,11 +181,11 @@ def rate(values: Sequence[float], sizes: Sequence[int]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
-def table(found: dict[str, dict[int, Constants]]) -> Table:
+def table(by_spaces: dict[str, dict[int, Constants]]) -> Table:
     """Constants, and the exponent of n of each column in the last row of each pair of spaces."""
     header = ("spaces", "n", "β", "c of Lemma D.6", "β, softmax, own norm", "β_S, norm of keys")
     rows: list[tuple[str, ...]] = []
-    for name, by_size in found.items():
+    for name, by_size in by_spaces.items():
         columns = [vars(c).values() for c in by_size.values()]
         for n, values in zip(by_size, columns, strict=True):
             rows.append((name, str(n), *(f"{v:.3g}" for v in values)))
@@ -194,12 +194,12 @@ def table(found: dict[str, dict[int, Constants]]) -> Table:
     return Table(rows, header)
 
 
-def drawn(found: dict[str, dict[int, Constants]]) -> Figure:
+def drawn(by_spaces: dict[str, dict[int, Constants]]) -> Figure:
     """β without softmax and β_S with softmax against n."""
     series: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
-    for name, by_size in found.items():
+    for name, by_size in by_spaces.items():
         sizes = list(by_size)
         series[f"{name}: β"] = sizes, [c.exact for c in by_size.values()]
         series[f"{name}: β_S, softmax"] = sizes, [c.softmax_of_keys for c in by_size.values()]
-    ticks = {float(n): str(n) for n in next(iter(found.values()))}
+    ticks = {float(n): str(n) for n in next(iter(by_spaces.values()))}
     return curves(series, "number of points n", "inf-sup constant", log=True, ticks=ticks)

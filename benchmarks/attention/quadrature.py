@@ -116,29 +116,29 @@ def measured(sizes: Sequence[int], dim: int, draws: int) -> Errors:
     """Errors of position attention on (0,1)^dim."""
     y = sobol_points(_ASKED, dim, 0)
     f, variance = Integral(dim, LAMBDA)(y)
-    found: dict[str, list[float]] = {}
+    by_points: dict[str, list[float]] = {}
     for name, points in POINTS.items():
         times = 1 if name == "grid" else draws
-        found[name] = []
+        by_points[name] = []
         for n in sizes:
             drawn = (points(n, dim, 1 + k) for k in range(times))
             squares = [np.mean((attention(x, y, v(x)) - f) ** 2) for x in drawn]
-            found[name].append(float(np.sqrt(np.mean(squares))))
+            by_points[name].append(float(np.sqrt(np.mean(squares))))
     theory = [float(np.sqrt(variance.mean() / n)) for n in sizes]
     sums = []
     for n in sizes:
         x = random_points(n, dim, 1)
         k = np.exp(-LAMBDA * ((y[:, None] - x) ** 2).sum(axis=2))
         sums.append(float(np.sqrt(np.mean((k @ v(x)) ** 2))))
-    return Errors(found, theory, [s / sums[0] for s in sums])
+    return Errors(by_points, theory, [s / sums[0] for s in sums])
 
 
-def table(found: dict[int, Errors], sizes: Sequence[int]) -> Table:
+def table(by_dimension: dict[int, Errors], sizes: Sequence[int]) -> Table:
     """Errors by dimension and n, and the exponents of n."""
     kinds = list(POINTS)
     header = ("dim", "n", *kinds, "theory, random", "sums without softmax")
     rows: list[tuple[str, ...]] = []
-    for dim, errors in found.items():
+    for dim, errors in by_dimension.items():
         columns = [*(errors.by_points[k] for k in kinds), errors.theory, errors.exponential]
         for n, values in zip(sizes, zip(*columns, strict=True), strict=True):
             rows.append((str(dim), str(n), *(f"{value:.3g}" for value in values)))
@@ -147,10 +147,10 @@ def table(found: dict[int, Errors], sizes: Sequence[int]) -> Table:
     return Table(rows, header)
 
 
-def drawn(found: dict[int, Errors], sizes: Sequence[int]) -> Figure:
+def drawn(by_dimension: dict[int, Errors], sizes: Sequence[int]) -> Figure:
     """Errors against n, with the theory for random points."""
     series: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
-    for dim, errors in found.items():
+    for dim, errors in by_dimension.items():
         for name in ("random", "Sobol", "grid"):
             series[f"{name}, dim {dim}"] = sizes, errors.by_points[name]
         series[f"theory, dim {dim}"] = sizes, errors.theory

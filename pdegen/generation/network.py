@@ -49,8 +49,8 @@ def few_ports(dashboard: bool = False) -> Iterator[None]:
     it."""
     from dask import config
 
-    kept = dashboard or config.get("pdegen.dashboard", None)
-    servers = ["worker"] if kept else ["worker", "scheduler"]
+    keeps_server = dashboard or config.get("pdegen.dashboard", None)
+    servers = ["worker"] if keeps_server else ["worker", "scheduler"]
     keys = [f"distributed.{server}.preload" for server in servers]
     with config.set({key: [*config.get(key), __name__] for key in keys}):
         yield

@@ -192,8 +192,8 @@ def study_noise_command(
     from pipelines.studies.noise_cells import parse_levels, parse_trained
     from pipelines.studies.noise_operators import operator_experiments
 
-    own = load_experiment(experiment, data)
-    declared, operators = operator_experiments(own, model or (), parsed(set_), data)
+    original = load_experiment(experiment, data)
+    declared, operators = operator_experiments(original, model or (), parsed(set_), data)
     launch = Launch(workers, device, resume, overwrite)
     torch_device, folder = launch.torch_device, out or Path("runs") / f"{declared.name}-noise-study"
     check_folder(folder)

@@ -284,7 +284,7 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
             f"{where}: a stream needs points that all samples share, here each sample has its own: "
             "generate a store and train on it"
         )
-    kept = Subsample.of(domain, data.resolution, data.target_resolution, where)
+    subsample = Subsample.of(domain, data.resolution, data.target_resolution, where)
     source = {
         "url": where, "recipe": recipe.name, "fingerprint": recipe.fingerprint,
         "resolution": data.resolution, "input": input, "target": target,
@@ -297,14 +297,14 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
         reader=SolvedAhead(
             samples=numbers,
             recipe=recipe,
-            kept=kept,
+            kept=subsample,
             a=tuple(names_of(input)),
             u=tuple(names_of(target)),
         ),
-        x=kept.x,
-        y=kept.y,
-        domain=kept.domain,
-        weight=None if kept.y is not None else quadrature(kept.domain),
+        x=subsample.x,
+        y=subsample.y,
+        domain=subsample.domain,
+        weight=None if subsample.y is not None else quadrature(subsample.domain),
         parameter_laws=_parameter_laws(recipe),
         source=source,
     )

@@ -170,8 +170,8 @@ def held_bytes(step: Callable[[], object], device: torch.device) -> int:
     except OSError:
         return 0
     step()
-    found = re.search(r"^VmHWM:\s*(\d+) kB$", (process / "status").read_text("utf-8"), re.M)
-    return 1024 * int(found.group(1)) if found else 0
+    peak = re.search(r"^VmHWM:\s*(\d+) kB$", (process / "status").read_text("utf-8"), re.M)
+    return 1024 * int(peak.group(1)) if peak else 0
 
 
 _STEPS = 10**6  # length of the schedule; the cost of a step does not depend on it

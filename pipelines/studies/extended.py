@@ -25,16 +25,16 @@ def extended(run: BenchmarkRun, whole: Benchmark) -> BenchmarkRun:
     everything = BenchmarkRun(whole.installed().only([], list(stores)), stores, run.folder)
     finished = [part for (stage,) in [everything.stages()] for part in stage
                 if everything.kept(part) is not None]  # fmt: skip
-    asked = {part for stage in run.stages() for part in stage}
+    requested = {part for stage in run.stages() for part in stage}
     order = whole.cases()
-    parts = sorted(asked.union(finished), key=lambda part: (part[1], order.index(part[0])))
+    parts = sorted(requested.union(finished), key=lambda part: (part[1], order.index(part[0])))
     operators, datasets = {case.operator for case, _ in parts}, {case.dataset for case, _ in parts}
     table = whole.only(
         [label for label in whole.operators if label in operators],
         [label for label in whole.datasets if label in datasets],
     )
-    kept = {label: stores[label] for label in table.datasets}
-    return BenchmarkRun(table, kept, run.folder, parts=tuple(parts))
+    table_stores = {label: stores[label] for label in table.datasets}
+    return BenchmarkRun(table, table_stores, run.folder, parts=tuple(parts))
 
 
 def _opens(store: str) -> bool:

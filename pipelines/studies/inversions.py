@@ -323,8 +323,10 @@ def check_methods(experiment: Experiment, only: tuple[str, ...], cells: int | No
         raise SchemaError(f"--cells: recipe {data.recipe} holds no averages over cells")
     estimated = cells or data.resolution
     where = f"recipe {data.recipe}"
-    kept = Subsample.of(problem.domain, data.resolution, estimated if averaged else None, where)
-    x = kept.domain.grids[0].x if isinstance(kept.domain, Box) else np.empty(0)
+    subsample = Subsample.of(
+        problem.domain, data.resolution, estimated if averaged else None, where
+    )
+    x = subsample.domain.grids[0].x if isinstance(subsample.domain, Box) else np.empty(0)
     a, u = (np.empty((0, *[n] * problem.domain.dim)) for n in (estimated, data.resolution))
     chosen(problem, InverseProblem(x, a, u), only, cells)
 

@@ -41,13 +41,13 @@ def operator_experiments(
         parse_model({"name": name})  # raises for an unknown operator
     if len({*models}) < len(models):
         raise SchemaError(f"--model names an operator twice: {', '.join(models)}")
-    own = {name: dict[str, Any]() for name in models}
+    by_operator = {name: dict[str, Any]() for name in models}
     common = dict[str, Any]()
     for key, value in overrides.items():
         name, dot, rest = key.partition(".")
-        if dot and name in own:
-            own[name][rest] = value
-        elif experiment.model.name not in own and _is_of_model(experiment, key):
+        if dot and name in by_operator:
+            by_operator[name][rest] = value
+        elif experiment.model.name not in by_operator and _is_of_model(experiment, key):
             last = key.removeprefix("model.")
             raise SchemaError(
                 f"--set {key} is a key of {experiment.model.name}, which --model does not name: "
@@ -56,7 +56,7 @@ def operator_experiments(
         else:
             common[key] = value
     shared = experiment.on(store, common)
-    variants = tuple(_variant(shared, name, changes) for name, changes in own.items())
+    variants = tuple(_variant(shared, name, changes) for name, changes in by_operator.items())
     for name, variant in zip(models, variants, strict=True):
         check_alike(shared, variant, name)
     by_name = dict(zip(models, variants, strict=True))

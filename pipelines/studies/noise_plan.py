@@ -124,9 +124,9 @@ class NoisePlan:
     def experiments(self) -> dict[str, Experiment]:
         """The experiment of each operator. The key is the name of the operator, or empty for the
         operator of `experiment`."""
-        own = self.experiment.model.name
+        declared = self.experiment.model.name
         names = [variant.model.name for variant in self.operators]
-        keys = ["" if name == own else name for name in names]
+        keys = ["" if name == declared else name for name in names]
         return dict(zip(keys, self.operators, strict=True)) or {"": self.experiment}
 
     @property

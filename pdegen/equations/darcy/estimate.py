@@ -52,8 +52,8 @@ def estimated_error(
     ]
     q = xp.full_like(steps[-1], _USUAL)
     if len(steps) > 1:
-        known = steps[-2] > 0
-        ratio = steps[-1] / xp.where(known, steps[-2], xp.ones_like(q))
-        q = xp.where(known, xp.clip(ratio, _SMALLEST, _LARGEST), q)
+        positive = steps[-2] > 0
+        ratio = steps[-1] / xp.where(positive, steps[-2], xp.ones_like(q))
+        q = xp.where(positive, xp.clip(ratio, _SMALLEST, _LARGEST), q)
     is_last = label == len(solutions) - 1
     return steps[-1] * (q if is_last else xp.ones_like(q)) / (1 - q)

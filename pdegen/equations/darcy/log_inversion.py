@@ -222,8 +222,8 @@ def log_inversions(
     def largest_density(_: float) -> Inversion:
         modes = SquareModes.of_law(field, grid)
         flow = LogFlow(modes, median, source, observation)
-        kept = (modes.basis**2) @ modes.deviations**2 @ (modes.basis**2).T
-        omitted = np.maximum(Prior(field, grid).deviation ** 2 - kept, 0)
+        variance = (modes.basis**2) @ modes.deviations**2 @ (modes.basis**2).T
+        omitted = np.maximum(Prior(field, grid).deviation ** 2 - variance, 0)
         return LogInversion.of_samples(flow, setting.a, observed, omitted)
 
     def tikhonov(weight: float) -> Inversion:

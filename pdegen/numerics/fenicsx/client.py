@@ -102,10 +102,10 @@ def meshing_interpreter() -> str:
 
 
 def meshing_versions() -> dict[str, str]:
-    """`versions`, and that of Gmsh if there is one."""
-    found = versions()
-    gmsh = _gmsh_version(interpreter()) if found else ""
-    return {**found, "gmsh": gmsh} if gmsh else found
+    """`versions`, with the version of Gmsh if it is installed."""
+    packages = versions()
+    gmsh = _gmsh_version(interpreter()) if packages else ""
+    return {**packages, "gmsh": gmsh} if gmsh else packages
 
 
 @lru_cache
