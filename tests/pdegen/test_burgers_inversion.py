@@ -212,10 +212,14 @@ def test_several_times_are_refused(times):
 
 
 def test_other_laws_and_other_equations_are_refused():
-    lognormal = load_recipe("darcy-quick").with_overrides(
-        {"problem.coefficient.kind": "log-normal"}
+    several = load_recipe("darcy-quick").with_overrides(
+        {
+            "problem.coefficient.kind": "phases",
+            "problem.coefficient.values": [1.0, 3.0, 9.0],
+            "problem.coefficient.thresholds": [-0.3, 0.3],
+        }
     )
-    with pytest.raises(SchemaError, match="two-phase coefficients only, got log-normal"):
-        lognormal.problem.inversions(InverseProblem(GRID.x, U0, U0))
+    with pytest.raises(SchemaError, match="two-phase coefficients only, got 3 phases"):
+        several.problem.inversions(InverseProblem(GRID.x, U0, U0))
     with pytest.raises(SchemaError, match="vorticity offers no classical inversions"):
         load_recipe("ns-quick").problem.inversions(InverseProblem(GRID.x, U0, U0))

@@ -11,8 +11,10 @@ from pdegen.schema import SchemaError
 from pdegen.shipped import recipe_names
 
 # names that have digits, in which nothing was counted or measured
-NAMES = ("NACA 0012", "burgers_data_R10", "burgers-r10", "piececonst_r421", "u(0)", "w(0)", ")(0)",
-         "(0, 1)")  # fmt: skip
+NAMES = (
+    "NACA 0012", "P2 elements", "burgers_data_R10", "burgers-r10", "piececonst_r421",
+    "u(0)", "w(0)", ")(0)", "(0, 1)",
+)  # fmt: skip
 
 
 def numbers(text):

@@ -79,7 +79,7 @@ def test_a_reference_that_cannot_be_solved_is_an_error(workers, monkeypatch):
         def solve(self, a, f):
             raise SolveError(0, "the residual is 1e-3")
 
-    monkeypatch.setattr("pdegen.equations.darcy.problem._reference_solver", lambda n: Failing())
+    monkeypatch.setattr("pdegen.equations.darcy.problem.reference_solver", lambda n: Failing())
     with pytest.raises(SolveError, match="residual is 1e-3"):
         label_error(tiny(), workers)
 

@@ -165,7 +165,7 @@ def test_verify_says_that_an_equation_was_imported(own, pdegen, tmp_path, monkey
     registry._registered.pop("heat")
     sys.modules.pop(module.__name__)
     said = pdegen("verify", "s.zarr", *own).err[-2]
-    assert "its equation heat was registered by an import" in said
+    assert "equation heat was registered by an import" in said
     assert "pdegen.load_plugin" in said
     library.load_plugin(own[1])
     store = library.generate("my_heat.toml", out="s.zarr", overwrite=True)

@@ -69,7 +69,7 @@ def test_every_error_has_an_exit_status():
             stated = [line.value for line in one.body if isinstance(line, ast.Assign)]
             statuses[one.name] = ast.literal_eval(stated[0]) if stated else None
     assert {name for name, status in statuses.items() if status is None} == {
-        "DomainError", "HeadlineError", "Interrupted", "MetadataError",
+        "ContractError", "DomainError", "HeadlineError", "Interrupted", "MetadataError",
         "SolveError", "Stopped", "TomlError", "TooLargeError",
     }  # fmt: skip
     assert {name for name, status in statuses.items() if status == 1} == {

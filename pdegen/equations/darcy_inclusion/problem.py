@@ -136,7 +136,7 @@ class DarcyInclusion(Problem):
         z = "normal numbers of the inclusion: two of the centre, those of g for cos φ, sin φ ..."
         return (
             function(domain, "a", "input", "coefficient a at the cell centre"),
-            function(domain, "depth", "input", "radius minus distance from the centre"),
+            function(domain, "depth", "input", "δ = radius minus distance from the centre"),
             function(domain, "u", "target", "solution u at the cell centre", source=self.source),
             parameters("z", "number", count, z),
             parameters("centre", "axis", 2, "centre of the inclusion"),
@@ -154,7 +154,7 @@ class DarcyInclusion(Problem):
             sentences={"inclusion": self.inclusion.sentence},
             drawing={
                 "a": Drawing("a", "phases", log=True),
-                "depth": Drawing("r − |x − c|", "diverging"),
+                "depth": Drawing("δ", "diverging"),
                 "u": Drawing("u"),
             },
         )
