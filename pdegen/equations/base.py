@@ -243,6 +243,14 @@ class Problem(WithLaws):
         return {name: to_numpy(value) for name, value in values.items()}
 
     @property
+    def streams_per_sample(self) -> int:
+        """Number K of sample numbers whose random streams a sample uses.
+
+        Sample i uses the streams of the numbers i + k 2³² for k = 0 ... K - 1.
+        """
+        return 1
+
+    @property
     def input_modes(self) -> int | None:
         """The largest wave number of the inputs, if the inputs are finite Fourier sums.
 

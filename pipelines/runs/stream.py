@@ -1,8 +1,10 @@
 """Streams of training samples, which are solved during training and used once.
 
-Let s be the seed of a training and N the number of samples per epoch. Epoch e uses the samples with
-numbers (1 + s) 2³² + e N + i for 0 <= i < N. No store contains such numbers, and no two trainings
-or epochs share one.
+Let s be the seed of a training, N the number of samples per epoch, and K the number of random
+streams per sample (`Problem.streams_per_sample`). Epoch e uses the samples with numbers
+(1 + s) K 2³² + e N + i for 0 <= i < N. Sample n uses the streams of n + k 2³² for 0 <= k < K, and
+stores have samples below 2³². Hence stores, trainings with different seeds, and epochs share no
+stream.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from operators.data.reading import Blocks, Rows, values_in
 from operators.data.resolution import Reduction, Values
 from operators.data.samples import quadrature
 from operators.data.variables import names_of
+from pdegen.equations.base import Problem
 from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
@@ -36,17 +39,16 @@ from pdegen.store.variables import Variable
 from pipelines.config.experiment import Experiment
 from pipelines.runs.noise import check_noise
 
-APART = 2**32  # number of samples reserved for each training seed
-_SEEDS = 2**31 - 1  # number of training seeds: sample numbers stay below 2⁶³
+APART = 2**32  # largest number of samples of a training
 _BLOCK = 8  # samples that a thread solves at a time; at least a batch
 _BLOCK_ON_DEVICE = 256  # a GPU is fast on large arrays
 _POINTS_ON_DEVICE = 2**23  # limit of a block, because an epoch starts by waiting for its first one
 _THREADS = 8
 
 
-def first_number(seed: int) -> int:
+def first_number(seed: int, problem: Problem) -> int:
     """Number of the first sample in the stream of a training seed."""
-    return (1 + seed) * APART
+    return (1 + seed) * problem.streams_per_sample * APART
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +130,7 @@ class SolvedAhead(Reader):
         """
         share = len(self) // ranks
         count, batches = share // batch, max(1, self.block // batch)
-        start = first_number(seed) + epoch * len(self) + rank * share
+        start = first_number(seed, self.recipe.problem) + epoch * len(self) + rank * share
         numbers = range(start, start + count * batch)
         skipped = first % batches
         blocks = _cut(numbers[(first - skipped) * batch :], batches * batch)
@@ -276,8 +278,10 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
     input, target = experiment.variables
     for name in (*names_of(input), *names_of(target)):
         _variable(recipe, name)
-    if seed >= _SEEDS:
-        raise SchemaError(f"{where}: training.seed must be < {_SEEDS}, got {seed}")
+    streams = recipe.problem.streams_per_sample
+    seeds = 2**63 // (streams * APART) - 1  # numbers of streams stay below 2⁶³
+    if seed >= seeds:
+        raise SchemaError(f"{where}: training.seed must be < {seeds}, got {seed}")
     domain = recipe.problem.domain
     if domain.moves:
         raise SchemaError(
@@ -292,7 +296,9 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
     }  # fmt: skip
     if laws := recipe.problem.physics().parameters:
         source["parameters"] = list(laws)
-    numbers = first_number(seed) + np.arange(samples)
+    if streams > 1:  # numbered otherwise than by earlier versions, whose trainings cannot go on
+        source["streams_per_sample"] = streams
+    numbers = first_number(seed, recipe.problem) + np.arange(samples)
     return Samples(
         reader=SolvedAhead(
             samples=numbers,

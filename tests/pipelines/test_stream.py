@@ -15,10 +15,14 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from operators.data import Batch, Samples, read_pairs
 from operators.training.fit import Stopped
+from pdegen.domains import PeriodicGrid
 from pdegen.equations.base import SampleError
 from pdegen.equations.burgers.problem import Burgers
 from pdegen.generation.recipe_arrays import compute
 from pdegen.numerics.errors import SolveError
+from pdegen.numerics.torus import Torus
+from pdegen.recipe import load_recipe
+from pdegen.sampling.gaussian import NormalStream
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.runs.data import Source
@@ -92,7 +96,47 @@ def test_samples_are_those_of_the_recipe_with_numbers_that_no_store_has(experime
         np.testing.assert_array_equal(a[..., 0], wanted["a"][:, ::2])
         np.testing.assert_array_equal(u[..., 0], wanted["u"][:, ::2])
     assert len(pairs.samples) == 24
-    assert pairs.samples[0] == first_number(0) == 2**32
+    assert pairs.samples[0] == first_number(0, recipe.problem) == 2**32
+
+
+def test_no_training_and_no_store_share_a_random_stream(monkeypatch):
+    """All (seed, number) from which `NormalStream` draws are listed, for u(0) of two components."""
+    problem = load_recipe("burgers-2d").problem
+    torus, drawn = Torus((PeriodicGrid(64),) * 2, 1), list[tuple[int, int]]()
+    initial = problem.initial.model_copy(update={"modes": 4})
+    uniforms = NormalStream.uniforms_of
+
+    def noted(self, samples, count, device=None):
+        drawn.extend((self.seed, number) for number in samples)
+        return uniforms(self, samples, count, device)
+
+    monkeypatch.setattr(NormalStream, "uniforms_of", noted)
+    starts = [0, *(first_number(seed, problem) for seed in range(9))]
+    for start in starts:  # of a store, and of trainings
+        for first in (start, start + 2**32 - 2):  # the least and the largest numbers
+            initial.values(torus, 2, 0, range(first, first + 2), None)
+    assert len(set(drawn)) == len(drawn) == 2 * 2 * 2 * 10
+
+
+def test_a_stream_of_two_components_has_numbers_of_its_own():
+    changes = {"problem.resolution": 16, "initial.modes": 2, "solver.resolution": 64,
+               "initial.sigma": 4.0}  # fmt: skip
+    overrides = {f"data.stream.overrides.{key}": value for key, value in changes.items()}
+    overrides |= {"data.stream.recipe": "burgers-2d", "data.resolution": 16, "training.batch": 2}
+    experiment = load_experiment("darcy-quick").with_overrides(overrides)
+    recipe = experiment.data.stream.load_recipe()
+    pairs = of(experiment, samples=2)
+    assert pairs.source["streams_per_sample"] == 2  # a training of an earlier version is refused
+    for seed in (0, 1):
+        (batch,) = pairs.batches(seed, 0, 2)
+        first = (1 + seed) * 2**33
+        expected = compute(recipe, range(first, first + 2))["a"]
+        np.testing.assert_array_equal(batch.a.movedim(-1, 1), expected)
+    largest = experiment.with_overrides({"training.seed": 2**30 - 1})
+    with pytest.raises(SchemaError, match=f"training.seed must be < {2**30 - 1}, got"):
+        of(largest)
+    last = of(experiment.with_overrides({"training.seed": 2**30 - 2})).samples[-1]
+    assert last + 2**32 < 2**63
 
 
 @pytest.mark.parametrize("target", [None, 5])

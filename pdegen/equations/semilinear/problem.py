@@ -289,6 +289,10 @@ class SemilinearProblem(Problem):
         )
 
     @property
+    def streams_per_sample(self) -> int:
+        return self.initial.fields(len(self.components))
+
+    @property
     def floats_per_sample(self) -> int:
         points = len(self.components) * self.solver.resolution**self.dimension
         return (_ARRAYS + _ARRAYS_PER_TIME * len(self.times)) * points
