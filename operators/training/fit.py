@@ -198,8 +198,11 @@ class _State:
         for name in ("best", "last") if self.history else ():
             path = folder / f"{name}.safetensors"
             header = check_checkpoint(path)
-            same = all(header.get(key) == plain[key] for key in plain.keys() - {"plugins"})
-            if not same or digests_of(header) != digests_of(plain):  # files may be renamed
+            # files of plugins may be renamed; checkpoints of earlier versions record no problem
+            same = all(
+                header.get(key) == plain[key] for key in plain.keys() - {"plugins", "problem"}
+            )
+            if not same or digests_of(header) != digests_of(plain):
                 raise CheckpointError(f"{path} belongs to another training")
 
     def saving(self, folder: Path, ranks: Ranks) -> Callable[[], None]:

@@ -60,6 +60,8 @@ class Problem(WithLaws):
     algorithm: ClassVar[int] = 1
     # whether `solve` can use a device of PyTorch
     supports_device: ClassVar[bool] = False
+    # keys that choose grids and methods, not the functions that are approximated
+    discretization: ClassVar[tuple[str, ...]] = ("resolution", "solver")
     # number of first samples whose labels are compared with a reference solution
     compared_samples: ClassVar[int] = 0
     # largest number of samples that `solve` gets with NumPy; bounds the memory of its arrays

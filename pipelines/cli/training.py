@@ -218,7 +218,7 @@ def evaluate_command(
         check_out(out, ("checkpoint", "epoch", "split", "resolution", "samples", "mean"))
     score = evaluate(
         checkpoint, data, check_device(device), split=split, resolution=resolution, level=noise,
-        assumed_level=assumed_level,
+        assumed_level=assumed_level, on_differences=_warn_of_differences,
     )  # fmt: skip
     levels = {"noise": noise, "assumed_level": assumed_level}
     summary = score.summary() | {key: level for key, level in levels.items() if level is not None}
@@ -260,9 +260,14 @@ def predict_command(
     predictions = predict(
         checkpoint, data, folder, check_device(device), split=split, resolution=resolution,
         level=noise, assumed_level=assumed_level, bound=bound, overwrite=overwrite,
+        on_differences=_warn_of_differences,
     )  # fmt: skip
     for line in (predictions.out, *predictions.lines):
         say(line)
+
+
+def _warn_of_differences(line: str) -> None:
+    note(f"pdegen: warning: the store differs from the training data: {line}")
 
 
 def _print_score(summary: dict[str, Any]) -> None:

@@ -30,6 +30,7 @@ from pipelines.config.experiment import Experiment
 from pipelines.runs.baselines import trivial
 from pipelines.runs.checks import operator_description
 from pipelines.runs.data import Source
+from pipelines.runs.differences import differences
 from pipelines.runs.measures import measures_of
 from pipelines.runs.predictions import KEPT_BYTES, kept_mean, kept_predictions
 from pipelines.runs.score import Score, channel_parts
@@ -38,8 +39,12 @@ from pipelines.runs.score import Score, channel_parts
 def opened(
     checkpoint: Path, store: str, device: torch.device, split: str, resolution: int | None,
     level: float | None, assumed_level: float | None = None,
+    on_differences: Callable[[str], None] = lambda differences: None,
 ) -> tuple[Predictor, dict[str, Any], Samples]:  # fmt: skip
     """The predictor of a checkpoint, its description, and the samples to evaluate it on.
+
+    Args:
+        on_differences: See `evaluate`.
 
     Raises:
         CheckpointError, DataError, SchemaError: See `evaluate`.
@@ -53,6 +58,8 @@ def opened(
     source = Source(store, experiment, at=level, assumed_level=assumed_level)
     pairs = source.samples(split, resolution=resolution or source.stored_resolution, device=device)
     check_fit(predictor, pairs)
+    if line := differences(description, experiment, store):
+        on_differences(line)
     return predictor, description, pairs
 
 
@@ -79,6 +86,7 @@ def evaluate(
     level: float | None = None,
     assumed_level: float | None = None,
     keep_in: Path | None = None,
+    on_differences: Callable[[str], None] = lambda differences: None,
 ) -> Score:
     """Scores of a checkpoint on a split of a store.
 
@@ -92,6 +100,8 @@ def evaluate(
         assumed_level: Noise level that the operator receives, if the level is one of its inputs; by
             default the true level.
         keep_in: Folder in which predictions are cached, unless they are too large.
+        on_differences: Called with a line that names the constants of the store that differ from
+            those of the training data, if there are any.
 
     Raises:
         SchemaError: If a level is impossible, or if `assumed_level` is given and the operator does
@@ -100,7 +110,7 @@ def evaluate(
         DataError: If the store lacks the variables, the split or the grid.
     """
     predictor, description, pairs = opened(
-        checkpoint, store, device, split, resolution, level, assumed_level
+        checkpoint, store, device, split, resolution, level, assumed_level, on_differences
     )
     predictions: list[Tensor] = []
 

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -60,6 +60,7 @@ def predict(
     assumed_level: float | None = None,
     bound: bool = False,
     overwrite: bool = False,
+    on_differences: Callable[[str], None] = lambda differences: None,
 ) -> Predictions:
     """Write the predictions of a checkpoint on a split of a store to a Zarr group.
 
@@ -72,6 +73,7 @@ def predict(
         assumed_level: Noise level that the operator receives, if the level is one of its inputs; by
             default the true level.
         bound: Whether to write a guaranteed bound of the error of each prediction.
+        on_differences: See `evaluate`.
 
     Raises:
         SchemaError: If a level is impossible, `assumed_level` is given although the operator does
@@ -85,7 +87,7 @@ def predict(
     """
     _check(out, overwrite)
     predictor, description, pairs = opened(
-        checkpoint, store, device, split, resolution, level, assumed_level
+        checkpoint, store, device, split, resolution, level, assumed_level, on_differences
     )
     guaranteed = Guaranteed.of(pairs) if bound else None
     predicted: list[Tensor] = []

@@ -28,6 +28,7 @@ from pipelines.runs.checks import (
     operator_description,
 )
 from pipelines.runs.data import Source
+from pipelines.runs.differences import training_problem
 from pipelines.runs.evaluation import provenance
 from pipelines.runs.folder import InUseError, RunError, check_folder
 from pipelines.runs.plugins import resumed_plugins
@@ -97,6 +98,7 @@ def train(
     predictor = _adapted(source, pairs, operator, device)
     model = operator_description(experiment, pairs)
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
+    description["problem"] = training_problem(experiment, store)
     if ranks.first:  # only this process writes
         check_run_folder(folder, resume, overwrite)
         check_run_room(folder, predictor, settings)

@@ -95,6 +95,7 @@ class DarcyInclusion(Problem):
         inclusion: Distribution of the shapes.
     """
 
+    discretization: ClassVar[tuple[str, ...]] = ("resolution", "elements")
     largest_batch: ClassVar[int] = 1
 
     equation: Literal["darcy-inclusion"]

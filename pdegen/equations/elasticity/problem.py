@@ -162,6 +162,7 @@ class Elasticity(Problem):
         material: Material of the sheet.
     """
 
+    discretization: ClassVar[tuple[str, ...]] = ("resolution", "refinement", "material.steps")
     largest_batch: ClassVar[int] = 4
 
     equation: Literal["elasticity"]

@@ -82,6 +82,7 @@ class BentPipe(Problem):
 
     supports_device: ClassVar[bool] = True
     algorithm: ClassVar[int] = 2  # 2: error_p leaves out the corners of the inlet
+    discretization: ClassVar[tuple[str, ...]] = ("resolution", "refinement")
     largest_batch: ClassVar[int] = 1
 
     equation: Literal["pipe"]

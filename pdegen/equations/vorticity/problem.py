@@ -111,6 +111,7 @@ class Vorticity(Problem):
 
     supports_device: ClassVar[bool] = True
     algorithm: ClassVar[int] = 2  # the error in space is that of a finer grid
+    discretization: ClassVar[tuple[str, ...]] = ("resolution", "restriction", "solver")
     largest_batch: ClassVar[int] = 8
     compiled: ClassVar[bool] = True
 

@@ -1,0 +1,120 @@
+"""Compares the problem of a store with that of the data on which a model was trained."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from pdegen.equations.registry import problem_from_table
+from pdegen.schema import SchemaError, brief
+from pdegen.store.reading import open_sealed
+from pipelines.config.experiment import Experiment
+
+_LAW = {"law", "low", "high"}  # keys of the law of a number
+
+
+def training_problem(experiment: Experiment, store: str) -> Mapping[str, Any]:
+    """The problem of the training samples, as recipes declare it. It is empty for imported data and
+    for stores with noise."""
+    if experiment.data.stream is not None:
+        return experiment.data.stream.load_recipe().problem.model_dump(mode="json")
+    return open_sealed(store).metadata.recipe.problem
+
+
+def differences(description: Mapping[str, Any], experiment: Experiment, store: str) -> str:
+    """The constants of a store that differ from those of the training data, in one line.
+
+    Keys of the discretisation are not compared. Numbers in the range of a law of the training data
+    do not differ from it. The result is empty if no constant differs, or if one of the two problems
+    is unknown.
+
+    Args:
+        description: Description of the checkpoint.
+        experiment: The experiment of the checkpoint.
+        store: URL of the store.
+    """
+    metadata = open_sealed(store).metadata
+    trained, stored = _trained_problem(description, experiment), metadata.recipe.problem
+    if not trained or not stored:
+        return ""
+    (trained, _), (stored, excluded) = _with_defaults(trained), _with_defaults(stored)
+    if stored["equation"] != trained["equation"]:
+        return f"equation = {stored['equation']}, trained on {trained['equation']}"
+    return "; ".join(
+        f"{key} = {_printed(value)}, trained on {_printed(other)}"
+        for key, value, other in _differing(stored, trained)
+        if not any(f"{key}.".startswith(f"{name}.") for name in excluded)
+    )
+
+
+def _trained_problem(description: Mapping[str, Any], experiment: Experiment) -> Mapping[str, Any]:
+    """The problem that a checkpoint records.
+
+    Checkpoints of earlier versions record only the fingerprint of the recipe. If the recipe of the
+    experiment has this fingerprint, the result is its problem. Otherwise it is empty.
+    """
+    if "problem" in description:
+        return description["problem"]
+    try:
+        recipe = (experiment.data.stream or experiment.data).load_recipe()
+    except SchemaError:
+        return {}
+    same = recipe.fingerprint == description["data"]["fingerprint"]
+    return recipe.problem.model_dump(mode="json") if same else {}
+
+
+def _with_defaults(table: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """A recorded problem with the keys that earlier versions lack, and the keys of its
+    discretisation. The table is unchanged if its equation is not registered."""
+    try:
+        problem = problem_from_table(table)
+    except (ValidationError, SchemaError):
+        return table, ("resolution", "solver")
+    return problem.model_dump(mode="json"), problem.discretization
+
+
+def _differing(stored: Any, trained: Any, key: str = "") -> Iterator[tuple[str, object, object]]:
+    """The dotted keys whose values differ, and both values. Keys that only one of two tables has
+    are left out."""
+    if _is_law(trained):
+        if not _within(stored, trained):
+            yield key, stored, trained
+    elif _is_law(stored):
+        yield key, stored, trained
+    elif isinstance(stored, Mapping) and isinstance(trained, Mapping):
+        for name in stored:
+            if name in trained:
+                inner = f"{key}.{name}" if key else name
+                yield from _differing(stored[name], trained[name], inner)
+    elif _have_tables(stored, trained):
+        for number, pair in enumerate(zip(stored, trained, strict=True)):
+            yield from _differing(*pair, f"{key}.{number}")
+    elif stored != trained:
+        yield key, stored, trained
+
+
+def _have_tables(stored: Any, trained: Any) -> bool:
+    """Whether two values are lists of equal length with at least one table, such as a law."""
+    if not isinstance(stored, list) or not isinstance(trained, list):
+        return False
+    return len(stored) == len(trained) and any(
+        isinstance(part, Mapping) for part in [*stored, *trained]
+    )
+
+
+def _is_law(value: object) -> bool:
+    return isinstance(value, Mapping) and value.keys() == _LAW
+
+
+def _within(stored: Any, law: Any) -> bool:
+    """Whether a number, or the range of a law of numbers, is in the range of a law."""
+    if isinstance(stored, Mapping):
+        return _is_law(stored) and law["low"] <= stored["low"] and stored["high"] <= law["high"]
+    return isinstance(stored, int | float) and law["low"] <= stored <= law["high"]
+
+
+def _printed(value: Any) -> str:
+    if _is_law(value):
+        return f"{value['low']} to {value['high']}"
+    named = value.get("law") if isinstance(value, Mapping) else value
+    return named if isinstance(named, str) else brief(value)
