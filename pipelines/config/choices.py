@@ -20,6 +20,7 @@ from operators.training.step import Loss
 from pipelines.config.declared import Declared, Tables, declared
 
 _T = TypeVar("_T", bound="Choice")
+_SMALLEST, _LARGEST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 
 
 class Choice(Declared):
@@ -73,6 +74,15 @@ class LossTable(Choice):
     """A loss, given by its name and the arguments of its constructor."""
 
     tables: ClassVar[Tables[LossTable]]
+
+    def check(self) -> None:
+        for key, value in self.arguments.items():
+            if isinstance(value, float) and value and not _SMALLEST <= abs(value) <= _LARGEST:
+                raise ValueError(
+                    f"{key} must be 0, or between {_SMALLEST:.2g} and {_LARGEST:.2g} in size, as "
+                    f"float32 requires, got {value}"
+                )
+        super().check()
 
     def build(self) -> Loss:
         return self.declares(**self.arguments)

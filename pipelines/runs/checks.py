@@ -82,7 +82,9 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
             weights = first.weights(pairs.weight, pairs.y)
             u = first.u[..., : operator.out_channels]  # targets of the first step
             _check_output(operator, prediction, first.a, u)
-            settings.loss(prediction, u, first.a, *(() if weights is None else (weights,)))
+            weighted = () if weights is None else (weights,)
+            loss = settings.loss(prediction, u, first.a, *weighted)
+            _check_finite(loss, prediction, u, experiment.training.loss.name)
     except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
         no_memory = isinstance(error, RuntimeError) and is_out_of_memory(error)
         reason = (
@@ -107,6 +109,17 @@ def _check_settings(settings: Settings, pairs: Samples) -> None:
                 f"{pairs.dim} on a {pairs.domain.kind}"
             )
         settings.augment.check(pairs.points)
+
+
+def _check_finite(loss: Tensor, prediction: Tensor, u: Tensor, name: str) -> None:
+    """Raise ValueError if a loss is not finite although its arguments are.
+
+    Relative losses of channels that are 0 are not finite. Trainings name the samples with such
+    channels.
+    """
+    defined = bool(u.flatten(1, -2).any(dim=1).all())
+    if defined and prediction.isfinite().all() and not loss.isfinite().all():
+        raise ValueError(f"the loss {name} is {float(loss)} before the training: change its values")
 
 
 def _check_output(operator: Operator, output: object, a: Tensor, u: Tensor) -> None:

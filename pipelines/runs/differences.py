@@ -1,19 +1,20 @@
 """Compares the problem of a store with that of the data on which a model was trained."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TypeGuard
 
 from pydantic import ValidationError
 
 from pdegen.equations.registry import problem_from_table
 from pdegen.schema import SchemaError, brief
+from pdegen.store.arrays import Json
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 
 _LAW = {"law", "low", "high"}  # keys of the law of a number
 
 
-def training_problem(experiment: Experiment, store: str) -> Mapping[str, Any]:
+def training_problem(experiment: Experiment, store: str) -> Json:
     """The problem of the training samples, as recipes declare it. It is empty for imported data and
     for stores with noise."""
     if experiment.data.stream is not None:
@@ -21,7 +22,7 @@ def training_problem(experiment: Experiment, store: str) -> Mapping[str, Any]:
     return open_sealed(store).metadata.recipe.problem
 
 
-def differences(description: Mapping[str, Any], experiment: Experiment, store: str) -> str:
+def differences(description: Json, experiment: Experiment, store: str) -> str:
     """The constants of a store that differ from those of the training data, in one line.
 
     Keys of the discretisation are not compared. Numbers in the range of a law of the training data
@@ -47,7 +48,7 @@ def differences(description: Mapping[str, Any], experiment: Experiment, store: s
     )
 
 
-def _trained_problem(description: Mapping[str, Any], experiment: Experiment) -> Mapping[str, Any]:
+def _trained_problem(description: Json, experiment: Experiment) -> Json:
     """The problem that a checkpoint records.
 
     Checkpoints of earlier versions record only the fingerprint of the recipe. If the recipe of the
@@ -63,7 +64,7 @@ def _trained_problem(description: Mapping[str, Any], experiment: Experiment) -> 
     return recipe.problem.model_dump(mode="json") if same else {}
 
 
-def _with_defaults(table: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+def _with_defaults(table: Json) -> tuple[Json, tuple[str, ...]]:
     """A recorded problem with the keys that earlier versions lack, and the keys of its
     discretisation. The table is unchanged if its equation is not registered."""
     try:
@@ -73,7 +74,9 @@ def _with_defaults(table: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[s
     return problem.model_dump(mode="json"), problem.discretization
 
 
-def _differing(stored: Any, trained: Any, key: str = "") -> Iterator[tuple[str, object, object]]:
+def _differing(
+    stored: object, trained: object, key: str = ""
+) -> Iterator[tuple[str, object, object]]:
     """The dotted keys whose values differ, and both values. Keys that only one of two tables has
     are left out."""
     if _is_law(trained):
@@ -86,34 +89,31 @@ def _differing(stored: Any, trained: Any, key: str = "") -> Iterator[tuple[str, 
             if name in trained:
                 inner = f"{key}.{name}" if key else name
                 yield from _differing(stored[name], trained[name], inner)
-    elif _have_tables(stored, trained):
-        for number, pair in enumerate(zip(stored, trained, strict=True)):
-            yield from _differing(*pair, f"{key}.{number}")
+    elif isinstance(stored, list) and isinstance(trained, list) and _have_tables(stored, trained):
+        for number, (value, other) in enumerate(zip(stored, trained, strict=True)):
+            yield from _differing(value, other, f"{key}.{number}")
     elif stored != trained:
         yield key, stored, trained
 
 
-def _have_tables(stored: Any, trained: Any) -> bool:
-    """Whether two values are lists of equal length with at least one table, such as a law."""
-    if not isinstance(stored, list) or not isinstance(trained, list):
-        return False
-    return len(stored) == len(trained) and any(
-        isinstance(part, Mapping) for part in [*stored, *trained]
-    )
+def _have_tables(stored: list[object], trained: list[object]) -> bool:
+    """Whether two lists have equal length and at least one table, such as a law."""
+    tables = any(isinstance(part, Mapping) for part in [*stored, *trained])
+    return tables and len(stored) == len(trained)
 
 
-def _is_law(value: object) -> bool:
+def _is_law(value: object) -> TypeGuard[Json]:
     return isinstance(value, Mapping) and value.keys() == _LAW
 
 
-def _within(stored: Any, law: Any) -> bool:
+def _within(stored: object, law: Json) -> bool:
     """Whether a number, or the range of a law of numbers, is in the range of a law."""
-    if isinstance(stored, Mapping):
-        return _is_law(stored) and law["low"] <= stored["low"] and stored["high"] <= law["high"]
+    if _is_law(stored):
+        return law["low"] <= stored["low"] and stored["high"] <= law["high"]
     return isinstance(stored, int | float) and law["low"] <= stored <= law["high"]
 
 
-def _printed(value: Any) -> str:
+def _printed(value: object) -> str:
     if _is_law(value):
         return f"{value['low']} to {value['high']}"
     named = value.get("law") if isinstance(value, Mapping) else value

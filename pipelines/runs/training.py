@@ -1,7 +1,7 @@
 """Trains an experiment on a store and writes the folder of the run."""
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from operators.training.checkpoint import CheckpointError, StartError, start_fro
 from operators.training.files import BusyError, locked
 from operators.training.fit import Epoch, fit
 from operators.training.ranks import ALONE, Ranks
+from operators.training.settings import Settings
 from operators.training.step import Acceleration
 from operators.transforms import Extent, Predictor
-from pdegen.ownership import note_part
+from pdegen.ownership import note_part, remove
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import Experiment
 from pipelines.runs.checks import (
@@ -77,6 +78,7 @@ def train(
             the run to resume has another declaration.
         DataError: If the store lacks the variables, the splits or the grid.
         SchemaError: If the model or the batch size does not fit the data; nothing is written.
+        TrainingError: If the training fails. If it fails in its first epoch, the folder is removed.
     """
     acceleration = acceleration or Acceleration.chosen(device)
     source = Source(store, _with_same_reading(experiment, folder) if resume else experiment)
@@ -91,14 +93,11 @@ def train(
     operator = checked_operator(experiment, pairs)
     if experiment.training.start is not None:
         declared["start"] = _initial_weights(operator, experiment.training.start)
-    check_symmetries(source, settings.augment)
-    if not resume:  # a run that is resumed was checked at its start
-        check_applies(source)
-    check_scores(source)
+    _check(source, settings, resume)
     predictor = _adapted(source, pairs, operator, device)
     model = operator_description(experiment, pairs)
-    description = {"operator": model, **declared, "parameters": operator.parameter_count}
-    description["problem"] = training_problem(experiment, store)
+    description = {"operator": model, **declared, "parameters": operator.parameter_count,
+                   "problem": training_problem(experiment, store)}  # fmt: skip
     if ranks.first:  # only this process writes
         check_run_folder(folder, resume, overwrite)
         check_run_room(folder, predictor, settings)
@@ -113,7 +112,7 @@ def train(
             if ranks.first and track:
                 run = tracked_run(folder, declared, store, provenance(device))
                 following = Following(track, run)
-            with Saved(folder, following) as on_saved:
+            with _removed_at_failure(folder, ranks), Saved(folder, following) as on_saved:
                 return fit(
                     predictor, pairs, selection, settings, folder, description,
                     resume=resume, acceleration=acceleration, ranks=ranks, on_start=on_start,
@@ -123,6 +122,26 @@ def train(
         raise in_use(error) from None
     except CheckpointError as error:
         raise RunError(f"{error}: train again by --overwrite") from None
+
+
+def _check(source: Source, settings: Settings, resume: bool) -> None:
+    """Raise SchemaError if a key of the experiment does not fit the store."""
+    check_symmetries(source, settings.augment)
+    if not resume:  # a run that is resumed was checked at its start
+        check_applies(source)
+    check_scores(source)
+
+
+@contextmanager
+def _removed_at_failure(folder: Path, ranks: Ranks) -> Iterator[None]:
+    """Remove the folder of a training that fails before its first state is saved. A later training
+    can then use the folder, whose files would say nothing about the failure."""
+    try:
+        yield
+    except Exception:
+        if ranks.first and not (folder / "state.pt").exists():
+            remove(folder)
+        raise
 
 
 def _declaration(

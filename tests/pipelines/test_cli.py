@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import zarr
 
+from operators.training import fit
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.store.checking import missing
 from pdegen.store.reading import Store
 from pipelines.runs import evaluation, run_folder
-from tests.pipelines.command import SMALL, quietly
+from tests.pipelines.command import SMALL, everything, quietly
 from tests.stores import faults, with_attributes
 
 TINY = ["--set", "data.resolution=16", "--set", "model.modes=4", "--set", "model.width=8",
@@ -333,6 +334,44 @@ def test_training_that_diverges_says_so(pdegen, made):
     outcome = pdegen(*words, "--set", "epochs=20", "--set", "lr=1e30", "--set", "clip=1e30")
     assert outcome.status == 1
     assert outcome.err[-1].startswith("pdegen: the loss is not finite in epoch ")
+
+
+def test_a_training_that_fails_in_its_first_epoch_leaves_nothing(pdegen, made, monkeypatch):
+    words = ["train", "burgers-quick", "--data", made / "store.zarr", *TINY, "--out", "runs/r"]
+    diverging = ["--set", "lr=1e30", "--set", "clip=1e30", "--set", "epochs=2"]
+    for track in ([], ["--track", "tensorboard"]):
+        for _ in range(2):  # the second start is not refused
+            outcome = pdegen(*words, *diverging, "--set", "batch=1", *track)
+            assert outcome.status == 1
+            assert outcome.err[-1].startswith("pdegen: the loss is not finite in epoch 1")
+            assert not Path("runs/r").exists()
+    assert pdegen(*words, "--set", "epochs=1").status == 0
+    kept = everything(Path("runs/r"))
+    original = fit._State.end_epoch
+
+    def fails(state, loss, errors):
+        if len(state.history) == 1:
+            raise fit.TrainingError("by hand")
+        return original(state, loss, errors)
+
+    monkeypatch.setattr(fit._State, "end_epoch", fails)
+    outcome = pdegen(*words, "--set", "epochs=2", "--overwrite")
+    assert outcome.err[-1] == "pdegen: by hand"
+    assert everything(Path("runs/r")).keys() == kept.keys()  # the first epoch is kept
+
+
+def test_a_loss_that_float32_cannot_hold_is_refused_in_one_line(pdegen, made):
+    words = ["train", "burgers-quick", "--data", made / "store.zarr", *TINY, "--out", "run"]
+    for name, key, value, message in (
+        ("huber", "delta", 1e-320, "delta must be 0, or between 1.2e-38 and 3.4e+38"),
+        ("huber", "delta", 1e39, "delta must be 0, or between 1.2e-38 and 3.4e+38"),
+        ("squared-h1", "gamma", 3e38, "the loss squared-h1 is inf before the training"),
+    ):
+        outcome = pdegen(*words, "--set", f"loss.name={name}", "--set", f"loss.{key}={value}")
+        assert outcome.status == 2
+        assert len(outcome.err) == 1
+        assert message in outcome.err[0]
+        assert not Path("run").exists()
 
 
 def test_debug_shows_where_it_went_wrong(pdegen):
