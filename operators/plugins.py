@@ -27,21 +27,21 @@ class EntryPointError(ValueError):
 
 
 class Registry(dict[str, T]):
-    """Entries by name: those that are registered, and those that installed packages declare.
+    """A dictionary from names to classes of one kind, which installed packages can extend.
 
-    An entry point of the group is loaded if its name is looked up and is not registered. Its module
-    registers the name; or the entry point is the class itself. Iteration yields only the names
-    that are registered so far; `known` has all names.
+    A package declares a class by an entry point, which is loaded at the first look-up of its name.
+    The entry point is either the class, or a module that registers the class. Iteration yields the
+    names that are registered so far. `known` also has the names that packages declare.
 
     Args:
         kind: Kind of the classes: operator, optimizer, schedule or loss.
-        entry: Makes the entry of a class.
-        shipped: Module that registers the classes of the project, if they are not registered where
-            the registry is defined. It is imported before a class of a user is registered, so the
-            names of the project cannot be taken.
+        entry: Function from a class to its entry in the dictionary.
+        shipped: Module that registers the classes of the project, if the module of the registry
+            does not. It is imported before the first class of a user is registered. The names of
+            the project are then taken.
 
     Raises:
-        EntryPointError: If a name is looked up whose entry point fails.
+        EntryPointError: If an entry point fails when its name is looked up.
     """
 
     def __init__(self, kind: str, entry: Callable[[type[Any]], T], shipped: str = "") -> None:

@@ -55,7 +55,7 @@ def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _place(parameter: Any) -> str:
-    """What stands for a value: NAME, NAME... where there may be several."""
+    """Placeholder of a value in the usage line: NAME, or NAME... for several values."""
     word = parameter.metavar or parameter.name.rstrip("_").upper()
     return f"{word}..." if parameter.nargs == -1 else word
 

@@ -59,8 +59,8 @@ def of_operator(name: str) -> Path:
 
 
 def recipes() -> list[str]:
-    """Those that are drawn: all without a picture of their own in docs/pictures, except small forms
-    of others."""
+    """Recipes to draw: those without a picture in docs/pictures that are no small form of another
+    recipe."""
     every = recipe_names()
     shown = {name for name in every if (PICTURES / f"{name}.png").exists()}
     small = {name for name in every if name.removesuffix(SMALL) in {*every} - {name}}

@@ -35,26 +35,27 @@ def open_pairs(
     buffer: int = BUFFER_BYTES,
     weighted: bool = True,
 ) -> Samples:
-    """Open a split for streaming inputs and targets shard by shard.
+    """Open the samples of a split. Their values are read from the store during iteration.
 
-    Values are read later, during iteration. Samples that the store lists as skipped are left out.
+    Samples that the store lists as skipped are left out. `read_pairs` reads all values at once.
 
     Args:
         url: URL or path of a sealed store.
         split: Name of a split, or the pair (first sample, last sample + 1).
         resolution: Number of points along the first axis, or a tuple with a number for each axis.
-            By default, all points are used. Functions are subsampled to every r-th of the n points
-            of an axis, not averaged. Periodic axes have r = n/resolution. Other axes have
-            r = (n-1)/(resolution-1), which includes both ends: 421 cells allow 211, 141, 85, ...
-            points. A single number determines one r for all axes. Clouds are never subsampled.
-        input, target: Names of the variables. Several variables are concatenated as channels. By
-            default the inputs are all functions of the role input or, if there are none, the
-            positions of the points; the target is the first function of the role target. In a
-            store without roles, the input is a and the target is u.
-        target_resolution: Number of cells along the first axis over which the target is averaged,
-            or a tuple with a number for each axis. A single number coarsens all axes by the same
-            ratio. The target points are then the centres of these cells. By default they are the
-            points of the input.
+            By default, all n points of each axis are used. A smaller number keeps every r-th
+            point, without averages. The whole number r is n/resolution on a periodic axis. On other
+            axes it is (n - 1)/(resolution - 1), so both ends are kept: of 421 points, 211, 141 or
+            85 can be kept. A single number gives one r for all axes. Clouds keep all points.
+        input, target: Name or names of the variables, which are concatenated as channels. By
+            default the inputs are all functions with the role input. If no function has this
+            role, the inputs are the positions of the points. The default target is the first
+            function with the role target. In a store without roles, the input is `a` and the
+            target is `u`.
+        target_resolution: Number of cells along the first axis, or a tuple with a number for each
+            axis. The target is averaged over each cell, and its points are the centres of the
+            cells. A single number coarsens all axes by the same ratio. By default the target has
+            the points of the input, without averages.
         level: Noise level; required if a variable is stored at several noise levels.
         buffer: Size of the shuffle buffer in bytes; it has room for at least one shard.
         weighted: Whether points of meshes and clouds have quadrature weights; otherwise all points

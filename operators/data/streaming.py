@@ -202,7 +202,11 @@ class Streamed(Reader):
     def _windows(
         self, windows: list[list[Piece]], entries: Collection[Stacked], epoch: int | None
     ) -> Generator[list[np.ndarray], None, None]:
-        """Yield the values of all entries, window by window. Window k + 2 overwrites window k."""
+        """Yield the values of the entries in each window, as one array for each entry.
+
+        Two windows are in memory at a time. The arrays of a window are overwritten two windows
+        later.
+        """
         rows = max(sum(map(len, window)) for window in windows)
         memory = [
             [np.empty((rows, *self._shape(v)), np.float32) for v in entries]
@@ -217,13 +221,15 @@ class Streamed(Reader):
         epoch: int | None,
         memory: list[list[np.ndarray]],
     ) -> Generator[list[np.ndarray], None, None]:
-        """Values of some variables, one window (a group of shards) at a time.
+        """Yield the values of the entries in each window, as one array for each entry.
 
-        With two buffers, the next window is read into one while the caller uses the other.
+        With two buffers, threads read the next window into one buffer while the caller uses the
+        other.
 
         Args:
             windows: The pieces of shards in each window.
             entries: The variables.
+            epoch: Number of the epoch, which selects the noise; None outside a training.
             memory: One or two buffers, each a list with one array for each variable.
         """
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="reading")

@@ -95,7 +95,7 @@ def of_queries(v: Float[Tensor, "batch _ c"], edges: Edges) -> Float[Tensor, "_ 
 
 
 def summed(v: Float[Tensor, "batch n k c"], edges: Edges) -> Float[Tensor, "batch _ c"]:
-    """For each query, the sum of the values v of all its pairs."""
+    """Sum of the values v over the pairs of each query."""
     if not edges.to_nodes:
         return v.sum(dim=2)
     m = len(edges.node_points)

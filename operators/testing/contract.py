@@ -19,17 +19,18 @@ Claim = tuple[str, Callable[[], None]]
 
 @dataclass(frozen=True)
 class Expected:
-    """Expected properties of an operator that its class does not declare.
+    """Properties to check that the class of an operator does not declare.
 
     Args:
-        lr, steps: Learning rate and number of steps in which eight samples are learned; 0 steps
-            leave this check out.
-        reaches: Bound of the relative L² error on these samples.
-        converges: Whether values converge as the grid is refined. Set this to False for
+        lr: Learning rate of a short training on eight samples.
+        steps: Number of steps of this training. 0 omits the training.
+        reaches: Largest relative L² error on the eight samples after the training.
+        converges: Whether the output must converge as the grid is refined. Set it to False for
             convolutions over a fixed number of points.
-        ordered: Whether values depend on the order of the points of a cloud.
-        compiles: Whether the operator must compile to one graph.
-        records: Whether a training step must not wait for values of the device.
+        ordered: Whether the output may depend on the order of the points of a cloud.
+        compiles: Whether `torch.compile` must translate the operator to a single graph.
+        records: Whether a training step must not read values back from the device. CUDA graphs
+            need such steps.
     """
 
     lr: float = 5e-3
@@ -49,21 +50,24 @@ def check_operator(
     dims: Sequence[int] | None = None,
     **settings: object,
 ) -> list[str]:
-    """Check that an operator keeps the contract of all operators.
+    """Check an operator against the contract, which the trainer relies on.
 
-    The operator need not be registered. In a test: `check_operator(MyOperator, width=16)`.
+    The contract is a list of claims, such as "a batch equals its samples". Each claim is checked on
+    every number of dimensions and every domain that the class declares. The operator need not be
+    registered. A test calls, for example, `check_operator(MyOperator, width=16)`.
 
     Args:
-        operator: The class.
-        expected: Properties of the operator that its class does not declare.
+        operator: Class of the operator.
+        expected: Properties that the class does not declare; by default those of `Expected()`.
         dims: Numbers of space dimensions; by default those that the class supports.
-        settings: Arguments of the constructor. Small operators are checked in seconds.
+        settings: Arguments of the constructor. An operator with a small width and few layers is
+            checked in seconds.
 
     Returns:
         The claims that were checked, one sentence each.
 
     Raises:
-        ContractError: If the operator does not keep a claim. The message names it.
+        ContractError: If a claim does not hold. The message names the claim.
         ValueError, TypeError: If the operator cannot be constructed with these settings.
     """
     expected = expected or Expected()

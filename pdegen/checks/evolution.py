@@ -58,27 +58,28 @@ class Evolution:
 class EvolutionCheck(Check):
     """Check that the solution that starts at a frame v(t₀) reaches the next frame v(t₁).
 
-    The equation is solved from t₀ to t₁ with the modes |k_j| <= K of v(t₀). The number of steps is
-    doubled until the result converges. A second solve omits the modes beyond 2K/3 and adds rounding
-    errors to v(t₀). The difference between the two solutions measures the effect of unresolved and
-    aliased modes, and the instability of the flow.
+    A frame is the stored solution at one time. The equation is solved again from t₀ to t₁, with the
+    modes |k_j| <= K of v(t₀). The number of steps is doubled until the result converges. Pairs of
+    frames without convergence are skipped.
 
-    The check compares the modes |k_j| <= K/3 of the solution with those of the stored v(t₁). Apart
-    from rounding, their distance must not exceed the sum of three terms:
+    A second solution starts from fewer modes, |k_j| <= 2K/3, and from a frame with added rounding
+    errors. It differs from the first one by the effect of modes that the frame does not resolve,
+    and by the instability of the flow.
+
+    The modes |k_j| <= K/3 of the first solution are compared with those of the stored v(t₁). The
+    limit of their distance, apart from rounding, is the sum of three terms:
 
     - four times the difference between the two solutions,
     - four times the error that the store states,
-    - an estimate, from the highest modes, of the modes beyond the grid that alias to these modes.
-
-    A pair of frames is skipped if its solution does not converge within the largest number of
-    steps.
+    - an estimate of the aliases: modes beyond the grid that the frame shows as lower modes. The
+      highest modes of the frame give the estimate.
 
     Args:
         evolution: The equation and its frames.
         highest: The largest wave number K.
-        first: Every frame is compared in the first `first` samples. If it is None, two frames
-            of every sample are compared: u(t₁) and one later frame, which differs from sample to
-            sample.
+        first: Number of first samples whose frames are all compared. If it is None, two frames of
+            every sample are compared: the first one after t = 0, and a later one that differs from
+            sample to sample.
     """
 
     variable = "u"

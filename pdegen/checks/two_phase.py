@@ -190,12 +190,19 @@ def differing(
     k: Float[np.ndarray, " pairs"],
     correlation: Float[np.ndarray, " pairs"],
 ) -> Float[np.ndarray, " pairs"]:
-    """The probability that exactly one of X >= h and Y >= k holds.
+    """Probability 2 T(h, a) + 2 T(k, b) that exactly one of the events X >= h and Y >= k occurs.
 
-    X and Y are standard normal with the correlation ρ. h and k have the same sign, or are both 0.
-    Let a = (k - ρh)/(h √(1 - ρ²)) and b = (h - ρk)/(k √(1 - ρ²)). With Owen's function T,
-    P(X >= h, Y >= k) = (Φ(-h) + Φ(-k))/2 - T(h, a) - T(k, b).
-    Hence the probability is 2 T(h, a) + 2 T(k, b).
+    X and Y are standard normal variables with the correlation ρ. T is Owen's function,
+    a = (k - ρh)/(h √(1 - ρ²)) and b = (h - ρk)/(k √(1 - ρ²)). The formula follows from
+    P(X >= h, Y >= k) = (Φ(-h) + Φ(-k))/2 - T(h, a) - T(k, b), where Φ is the normal distribution
+    function. In the check of a field with two phases, the events say that a cell has the upper
+    phase.
+
+    Args:
+        h, k: Thresholds. In each pair they have the same sign, or are both 0.
+        correlation: Correlation ρ of X and Y in each pair.
+
+    References: D. B. Owen, Tables for computing bivariate normal probabilities, 1956.
 
     >>> differing(np.zeros(1), np.zeros(1), np.array([0.5])).round(6)  # arccos(1/2)/π
     array([0.333333])

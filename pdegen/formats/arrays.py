@@ -34,7 +34,7 @@ class FormatError(ValueError):
 
 @dataclass(frozen=True)
 class Location:
-    """Where a file stores the numbers of an array. The numbers are contiguous."""
+    """Position and type of the numbers of an array in a file. The numbers are contiguous."""
 
     file: Path  # the imported file, or the file to which the array was unpacked
     offset: int  # first byte

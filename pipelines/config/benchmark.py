@@ -49,7 +49,7 @@ class Benchmark(Extending):
     Args:
         name: Name of the benchmark.
         summary: Description in one line.
-        differs: How this benchmark differs from the published results in its table, in words.
+        differs: Difference from the published results in the table, in words.
         sources: Place in a publication of each kind of `published_training`.
         seeds: Number of trainings of each operator on each dataset; their seeds are 0, 1, ...
         protocols: Protocols with which each operator is trained; by default that of the experiment.

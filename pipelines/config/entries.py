@@ -73,7 +73,7 @@ class Entry(Strict):
         published_training: Published facts of the trainings, by dataset. "parameters" is the
             number of parameters, "gflop" the operations of a step in 1e9, "hours" the duration of
             the training, "seconds" the duration of an epoch, "epoch" the number of the best epoch.
-        differs: How the setting differs from the published one, in words.
+        differs: Difference from the published setting, in words.
     """
 
     model: ModelSpec | None = None
@@ -140,7 +140,7 @@ class Profiled(Strict):
         model: The operator.
         published: Published costs: "speed" in steps per second, "gflop" of a step, "memory" of the
             device in GB, and "allocated", the sum of the memory in GB that all operations allocate.
-        differs: How the setting differs from the published one, in words.
+        differs: Difference from the published setting, in words.
     """
 
     model: ModelSpec
@@ -154,7 +154,7 @@ class Profile(Extending):
     Args:
         name: Name of the profile.
         summary: Description in one line.
-        differs: How the setting differs from the published one, in words.
+        differs: Difference from the published setting, in words.
         source: Place of the published costs: publication, table and machine.
         points: Number of grid points.
         batch: Number of samples in a step.

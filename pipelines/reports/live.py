@@ -38,7 +38,7 @@ def with_slides(
     """Append slides to a picture. If their files exceed `BYTES`, only every n-th slide is used.
 
     Args:
-        word: What the slides show, "sample" or "time".
+        word: Quantity that differs from slide to slide, "sample" or "time".
         start: Position of the slide that is shown first.
         moving: Milliseconds per slide of an animation; 0 for no animation.
     """

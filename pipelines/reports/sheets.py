@@ -314,7 +314,7 @@ class Functions:
 
 
 def few(items: Sequence[_T], most: int) -> list[_T]:
-    """At most `most` evenly spaced items, including the first and the last. If `most` is 1, only
+    """Evenly spaced items, at most `most`, including the first and the last. If `most` is 1, only
     the last item is returned.
 
     >>> few(range(10), 4), few(range(10), 1)

@@ -46,7 +46,7 @@ class FolderClaim:
         word: The kind, such as "run".
         file: Name of the file that declares the results, such as "run.json".
         advice: Advice in the error message if the folder already contains such results.
-        folder_kind: What error messages call such a folder; by default `word`.
+        folder_kind: Name of such a folder in error messages; by default `word`.
     """
 
     word: str

@@ -86,7 +86,7 @@ class Topology:
 
     @cached_property
     def wall_cells(self) -> Int[np.ndarray, "faces above"]:
-        """For each wall face, the cells above it from which the wall pressure is extrapolated."""
+        """Cells above each wall face from which the wall pressure is extrapolated."""
         return self.number[self.above[: None if self.wall else 0], :_EXTRAPOLATED]
 
     @cached_property

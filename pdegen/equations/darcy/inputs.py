@@ -121,7 +121,14 @@ def printed(value: float | ScalarLaw) -> str:
 
 
 def stored(key: str, value: float | ScalarLaw, names: Mapping[str, str]) -> float | str:
-    """A number, or the name of the variable that has the number of each sample."""
+    """The number itself, or for a law the name of the variable in which a store keeps the number of
+    each sample.
+
+    Args:
+        key: Dotted key of the number in a recipe, such as "coefficient.above".
+        value: The number or its law.
+        names: Names of the variables, by the keys that have laws.
+    """
     return names[key] if isinstance(value, ScalarLaw) else value
 
 

@@ -233,5 +233,5 @@ class _Physics:
         return self._worst(np.where(resolved, violation / limit, 0.0)), np.ones(())
 
     def _worst(self, values: np.ndarray) -> Float[np.ndarray, " batch"]:
-        """For each sample, the largest of the values at the output times."""
+        """Largest value of each sample over the output times."""
         return values.reshape(-1, len(self._times)).max(axis=1)

@@ -192,7 +192,7 @@ class Vorticity(Problem):
 
     @property
     def certified(self) -> tuple[bool, ...]:
-        """For each output time, whether the error must be within the tolerance."""
+        """Whether the error must be within the tolerance, for each output time."""
         until = self.solver.certified
         return tuple(until is None or t <= until for t in self.times)
 
