@@ -113,6 +113,12 @@ def test_muon_moves_singular_values_towards_one():
             assert 0.5 < float(sizes.min()) <= float(sizes.max()) < 1.5
 
 
+def test_the_settings_of_soap_reach_its_steps():
+    matrix = torch.nn.Parameter(torch.ones(2, 2))
+    (group,) = Soap(beta1=0.7, beta2=0.8, every=3)([matrix], LR).param_groups
+    assert (group["lr"], group["betas"], group["every"]) == (LR, (0.7, 0.8), 3)
+
+
 def test_muon_refuses_parameters_without_a_matrix():
     vector = torch.nn.Parameter(torch.ones(3))
     with pytest.raises(ValueError, match="muon needs parameters that are real matrices"):

@@ -7,7 +7,14 @@ from pdegen.checks.family import ScalarsLaw
 from pdegen.checks.law import Law
 from pdegen.equations.base import Problem, SampleError
 from pdegen.recipe import load_recipe
-from pdegen.sampling.scalars import LogUniform, Uniform, laws_of, stream_of, with_numbers
+from pdegen.sampling.scalars import (
+    LogUniform,
+    Uniform,
+    laws_of,
+    stream_of,
+    variable_names,
+    with_numbers,
+)
 from pdegen.schema import SchemaError, parse_override
 from tests.pdegen.test_law import findings
 
@@ -36,6 +43,13 @@ def test_quantiles_are_those_of_the_law():
     z = np.linspace(0.01, 0.99, 9)
     for law in (UNIFORM, LOG):
         np.testing.assert_allclose(law.place(np.array([law.at(v) for v in z])), z, atol=1e-14)
+
+
+def test_numbers_with_one_name_are_stored_by_their_whole_keys():
+    keys = ["initial.low", "force.low", "initial.high", "linear.drag.0", "nonlinear.drag.0"]
+    assert list(variable_names(keys).values()) == [
+        "initial_low", "force_low", "high", "linear_drag_0", "nonlinear_drag_0"
+    ]  # fmt: skip
 
 
 def test_streams_of_keys_are_not_the_stream_of_the_fields():
