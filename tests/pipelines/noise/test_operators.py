@@ -13,9 +13,11 @@ from operators.training.files import read_json
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pipelines.config.experiment import Experiment, load_experiment
+from pipelines.config.registry import InputNoise
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.runs.data import Source
 from pipelines.runs.folder import RunError
+from pipelines.runs.noise import NoisyTargets
 from pipelines.studies import runner
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import Cell
@@ -125,6 +127,17 @@ def test_noise_on_targets_is_that_of_training_alone(store, tmp_path):
     for split, purpose in (("validation", "selection"), ("test", "test")):
         pairs = source.samples(split, purpose).resident()
         assert torch.equal(pairs.u, source.samples(split, noise=None).resident().u)
+
+
+def test_channels_of_targets_have_independent_noise():
+    noise = InputNoise(level=0.5, on="targets")
+    add = NoisyTargets(noise, np.ones((32, 2)), lambda samples: samples)
+    both = add(np.zeros((64, 32, 2)) + np.random.default_rng(0).normal(size=32)[:, None],
+               range(64), None)  # fmt: skip
+    first, second = (both - both.mean(axis=0)).reshape(-1, 2).T
+    assert first.std() > 0.1
+    # 2048 independent pairs: four deviations of a correlation are 0.09
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.09
 
 
 def test_noise_on_both_is_independent(store, tmp_path):
