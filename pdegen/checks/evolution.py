@@ -233,7 +233,7 @@ class _March:
             self.steps[h] = Step.of(self.linear, h)
         step = self.steps[h]
         for _ in range(count):
-            v = step.plain(v, self.nonlinear)
+            v = step(v, self.nonlinear)
         return v
 
 

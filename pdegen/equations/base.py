@@ -274,7 +274,13 @@ class Problem(WithLaws):
         `device` is a device of PyTorch, or None for the CPU.
         """
         by_device = ("torch",) if device is not None else ("numba",) if self.compiled else ()
-        return versions("scipy", *by_device)
+        return versions("scipy", *by_device) | ({} if device is not None else self.transforms)
+
+    @property
+    def transforms(self) -> dict[str, str]:
+        """The name of the Fourier transforms of the solver's time steps on the CPU, as `transforms`
+        (`pdegen.numerics.transforms`); empty if it has none, or if they are those of SciPy."""
+        return {}
 
     @abstractmethod
     def law(self) -> Law:

@@ -108,12 +108,13 @@ def reuse_memory() -> None:
     np.empty(_REUSED_BYTES, np.uint8)
 
 
-def blocks(rows: int, points: int, at_once: bool) -> Iterator[slice]:
+def blocks(rows: int, points: int, at_once: bool, multiple: int = 1) -> Iterator[slice]:
     """Slices of rows that fit into a core's cache, if a row has `points` points.
 
-    If `at_once` is true, as for tensors on a device, a single slice contains all rows.
+    If `at_once` is true, as for tensors on a device, a single slice contains all rows. Otherwise
+    the number of rows in a slice is a multiple of `multiple`, even if it then exceeds the cache.
     """
-    size = max(1, rows if at_once else _CACHE_POINTS // points)
+    size = max(1, rows if at_once else multiple * -(-_CACHE_POINTS // points // multiple))
     return (slice(start, start + size) for start in range(0, rows, size))
 
 

@@ -75,14 +75,6 @@ class Step:
 
     def __call__(self, v: State, nonlinear: Callable[[State], State]) -> State:
         """The state after the step."""
-        compiled = isinstance(v, np.ndarray)
-        return self._compiled(v, nonlinear) if compiled else self.plain(v, nonlinear)
-
-    def plain(self, v: State, nonlinear: Callable[[State], State]) -> State:
-        """The state after the step, computed without compiled code.
-
-        Loading compiled code takes longer than a few steps.
-        """
         n_v = nonlinear(v)
         v_half = self.half * v
         a = v_half + self.q * n_v
@@ -92,25 +84,3 @@ class Step:
         c = self.half * a + self.q * (2 * n_b - n_v)
         n_c = nonlinear(c)
         return self.full * v + self.f1 * n_v + self.f2 * (n_a + n_b) + self.f3 * n_c
-
-    def _compiled(self, v: State, nonlinear: Callable[[State], State]) -> State:
-        """The state after the step, computed by compiled code with the same bits as `plain`.
-
-        Each sum takes one pass over memory.
-        """
-        from pdegen.numerics import etdrk_stages  # imported late: compilation takes a while
-
-        shape, rows = v.shape, (len(v), -1)
-        symbols = [len(v) if self.half.ndim == v.ndim else 1, -1]  # by sample, or shared
-        half, full, q, f1, f2, f3 = (symbol.reshape(symbols) for symbol in vars(self).values())
-
-        def slope(state: np.ndarray) -> np.ndarray:
-            return nonlinear(state.reshape(shape)).reshape(rows)
-
-        v = v.reshape(rows)
-        n_v = slope(v)
-        v_half, a = etdrk_stages.second(v, n_v, half, q)
-        n_a = slope(a)
-        n_b = slope(etdrk_stages.third(v_half, n_a, q))
-        n_c = slope(etdrk_stages.fourth(a, n_v, n_b, half, q))
-        return etdrk_stages.last(v, n_v, n_a, n_b, n_c, full, f1, f2, f3).reshape(shape)

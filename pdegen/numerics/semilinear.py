@@ -2,8 +2,8 @@
 
 Each sample is integrated with the steps h, 2h and 4h. The step h is halved until Richardson's
 estimate of the error in time, with the observed order, meets the tolerance. The difference from a
-run on a finer torus then estimates the error in space. The solution of a sample does not depend on
-the other samples of its batch.
+run on a finer torus, with the step 4h, then estimates the error in space. The solution of a sample
+does not depend on the other samples of its batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from pdegen.numerics.device import (
 )
 from pdegen.numerics.errors import SolveError
 from pdegen.numerics.etdrk import Step, Symbol
+from pdegen.numerics.pseudospectral import Pseudospectral, Rates
 from pdegen.numerics.torus import Torus
+from pdegen.numerics.transforms import has_vectors
 
 Modes = Complex[Array, "batch components *modes"]
 Nonlinear = Callable[[Modes], Modes]
@@ -37,6 +39,7 @@ Rows = Int[np.ndarray, " rows"]
 _ORDER = 4
 _HALVINGS = 6  # largest number of halvings of the step
 _LARGE = 0.1  # a larger error in space may come from a step that is unstable on the finer torus
+_EIGHT = 8  # samples of a vector in compiled code (`lanes.py`)
 _CHECK_INTERVAL = 64  # steps between tests for a blow-up
 _CACHED_STEPS = 64  # largest number of step lengths whose coefficients are cached
 
@@ -119,7 +122,9 @@ class Semilinear:
             self._of(block, len(v0))._solved(
                 v0[block], None if finer is None else finer[block], frames, rows[block]
             )
-            for block in blocks(len(v0), math.prod(v0.shape[1:]) * 4, not is_numpy_namespace(xp))
+            for block in blocks(
+                len(v0), math.prod(v0.shape[1:]) * 4, not is_numpy_namespace(xp), _EIGHT
+            )
         ]
         return Trajectory(*(xp.concat(part, axis=0) for part in zip(*parts, strict=True)))
 
@@ -131,8 +136,7 @@ class Semilinear:
         start, march = detached(v0), self.discrete.march  # errors have no derivative
         w0 = self.torus.finer.padded(start) if finer is None else detached(finer)
         coarsest, coarse = (march(start, frames.times, self.dt, k)[0] for k in (-2, -1))
-        change = _norms(self.torus, coarse - coarsest)
-        return self._stepped(v0, w0, frames, rows, coarse, change)
+        return self._stepped(v0, w0, frames, rows, coarsest, coarse)
 
     def _stepped(
         self,
@@ -140,29 +144,33 @@ class Semilinear:
         w0: Modes,
         frames: _Frames,
         rows: np.ndarray,
+        coarsest: Array,
         coarse: Array,
-        change: AtTimes,
         halvings: int = 0,
     ) -> tuple[Array, Array, Array, Array]:
         """The solution with dt halved `halvings` times, or more if a sample misses the tolerance.
 
-        `coarse` is a run with twice the step. `change` is the distance between `coarse` and a run
-        with four times the step. Let r be the ratio of `change` to the distance d between this
-        solution and `coarse`. The estimate of the error in time is d/(r - 1). At order 4, r = 2⁴;
-        r is smaller if the phase of a wave turns far within a step.
+        `coarse` is a run with twice the step, `coarsest` one with four times the step. Let d be the
+        distance between this solution and `coarse`, and r the ratio of the distance between the two
+        coarse runs to d. The estimate of the error in time is d/(r - 1). At order 4, r = 2⁴; r is
+        smaller if the phase of a wave turns far within a step.
+
+        The error in space is the distance to a run on the finer torus with the step of `coarsest`.
+        A sample whose error is too large there is compared again with smaller steps, because these
+        may be stable on the finer torus.
         """
         xp, times = array_namespace(v0), frames.times
         v, integrals = self.discrete.march(v0, times, self.dt, halvings, self.watched)
         solved = detached(v)
         size, difference = _norms(self.torus, solved), _norms(self.torus, solved - coarse)
+        change = _norms(self.torus, coarse - coarsest)
         in_time = difference / (_contraction(change, difference) - 1)
         in_time = _relative(in_time, size) + np.finfo(float).eps * frames.begun
         in_space = xp.full_like(in_time, math.inf)
         pending = ~self._misses(in_time, frames)
-        # h may be stable on the finer torus if 2h is not
-        for refined, states in enumerate((coarse, solved)):
+        for refined, states in enumerate((coarsest, coarse, solved)):
             if bool(xp.any(pending)):
-                finer, same_step = self.torus.finer, halvings - 1 + refined
+                finer, same_step = self.torus.finer, halvings - 2 + refined
                 solver = self._of(pending, len(v0))
                 fine, _ = solver._finer.march(w0[pending], times, self.dt, same_step)
                 distance = _norms(finer, fine - finer.padded(states[pending]))
@@ -183,7 +191,7 @@ class Semilinear:
                 raise self._failure(int(rows[row]), float(step[row]), *parts)
             remaining = v0[missed], w0[missed], frames, rows[to_numpy(missed)]
             solver = self._of(missed, len(v0))
-            parts = solver._stepped(*remaining, solved[missed], difference[missed], halvings + 1)
+            parts = solver._stepped(*remaining, coarse[missed], solved[missed], halvings + 1)
             v[missed], error[missed], step[missed], integrals[missed] = parts
         return v, error, step, integrals
 
@@ -309,19 +317,28 @@ class Discrete:
                 if t > now:
                     longest = max(1, math.ceil((t - now) / (4 * dt) * (1 - 1e-12)))
                     count = longest * 2 ** (halvings + 2)
-                    v, grown = self._interval(v, (t - now) / count, count, watched)
+                    v, grown = self.advanced(v, (t - now) / count, count, watched)
                     total = total + grown
                 now = t
                 states.append(v)
                 sums.append(total)
         return xp.stack(states, axis=1), xp.stack(sums, axis=1)
 
-    def _interval(
-        self, v: Modes, h: float, count: int, watched: Watched | None
+    def advanced(
+        self, v: Modes, h: float, count: int, watched: Watched | None = None
     ) -> tuple[Modes, Array | float]:
         """The state after `count` steps of size h, and the integrals over these steps."""
         nonlinear = self.nonlinear
         assert nonlinear is not None
+        if (
+            isinstance(v, np.ndarray)
+            and isinstance(nonlinear, Pseudospectral)
+            and isinstance(watched, Rates | None)
+            and has_vectors(self.torus.points)
+        ):
+            from pdegen.numerics.lane_march import LaneMarch  # compiled when it is imported
+
+            return LaneMarch(nonlinear, self._step(h), h, watched)(v, count)
         step, total = self._step(h).where(v), 0.0
         left = middle = 0.0 if watched is None else watched(v)
         for number in range(count):

@@ -11,15 +11,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy
-from array_api_compat import array_namespace, is_numpy_namespace
+from array_api_compat import array_namespace
 from jaxtyping import Complex, Float
 
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.device import Array
+from pdegen.numerics.transforms import fft_of
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Torus:
 
         Along the last axis, only the stored modes are returned.
         """
-        fft, into = _fft(u)
+        fft, into = fft_of(u)
         v = fft.rfft(u, norm="forward")[..., : self.shape[-1]]
         for axis in range(-len(self.grids), -1):
             v = fft.fft(v, axis=axis, norm="forward", **into)
@@ -168,21 +168,12 @@ class Torus:
 
         v has all modes along every axis except the last. v may be overwritten.
         """
-        fft, into = _fft(v)
+        fft, into = fft_of(v)
         for axis in range(-len(self.grids), -1):
             v = fft.ifft(v, axis=axis, norm="forward", **into)
         # zeros are added here: SciPy would add them in fresh pages, which is several times slower
         half = _lengthened(v[..., : (n - 1) // 2 + 1], n // 2 + 1)
         return fft.irfft(half, n=n, norm="forward", **into)
-
-
-def _fft(like: Array) -> tuple[Any, dict[str, bool]]:
-    """The FFT module for an array, and the keyword arguments that let it overwrite the input.
-
-    For NumPy arrays this is the FFT module of SciPy, which is faster than that of NumPy.
-    """
-    xp = array_namespace(like)
-    return (scipy.fft, {"overwrite_x": True}) if is_numpy_namespace(xp) else (xp.fft, {})
 
 
 def _kept(v: Array, axis: int, highest: int) -> Array:

@@ -40,29 +40,18 @@ def test_the_coefficients_at_zero_are_those_of_the_classical_method():
     np.testing.assert_allclose(values, np.array([1 / 2, 1 / 6, 1 / 3, 1 / 6]) * 0.5, rtol=1e-14)
 
 
-def bernoulli(way, steps, rate=4.0, start=1.5, time=1.0):
+def bernoulli(steps, rate=4.0, start=1.5, time=1.0):
     """v' = -rate v + v² at the time, and the exact value: 1/v solves a linear equation."""
     step = Step.of(np.array([-rate]), time / steps)
     v = np.array([[start + 0j]])
     for _ in range(steps):
-        v = way(step, v, np.square)
+        v = step(v, np.square)
     exact = 1 / ((1 / start - 1 / rate) * np.exp(rate * time) + 1 / rate)
     return abs(complex(v[0, 0]) - exact)
 
 
-@pytest.mark.parametrize("way", [Step.__call__, Step.plain])
-def test_the_order_is_four(way):
-    errors = [bernoulli(way, steps) for steps in (20, 40, 80)]
+def test_the_order_is_four():
+    errors = [bernoulli(steps) for steps in (20, 40, 80)]
     orders = np.log2(np.array(errors[:-1]) / errors[1:])
     # the next term of the error is of relative size h: 1/40 here
     np.testing.assert_allclose(orders, 4, atol=0.1)
-
-
-def test_the_compiled_step_adds_what_the_plain_one_adds():
-    step = Step.of(np.array([-3.0 + 2j, -0.2, 1j]), 0.4)
-    v = np.array([[1.0 + 2j, 0.5, -1j], [0.3, 2.0 - 1j, 0.7j]])
-
-    def slope(v):
-        return v**2 - 0.5j * np.conj(v)
-
-    np.testing.assert_allclose(step(v, slope), step.plain(v, slope), rtol=1e-13)

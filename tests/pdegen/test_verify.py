@@ -14,6 +14,8 @@ from pdegen.generation.generate import generate
 from pdegen.generation.job import RecipeJob
 from pdegen.generation.repair import repair
 from pdegen.generation.verify import verify
+from pdegen.numerics.transforms import VECTORS
+from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.digests import sha256, with_digest
 from pdegen.store.lock import LockedError, locked
@@ -143,6 +145,32 @@ def test_a_store_with_other_numbers_and_right_digests_is_noticed_deep(small, sto
     found = verify(store.url, deep=12).faults
     assert [str(fault) for fault in found] == [
         "u, shard 1: sample 7 differs from its recomputed values"
+    ]
+
+
+def test_samples_by_other_fourier_transforms_are_compared_to_rounding(tmp_path, monkeypatch):
+    recipe = load_recipe("ns-quick").with_overrides(
+        {"samples": 4, "problem.resolution": 24, "problem.solver.resolution": 48, "times": [1.0]}
+    )
+    by_vectors = generate(recipe, str(tmp_path / "vectors.zarr"), workers=1)
+    with monkeypatch.context() as patched:
+        for module in ("semilinear", "transforms"):
+            patched.setattr(f"pdegen.numerics.{module}.has_vectors", lambda points: False)
+        by_scipy = generate(recipe, str(tmp_path / "scipy.zarr"), workers=1)
+    assert by_vectors.raw_attributes["provenance"]["transforms"] == VECTORS
+    assert "transforms" not in by_scipy.raw_attributes["provenance"]
+    assert by_vectors.metadata.fingerprint == by_scipy.metadata.fingerprint
+    names = by_vectors.variables
+    assert any((by_vectors.values(name)[:] != by_scipy.values(name)[:]).any() for name in names)
+    for store in (by_vectors, by_scipy):
+        assert verify(store.url, deep=4).faults == []
+    values = {name: np.array(by_scipy.values(name)[:]) for name in names}
+    values["u"][2, 3, 4] += np.float32(1e-3)
+    unseal(by_scipy)
+    write_shard(by_scipy, 0, values)
+    seal(by_scipy)
+    assert [str(fault) for fault in verify(by_scipy.url, law=False, deep=4).faults] == [
+        "u, shard 0: sample 2 differs from its recomputed values"
     ]
 
 

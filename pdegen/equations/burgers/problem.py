@@ -22,6 +22,7 @@ from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
 from pdegen.numerics.device import Array, first_true
 from pdegen.numerics.errors import SolveError
 from pdegen.numerics.spectral import interpolated
+from pdegen.numerics.transforms import provenance
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.sampling.scalars import CoefficientOrLaw, number_of
 from pdegen.schema import Count, InverseLength, Positive, SchemaError, Size, Strict
@@ -219,6 +220,10 @@ class Burgers(Problem):
             "u": squeeze_single_time(xp.astype(solution.u[:, :, ::stride], xp.float32)),
             "error": solution.error,
         }
+
+    @property
+    def transforms(self) -> dict[str, str]:
+        return provenance((self.solver.resolution,)) if self.compiled else {}
 
     @property
     def compiled(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -15,19 +15,16 @@ from array_api_compat import (
     device,  # pyright: ignore[reportUnknownVariableType]
     is_numpy_namespace,
 )
-from jaxtyping import Complex, Float
+from jaxtyping import Float
 
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.times import checked_times
 from pdegen.numerics.device import Array, blocks, constant, first_true, scaled
 from pdegen.numerics.errors import SolveError
-from pdegen.numerics.etdrk import Step
-from pdegen.numerics.spectral import (
-    antiderivative_symbol,
-    dealiased,
-    derivative_symbol,
-    wave_numbers,
-)
+from pdegen.numerics.pseudospectral import Pseudospectral
+from pdegen.numerics.semilinear import Discrete
+from pdegen.numerics.spectral import antiderivative_symbol, derivative_symbol, wave_numbers
+from pdegen.numerics.torus import Torus
 
 Rows = Float[Array, "b n"]
 
@@ -254,39 +251,33 @@ class ETDRK4(BurgersSolver):
             raise ValueError(f"the step dt must be positive, got {self.dt}")
 
     @cached_property
-    def _steps(self) -> dict[float, Step]:
-        return {}
+    def _torus(self) -> Torus:
+        return Torus((self.grid,))
 
-    def _step(self, h: float) -> Step:
-        if h not in self._steps:
-            symbol = -self._nu * wave_numbers(self.grid) ** 2
-            self._steps[h] = Step.of(symbol, h) if symbol.ndim == 1 else Step.of_each(symbol, h)
-        return self._steps[h]
+    def _terms(self, device: str | None) -> Discrete:
+        """v' = -ν k² v - (1/2) ∂ₓ F(u²) for the modes v of u."""
+        torus = self._torus
+        square = Pseudospectral(
+            torus, [[(0, None)]], [[(-0.5, (0, 0))]], [[(0, torus.d[0])]], device=device
+        )
+        nu = np.asarray(self.viscosity)[..., None, None]
+        return Discrete(torus, nu * torus.laplacian, square)
 
     def _integrate(self, u0: Rows, times: list[float]) -> tuple[Array, None]:
         return self._march(u0, times, self.dt), None
 
     def _march(self, u0: Rows, times: list[float], dt: float) -> AtTimes:
-        xp, n = array_namespace(u0), self.grid.n
-        keep = dealiased(self.grid)
-        symbol = constant(np.where(keep, -0.5 * derivative_symbol(self.grid), 0), u0)
-
-        def nonlinear(v: Complex[Array, "b k"]) -> Complex[Array, "b k"]:
-            return symbol * xp.fft.rfft(xp.fft.irfft(v, n=n) ** 2)
-
-        u = xp.empty((len(u0), len(times), n), dtype=u0.dtype, device=device(u0))
-        for block in blocks(len(u0), n, at_once=not is_numpy_namespace(xp)):
-            solver, v, now = _of_rows(self, block), xp.fft.rfft(u0[block]), 0.0
-            v = xp.where(constant(keep, u0), v, xp.zeros_like(v))
-            with np.errstate(over="ignore", invalid="ignore"):  # raised below, by sample
-                for i, t in enumerate(times):
-                    count = math.ceil((t - now) / dt * (1 - 1e-12))
-                    if count:
-                        step = solver._step((t - now) / count).where(u0)
-                        for _ in range(count):
-                            v = step(v, nonlinear)
-                    now = t
-                    u[block, i] = u0[block] if t == 0 else xp.fft.irfft(v, n=n)
+        xp, torus = array_namespace(u0), self._torus
+        discrete = self._terms(None if is_numpy_namespace(xp) else str(u0.device))
+        u = xp.empty((len(u0), len(times), self.grid.n), dtype=u0.dtype, device=device(u0))
+        v, now = torus.to_modes(u0)[:, None], 0.0
+        with np.errstate(over="ignore", invalid="ignore"):  # raised below, by sample
+            for i, t in enumerate(times):
+                count = math.ceil((t - now) / dt * (1 - 1e-12))
+                if count:
+                    v, _ = discrete.advanced(v, (t - now) / count, count)
+                now = t
+                u[:, i] = u0 if t == 0 else torus.to_points(v[:, 0])
         row = first_true(~xp.all(xp.isfinite(u), axis=(1, 2)))
         if row is not None:
             raise SolveError(row, f"ETDRK4 with dt {dt:g} is unstable: use a smaller dt")

@@ -31,6 +31,7 @@ from pdegen.equations.times import TimesFromStart, check_divides, check_steps
 from pdegen.numerics.device import Array
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
+from pdegen.numerics.transforms import provenance
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.sampling.scalars import number_of, with_numbers
 from pdegen.schema import Count, Name, Positive, Size, Strict, Tolerance, brief, near
@@ -348,6 +349,10 @@ class SemilinearProblem(Problem):
     @property
     def compiled(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return not self.terms.diagonal
+
+    @property
+    def transforms(self) -> dict[str, str]:
+        return {} if self.terms.diagonal else provenance(self.torus.points)
 
     def law(self) -> Law:
         grids, count = self._grids(self.resolution), len(self.components)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, reduce
-from operator import add
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 from jaxtyping import Float
 
-from pdegen.numerics.device import Array, constant, empty, multiplied
 from pdegen.numerics.etdrk import Symbol
-from pdegen.numerics.semilinear import Modes, Nonlinear, Rows, Semilinear
+from pdegen.numerics.pseudospectral import Monomial, Part, Pseudospectral
+from pdegen.numerics.semilinear import Nonlinear, Rows, Semilinear
 from pdegen.numerics.torus import Torus
 
 Numbers = tuple[float, ...]  # one for each component
@@ -173,47 +172,24 @@ class Terms:
         fastest = float(np.where(rate > damping, rate, 0.0).max())
         return 2 * math.sqrt(2) / fastest if fastest > 0 else math.inf
 
-    def nonlinear(self, torus: Torus, device: str | None = None) -> Nonlinear | None:
+    def nonlinear(self, torus: Torus, device: str | None = None) -> Pseudospectral | None:
         """The nonlinear map N of modes; None if the equation is `diagonal`.
 
-        N takes NumPy arrays, or tensors on a device. Products that are not differentiated are
-        added at the points, and one transform of their sum returns to modes.
+        N takes NumPy arrays, or tensors on a device. (u·∇)u = ∇(|u|²/2) + ω (-u_2, u_1) with
+        ω = ∂_1u_2 - ∂_2u_1 takes one field and one product more than the components.
         """
         if self.diagonal:
             return None
-        like = empty((0,), np.float64, device)
-        at_points: list[Part] = []
-        in_modes: list[Part] = []
-        if any(self.convection) and self.velocity:
-            at_points.append(_rotation(self, torus, like))
-            in_modes.append(_head(self, torus, like))
-        elif any(self.convection):
-            in_modes.append(_squares(self, torus, like, self.convection))
+        sums = _Sums(self, torus)
+        if any(self.convection):
+            sums.add_rotation() if self.velocity else sums.add_squares(self.convection)
         if any(self.conservative_convection):
-            flux = _fluxes if self.velocity else _squares
-            in_modes.append(flux(self, torus, like, self.conservative_convection))
+            b = self.conservative_convection
+            sums.add_fluxes(b[0]) if self.velocity else sums.add_squares(b)
         if any(self.gradient_norm):
-            at_points.append(_slopes(self, torus, like))
-        products = {powers: of for powers, of in self.monomials.items() if sum(powers) > 1}
-        reacting = {of for coefficients in products.values() for of in coefficients}
-        if products and (len(products) < len(reacting) or len(products) == 1):
-            in_modes.append(_reaction(products, self.components, torus.to_modes))
-        elif products and self.components == 1:
-            at_points.append(_polynomial(self.reaction_of(0)))
-        elif products:
-            at_points.append(_reaction(products, self.components, lambda product: product))
-        if len(products) < len(self.monomials):
-            in_modes.append(_coupling(self, torus, like))
-        needs_values = self.transported or bool(products)
-
-        def of(v: Modes) -> Modes:
-            u = torus.to_points(v) if needs_values else v
-            parts = [part(v, u) for part in in_modes]
-            if at_points:
-                parts.append(torus.to_modes(reduce(add, (part(v, u) for part in at_points))))
-            return reduce(add, parts)
-
-        return of
+            sums.add_slopes()
+        sums.add_reaction()
+        return sums.nonlinear(device)
 
     def solver(self, torus: Torus, dt: float, tolerance: float, device: str | None) -> Semilinear:
         """The time integrator of the equation."""
@@ -248,131 +224,100 @@ def _column(numbers: Numbers, axes: int) -> Float[np.ndarray, " components *ones
     return np.reshape(numbers, (-1, *[1] * axes))
 
 
-Part = Callable[[Modes, Array], Array]  # from modes and values at the points to a part of N
+@dataclass
+class _Sums:
+    """The parts of N, in the form of `Pseudospectral`."""
 
+    terms: Terms
+    torus: Torus
+    fields: list[list[Part]] = field(default_factory=list[list[Part]])
+    products: list[list[Monomial]] = field(default_factory=list[list[Monomial]])
+    targets: list[list[Part]] = field(default_factory=list[list[Part]])
+    coupling: list[tuple[int, int, float]] = field(default_factory=list[tuple[int, int, float]])
+    source: Any = None
 
-def _squares(terms: Terms, torus: Torus, like: Array, b: Numbers) -> Part:
-    """The term -(b/2) Σ_j ∂_j u² of each component."""
-    symbol = constant(-0.5 * _column(b, terms.axes) * sum(torus.d), like)
-    return lambda v, u: symbol * torus.to_modes(u * u)
+    def nonlinear(self, device: str | None) -> Pseudospectral:
+        return Pseudospectral(
+            self.torus, self.fields, self.products, self.targets, self.coupling, self.source, device
+        )
 
+    def field_of(self, *parts: Part) -> int:
+        """The index of a field, which is added if it is new."""
+        known = [[(k, id(symbol)) for k, symbol in old] for old in self.fields]
+        key = [(k, id(symbol)) for k, symbol in parts]
+        if key not in known:
+            self.fields.append(list(parts))
+            return len(self.fields) - 1
+        return known.index(key)
 
-def _fluxes(terms: Terms, torus: Torus, like: Array, b: Numbers) -> Part:
-    """The term -(b/2) ∇·(u u_i) for each component u_i of a velocity u on the square."""
-    dx, dy = (constant(-0.5 * b[0] * d, like) for d in torus.d)
+    def product(self, monomials: list[Monomial], *targets: Part) -> None:
+        """Add a polynomial of fields to components of N."""
+        self.products.append(monomials)
+        self.targets.append(list(targets))
 
-    def part(v: Modes, u: Array) -> Array:
-        xp, (u_1, u_2) = array_namespace(u), (u[:, 0], u[:, 1])
-        products = torus.to_modes(xp.stack([u_1 * u_1, u_1 * u_2, u_2 * u_2], axis=1))
-        first = dx * products[:, 0] + dy * products[:, 1]
-        return xp.stack([first, dx * products[:, 1] + dy * products[:, 2]], axis=1)
+    def values(self) -> list[int]:
+        """The fields that are the components themselves."""
+        return [self.field_of((k, None)) for k in range(self.terms.components)]
 
-    return part
+    def add_squares(self, b: Numbers) -> None:
+        """The term -(b/2) Σ_j ∂_j u² of each component."""
+        along = np.sum(np.broadcast_arrays(*self.torus.d), axis=0)
+        for k, strength in enumerate(b):
+            if strength:
+                u = self.field_of((k, None))
+                self.product([(1.0, (u, u))], (k, -0.5 * strength * along))
 
+    def add_fluxes(self, b: float) -> None:
+        """The term -(b/2) ∇·(u u_i) for each component u_i of a velocity u on the square."""
+        (u, v), (dx, dy) = self.values(), (-0.5 * b * d for d in self.torus.d)
+        self.product([(1.0, (u, u))], (0, dx))
+        self.product([(1.0, (u, v))], (0, dy), (1, dx))
+        self.product([(1.0, (v, v))], (1, dy))
 
-def _head(terms: Terms, torus: Torus, like: Array) -> Part:
-    """The gradient part -b ∇(|u|²/2) of the convection -b (u·∇)u.
+    def add_rotation(self) -> None:
+        """The convection -b (u·∇)u of a velocity u = (u, v) on the square."""
+        (u, v), (dx, dy), b = self.values(), self.torus.d, self.terms.convection[0]
+        omega = self.field_of((1, b * dx), (0, -b * dy))
+        self.product([(1.0, (u, u)), (1.0, (v, v))], (0, -0.5 * b * dx), (1, -0.5 * b * dy))
+        self.product([(1.0, (omega, v))], (0, None))
+        self.product([(-1.0, (omega, u))], (1, None))
 
-    The identity is (u·∇)u = ∇(|u|²/2) + ω (-u_2, u_1) with ω = ∂_1u_2 - ∂_2u_1.
-    """
-    gradient = np.stack([np.broadcast_to(d, torus.shape) for d in torus.d])
-    symbol = constant(-0.5 * terms.convection[0] * gradient, like)
+    def add_slopes(self) -> None:
+        """The term -(g/2)|∇u|² of each component."""
+        for k, g in enumerate(self.terms.gradient_norm):
+            if g:
+                slopes = [self.field_of((k, d)) for d in self.torus.d]
+                self.product([(-0.5 * g, (slope, slope)) for slope in slopes], (k, None))
 
-    def part(v: Modes, u: Array) -> Array:
-        u_1, u_2 = u[:, :1], u[:, 1:]
-        return symbol * torus.to_modes(u_1 * u_1 + u_2 * u_2)
+    def add_reaction(self) -> None:
+        """The monomials of the reaction, without the linear terms that `growth` includes.
 
-    return part
-
-
-def _rotation(terms: Terms, torus: Torus, like: Array) -> Part:
-    """The rotational part -b ω (-u_2, u_1) of the convection -b (u·∇)u (see `_head`)."""
-    dx, dy = (constant(terms.convection[0] * d, like) for d in torus.d)
-
-    def part(v: Modes, u: Array) -> Array:
-        omega = torus.to_points(dx * v[:, 1] - dy * v[:, 0])
-        return array_namespace(u).stack([omega * u[:, 1], -omega * u[:, 0]], axis=1)
-
-    return part
-
-
-def _slopes(terms: Terms, torus: Torus, like: Array) -> Part:
-    """The term -(g/2)|∇u|² of each component."""
-    g = constant(-0.5 * _column(terms.gradient_norm, terms.axes), like)
-    symbols = [constant(d, like) for d in torus.d]
-    return lambda v, u: g * reduce(add, (torus.to_points(d * v) ** 2 for d in symbols))
-
-
-def _product(u: Array, powers: Powers) -> Array:
-    """The product of powers of the components at the points; it has two factors or more."""
-    first, second, *others = [k for k, power in enumerate(powers) for _ in range(power)]
-    product = u[:, first] * u[:, second]
-    for k in others:
-        product = multiplied(product, u[:, k])
-    return product
-
-
-def _reaction(
-    products: Mapping[Powers, Mapping[int, float]],
-    components: int,
-    transformed: Callable[[Array], Array],
-) -> Part:
-    """The sum of products in the equation of each component.
-
-    Args:
-        products: Coefficients of the products, in the form of `Terms.monomials`.
-        components: Number of components.
-        transformed: The map that is applied to each product: the transform from values at the
-            points to modes, or the identity.
-    """
-
-    def part(v: Modes, u: Array) -> Array:
-        sums: list[Array | None] = [None] * components
-        for powers, coefficients in products.items():
-            product = transformed(_product(u, powers))
+        A monomial that several components share is transformed once. The others are added at the
+        points, and one transform of the sum for each component returns to modes.
+        """
+        alone: dict[int, list[Monomial]] = {}
+        for powers, coefficients in self.terms.monomials.items():
+            degree = sum(powers)
             for component, coefficient in coefficients.items():
-                term, total = coefficient * product, sums[component]
-                sums[component] = term if total is None else total + term
-        zero = next(0 * total for total in sums if total is not None)
-        return array_namespace(u).stack([zero if s is None else s for s in sums], axis=1)
+                if degree == 0:
+                    self._add_constant(component, coefficient)
+                elif degree == 1:
+                    self.coupling.append((component, powers.index(1), coefficient))
+            if degree < 2:
+                continue
+            factors = [k for k, power in enumerate(powers) for _ in range(power)]
+            product = tuple(self.field_of((k, None)) for k in factors)
+            if len(coefficients) > 1:
+                targets = [(k, np.array(c, complex)) for k, c in coefficients.items()]
+                self.product([(1.0, product)], *targets)
+            else:
+                ((component, coefficient),) = coefficients.items()
+                alone.setdefault(component, []).append((coefficient, product))
+        for component, monomials in alone.items():
+            self.product(monomials, (component, None))
 
-    return part
-
-
-def _polynomial(coefficients: Float[np.ndarray, " powers"]) -> Part:
-    """The reaction R(u) of one component without its constant term.
-
-    Horner's rule evaluates R in place, in one array. `_coupling` adds the constant term.
-    """
-    *lower, highest = (float(c) for c in np.trim_zeros(coefficients[1:], "b"))
-
-    def part(v: Modes, u: Array) -> Array:
-        value = highest * u
-        for coefficient in lower[::-1]:
-            if coefficient:
-                value += coefficient
-            value = multiplied(value, u)
-        return value
-
-    return part
-
-
-def _coupling(terms: Terms, torus: Torus, like: Array) -> Part:
-    """Constant sources, which act on the mode 0 only, and linear reactions between components."""
-    source = np.zeros((terms.components, *torus.shape))
-    linear = list[tuple[int, int, float]]()
-    for powers, coefficients in terms.monomials.items():
-        for component, coefficient in coefficients.items():
-            if sum(powers) == 0:
-                source[(component, *[0] * terms.axes)] += coefficient
-            elif sum(powers) == 1:
-                linear.append((component, powers.index(1), coefficient))
-    constants = constant(source, like)
-
-    def part(v: Modes, u: Array) -> Array:
-        change = array_namespace(v).zeros_like(v) + constants
-        for component, reactant, coefficient in linear:
-            change[:, component] += coefficient * v[:, reactant]
-        return change
-
-    return part
+    def _add_constant(self, component: int, value: float) -> None:
+        """A constant source, which acts on the mode 0 only."""
+        if self.source is None:
+            self.source = np.zeros((self.terms.components, *self.torus.shape))
+        self.source[(component, *[0] * self.terms.axes)] += value

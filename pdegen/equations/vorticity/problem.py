@@ -24,6 +24,7 @@ from pdegen.numerics.errors import SolveError
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.spectral import interpolated
 from pdegen.numerics.torus import Torus
+from pdegen.numerics.transforms import provenance
 from pdegen.sampling.scalars import CoefficientOrLaw, NumberOrLaw, ScalarLaw, number_of
 from pdegen.sampling.torus import TorusGaussianField
 from pdegen.schema import Count, InverseLength, Positive, Size, Strict, Tolerance
@@ -300,6 +301,10 @@ class Vorticity(Problem):
         w0 = flow.torus.to_modes(interpolated(a, self.solver.resolution, 2))
         solution = solver.solve(w0[:, None], self.times, self.certified)
         return squeeze_single_time(self._restricted(flow.torus, solution.v[:, :, 0]))
+
+    @property
+    def transforms(self) -> dict[str, str]:
+        return provenance((self.solver.resolution,) * 2)
 
     def law(self) -> Law:
         stride, n = self.restriction == "stride", self.resolution

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +12,8 @@ from jaxtyping import Complex, Float, Int
 
 from pdegen.numerics.device import Array, constant
 from pdegen.numerics.etdrk import Symbol
-from pdegen.numerics.semilinear import Modes, Nonlinear, Semilinear
+from pdegen.numerics.pseudospectral import Pseudospectral, Rates
+from pdegen.numerics.semilinear import Modes, Semilinear
 from pdegen.numerics.torus import Torus
 
 _IMAGINARY = 2.83  # stability limit of the Runge-Kutta method of order 4 on the imaginary axis
@@ -97,66 +97,43 @@ class Flow:
             return self.of_rows(rows).solver(like, dt, tolerance)
 
         return Semilinear(
-            self.torus, lambda torus: self.on(torus, like), dt, tolerance, self._rates(like),
+            self.torus, lambda torus: self.on(torus, like), dt, tolerance, self._rates(),
             of_rows if self._by_sample else None,
         )  # fmt: skip
 
-    def on(self, torus: Torus, like: Array) -> tuple[Symbol, Nonlinear]:
+    def on(self, torus: Torus, like: Array) -> tuple[Symbol, Pseudospectral]:
         """The linear and the nonlinear terms of the same equation on another torus."""
         on_torus = replace(self, torus=torus)
         return _column(self.viscosity, 3) * torus.laplacian[None], on_torus._nonlinear(like)
 
-    def _nonlinear(self, like: Array) -> Nonlinear:
+    def _nonlinear(self, like: Array) -> Pseudospectral:
         """The map from the modes of w, shape (batch, 1, *modes), to those of f - u·∇w."""
-        from pdegen.equations.vorticity.kernels import convection, products, velocities
+        (to_u, to_v), (of_uv, of_squares) = 1j * self._to_velocity, self._curls
+        return Pseudospectral(
+            self.torus,
+            fields=[[(0, to_u)], [(0, to_v)]],
+            products=[[(1.0, (0, 1))], [(1.0, (1, 1)), (-1.0, (0, 0))]],  # u v and v² - u²
+            terms=[[(0, of_uv)], [(0, of_squares)]],
+            source=self._source,
+            device=None if is_numpy_namespace(array_namespace(like)) else str(like.device),
+        )
 
-        xp, torus = array_namespace(like), self.torus
-        n, m = torus.points
-        (to_u, to_v), (of_uv, of_squares) = self._to_velocity, self._curls
-        # a force by sample is added to the compiled sum, which gives the same bits
-        shared = np.zeros_like(self.force[0]) if self.force.ndim > 2 else self.force
+    @property
+    def _source(self) -> Array:
+        """The modes of f, shape (1, *modes) or (batch, 1, *modes)."""
+        return self.force[..., None, :, :]
 
-        def compiled(w: Modes) -> Modes:
-            flow = torus.from_columns(velocities(w[:, 0], to_u, to_v, n), m)
-            products(flow)
-            change = convection(torus.to_columns(flow), of_uv, of_squares, shared)
-            return change if shared is self.force else change + self.force[:, None]
-
-        if is_numpy_namespace(xp):
-            return compiled
-        to_velocity, curls = constant(1j * self._to_velocity, like), constant(self._curls, like)
-        force = self._force(like)
-
-        def nonlinear(w: Modes) -> Modes:
-            flow = torus.to_points(to_velocity * w)
-            u, v = flow[:, 0], flow[:, 1]
-            curl = curls * torus.to_modes(xp.stack([u * v, (v - u) * (v + u)], axis=1))
-            return (curl[:, 0] + curl[:, 1] + force)[:, None]
-
-        return nonlinear
-
-    def _force(self, like: Array) -> Array:
-        """The modes of f on the device of `like`; they broadcast to (batch, *modes)."""
-        return constant(self.force, like)
-
-    def _rates(self, like: Array) -> Callable[[Modes], Float[Array, "batch watched"]]:
+    def _rates(self) -> Rates:
         """The rates of change of the energy E = ⟨|∇ψ|²⟩/2 and of the enstrophy Z = ⟨w²⟩/2.
 
         They are dE/dt = ⟨ψ f⟩ - ν⟨w²⟩ and dZ/dt = ⟨w f⟩ - ν⟨|∇w|²⟩.
         """
-        xp, weights = array_namespace(like), self.torus.weights
-        inverse, viscous = -self.torus.inverse_laplacian, -_column(self.viscosity, 2)
-        viscous = viscous * self.torus.laplacian
-        lost = constant(weights * np.stack([inverse * viscous, viscous], axis=-3), like)
+        weights, inverse = self.torus.weights, -self.torus.inverse_laplacian
+        viscous = -_column(self.viscosity, 2) * self.torus.laplacian
+        lost = weights * np.stack([inverse * viscous, viscous], axis=-3)
         force = self.force if self.force.ndim == 2 else self.force[:, None]
-        given = constant(weights * np.stack([inverse, np.ones_like(inverse)]) * force, like)
-
-        def rates(w: Modes) -> Float[Array, "batch watched"]:
-            work = xp.real(given) * xp.real(w) + xp.imag(given) * xp.imag(w)
-            work -= lost * (xp.real(w) ** 2 + xp.imag(w) ** 2)
-            return xp.sum(work, axis=(-2, -1))
-
-        return rates
+        given = weights * np.stack([inverse, np.ones_like(inverse)]) * force
+        return Rates(given[..., None, :, :], lost[..., None, :, :])
 
     def energies(self, w: Modes) -> Float[Array, " *batch 2"]:
         """The energy E and the enstrophy Z of states of shape (*batch, 1, *modes)."""

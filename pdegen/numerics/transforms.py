@@ -1,0 +1,54 @@
+"""The choice of the Fourier transforms of the solvers.
+
+Time steps take most transforms of a job. On the CPU they run in code of this project that Numba
+compiles (`lane_transforms.py`), eight samples at once, wherever `has_vectors` holds. It needs no
+library beside those of a job, releases the lock of the interpreter, and gives every processor the
+same bits. One pair of real transforms of 8 samples of 1024 points takes 11 µs, with NumPy 43, with
+MKL through PyTorch 28 and with ducc0 39 µs (`python -m benchmarks.transforms`). ducc0 has a licence
+that this project cannot ship. PyTorch takes a second to import. vkFFT needs a GPU.
+
+All other transforms, a few for each sample, use SciPy, whose import costs nothing here, or the
+library of the device. A dataset records the first choice as `transforms`, and `verify --deep`
+allows for rounding where a store has another one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import scipy.fft
+from array_api_compat import array_namespace, is_numpy_namespace
+
+from pdegen.numerics.device import Array
+
+VECTORS = "vectors of 8 samples, 1"  # name of the compiled transforms; the last number is a version
+
+
+def has_plan(n: int) -> bool:
+    """Whether compiled transforms of n complex numbers exist: n has the factors 2, 3 and 5 only.
+
+    >>> [n for n in range(1, 17) if not has_plan(n)]
+    [7, 11, 13, 14]
+    """
+    return 60**64 % n == 0
+
+
+def has_vectors(points: tuple[int, ...]) -> bool:
+    """Whether time steps on a torus of these even numbers of points use compiled transforms.
+
+    >>> has_vectors((64, 96)), has_vectors((28,)), has_vectors((16, 16, 16))
+    (True, False, False)
+    """
+    *others, last = points
+    return len(points) <= 2 and has_plan(last // 2) and all(map(has_plan, others))
+
+
+def provenance(points: tuple[int, ...]) -> dict[str, str]:
+    """What a dataset records about the transforms of time steps; empty for those of SciPy."""
+    return {"transforms": VECTORS} if has_vectors(points) else {}
+
+
+def fft_of(like: Array) -> tuple[Any, dict[str, bool]]:
+    """The FFT module for an array, and the keyword arguments that let it overwrite the input."""
+    xp = array_namespace(like)
+    return (scipy.fft, {"overwrite_x": True}) if is_numpy_namespace(xp) else (xp.fft, {})
