@@ -192,7 +192,8 @@ class _Forced(Flow):
 
     modes: Any = None
 
-    def _force(self, like: Array) -> Array:
+    @property
+    def _source(self) -> Array:
         """Modes of the force, padded with zeros on the finer torus that measures the error."""
         same = self.modes.shape[1:] == self.torus.shape
-        return self.modes if same else self.torus.padded(self.modes.detach())
+        return (self.modes if same else self.torus.padded(self.modes.detach()))[:, None]
