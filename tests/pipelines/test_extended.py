@@ -112,6 +112,24 @@ def test_rows_of_other_settings_do_not_stay_in_the_table(pdegen, burgers, tmp_pa
     assert len(trained) == 3  # the DeepONet of one epoch is new, FNO is not
 
 
+def test_rows_of_a_store_that_is_gone_leave_the_table(pdegen, burgers, tmp_path, trained):
+    toy, folder = write_toy(tmp_path), tmp_path / "run"
+    first, second = toy.read_text("utf-8").split("[operators.FNO]")
+    others = first[first.index("[datasets.burgers]") :].replace("datasets.burgers", "datasets.gone")
+    toy.write_text(f"{first}{others}[operators.FNO]{second}", "utf-8")
+    shutil.copytree(burgers, tmp_path / "gone.zarr")
+    data = ["--data", f"burgers={burgers}", "--out", folder]
+    both = [*data, "--data", f"gone={tmp_path / 'gone.zarr'}"]
+    assert pdegen("benchmark", toy, *both, "--only", "FNO").status == 0
+    shutil.rmtree(tmp_path / "gone.zarr")
+    words = ["--on", "burgers", "--only", "DeepONet", "--resume"]
+    outcome = pdegen("benchmark", toy, *data, *words)
+    assert outcome.status == 0, outcome.err
+    assert len(trained) == 3
+    table = (folder / "table.csv").read_text("utf-8").splitlines()[1:]
+    assert [line.split(",")[:2] for line in table] == [["burgers", "FNO"], ["burgers", "DeepONet"]]
+
+
 def test_a_table_is_not_extended_without_resume(refused, pdegen, burgers, tmp_path, own):
     toy, folder = write_toy(tmp_path), tmp_path / "run"
     data = ["--data", f"burgers={burgers}", "--out", folder]

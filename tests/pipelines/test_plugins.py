@@ -250,6 +250,17 @@ def test_nothing_is_written_before_a_resume_is_refused(trained, burgers, refused
     assert everything(tmp_path / "run") == before
 
 
+def test_a_run_without_a_file_is_not_resumed_with_one(trained, burgers, refused, tmp_path):
+    """Such a run is of a class of the same name that an installed package registers."""
+    shutil.copytree(trained / "run", tmp_path / "run")
+    declared = read_json(tmp_path / "run/run.json")
+    del declared["plugins"]
+    write_json(tmp_path / "run/run.json", declared)
+    line = refused("run", trained / "own.toml", "--data", burgers, "--out", "run", "--resume",
+                   "--plugin", trained / "own.py")  # fmt: skip
+    assert "its operator local is recorded without a file, now it comes from the file own" in line
+
+
 @pytest.mark.parametrize("stop", ["first step", "first epoch"])
 @pytest.mark.parametrize("known", [True, False], ids=["run.json", "state.pt"])
 def test_an_edited_loss_is_found_beside_a_renamed_operator(
