@@ -1,5 +1,6 @@
 """Training steps of operators against plain transcriptions of released modules and against
-libraries. A step is forward, loss, backward, clipping and Adam.
+libraries, and against the products of our step alone. A step is forward, loss, backward, clipping
+and Adam.
 
 python -m benchmarks.peers [NAMES]
 """
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 from benchmarks.history import show
+from benchmarks.products import alone, products_of
 from benchmarks.timing import interleaved, ratio
 from benchmarks.training import our_step, plain_step
 from operators.base import Operator
@@ -54,14 +56,20 @@ class Peer:
         model, plain = self.ours(), self.theirs()
         plain.copy_from(model)  # pyright: ignore[reportCallIssue]
         size = (self.n, self.batch, model.dim)
+        theirs, ours = (
+            make(network, RelativeL2(), *size)
+            for make, network in ((plain_step, plain), (our_step, model))
+        )
         jobs = {
-            "theirs": plain_step(plain, RelativeL2(), *size),
-            "ours": our_step(model, RelativeL2(), *size),
+            "theirs": theirs,
+            "ours": ours,
+            "products": alone(products_of(ours), torch.device("cpu")),
         }
         # both run on one thread, so time of other processes is not counted
         seconds = interleaved(jobs, self.rounds, self.repeats, clock=time.process_time)
         return {
             "theirs / ours": ratio(seconds, "theirs", "ours"),
+            "ours / products alone": ratio(seconds, "ours", "products"),
             "ours, seconds": round(median(seconds["ours"]), 5),
             "threads": torch.get_num_threads(),
         }

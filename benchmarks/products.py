@@ -1,8 +1,8 @@
 """Matrix products of a computation, run alone: a lower bound of its time.
 
-Products and convolutions are recorded while the computation runs, forward and backward, as they
-reach the library: shapes, strides and types of their operands. Run alone on random values of the
-same layout, they take the time that would remain if everything else were free.
+Products, convolutions and softmax attention are recorded while the computation runs, forward and
+backward, as they reach the library: shapes, strides and types of their operands. Run alone on
+random values of the same layout, they take the time that would remain if everything else were free.
 """
 
 from __future__ import annotations
@@ -31,8 +31,14 @@ _FACTORS = {  # variants that write in place or to `out` are included
     torch.ops.operators.exact_bmm,
 }  # fmt: skip
 _CONVOLUTIONS = {_aten.convolution, _aten.convolution_backward}
+# scaled_dot_product_attention on the CPU: two products for each block of queries, five in the
+# backward pass, with the exponentials between them
+_ATTENTION = {
+    _aten._scaled_dot_product_flash_attention_for_cpu: 2,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: 5,
+}
 _TRANSFORM = torch.ops.operators.transformed  # a product with a cached matrix
-_NOTED = _FACTORS | _CONVOLUTIONS | {_TRANSFORM}
+_NOTED = _FACTORS | _CONVOLUTIONS | _ATTENTION.keys() | {_TRANSFORM}
 _CACHE = 2**27  # bytes of operands of one layout: more than a cache holds
 
 
@@ -141,6 +147,9 @@ def _flops(function: Any, args: tuple[Any, ...], result: Any) -> int:
         return gradients * 2 * args[0].numel() * args[2][0].numel()
     if kind == _TRANSFORM:
         return 2 * result.numel() * args[0].shape[1]
+    if kind in _ATTENTION:
+        q, k = args[:2] if _ATTENTION[kind] == 2 else args[1:3]
+        return _ATTENTION[kind] * 2 * q.numel() * k.shape[-2]
     a, b = [value for value in args if isinstance(value, Tensor)][-2:]
     columns = b.shape[-1] if b.ndim > 1 else 1
     return (8 if a.is_complex() else 2) * a.numel() * columns

@@ -19,8 +19,10 @@ from torch import Tensor, nn
 from operators.base import Preset, at_least
 from operators.nn.attention import efficient, galerkin, keep, kernelized, softmax
 from operators.nn.eigenfunctions import Normalized, Orthonormal
+from operators.nn.fused import on_processor
 from operators.nn.nystrom import NystromAttention
 from operators.nn.pointwise import mlp, start_truncated
+from operators.nn.prenorm import efficient_attention_added, normed_mlp
 from operators.nn.tokens import (
     Coordinates,
     Positions,
@@ -80,6 +82,13 @@ class StreamAttention(nn.Module):
         real = None if mask is None else mask[:, None, :, None]
         return self.out(merged(self.apply_to(q, k, v, keep, real)))
 
+    def added(self, u: Values, norm: nn.LayerNorm) -> Values:
+        """u plus the attention of N(u), with a layer norm N."""
+        if self.apply_to is not efficient or not on_processor(u):
+            return u + self(norm(u))
+        query, key, value = (layer.weight for layer in (self.query, self.key, self.value))
+        return efficient_attention_added(u, norm, query, key, value, self.out, self.heads)
+
 
 class Layer(nn.Module):
     """Base class of layers: updates g, and computes functions ψ̂ of g and the integral of f.
@@ -111,13 +120,22 @@ class Layer(nn.Module):
         self.mlp = mlp(width, hidden, width)
         self.eigenfunctions = functions()
         self.eigenvalues = nn.Parameter(torch.zeros(k))
-        self.update: nn.Module = mlp(width, hidden, width)
+        self.update: nn.Sequential | nn.Linear = mlp(width, hidden, width)
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width) for _ in range(3))
 
     def features(self, g: Values, mask: Real | None) -> Values:
         """The updated g: g <- g + attention(N g), g <- g + MLP(N g), with layer norms N (eq. 3)."""
-        g = g + self.attention(self.norm1(g), mask=mask)
-        return g + self.mlp(self.norm2(g))
+        if isinstance(self.attention, StreamAttention) and mask is None:
+            g = self.attention.added(g, self.norm1)
+        else:
+            g = g + self.attention(self.norm1(g), mask=mask)
+        return normed_mlp(g, self.norm2, self.mlp, added=True)
+
+    def updated(self, f: Values) -> Float[Tensor, "batch n _"]:
+        """MLP(N f), or W N f + b in the last layer."""
+        if isinstance(self.update, nn.Linear):
+            return self.update(self.norm3(f))
+        return normed_mlp(f, self.norm3, self.update, added=False)
 
     def integral(
         self,
@@ -150,7 +168,7 @@ class OrthogonalLayer(Layer):
     ) -> tuple[Values, Float[Tensor, "batch n c"]]:
         g = self.features(g, mask)
         psi = self.eigenfunctions(g, mask)
-        return g, self.update(self.norm3(f + self.integral(psi, psi, f, mask)))
+        return g, self.updated(f + self.integral(psi, psi, f, mask))
 
 
 class QueryLayer(Layer):
@@ -204,7 +222,7 @@ class QueryLayer(Layer):
         h = self.features(h, of_target)
         psi = self.source_eigenfunctions(g, mask)
         f = self.integral(self.eigenfunctions(h, of_target), psi, f, mask)
-        return h, self.update(self.norm3(f))
+        return h, self.updated(f)
 
 
 class ONO(TokenOperator):

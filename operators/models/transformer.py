@@ -15,6 +15,7 @@ from operators.base import MESHES, Function, Preset
 from operators.nn.attention import EFFICIENT, GALERKIN, SOFTMAX
 from operators.nn.encoder import Attention
 from operators.nn.pointwise import Dropout
+from operators.nn.prenorm import normed_mlp
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d
 from operators.nn.tokens import (
     Coordinates,
@@ -56,6 +57,7 @@ class TransformerLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention, self.pre = attention, normalization == "pre"
+        self.gelu = activation == "gelu"
         self.mlp = nn.Sequential(
             nn.Linear(width, feedforward),
             nn.GELU() if activation == "gelu" else nn.ReLU(),
@@ -66,6 +68,9 @@ class TransformerLayer(nn.Module):
 
     def forward(self, u: Tokens, mask: Real | None = None) -> Tokens:
         no_coordinates = u.new_empty(u.shape[1], 0)
+        if self.pre and self.gelu and not self.drop.active:
+            u = self.attention.added_normed(u, self.norm1, mask)
+            return normed_mlp(u, self.norm2, self.mlp, added=True)
         if self.pre:
             u = u + self.drop(self.attention(self.norm1(u), no_coordinates, mask))
             return u + self.drop(self.mlp(self.norm2(u)))

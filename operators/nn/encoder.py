@@ -20,6 +20,7 @@ from operators.nn.attention import (
 )
 from operators.nn.fused import residual_mlp
 from operators.nn.pointwise import Dropout
+from operators.nn.prenorm import linear_added, normed_projections
 from operators.nn.tokens import check_heads
 
 Values = Float[Tensor, "batch n width"]
@@ -126,6 +127,14 @@ class Attention(nn.Module):
         if self.as_one_map and x.ndim == 2 and mask is None:
             return self._as_one_map(u, x, added=True)
         return u + self(u, x, mask)
+
+    def added_normed(self, u: Values, norm: nn.LayerNorm, mask: Real = None) -> Values:
+        """u + attention(N(u)) with a layer norm N, for attention without coordinates and norms."""
+        if self.as_one_map and mask is None:
+            return u + self(norm(u), u.new_empty(u.shape[1], 0))
+        heads = normed_projections(u, norm, self.project.weight, self.project.bias)
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in heads)
+        return linear_added(u, self.mapped(q, k, v, mask).transpose(1, 2).flatten(2), self.out)
 
     def _as_one_map(self, u: Values, x: Float[Tensor, "n p"], added: bool) -> Values:
         """Galerkin attention, plus u if `added`, computed by the fast `operators.nn.affine`."""

@@ -186,7 +186,7 @@ class Step:
         """The loss of a batch. The random numbers of the step depend only on `seed`."""
         with self.acceleration.products():
             self._prepare(batch)
-            torch.manual_seed(seed)
+            _seed(seed, batch.a.device)
             loss = (self._recorded or self._gradient)(batch)
             if self.ranks.count > 1:
                 self.ranks.mean_gradient(self.parameters)
@@ -285,6 +285,15 @@ class Step:
             why = why.__context__
         reason = (str(why).strip() or type(why).__name__).splitlines()[0] + more
         self.note = "; ".join(part for part in (self.note, f"{effect}: {reason}") if part)
+
+
+def _seed(seed: int, device: torch.device) -> None:
+    """Seed the random numbers of a device. `torch.manual_seed` also seeds devices that are not
+    used, which takes 0.15 ms without a GPU: as long as the fused Adam of a small model."""
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
 
 
 def compiled(function: Callable[..., Any], tuned: bool = False) -> Callable[..., Any]:

@@ -85,3 +85,14 @@ def test_what_is_written_is_not_read_by_another() -> None:
     assert [p.function.overloadpacket for p in found] == [aten.mm, aten.addmm_]
     assert [leaf.written for leaf in found[1].arguments[:3]] == [True, False, False]
     assert counted(found) == {"products": 2, "GFLOP": 0.0, "GB": 0.0}
+
+
+def test_softmax_attention_counts_as_two_products_and_five() -> None:
+    q, k, v = (torch.randn(2, 3, n, 4, requires_grad=True) for n in (5, 7, 7))
+
+    def attention() -> None:
+        nn.functional.scaled_dot_product_attention(q, k, v).sum().backward()
+
+    found = products_of(attention)
+    assert [p.flops for p in found] == [share * 2 * 2 * 3 * 5 * 7 * 4 for share in (2, 5)]
+    alone(found, CPU)()
