@@ -2,7 +2,11 @@
 
 import os
 
-# Waiting threads sleep: on a shared machine, spinning ones slow each other down many times over.
+from pipelines.cli.idleness import OtherPrograms
+
+_others = OtherPrograms()
+# Threads of OpenMP that wait for work sleep: on a shared machine, spinning threads slow each other
+# down many times over.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # PyTorch's profiler reports its own start and stop on stderr
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
@@ -24,6 +28,11 @@ from pipelines.cli import (  # noqa: F401 (they add commands)
 )
 from pipelines.cli.common import Interrupted, LastingInterrupt, app
 from pipelines.cli.terminal import note
+
+# To wake a thread takes longer than many operations of a small model: on an idle machine threads
+# spin for some 10 µs before they sleep. PyTorch reads the setting when it is imported.
+if _others.idle:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 INTERRUPTED = 130
 _WRONG_PATH = {  # errors of paths that a request names: exit status 2
