@@ -74,6 +74,9 @@ GENERATED = {
     "generating burgers-shock, 8 samples": _store("burgers-shock", 6),
     "generating darcy-85, 16 samples": _store("darcy-85", 14),
     "generating darcy-421, 4 samples": _store("darcy-421", 2),
+    "generating kdv, 64 samples": _store("kdv", 62),
+    "generating gray-scott, 8 samples": _store("gray-scott", 6, "times=[100.0]"),
+    "generating ns-1e-3, 8 samples": _store("ns-1e-3", 6, "times=[5.0]"),
 }
 READ = {"reading an epoch in batches": "batches", "reading into memory": "resident"}
 Clock = Callable[[], float]

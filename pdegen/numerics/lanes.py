@@ -22,9 +22,11 @@ from numba.core import types
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
+from pdegen.numerics.transforms import EIGHT
+
 Compiler = Any  # what Numba and llvmlite pass to each other; they declare no types
 
-LANES = 8  # samples in a vector
+LANES = EIGHT  # samples in a vector
 
 _NUMBER, _INTEGER, _INDEX = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(_NUMBER, LANES)

@@ -2,8 +2,8 @@
 
 Each sample is integrated with the steps h, 2h and 4h. The step h is halved until Richardson's
 estimate of the error in time, with the observed order, meets the tolerance. The difference from a
-run on a finer torus, with the step 4h, then estimates the error in space. The solution of a sample
-does not depend on the other samples of its batch.
+run on a finer torus, with the step 4h or 2h, then estimates the error in space. The solution of a
+sample does not depend on the other samples of its batch.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ from pdegen.numerics.device import (
     to_numpy,
 )
 from pdegen.numerics.errors import SolveError
+from pdegen.numerics.estimates import contraction, in_finest, norms, relative
 from pdegen.numerics.etdrk import Step, Symbol
 from pdegen.numerics.pseudospectral import Pseudospectral, Rates
 from pdegen.numerics.torus import Torus
-from pdegen.numerics.transforms import has_vectors
+from pdegen.numerics.transforms import EIGHT, has_vectors
 
 Modes = Complex[Array, "batch components *modes"]
 Nonlinear = Callable[[Modes], Modes]
 Watched = Callable[[Modes], Float[Array, "batch watched"]]
 Rows = Int[np.ndarray, " rows"]
-_ORDER = 4
 _HALVINGS = 6  # largest number of halvings of the step
 _LARGE = 0.1  # a larger error in space may come from a step that is unstable on the finer torus
-_EIGHT = 8  # samples of a vector in compiled code (`lanes.py`)
 _CHECK_INTERVAL = 64  # steps between tests for a blow-up
 _CACHED_STEPS = 64  # largest number of step lengths whose coefficients are cached
 
@@ -123,7 +122,7 @@ class Semilinear:
                 v0[block], None if finer is None else finer[block], frames, rows[block]
             )
             for block in blocks(
-                len(v0), math.prod(v0.shape[1:]) * 4, not is_numpy_namespace(xp), _EIGHT
+                len(v0), math.prod(v0.shape[1:]) * 4, not is_numpy_namespace(xp), EIGHT
             )
         ]
         return Trajectory(*(xp.concat(part, axis=0) for part in zip(*parts, strict=True)))
@@ -155,28 +154,32 @@ class Semilinear:
         coarse runs to d. The estimate of the error in time is d/(r - 1). At order 4, r = 2⁴; r is
         smaller if the phase of a wave turns far within a step.
 
-        The error in space is the distance to a run on the finer torus with the step of `coarsest`.
-        A sample whose error is too large there is compared again with smaller steps, because these
-        may be stable on the finer torus.
+        The error in space is the distance to a run on the finer torus, with the step of `coarsest`
+        if the finest modes are smaller than the error in time. Where the error in space is the
+        larger one, the step of `coarse` measures it. Where it is too large, a smaller step may be
+        stable on the finer torus.
         """
         xp, times = array_namespace(v0), frames.times
         v, integrals = self.discrete.march(v0, times, self.dt, halvings, self.watched)
         solved = detached(v)
-        size, difference = _norms(self.torus, solved), _norms(self.torus, solved - coarse)
-        change = _norms(self.torus, coarse - coarsest)
-        in_time = difference / (_contraction(change, difference) - 1)
-        in_time = _relative(in_time, size) + np.finfo(float).eps * frames.begun
+        size, difference = norms(self.torus, solved), norms(self.torus, solved - coarse)
+        change = norms(self.torus, coarse - coarsest)
+        in_time = difference / (contraction(change, difference) - 1)
+        in_time = relative(in_time, size) + np.finfo(float).eps * frames.begun
         in_space = xp.full_like(in_time, math.inf)
         pending = ~self._misses(in_time, frames)
+        resolved = (in_finest(self.torus, solved) <= in_time) | ~frames.begun
+        smooth = xp.all(resolved, axis=1)
         for refined, states in enumerate((coarsest, coarse, solved)):
-            if bool(xp.any(pending)):
+            chosen = pending if refined else pending & smooth
+            if bool(xp.any(chosen)):
                 finer, same_step = self.torus.finer, halvings - 2 + refined
-                solver = self._of(pending, len(v0))
-                fine, _ = solver._finer.march(w0[pending], times, self.dt, same_step)
-                distance = _norms(finer, fine - finer.padded(states[pending]))
-                in_space[pending] = _relative(distance, size[pending])
-                large = xp.any(in_space > _LARGE, axis=1)
-                pending = pending & (large | self._misses(in_space, frames))
+                solver = self._of(chosen, len(v0))
+                fine, _ = solver._finer.march(w0[chosen], times, self.dt, same_step)
+                distance = norms(finer, fine - finer.padded(states[chosen]))
+                in_space[chosen] = relative(distance, size[chosen])
+            again = xp.any(in_space > (_LARGE if refined else in_time), axis=1)
+            pending = pending & (again | self._misses(in_space, frames))
         error = in_time + in_space
         step = xp.full_like(size[:, 0], self.dt / 2**halvings)
         missed = self._misses(error, frames)
@@ -228,8 +231,8 @@ class Semilinear:
         if finer is not None:
             fine = self._finer.evolve(detached(finer), times)[0]
             difference = fine - self.torus.finer.padded(solved)
-            size = _norms(self.torus, solved)
-            error += _relative(_norms(self.torus.finer, difference), size)
+            size = norms(self.torus, solved)
+            error += relative(norms(self.torus.finer, difference), size)
         row = first_true(xp.any(frames.must & ~(error <= self.tolerance), axis=1))
         if row is not None:
             raise SolveError(
@@ -256,7 +259,7 @@ class Semilinear:
 
             linear = self.discrete.linear
             grown = np.stack([*map(growth, linear)]) if self.discrete.by_sample else growth(linear)
-            size, before = _norms(self.torus, v), _norms(self.torus, v0[:, None])
+            size, before = norms(self.torus, v), norms(self.torus, v0[:, None])
             error = eps * constant(grown, v0) * before / (size + np.finfo(float).tiny)
             error = xp.where(error > 2 * eps, error, xp.full_like(size, eps))
             overflow = ~xp.isfinite(error + size)
@@ -366,31 +369,6 @@ def _checked(times: Sequence[float]) -> list[float]:
     if not moments or moments != sorted(moments) or not 0 <= moments[0] <= moments[-1] < math.inf:
         raise ValueError(f"times must be >= 0 and must not decrease, got {list(times)}")
     return moments
-
-
-def _norms(torus: Torus, v: Complex[Array, "b t components *modes"]) -> Float[Array, "b t"]:
-    """The L² norm of all components together, for each sample and time."""
-    xp = array_namespace(v)
-    with np.errstate(over="ignore", invalid="ignore"):
-        squares = constant(torus.weights, v) * (xp.real(v) ** 2 + xp.imag(v) ** 2)
-        return xp.sqrt(xp.sum(squares, axis=tuple(range(2, v.ndim))))
-
-
-def _contraction(change: Array, difference: Array) -> Array:
-    """The ratio of the distances between runs before and after a step is halved, within [2, 2⁴]."""
-    xp = array_namespace(difference)
-    with np.errstate(over="ignore", invalid="ignore"):
-        ratio = change / (difference + np.finfo(float).tiny)
-    most = xp.full_like(ratio, 2.0**_ORDER)
-    return xp.clip(xp.where(xp.isfinite(ratio), ratio, most), 2.0, 2.0**_ORDER)
-
-
-def _relative(difference: Array, size: Array) -> Array:
-    """The difference divided by the norm of the solution; infinite if this is not finite."""
-    xp = array_namespace(difference)
-    with np.errstate(over="ignore", invalid="ignore"):
-        error = difference / (size + np.finfo(float).tiny)
-    return xp.where(xp.isfinite(error), error, xp.full_like(error, math.inf))
 
 
 def _blown_up(v: Modes) -> bool:

@@ -21,6 +21,7 @@ from array_api_compat import array_namespace, is_numpy_namespace
 
 from pdegen.numerics.device import Array
 
+EIGHT = 8  # samples of a vector; blocks of samples are multiples of it
 VECTORS = "vectors of 8 samples, 1"  # name of the compiled transforms; the last number is a version
 
 

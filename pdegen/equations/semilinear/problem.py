@@ -31,7 +31,7 @@ from pdegen.equations.times import TimesFromStart, check_divides, check_steps
 from pdegen.numerics.device import Array
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
-from pdegen.numerics.transforms import provenance
+from pdegen.numerics.transforms import EIGHT, provenance
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.sampling.scalars import number_of, with_numbers
 from pdegen.schema import Count, Name, Positive, Size, Strict, Tolerance, brief, near
@@ -344,7 +344,7 @@ class SemilinearProblem(Problem):
 
     @property
     def largest_batch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return max(1, _VALUES // self.floats_per_sample)
+        return EIGHT * max(1, _VALUES // (EIGHT * self.floats_per_sample))
 
     @property
     def compiled(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
