@@ -35,9 +35,9 @@ THEN = json.loads((DATA / f"{COMMIT}.json").read_text("utf-8"))
 # What its successor changed: gradients of weights are one product, whose sums have another order;
 # the error of p in a pipe leaves out two corners; airfoils have algorithm 3, another far field.
 LATER = json.loads((DATA / "f51bfbc.json").read_text("utf-8"))
-# What cfdac79 changed: rounding of time steps, and the step with which the error in space is
+# What 03435c5 changed: rounding of time steps, and the step with which the error in space is
 # estimated. No float32 value of a solution changed.
-TRANSFORMS = json.loads((DATA / "cfdac79.json").read_text("utf-8"))["arrays"]
+TRANSFORMS = json.loads((DATA / "03435c5.json").read_text("utf-8"))["arrays"]
 CURVES = ("loss", "score", "lr")
 OTHERS = {"airfoil-quick", "darcy-fem"}  # one takes half a minute, one needs dolfinx
 
