@@ -35,7 +35,7 @@ MODULES = {  # and their tests
     "pdegen/store/splits.py": "tests/pdegen/test_splits.py",
     "operators/norms.py": "tests/operators/test_norms.py tests/operators/test_quadrature.py",
     "operators/transforms.py": "tests/operators/test_transforms.py",
-    "pdegen/store/shards.py": "tests/operators/test_data.py",
+    "pdegen/store/shards.py": "tests/operators/test_data.py tests/pdegen/test_shards.py",
 }
 
 

@@ -1,5 +1,6 @@
 """Open a sealed store as pairs of input and target functions."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from pdegen.store.format import ParameterLaw
 from pdegen.store.reading import Store, StoreError
 
 BUFFER_BYTES = 2**28  # size of the shuffle buffer of streamed samples
+_THREADS = 4  # largest number of threads that read
 
 
 def open_pairs(
@@ -121,7 +123,7 @@ def _streamed(
         per_sample.pop("weight", None)
     reader = Streamed(
         url=store.url, a=a, u=u, per_sample=per_sample, samples=samples, domain=subsample.domain,
-        window=window, weighted=weighted,
+        window=window, weighted=weighted, threads=_threads(store),
     )  # fmt: skip
     return Samples(
         reader=reader,
@@ -135,6 +137,12 @@ def _streamed(
         parameter_laws=_parameter_laws(store, per_sample),
         source=source,
     )
+
+
+def _threads(store: Store) -> int:
+    """Number of threads that read a store: several for each core only if they wait for a server."""
+    cores = len(os.sched_getaffinity(0))
+    return min(_THREADS, cores) if store.objects.is_local else _THREADS
 
 
 def _sample_numbers(store: Store, split: str | tuple[int, int]) -> np.ndarray:

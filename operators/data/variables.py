@@ -104,30 +104,24 @@ class StoredVariable:
         name = self.shards.array.name
         damaged = f"{self.url}: {name}, samples {samples[0]} to {samples[-1]}: the data are damaged"
         try:
-            finite = self._read(samples, out)
+            self._read(samples, out)
         except Exception as error:  # stores and codecs raise many types on damaged data
             reason = one_line(error).removeprefix(f"{self.url}: ")
             raise DataError(f"{damaged} ({reason}); pdegen verify names the shards") from error
-        if not finite:
+        if not self.shards.finite(samples) and not np.isfinite(out).all():
             raise DataError(f"{damaged} (values are missing); pdegen verify names the shards")
 
-    def _read(self, samples: np.ndarray, out: np.ndarray) -> bool:
-        """Read samples of one shard into `out`, up to the first chunk with a non-finite value.
-
-        Returns:
-            Whether all values are finite.
-        """
+    def _read(self, samples: np.ndarray, out: np.ndarray) -> None:
+        """Read samples of one shard into `out`. Values that are not finite are no error."""
         channels = self.shape[-1]
         if self.level is None and self.reduction.keeps_all and channels == 1:
-            stored = out.reshape(len(out), *self.row)
-            return all(np.isfinite(v).all() for _, v in self.shards.pieces(samples, stored))
+            for _ in self.shards.pieces(samples, out.reshape(len(out), *self.row)):
+                pass
+            return
         for rows, piece in self.shards.pieces(samples):
             values = piece if self.level is None else piece[:, self.level]
-            if not np.isfinite(values).all():
-                return False
             shape = (len(values), channels, *values.shape[values.ndim - self.axes :])
             out[rows] = np.moveaxis(self.reduction(values.reshape(shape)), 1, -1)
-        return True
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ import numpy as np
 
 from pdegen.store.arrays import BLOSC, Array, Values, checksum
 
-GROUP_BYTES = 2**24  # largest number of bytes to read at a time
 _blosc: Any = importlib.import_module("numcodecs.blosc")  # compiled, without types
 _HEADER = (
     16  # bytes of a Blosc header: version, flags, and sizes of values, blocks and compressed data
@@ -31,7 +30,7 @@ def index_bytes(array: Array) -> int:
     return 16 * (array.shard[0] // array.chunk[0]) + 4
 
 
-def spans(array: Array, index: bytes) -> list[tuple[int, int] | None]:
+def spans(array: Array, index: bytes | Values) -> list[tuple[int, int] | None]:
     """Byte range (start, stop) of each chunk in the object that stores a shard. None for a chunk
     that is not stored.
 
@@ -42,23 +41,30 @@ def spans(array: Array, index: bytes) -> list[tuple[int, int] | None]:
     Raises:
         ValueError: If the index is damaged.
     """
-    if len(index) != index_bytes(array) or checksum(index[:-4]) != index[-4:]:
+    if len(index) != index_bytes(array) or checksum(index[:-4]) != bytes(index[-4:]):
         raise ValueError("the index of the shard is damaged")
-    entries = np.frombuffer(index[:-4], "<u8").reshape(-1, 2)
     largest = math.prod(array.chunk) * array.dtype.itemsize + _HEADER + 4
-    written = entries[(entries != _ABSENT).any(axis=1)]
-    if (written[:, 1] > largest).any() or (written[:, 0] >= 2**62).any():
-        raise ValueError("the index of the shard is damaged")
-    return [None if start == _ABSENT else (start, start + size) for start, size in entries.tolist()]
+    bounds = list[tuple[int, int] | None]()
+    for start, size in np.frombuffer(index[:-4], "<u8").reshape(-1, 2).tolist():
+        if start == size == _ABSENT:
+            bounds.append(None)
+        elif size > largest or start >= 2**62:
+            raise ValueError("the index of the shard is damaged")
+        else:
+            bounds.append((start, start + size))
+    return bounds
 
 
-def adjacent(spans: Sequence[tuple[int, int] | None], chunks: Sequence[int]) -> Iterator[list[int]]:
+def adjacent(
+    spans: Sequence[tuple[int, int] | None], chunks: Sequence[int], at_most: int
+) -> Iterator[list[int]]:
     """Group chunks so that the chunks of a group are adjacent in the object. One read then returns
     the whole group.
 
-    A chunk that is not stored forms a group of its own.
+    A chunk that is not stored forms a group of its own. A group of several chunks has at most
+    `at_most` bytes.
 
-    >>> list(adjacent([(0, 8), (8, 12), None, (12, 20)], [0, 1, 2, 3]))
+    >>> list(adjacent([(0, 8), (8, 12), None, (12, 20)], [0, 1, 2, 3], at_most=100))
     [[0, 1], [2], [3]]
     """
     group = list[int]()
@@ -67,7 +73,7 @@ def adjacent(spans: Sequence[tuple[int, int] | None], chunks: Sequence[int]) -> 
             first, last, span = spans[group[0]], spans[group[-1]], spans[k]
             if (
                 first is None or last is None or span is None
-                or span[0] != last[1] or span[1] - first[0] > GROUP_BYTES
+                or span[0] != last[1] or span[1] - first[0] > at_most
             ):  # fmt: skip
                 yield group
                 group = []
@@ -76,23 +82,35 @@ def adjacent(spans: Sequence[tuple[int, int] | None], chunks: Sequence[int]) -> 
         yield group
 
 
-def decode(array: Array, stored: memoryview, out: Values) -> None:
+def decode(array: Array, stored: Values, out: Values, *, checked: bool = False) -> None:
     """Decompress a chunk into `out`, a contiguous array with the shape and dtype of the chunk.
-    Raises ValueError or RuntimeError if the chunk is damaged."""
+
+    Args:
+        array: The variable.
+        stored: The bytes of the chunk, with their checksum.
+        checked: Whether the bytes agree with a digest, so that the checksum is not needed.
+
+    Raises:
+        ValueError, RuntimeError: If the chunk is damaged.
+    """
     stored, end = stored[:-4], stored[-4:]
-    if checksum(np.frombuffer(stored, "u1")) != bytes(end):
-        raise ValueError("a chunk differs from its checksum")
+    if not checked:
+        check(stored, end)
     if array.compressor == "none":
         if len(stored) != out.nbytes:
             raise ValueError("a chunk is damaged")
-        np.copyto(out, np.frombuffer(stored, out.dtype.newbyteorder("<")).reshape(out.shape))
+        np.copyto(out, stored.view(out.dtype.newbyteorder("<")).reshape(out.shape))
         return
-    sizes: list[int] = (
-        np.frombuffer(stored[4:_HEADER], "<u4").tolist() if len(stored) >= _HEADER else []
-    )
+    sizes: list[int] = stored[4:_HEADER].view("<u4").tolist() if len(stored) >= _HEADER else []
     if sizes[:1] != [out.nbytes] or sizes[2:] != [len(stored)]:
         raise ValueError("a chunk is damaged")
     _blosc.decompress(stored, out)
+
+
+def check(stored: Values, end: Values) -> None:
+    """Raise ValueError if the bytes of a chunk differ from their checksum `end`."""
+    if checksum(stored) != bytes(end):
+        raise ValueError("a chunk differs from its checksum")
 
 
 def encoded_shard(array: Array, rows: Values) -> bytes:

@@ -8,10 +8,11 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from io import FileIO
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ from fsspec.implementations.local import (  # pyright: ignore[reportMissingTypeS
 )
 
 from pdegen.store import disk
+from pdegen.store.opened import Opened, OpenFile, RemoteObject
 from pdegen.store.retries import as_os_errors, retried
 
 _WRITING = re.compile(r"[0-9a-f]{32}\.partial")  # end of the name of a file that is being written
@@ -111,15 +113,20 @@ class Objects:
         with as_os_errors(self._path(key)):
             return self._location[0].size(self._path(key))
 
+    @contextmanager
+    def opened(self, key: str) -> Generator[Opened]:
+        """Open an object for reading parts of it. Raises FileNotFoundError if it does not exist."""
+        if not self.is_local:
+            yield RemoteObject(self._location[0], self._path(key))
+            return
+        with self._file(key) as file:
+            yield OpenFile(file)
+
     @retried
-    def identity(self, key: str) -> str:
-        """A string that changes when the object changes. It is computed from the time of
-        modification, the size and other metadata of the object. Raises FileNotFoundError if the
-        object does not exist."""
-        filesystem, path = self._location[0], self._path(key)
-        with as_os_errors(path):
-            filesystem.invalidate_cache()  # other processes write too
-            return filesystem.ukey(path)
+    def _file(self, key: str) -> FileIO:
+        path = self._path(key)
+        _check_regular(path)
+        return FileIO(path)
 
     @retried
     def read(self, key: str, at_most: int | None = None) -> bytes:
@@ -127,11 +134,8 @@ class Objects:
         if it has more than `at_most` bytes."""
         filesystem, path = self._location[0], self._path(key)
         with as_os_errors(path):
-            if self.is_local and not stat.S_ISREG(
-                os.stat(path).st_mode
-            ):  # reading a pipe would block
-                raise IsADirectoryError(errno.EISDIR, "not a file", path)
             if self.is_local:
+                _check_regular(path)
                 data = disk.read(path, at_most)
             elif at_most is None:
                 data = filesystem.cat_file(path)
@@ -140,13 +144,6 @@ class Objects:
         if at_most is not None and len(data) > at_most:
             raise TooLargeError(errno.EFBIG, f"larger than {at_most:,} bytes", path)
         return data
-
-    @retried
-    def part(self, key: str, start: int | None, end: int | None) -> bytes:
-        """The bytes of an object from `start` up to, but not including, `end`. A negative `start`
-        counts from the end of the object."""
-        with as_os_errors(self._path(key)):
-            return self._location[0].cat_file(self._path(key), start=start, end=end)
 
     def try_read(self, key: str, at_most: int) -> tuple[bytes | None, str]:
         """Read an object. Returns its bytes and an empty string. If it cannot be read, returns None
@@ -355,6 +352,12 @@ class Objects:
         if self.is_local:
             for folder, _, _ in os.walk(self._path(key)):
                 disk.flush_folder(folder)
+
+
+def _check_regular(path: str) -> None:
+    """Raise IsADirectoryError if a path is not that of a file. Reading a pipe would block."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise IsADirectoryError(errno.EISDIR, "not a file", path)
 
 
 def _is_partial(name: str) -> bool:

@@ -8,20 +8,32 @@ chunk.
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from pdegen.store.arrays import Array, Values
-from pdegen.store.chunks import GROUP_BYTES, adjacent, decode, index_bytes, spans
+from pdegen.store.chunks import adjacent, check, decode, index_bytes, spans
 from pdegen.store.objects import Objects
+from pdegen.store.opened import Bytes, Digesting, Opened
 from pdegen.store.record import Record
 
+WHOLE_BYTES = 2**24  # largest compressed shard that is kept in memory while it is verified
 _REMEMBERED = 2**14  # largest number of verified shards that a process remembers
+
+Read = Callable[..., None]  # arguments: position of the first byte, arrays to fill
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A shard whose bytes agree with its record."""
+
+    identity: str  # identity of the object
+    unknown: frozenset[int]  # numbers of the samples that may have a NaN or infinite value
 
 
 @dataclass(frozen=True)
@@ -48,11 +60,13 @@ class Shards:
     ) -> Iterator[tuple[slice, Values]]:
         """Read samples of one shard, chunk by chunk.
 
+        A shard that is read for the first time has been verified when the iterator ends; its values
+        are to be used only then.
+
         Args:
             samples: Numbers of the samples, in increasing order.
             out: Array to read into, shape (samples, ...). If it is contiguous and has the stored
-                dtype, whole chunks are decoded directly into it. Without `out`, each yielded array
-                is overwritten by the next one.
+                dtype, whole chunks are decoded directly into it.
 
         Yields:
             The slice of `samples` that lies in one chunk, and the values of these samples.
@@ -64,19 +78,22 @@ class Shards:
         array, rows = self.array, self.array.chunk[0]
         shard = int(samples[0]) // self.samples
         inside = samples - shard * self.samples
-        chunks, first = np.unique(inside // rows, return_index=True)
-        ends = [*first[1:].tolist(), len(samples)]
+        chunks = inside // rows
+        cuts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(samples)]
+        slices = {int(chunks[i]): slice(i, j) for i, j in itertools.pairwise(cuts)}
         direct = out is not None and out.dtype == self.dtype and out.flags.c_contiguous
-        memory = np.empty(array.chunk, self.dtype)
-        stored = self._stored(shard, chunks.tolist())
-        for (k, data), start, stop in zip(stored, first.tolist(), ends, strict=True):
-            piece = slice(start, stop)
-            chunk = out[piece] if direct and out is not None and stop - start == rows else memory
-            if data is None:
-                chunk[...] = array.fill
-            else:
-                decode(array, data, chunk)
-            if chunk is not memory:
+        whole = {k for k, piece in slices.items() if direct and piece.stop - piece.start == rows}
+
+        def memory(k: int) -> Values:
+            return (
+                out[slices[k]]
+                if out is not None and k in whole
+                else np.empty(array.chunk, self.dtype)
+            )
+
+        for k, chunk in self._chunks(shard, [*slices], memory):
+            piece = slices[k]
+            if k in whole:
                 yield piece, chunk
                 continue
             values = chunk[_as_slice(inside[piece] - k * rows)]
@@ -84,65 +101,163 @@ class Shards:
                 out[piece] = values
             yield piece, values
 
+    def finite(self, samples: np.ndarray) -> bool:
+        """Whether the record says that samples of one shard have finite values. The shard must have
+        been read. False if the record does not say it."""
+        verified = verified_shards().get(self._entry(int(samples[0]) // self.samples))
+        return verified is not None and verified.unknown.isdisjoint(samples.tolist())
+
     def decoded(self, shard: int, data: bytes) -> Values:
         """Decode the values of a shard from the bytes of its object. Raises ValueError or
         RuntimeError if the bytes are damaged."""
         array = self.array
-        values = np.full(array.shard, array.fill, self.dtype)
+        values, stored = np.full(array.shard, array.fill, self.dtype), np.frombuffer(data, np.uint8)
         for k, span in enumerate(spans(array, data[-index_bytes(array) :])):
             if span is not None:
                 rows = slice(k * array.chunk[0], (k + 1) * array.chunk[0])
-                decode(array, memoryview(data)[slice(*span)], values[rows])
+                decode(array, stored[slice(*span)], values[rows])
         return values[: array.shape[0] - shard * self.samples]
 
-    def _stored(self, shard: int, chunks: list[int]) -> Iterator[tuple[int, memoryview | None]]:
-        """Yield the number and the encoded bytes of each given chunk of a shard. The bytes are None
-        for a chunk that is not stored because it has only fill values."""
-        array, objects = self.array, Objects(self.url)
-        key, end = array.key(shard), index_bytes(array)
-        whole = None
-        try:
-            identity = objects.identity(key)
-            entry = (self.url, self.content, key, identity)
-            if entry not in verified_shards():
-                whole = self._compared(objects, shard)
-                if len(verified_shards()) >= _REMEMBERED:
-                    verified_shards().clear()
-                verified_shards().add(entry)
-            index = objects.part(key, -end, None) if whole is None else whole[-end:]
-        except (FileNotFoundError, NotADirectoryError):
-            raise ValueError(f"{array.name}, shard {shard}: the data are missing") from None
-        bounds = spans(array, index)
-        for group in adjacent(bounds, chunks):
-            first, last = bounds[group[0]], bounds[group[-1]]
-            if first is None or last is None:
-                yield group[0], None
-                continue
-            start, stop = first[0], last[1]
-            data = objects.part(key, start, stop) if whole is None else whole[start:stop]
-            for k in group:
-                span = bounds[k]
-                assert span is not None
-                yield k, memoryview(data)[span[0] - start : span[1] - start]
+    def _entry(self, shard: int) -> tuple[str, str, str]:
+        return self.url, self.content, self.array.key(shard)
 
-    def _compared(self, objects: Objects, shard: int) -> bytes | None:
-        """Compare a shard with its record. Returns the bytes of the shard, or None if it was too
-        large to be read in one piece."""
-        record, name, key = self.record(shard), self.array.name, self.array.key(shard)
-        digest, size, piece = hashlib.sha256(), objects.size(key), b""
-        for start in range(0, size, GROUP_BYTES):
-            piece = objects.part(key, start, min(start + GROUP_BYTES, size))
-            digest.update(piece)
-        if record.digest.get(name) != digest.hexdigest():
+    def _chunks(
+        self, shard: int, chunks: list[int], memory: Callable[[int], Values]
+    ) -> Iterator[tuple[int, Values]]:
+        """Yield the numbers and the values of chunks of a shard.
+
+        Args:
+            shard: Number of the shard.
+            chunks: Numbers of the chunks.
+            memory: Function that maps the number of a chunk to the array to decode it into.
+        """
+        try:
+            with Objects(self.url).opened(self.array.key(shard)) as opened:
+                index, verified = self._index(opened), verified_shards().get(self._entry(shard))
+                if verified is not None and verified.identity == opened.identity:
+                    yield from self._read(opened.read, opened.at_once, index, chunks, memory)
+                else:
+                    yield from self._compared(opened, shard, index, chunks, memory)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ValueError(f"{self.array.name}, shard {shard}: the data are missing") from None
+
+    def _index(self, opened: Opened) -> Bytes:
+        """The index at the end of an object."""
+        index = np.empty(index_bytes(self.array), np.uint8)
+        if opened.size < len(index):
+            raise ValueError("the index of the shard is damaged")
+        opened.read(opened.size - len(index), index)
+        return index
+
+    def _compared(
+        self,
+        opened: Opened,
+        shard: int,
+        index: Bytes,
+        chunks: list[int],
+        memory: Callable[[int], Values],
+    ) -> Iterator[tuple[int, Values]]:
+        """Yield chunks of a shard, and compare the shard with its record.
+
+        Plain values are compared after they were read into the memory of the caller. Decompressors
+        get no bytes that have not been compared.
+        """
+        record, digesting, at_once = self.record(shard), Digesting(opened), opened.at_once
+        if self.array.compressor == "none":
+            yield from self._read(digesting.read, at_once, index, chunks, memory, checked=True)
+            self._compare(digesting.digest(index), record, opened.identity)
+        elif opened.size <= WHOLE_BYTES:
+            whole = np.empty(opened.size - len(index), np.uint8)
+            digesting.read(0, whole)
+            self._compare(digesting.digest(index), record, opened.identity)
+            read = partial(_copy, whole)
+            yield from self._read(read, at_once, index, chunks, memory, checked=True)
+        else:
+            self._compare(digesting.digest(index), record, opened.identity)
+            yield from self._read(opened.read, at_once, index, chunks, memory)
+
+    def _compare(self, digest: str, record: Record, identity: str) -> None:
+        """Compare the digest of a shard with its record, and remember that they agree."""
+        name, shard = self.array.name, record.shard
+        if record.digest.get(name) != digest:
             raise ValueError(f"{name}, shard {shard}: the data differ from the recorded digest")
-        return piece if size <= GROUP_BYTES else None
+        means = record.mean.get(name, [None] * len(range(*record.samples)))
+        finite = np.isfinite(np.array(means, dtype=float))  # finite means imply finite values
+        unknown = frozenset((record.samples[0] + np.flatnonzero(~finite)).tolist())
+        if len(verified_shards()) >= _REMEMBERED:
+            verified_shards().clear()
+        verified_shards()[self._entry(shard)] = Verified(identity, unknown)
+
+    def _read(
+        self,
+        read: Read,
+        at_once: int,
+        index: Bytes,
+        chunks: list[int],
+        memory: Callable[[int], Values],
+        *,
+        checked: bool = False,
+    ) -> Iterator[tuple[int, Values]]:
+        """Yield the numbers and the values of chunks.
+
+        Args:
+            read: Function that fills arrays with consecutive bytes, as `OpenFile.read`.
+            at_once: Number of bytes that are best read at once.
+            index: The index of the shard.
+            chunks, memory: See `_chunks`.
+            checked: Whether the bytes are compared with the digest of the shard, so that the
+                checksums are not needed.
+        """
+        array, plain = self.array, self.array.compressor == "none"
+        bounds = spans(array, index)
+        in_order = sorted(chunks, key=lambda k: bounds[k] or (-1, -1))
+        for group in adjacent(bounds, in_order, at_once):
+            values = {k: memory(k) for k in group}
+            stored = [span for k in group if (span := bounds[k]) is not None]
+            if not stored:
+                values[group[0]][...] = array.fill
+            elif plain:
+                _read_plain(read, stored, [*values.values()], checked)
+            else:
+                first, last = stored[0][0], stored[-1][1]
+                data = np.empty(last - first, np.uint8)
+                read(first, data)
+                for (start, stop), chunk in zip(stored, values.values(), strict=True):
+                    decode(array, data[start - first : stop - first], chunk, checked=checked)
+            yield from values.items()
+
+
+def _read_plain(
+    read: Read, stored: list[tuple[int, int]], chunks: list[Values], checked: bool
+) -> None:
+    """Read adjacent chunks that are not compressed directly into arrays.
+
+    Args:
+        read, checked: See `Shards._read`.
+        stored: Byte range of each chunk.
+        chunks: Array for the values of each chunk.
+    """
+    data = [chunk.reshape(-1).view(np.uint8) for chunk in chunks]
+    if any(len(v) + 4 != stop - start for v, (start, stop) in zip(data, stored, strict=True)):
+        raise ValueError("a chunk is damaged")
+    ends = np.empty((len(chunks), 4), np.uint8)
+    read(stored[0][0], *(part for pair in zip(data, ends, strict=True) for part in pair))
+    for v, end in () if checked else zip(data, ends, strict=True):
+        check(v, end)
+
+
+def _copy(data: Bytes, start: int, *parts: Bytes) -> None:
+    """Fill arrays with consecutive values of `data`, from the index `start` on."""
+    for part in parts:
+        part[:] = data[start : start + len(part)]
+        start += len(part)
 
 
 @cache
-def verified_shards() -> set[tuple[object, ...]]:
-    """The shards that this process has compared with their records. Each entry is (URL, content
-    digest, key, identity of the object)."""
-    return set()
+def verified_shards() -> dict[tuple[str, str, str], Verified]:
+    """The shards that this process has compared with their records. The keys are (URL, content
+    digest, key of the object)."""
+    return {}
 
 
 def _as_slice(rows: np.ndarray) -> slice | np.ndarray:

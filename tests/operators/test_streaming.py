@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from operators.data import DataError, Streamed, open_pairs, read_pairs
+from operators.data import DataError, open_pairs, read_pairs
 from operators.data.variables import StoredVariable
 from operators.transforms import Normalizer
 from pdegen.domains import CellGrid
-from pdegen.store import chunks, shards
+from pdegen.store import shards
+from pdegen.store.opened import RemoteObject
 from pdegen.store.reading import Store
 from tests.stores import resealed, with_attributes
 
@@ -309,22 +310,33 @@ def test_one_pass_keeps_a_small_spread_about_a_large_mean():
 # how shards are read
 
 
-def test_shards_are_read_in_groups_of_bounded_size(plane_store, monkeypatch):
-    whole = read_pairs(plane_store, "train")
-    sizes, filesystem = [], type(fsspec.filesystem("file"))
-    original = filesystem.cat_file
+@pytest.mark.parametrize("verified", [False, True])
+def test_parts_of_an_object_that_are_read_at_once_have_a_bounded_size(
+    plane_store, monkeypatch, verified
+):
+    files = fsspec.filesystem("memory")
+    files.put(plane_store, "/parts/store.zarr", recursive=True)
+    whole, sizes = read_pairs(plane_store, "train"), list[int]()
+    original = type(files).cat_file
 
     def watched(self, path, start=None, end=None, **words):
         data = original(self, path, start=start, end=end, **words)
         sizes.append(len(data) if "/c/" in path else 0)
         return data
 
-    monkeypatch.setattr(filesystem, "cat_file", watched)
-    for module in (chunks, shards):
-        monkeypatch.setattr(module, "GROUP_BYTES", 700)
+    def read():
+        pairs = read_pairs("memory://parts/store.zarr", "train")
+        assert torch.equal(pairs.a, whole.a)
+        assert torch.equal(pairs.u, whole.u)
+
     shards.verified_shards().clear()  # a new process compares shards with their records
-    pairs = read_pairs(plane_store, "train")
-    assert torch.equal(pairs.a, whole.a)
-    assert torch.equal(pairs.u, whole.u)
-    assert isinstance(open_pairs(plane_store, "train").reader, Streamed)
-    assert max(sizes) <= 700 + 13 * 13 * 4 * 5
+    try:
+        if verified:
+            read()
+        monkeypatch.setattr(type(files), "cat_file", watched)
+        monkeypatch.setattr(RemoteObject, "at_once", 700)
+        monkeypatch.setattr(shards, "WHOLE_BYTES", 700)
+        read()
+    finally:
+        files.rm("/parts", recursive=True)
+    assert 700 < max(sizes) <= 700 + 13 * 13 * 4 * 5  # a chunk is read as a whole
