@@ -1,6 +1,8 @@
 """Flow around inclusions: exact solutions of discs, order, shapes, law and refusals. What needs
 dolfinx and Gmsh is skipped without them, or fails where CI=true."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -119,6 +121,25 @@ def test_gradients_of_shape_functions_are_derivatives():
         step = h * np.eye(2)[k]
         slopes = (shapes(s + step)[0] - shapes(s - step)[0]) / (2 * h)
         assert gradients[:, k] == pytest.approx(slopes, abs=1e-8)
+
+
+def test_the_shape_is_that_of_its_numbers():
+    """The formulas of the documentation, term by term: a sum over modes for one inclusion."""
+    least, span, sigma, tau, modes, shift = 0.1, 0.22, 16.0, 3.0, 2, 0.1
+    shape = RandomInclusion(RandomVoid(least, span, sigma, tau, modes), shift)
+    z = shape.numbers(7, range(1))
+    assert z.shape == (1, 6)
+    first, second, *of_waves = z[0]
+    centre = [0.5 + shift * math.erf(number / math.sqrt(2)) for number in (first, second)]
+    assert shape.centre(z)[0] == pytest.approx(centre, rel=1e-14)
+    angle = 0.7
+    g = sum(
+        sigma / (math.sqrt(math.pi) * (k * k + tau**2))
+        * (of_waves[2 * k - 2] * math.cos(k * angle) + of_waves[2 * k - 1] * math.sin(k * angle))
+        for k in (1, 2)
+    )  # fmt: skip
+    radius = least + span / (1 + math.exp(g))
+    assert shape.radius(z, np.array([angle]))[0, 0] == pytest.approx(radius, rel=1e-13)
 
 
 def test_points_of_the_curve_are_equidistant_and_on_it():

@@ -9,6 +9,7 @@ import torch
 
 import operators
 from operators.trained import trained_folder, trained_models
+from operators.training.checkpoint import CheckpointError
 from operators.training.files import read_json
 from pdegen.api import generate
 from pdegen.recipe import load_recipe
@@ -59,6 +60,14 @@ def test_the_card_has_the_scores_and_the_command(name):
     assert f"`pdegen run {name}`" in card
     assert all(f"| {score['mean']:.3e} |" in card for score in scores)
     assert "license: mit" in card
+
+
+def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "burgers-gt-512-best").mkdir()
+    (tmp_path / "burgers-gt-512-best/best.safetensors").touch()
+    with pytest.raises(CheckpointError, match="is a folder: name its checkpoint"):
+        operators.load_model("burgers-gt-512-best")
 
 
 def test_a_name_is_loaded_from_any_folder(tmp_path, monkeypatch):
