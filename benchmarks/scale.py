@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from pdegen.generation.engines import pool
-from pdegen.generation.generate import Options, _shard, write
+from pdegen.generation.generate import Options, _computed, _written, write
 from pdegen.generation.job import Job, RecipeJob
 from pdegen.generation.pools import Pool
 from pdegen.generation.recipe_arrays import provenance
@@ -122,7 +122,8 @@ def computed(workers: Pool, recipe: Recipe, folder: Path) -> float:
     store = lay_out(str(folder), job.layout())
     with lock.locked(store.objects, job.identity) as mine:
         start = time.perf_counter()
-        for _ in workers.run(partial(_shard, job, store.url, False, mine), range(store.shards)):
+        task = partial(_computed, job, store.url, False, mine)
+        for _ in workers.overlapped(task, partial(_written, mine), range(store.shards)):
             pass
         return time.perf_counter() - start
 

@@ -1,14 +1,18 @@
 """Whole jobs with one and several workers of each engine: `python -m benchmarks.workers`.
 
-    python -m benchmarks.workers [--rounds 3] [--job burgers-r10=2048] ... [--json FILE]
+    python -m benchmarks.workers [--long] [--rounds 3] [--job burgers-r10=2048] ... [--json FILE]
 
 Each row is a separate process that generates the dataset, from the recipe to the sealed store, on a
-disk below the working directory. Seconds are wall time, with the start of threads or processes;
-workers of a Dask scheduler and ranks of MPI are started before. Rows are interleaved; figures are
-medians. Processor seconds are those of the process and its children, with imports: if they agree
-and the wall times do not, something waited. They are unknown for "processes", whose parent is the
-server that forks them. Figures of several workers mean nothing on a busy machine: the load is
-printed beside them.
+disk below the working directory. With `--long` jobs take about 20 seconds with one thread, and only
+engines of one machine run, with two workers. Rows are interleaved; figures are medians.
+
+Seconds are wall time, with the start of threads or processes. The workers of a Dask scheduler and
+the ranks of MPI are started before; the column "start" has the seconds of Dask. "one core" is one
+thread that may use one core only; one thread alone may write its last shard on another core.
+Processor seconds are those of the process and its children, with imports: if they agree and the
+wall times do not, something waited. They are unknown for "processes", whose parent is the server
+that forks them. Figures of several workers mean nothing on a busy machine: the load is printed
+beside them.
 """
 
 from __future__ import annotations
@@ -35,10 +39,14 @@ from pdegen.generation.network import certificates, tls_entries
 from pdegen.recipe import load_recipe
 
 ENGINES = [
-    ("threads", 1), ("threads", 2), ("processes", 1), ("processes", 2), ("dask", 1), ("dask", 2),
-    ("mpi", 1), ("mpi", 2), ("mpi", 4),
+    ("threads", 1), ("one core", 1), ("threads", 2), ("processes", 1), ("processes", 2),
+    ("dask", 1), ("dask", 2), ("mpi", 1), ("mpi", 2), ("mpi", 4),
+]  # fmt: skip
+LONG_ENGINES = [
+    ("threads", 1), ("one core", 1), ("threads", 2), ("processes", 2), ("dask", 2),
 ]  # fmt: skip
 JOBS = {"burgers-r10": 2048, "darcy-421": 256}
+LONG_JOBS = {"burgers-r10": 32768, "darcy-421": 768}
 _LIMIT = 180.0  # seconds for a row in one round
 _RANKS = 2  # MPI ranks without work: the scheduler and the driver
 
@@ -69,8 +77,10 @@ def timed(engine: str, workers: int, recipe: str, samples: int, limit: float) ->
             return {"why": f"more than {limit:.0f} s"}
     if done.returncode:
         return {"why": (done.stderr.strip().splitlines() or ["no reason given"])[-1][:60]}
+    seconds, begun = map(float, done.stdout.split()[-2:])
     return {
-        "seconds": float(done.stdout.split()[-1]),
+        "seconds": seconds,
+        "start": begun if engine == "dask" else None,
         "command": time.perf_counter() - start,
         "processor": None if engine == "processes" else processor_time() - before,
         "load": os.getloadavg()[0],
@@ -84,21 +94,25 @@ def processor_time() -> float:
 
 
 def run_job(engine: str, workers: int, recipe: str, samples: int, url: str) -> None:
-    """Generate the dataset and print the seconds; runs in the child process."""
+    """Generate the dataset. Prints the seconds of the job and of the start of its scheduler; runs
+    in the child process."""
     if engine == "mpi":
         start_mpi()  # returns in the driving rank only
+    if engine == "one core":
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    chosen = load_recipe(recipe).with_overrides({"samples": samples})
+    before = time.perf_counter()
     with scheduler_of(engine, workers) as scheduler:
-        chosen = load_recipe(recipe).with_overrides({"samples": samples})
         start = time.perf_counter()
         generate(chosen, url, scheduler=scheduler, workers=workers)
-        print(time.perf_counter() - start)
+        print(time.perf_counter() - start, start - before)
 
 
 @contextmanager
 def scheduler_of(engine: str, workers: int) -> Iterator[str]:
     """Value of `--scheduler`; for "dask", the address of a scheduler with started workers."""
     if engine != "dask":
-        yield engine
+        yield "threads" if engine == "one core" else engine
         return
     from dask import config
     from distributed import LocalCluster
@@ -115,13 +129,15 @@ def scheduler_of(engine: str, workers: int) -> Iterator[str]:
         yield cluster.scheduler_address
 
 
-def measured(jobs: dict[str, int], rounds: int, limit: float) -> list[dict[str, Any]]:
+def measured(
+    jobs: dict[str, int], engines: list[tuple[str, int]], rounds: int, limit: float
+) -> list[dict[str, Any]]:
     """One row per job, engine and number of workers."""
     rows = []
     for recipe, samples in jobs.items():
-        results_of = {case: list[dict[str, Any]]() for case in ENGINES}
+        results_of = {case: list[dict[str, Any]]() for case in engines}
         for _ in range(rounds):
-            for engine, workers in ENGINES:
+            for engine, workers in engines:
                 why = missing(engine)
                 results_of[engine, workers].append(
                     {"why": why} if why else timed(engine, workers, recipe, samples, limit)
@@ -149,16 +165,18 @@ def middle(values: list[float | None]) -> float | None:
 
 def show(rows: list[dict[str, Any]]) -> None:
     print(f"{'job':24}{'engine':11}{'workers':>7}{'seconds':>9}{'one thread / this':>19}"
-          f"{'processor s':>13}{'load':>6}")  # fmt: skip
+          f"{'processor s':>13}{'start':>7}{'load':>6}")  # fmt: skip
     for row in rows:
         job = f"{row['recipe']}, {row['samples']}"
         print(f"{job:24}{row['engine']:11}{row['workers']:7}", end="")
         if "why" in row:
             print(f"  {row['why']}")
         else:
-            processor = "-" if row["processor"] is None else f"{row['processor']:.2f}"
+            processor, start = (
+                "-" if row[key] is None else f"{row[key]:.2f}" for key in ("processor", "start")
+            )
             print(f"{row['seconds']:9.2f}{row['one thread / this']:19.2f}"
-                  f"{processor:>13}{row['load']:6.1f}")  # fmt: skip
+                  f"{processor:>13}{start:>7}{row['load']:6.1f}")  # fmt: skip
 
 
 def job_of(words: str) -> tuple[str, int]:
@@ -170,6 +188,7 @@ def job_of(words: str) -> tuple[str, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--long", action="store_true", help="jobs of about 20 seconds")
     parser.add_argument("--job", type=job_of, action="append", metavar="RECIPE=SAMPLES")
     parser.add_argument(
         "--limit", type=float, default=_LIMIT, help="largest number of seconds for a row in a round"
@@ -181,7 +200,9 @@ def main() -> None:
         engine, workers, recipe, samples, url = options.one
         run_job(engine, int(workers), recipe, int(samples), url)
         return
-    rows = measured(dict(options.job or JOBS), options.rounds, options.limit)
+    jobs = dict(options.job or (LONG_JOBS if options.long else JOBS))
+    engines = LONG_ENGINES if options.long else ENGINES
+    rows = measured(jobs, engines, options.rounds, options.limit)
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
     show(rows)
     if options.json:

@@ -56,7 +56,8 @@ def pool(scheduler: str, workers: int | None) -> Iterator[Pool]:
     workers = workers or len(os.sched_getaffinity(0))
     with ExitStack() as stack:
         if scheduler == "threads":
-            yield Threads(stack.enter_context(_threads(workers)), workers)
+            computing = stack.enter_context(_threads(workers))
+            yield Threads(stack.enter_context(_threads(2 * workers)), computing, workers)
         else:
             client = stack.enter_context(_client(scheduler, workers, stack))
             yield Cluster(client, link(client) if scheduler == "dask" else "")

@@ -165,8 +165,8 @@ def laid_out(objects: Objects, layout: dict[str, bytes], check: Callable[[], Non
         if key not in (lock.LOCK_KEY, lock.LEASE_KEY, ROOT, "log"):
             objects.remove_all(key, check)
     objects.flush()
-    for key, data in layout.items():  # the root last
-        objects.write(key, data, check)
+    objects.write_all({key: layout[key] for key in layout if key != ROOT}, check)
+    objects.write(ROOT, layout[ROOT], check)
     return Store(objects.url)
 
 

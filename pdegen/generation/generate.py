@@ -27,10 +27,12 @@ from pdegen.store.checking import altered, inspect, seal_faults, summary_faults
 from pdegen.store.format import ROOT
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Store, StoreError, seal_in
+from pdegen.store.record import Record
 from pdegen.store.retries import retried_errors
-from pdegen.store.writing import layout_objects, seal, write_shard
+from pdegen.store.writing import encoded, layout_objects, seal, write_encoded
 
 _NOTES = 1000  # largest number of notes in a log
+_CHECKS = 1024  # largest number of tasks that check shards
 _ATTEMPTS = 3  # at a shard whose solver process ends unexpectedly
 
 
@@ -156,8 +158,9 @@ def _compute(
     start = time.monotonic()
     if workers.note:
         options.progress(Progress(0, len(todo), 0.0, (workers.note,)))
-    task = partial(_shard, job, store.url, options.skip_failed, mine)
-    with closing(workers.run(task, todo)) as results:  # ends all tasks before the lock is released
+    task = partial(_computed, job, store.url, options.skip_failed, mine)
+    shards = workers.overlapped(task, partial(_written, mine), todo)
+    with closing(shards) as results:  # ends all tasks before the lock is released
         for done, (shard, notes) in enumerate(results, 1):
             log["shards"] = done
             room = max(0, _NOTES - len(log["notes"]))
@@ -165,14 +168,22 @@ def _compute(
             options.progress(Progress(done, len(todo), time.monotonic() - start, notes))
 
 
-def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int) -> tuple[str, ...]:
-    """The task of a worker: compute one shard, and write it if this job still holds the lock.
-    Returns messages about retried errors and skipped samples."""
+@dataclass(frozen=True)
+class _Shard:
+    """A shard that a worker has computed and encoded."""
+
+    store: Store
+    objects: dict[str, bytes]
+    record: Record
+    notes: tuple[str, ...]  # messages about failed attempts
+
+
+def _computed(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int) -> _Shard:
+    """Compute and encode one shard, if this job still holds the lock."""
     store = Store(url)
     if store.metadata.job != mine.job:  # records name the job of the store
         raise StoreError(f"{url}: its metadata were changed by another job: use --resume")
-    still_mine = partial(lock.check, store.objects, mine)
-    still_mine()
+    lock.check(store.objects, mine)
     samples = store.shard_range(shard)
     with retried_errors() as notes:
         for attempt in range(1, _ATTEMPTS + 1):
@@ -184,8 +195,21 @@ def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int)
                 if attempt == _ATTEMPTS:
                     raise
                 notes.append(f"attempt {attempt} failed: {error}")
-        write_shard(store, shard, values, skipped, still_mine)
-    return (*notes, *(f"sample {sample} is skipped: {why}" for sample, why in skipped.items()))
+    return _Shard(store, *encoded(store, shard, values, skipped), tuple(notes))
+
+
+def _written(mine: lock.Holder, shard: _Shard) -> tuple[str, ...]:
+    """Write a shard, if this job still holds the lock. Returns messages about retried errors and
+    skipped samples."""
+    with retried_errors() as notes:
+        still_mine = partial(lock.check, shard.store.objects, mine)
+        write_encoded(shard.store, shard.objects, shard.record, still_mine)
+    skipped = shard.record.skipped.items()
+    return (
+        *shard.notes,
+        *notes,
+        *(f"sample {sample} is skipped: {why}" for sample, why in skipped),
+    )
 
 
 def values_of(
@@ -237,14 +261,20 @@ def _unsound(
     record. Workers read and check the shards."""
     shards = range(store.shards) if shards is None else shards
     recorded = set(store.recorded())
-    task = partial(_is_sound, store.url, job)
-    sound = dict(workers.run(task, [shard for shard in shards if shard in recorded]))
-    return [shard for shard in shards if not sound.get(shard)]
+    written = [shard for shard in shards if shard in recorded]
+    size = -(-len(written) // _CHECKS) or 1
+    groups = [tuple(written[k : k + size]) for k in range(0, len(written), size)]
+    task = partial(_sound, store.url, job)
+    sound = {shard for _, part in workers.run(task, groups) for shard in part}
+    return [shard for shard in shards if shard not in sound]
 
 
-def _is_sound(url: str, job: str, shard: int) -> bool:
+def _sound(url: str, job: str, shards: Sequence[int]) -> list[int]:
+    """Those of the shards that have a valid record of the job, and whose data match the record."""
     store = Store(url)
-    return store.metadata.job == job and not inspect(store, shard)[2]
+    if store.metadata.job != job:
+        return []
+    return [shard for shard in shards if not inspect(store, shard)[2]]
 
 
 def _existing(job: Job, objects: Objects, options: Options) -> Store | None:

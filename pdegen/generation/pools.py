@@ -6,10 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import islice
+from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pdegen.numerics.device import reuse_memory
 from pdegen.numerics.one_thread import one_thread
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 _QUEUED = 64  # queued tasks: enough to keep workers busy; a queued task holds no data
 
 Argument = TypeVar("Argument")
+Value = TypeVar("Value")
 Result = TypeVar("Result")
 
 
@@ -38,7 +41,6 @@ class Pool(ABC):
 
     note: str = ""  # where its dashboard is, for the user
 
-    @abstractmethod
     def run(
         self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
     ) -> Generator[tuple[Argument, Result], None, None]:
@@ -51,23 +53,43 @@ class Pool(ABC):
             Exception: The first error that a task raises. If several tasks have failed, the error
                 of the task whose argument comes first.
         """
+        return self.overlapped(task, _unchanged, arguments)
+
+    @abstractmethod
+    def overlapped(
+        self,
+        task: Callable[[Argument], Value],
+        then: Callable[[Value], Result],
+        arguments: Iterable[Argument],
+    ) -> Generator[tuple[Argument, Result], None, None]:
+        """Run `then(task(argument))` for each argument, as `run` does. While `then` waits for a
+        disk or a network, the worker runs `task` on the next argument. If `then` falls behind,
+        tasks wait for it, so that memory does not grow."""
 
 
 @dataclass(frozen=True)
 class Threads(Pool):
-    """A pool of threads in this process."""
+    """A pool of threads in this process. Only the threads in `computing` run tasks, because some
+    solvers keep a process for each thread."""
 
-    executor: Executor  # the thread pool
-    count: int  # number of threads
+    executor: Executor  # twice as many threads, which wait for tasks and run what follows them
+    computing: Executor  # the threads that compute
+    count: int  # number of threads that compute
 
-    def run(
-        self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
+    def overlapped(
+        self,
+        task: Callable[[Argument], Value],
+        then: Callable[[Value], Result],
+        arguments: Iterable[Argument],
     ) -> Generator[tuple[Argument, Result], None, None]:
+        def whole(argument: Argument) -> Result:
+            return then(self.computing.submit(_in_one_thread, task, argument).result())
+
         remaining, waiting = iter(arguments), dict[Future[Result], Argument]()
         try:
             while True:
                 for argument in islice(remaining, self.count + _QUEUED - len(waiting)):
-                    waiting[self.executor.submit(_in_one_thread, task, argument)] = argument
+                    waiting[self.executor.submit(whole, argument)] = argument
                 if not waiting:
                     return
                 done, _ = wait(waiting, return_when=FIRST_COMPLETED)
@@ -89,8 +111,11 @@ class Cluster(Pool):
     client: Client  # client of the scheduler
     note: str = ""
 
-    def run(
-        self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
+    def overlapped(
+        self,
+        task: Callable[[Argument], Value],
+        then: Callable[[Value], Result],
+        arguments: Iterable[Argument],
     ) -> Generator[tuple[Argument, Result], None, None]:
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
@@ -105,7 +130,7 @@ class Cluster(Pool):
                     threads: Any = self.client.nthreads()
                     slots = sum(threads.values())
                     more = list(islice(remaining, slots + _QUEUED - len(waiting)))
-                    sent = self.client.map(partial(_in_one_thread, task), more, pure=False)
+                    sent = self.client.map(partial(_in_worker, task, then), more, pure=False)
                     waiting |= zip(sent, more, strict=True)
                     done.update(sent)
                 if not waiting:
@@ -125,6 +150,39 @@ class Cluster(Pool):
                     raise error
         finally:
             self.client.cancel(list(waiting))
+
+
+def _in_worker(
+    task: Callable[[Argument], Value], then: Callable[[Value], Result], argument: Argument
+) -> Result:
+    """Run `then(task(argument))` in a worker of Dask. After `task` the calling thread leaves the
+    pool of the worker, unless as many threads as the worker has left it and have not ended yet."""
+    from distributed import get_worker, secede
+
+    reuse_memory()
+    computing, outside = _threads_of_worker(get_worker().state.nthreads)
+    value = computing.submit(_in_one_thread, task, argument).result()
+    if then is _unchanged or not outside.acquire(blocking=False):
+        return then(value)
+    try:
+        secede()
+        return then(value)
+    finally:
+        outside.release()
+
+
+@cache
+def _threads_of_worker(count: int) -> tuple[Executor, BoundedSemaphore]:
+    """The threads of a worker that compute, because Dask replaces a thread that leaves its pool;
+    and a semaphore for the threads outside of the pool."""
+    from distributed.threadpoolexecutor import ThreadPoolExecutor
+
+    executor = ThreadPoolExecutor(count, thread_name_prefix="computing")
+    return executor, BoundedSemaphore(count)
+
+
+def _unchanged(value: Any) -> Any:
+    return value
 
 
 def _in_one_thread(task: Callable[[Argument], Result], argument: Argument) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from collections.abc import Iterator
 from functools import cache
@@ -14,7 +15,8 @@ from jaxtyping import Complex, Float
 Array = Any  # of NumPy or another namespace of the array API standard, such as torch on a GPU
 
 _CACHE_POINTS = 32768  # points of a block of rows: a few such arrays fit into a core's cache
-_REUSED_BYTES = 2**25 - 2**16  # just below the largest threshold that glibc adapts to
+_REUSED_BYTES = 2**25  # the largest threshold that glibc adapts to
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _DEVICE_BYTES = 4_000_000_000  # largest memory of a block on a device, whatever its memory is
 
 
@@ -99,13 +101,16 @@ def first_true(failed: Array) -> int | None:
 def reuse_memory() -> None:
     """Make this process reuse memory that it frees, up to 64 MB, for the next arrays.
 
-    Time steps allocate and free arrays of about 100 kB. By default glibc returns this memory to the
-    system and requests fresh pages, which at 64 x 64 points takes longer than the transforms. After
-    a large block has been freed, glibc keeps freed memory up to the size of that block
-    (`M_MMAP_THRESHOLD` in mallopt(3)). This function frees one large block without touching its
-    pages.
+    glibc returns blocks from 128 kB on to the system, and requests fresh pages for the next ones.
+    This takes longer than the transforms of a small grid. glibc adapts after it has freed a large
+    block (`M_MMAP_THRESHOLD` in mallopt(3)), but never in a worker of Dask, because Dask sets
+    MALLOC_TRIM_THRESHOLD_. This function sets the largest values to which glibc adapts. Without
+    glibc it does nothing.
     """
-    np.empty(_REUSED_BYTES, np.uint8)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _REUSED_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, 2 * _REUSED_BYTES)
 
 
 def blocks(rows: int, points: int, at_once: bool, multiple: int = 1) -> Iterator[slice]:

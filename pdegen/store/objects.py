@@ -8,8 +8,10 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
 from io import FileIO
@@ -26,6 +28,8 @@ from pdegen.store.opened import Opened, OpenFile, RemoteObject
 from pdegen.store.retries import as_os_errors, retried
 
 _WRITING = re.compile(r"[0-9a-f]{32}\.partial")  # end of the name of a file that is being written
+
+_AT_ONCE = 8  # objects that `write_all` writes at a time
 
 
 class TooLargeError(OSError):
@@ -215,6 +219,20 @@ class Objects:
             else:
                 disk.clear(path)
                 os.replace(partial, path)
+
+    def write_all(
+        self, objects: Mapping[str, bytes], check: Callable[[], None] | None = None
+    ) -> None:
+        """Write several objects at the same time, in no particular order. A disk flushes them
+        together, and a server answers them together. `check` is that of `write`."""
+        context = copy_context()
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            writes = [
+                threads.submit(context.copy().run, self.write, key, data, check)
+                for key, data in objects.items()
+            ]
+        for write in writes:
+            write.result()
 
     def _checked(self, key: str, data: bytes, check: Callable[[], None]) -> None:
         try:

@@ -67,12 +67,22 @@ def write_shard(
         ValueError: If a variable is missing, has the wrong shape, or has a value that is not
             finite.
     """
-    objects_of_shard, record = encoded(store, shard, values, skipped or {})
-    objects = store.objects
-    for key, data in objects_of_shard.items():
-        objects.write(key, data, check)
-    objects.write(Record.key(shard), record.encode(), check)
+    objects, record = encoded(store, shard, values, skipped or {})
+    write_encoded(store, objects, record, check)
     return record
+
+
+def write_encoded(
+    store: Store,
+    objects: Mapping[str, bytes],
+    record: Record,
+    check: Callable[[], None] | None = None,
+) -> None:
+    """Write the data objects of one shard, then its record. The arguments are the results of
+    `encoded` and `check` of `write_shard`."""
+    for key, data in objects.items():
+        store.objects.write(key, data, check)
+    store.objects.write(Record.key(record.shard), record.encode(), check)
 
 
 def encoded(
@@ -127,10 +137,11 @@ def seal(
         StoreError: If a shard has no record, or all training samples were skipped.
     """
     closing, objects = closing_objects(store, measured or {}), store.objects
-    for key, data in closing.items():
-        if key == ROOT:  # written last, after partial files of failed writes are removed
-            objects.remove_partial()
-        objects.write(key, data, check)
+    last = (Seal.KEY, ROOT)
+    objects.write_all({key: closing[key] for key in closing if key not in last}, check)
+    objects.write(Seal.KEY, closing[Seal.KEY], check)
+    objects.remove_partial()  # of failed writes
+    objects.write(ROOT, closing[ROOT], check)
     return Store(store.url)
 
 

@@ -254,6 +254,8 @@ def test_who_was_taken_over_neither_writes_nor_seals(small, finished, tmp_path, 
 
     def taken(job, store, samples):
         if samples.start == 5:
+            while not store.objects.exists("records/000000.json"):
+                time.sleep(0.01)
             hold(store.objects, elsewhere())
         return compute(job, store, samples)
 
