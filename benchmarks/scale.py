@@ -1,10 +1,10 @@
 """Cost of datasets of any size: measurements for the model of docs/scale.md.
 
-    python -m benchmarks.scale [--shards 100000] [--json FILE]
+    python -m benchmarks.scale [--shards 10000] [--json FILE]
     python -m benchmarks.scale --predict FILE      predict from measured costs
 
-Measures seconds and bytes per sample of recipes by resolution, the overhead of Dask and of the
-store per shard, two worker processes against one, and a run of many shards without work.
+Measures seconds and bytes per sample of recipes by resolution, two worker processes against one,
+the overhead of Dask per task, and the time and memory of stores with many shards of a tiny recipe.
 """
 
 from __future__ import annotations
@@ -13,27 +13,22 @@ import argparse
 import json
 import os
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from pdegen.generation.engines import pool
 from pdegen.generation.generate import Options, _computed, _written, write
-from pdegen.generation.job import Job, RecipeJob
+from pdegen.generation.job import RecipeJob
 from pdegen.generation.pools import Pool
-from pdegen.generation.recipe_arrays import provenance
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.store import lock
-from pdegen.store.layout import Layout
-from pdegen.store.reading import Store
-from pdegen.store.variables import Coordinate, Variable
 from pdegen.store.writing import lay_out, write_shard
 
 RECIPES = [
@@ -44,38 +39,7 @@ RECIPES = [
     ("darcy-141", {}, 16),
     ("darcy-421", {}, 8),
 ]
-
-
-@dataclass(frozen=True)
-class NoWork(Job):
-    """A job that stores one number per sample."""
-
-    samples: int
-
-    @property
-    def fingerprint(self) -> str:
-        return f"no work, {self.samples}"
-
-    def check(self) -> None: ...
-
-    def layout(self) -> Layout:
-        return Layout(
-            samples=self.samples,
-            shard=1,
-            variables=(Variable("a", (), (), "float32"),),
-            coordinates=(Coordinate("sample", ("sample",), np.arange(self.samples)),),
-            attributes={
-                "fingerprint": self.fingerprint, "recipe": {"name": "no-work"}, "title": "no work",
-                "equation": "none", "splits": {"train": [0, self.samples]},
-                "provenance": provenance(),
-            },
-        )  # fmt: skip
-
-    def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
-        return {"a": np.arange(samples.start, samples.stop, dtype=np.float32)}
-
-    def difference(self, store: Store) -> str:
-        return "another size"
+TINY = {"resolution": 32, "solver.resolution": 64, "initial.modes": 8, "shard": 1}
 
 
 def costs(folder: Path) -> Iterator[dict[str, Any]]:
@@ -155,32 +119,44 @@ def memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def many_shards(folder: Path, shards: int) -> dict[str, Any]:
-    """Costs of tasks without work: through Dask's scheduler, and as a whole store by threads."""
+def many_tasks(tasks: int) -> dict[str, Any]:
+    """Cost of tasks without work through Dask's scheduler."""
     before = memory()
     with pool("processes", 2) as workers:
-        start = time.perf_counter()
-        for _ in workers.run(nothing, range(shards)):
-            pass
-        through_dask = time.perf_counter() - start
-    after_dask, url = memory(), str(folder / "many.zarr")
-    phases: dict[str, float] = {}
-    start = time.perf_counter()
-    write(NoWork(shards), url, Options(workers=2, progress=lambda p: phases.update(made=p.seconds)))
-    whole = time.perf_counter() - start
-    start = time.perf_counter()
-    store = write(NoWork(shards), url, Options(workers=2, resume=True))
+        seconds = overhead(workers, tasks)
     return {
-        "shards": shards,
-        "Dask seconds per task": through_dask / shards,
-        "store seconds per shard": phases["made"] / shards,
-        "seal and layout seconds": whole - phases["made"],
-        "resume seconds per shard": (time.perf_counter() - start) / shards,
-        "record bytes": len(store.record(0).encode()),
-        "peak MiB of the driver before": before,
-        "peak MiB of the driver with Dask's scheduler": after_dask,
-        "peak MiB of the driver after all": memory(),
+        "tasks": tasks,
+        "Dask seconds per task": seconds,
+        "peak MiB before": before,
+        "peak MiB with Dask's scheduler": memory(),
     }
+
+
+def many_shards(shards: int) -> dict[str, Any]:
+    """Costs of a store with shards of one tiny sample, made by two threads in a new process."""
+    command = [sys.executable, "-m", "benchmarks.scale", "--tiny", str(shards)]
+    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+
+
+def tiny_store(shards: int) -> dict[str, Any]:
+    """The costs of `many_shards`, measured in this process."""
+    job = RecipeJob(load_recipe("burgers-quick").with_overrides({**TINY, "samples": shards}), None)
+    phases: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        url, start = f"{folder}/tiny.zarr", time.perf_counter()
+        options = Options(workers=2, progress=lambda p: phases.update(made=p.seconds))
+        store = write(job, url, options)
+        whole = time.perf_counter() - start
+        start = time.perf_counter()
+        write(job, url, Options(workers=2, resume=True))
+        return {
+            "shards": shards,
+            "store seconds per shard": phases["made"] / shards,
+            "layout, second reading and seal, seconds per shard": (whole - phases["made"]) / shards,
+            "resume seconds per shard": (time.perf_counter() - start) / shards,
+            "record bytes": len(store.record(0).encode()),
+            "peak MiB": memory(),
+        }
 
 
 def predicted(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -190,8 +166,7 @@ def predicted(result: dict[str, Any]) -> list[dict[str, Any]]:
     one after another, which is a lower bound of the total, and reads their records to seal.
     """
     measured = {(cost["recipe"], cost["resolution"]): cost for cost in result["costs"]}
-    many = result["many shards"]
-    seal = many["seal and layout seconds"] / many["shards"]
+    seal = result["many shards"][-1]["layout, second reading and seal, seconds per shard"]
     rows = []
     for name, resolution, samples in (
         ("burgers-r10", 8192, 10**6), ("burgers-r10", 512, 10**6), ("darcy-421", 421, 10**5),
@@ -218,11 +193,15 @@ def predicted(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shards", type=int, default=100_000, help="number of shards without work")
+    parser.add_argument("--shards", type=int, default=10_000, help="largest number of tiny shards")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--predict", type=Path)
+    parser.add_argument("--tiny", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.tiny:
+        print(json.dumps(tiny_store(options.tiny)))
+        return
     if options.predict:
         print(json.dumps(predicted(json.loads(options.predict.read_text("utf-8"))), indent=1))
         return
@@ -232,7 +211,8 @@ def main() -> None:
             "cores": len(os.sched_getaffinity(0)),
             "workers": two_against_one(folder, options.repeats),
             "costs": list(costs(folder)),
-            "many shards": many_shards(folder, options.shards),
+            "many tasks": many_tasks(options.shards),
+            "many shards": [many_shards(n) for n in (options.shards // 10, options.shards)],
         }
     text = json.dumps(result, indent=1)
     print(text)

@@ -1,14 +1,19 @@
 """The same bytes on every engine; workers that die; tasks that fail."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
+import threading
+import time
+from functools import partial
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import dask
+import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
@@ -86,6 +91,77 @@ def test_a_wrong_word_is_refused_before_anything_is_written(small, tmp_path, sch
     with pytest.raises(EngineError, match=what):
         generate(small, str(tmp_path / "s.zarr"), scheduler=scheduler)
     assert not (tmp_path / "s.zarr").exists()
+
+
+# what follows a task
+
+
+def begun(folder: str, number: int) -> int:
+    """A task that tells that it has begun."""
+    Path(folder, f"{number}").touch()
+    return number
+
+
+def after_the_next(folder: str, number: int) -> int:
+    """Of the first task, ends when the second has begun."""
+    end = time.monotonic() + 30
+    while number == 0 and not Path(folder, "1").exists():
+        assert time.monotonic() < end, "the second task waits for the first"
+        time.sleep(0.01)
+    return number
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "cluster"])
+def test_a_worker_computes_while_the_previous_result_is_written(tmp_path, scheduler, request):
+    scheduler = request.getfixturevalue("cluster") if scheduler == "cluster" else scheduler
+    task, then = partial(begun, str(tmp_path)), partial(after_the_next, str(tmp_path))
+    with pool(scheduler, 1) as workers:
+        results = dict(workers.overlapped(task, then, range(6)))
+    assert results == {number: number for number in range(6)}
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "cluster"])
+def test_tasks_of_a_worker_run_in_one_thread(scheduler, request):
+    """Some solvers start a process for each thread."""
+    scheduler = request.getfixturevalue("cluster") if scheduler == "cluster" else scheduler
+    with pool(scheduler, 1) as workers:
+        threads = dict(workers.overlapped(thread, same, range(8)))
+    assert len(set(threads.values())) == 1
+
+
+def thread(_: int) -> int:
+    return threading.get_ident()
+
+
+def same(value: int) -> int:
+    return value
+
+
+def test_tasks_wait_for_results_that_are_not_written():
+    computed, most = [], 0
+
+    def then(number: int) -> None:
+        nonlocal most
+        time.sleep(0.005)
+        most = max(most, len(computed) - number)
+
+    with pool("threads", 1) as workers:
+        list(workers.overlapped(lambda i: computed.append(i) or i, then, range(40)))
+    assert most <= 3
+
+
+def faults_of_arrays(count: int) -> int:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(count):
+        np.ones(100_000)  # 196 pages
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def test_workers_of_dask_reuse_the_memory_that_they_free(cluster):
+    """Dask sets MALLOC_TRIM_THRESHOLD_, by which glibc requests new pages for each array."""
+    with pool(cluster, None) as workers:
+        ((_, faults),) = workers.run(faults_of_arrays, [200])
+    assert faults < 200 * 20
 
 
 # a worker's death
