@@ -46,7 +46,7 @@ LONG_ENGINES = [
     ("threads", 1), ("one core", 1), ("threads", 2), ("processes", 2), ("dask", 2),
 ]  # fmt: skip
 JOBS = {"burgers-r10": 2048, "darcy-421": 256}
-LONG_JOBS = {"burgers-r10": 32768, "darcy-421": 768}
+LONG_JOBS = {"burgers-r10": 24576, "darcy-421": 768}
 _LIMIT = 180.0  # seconds for a row in one round
 _RANKS = 2  # MPI ranks without work: the scheduler and the driver
 

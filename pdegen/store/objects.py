@@ -225,10 +225,9 @@ class Objects:
     ) -> None:
         """Write several objects at the same time, in no particular order. A disk flushes them
         together, and a server answers them together. `check` is that of `write`."""
-        context = copy_context()
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             writes = [
-                threads.submit(context.copy().run, self.write, key, data, check)
+                threads.submit(copy_context().run, self.write, key, data, check)
                 for key, data in objects.items()
             ]
         for write in writes:

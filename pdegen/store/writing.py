@@ -80,8 +80,7 @@ def write_encoded(
 ) -> None:
     """Write the data objects of one shard, then its record. The arguments are the results of
     `encoded` and `check` of `write_shard`."""
-    for key, data in objects.items():
-        store.objects.write(key, data, check)
+    store.objects.write_all(objects, check)
     store.objects.write(Record.key(record.shard), record.encode(), check)
 
 

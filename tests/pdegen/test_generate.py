@@ -10,6 +10,7 @@ import zarr
 from pdegen.equations.base import SampleError
 from pdegen.equations.burgers.solver import ColeHopf, Solution
 from pdegen.generation import engines
+from pdegen.generation import generate as generating
 from pdegen.generation import job as jobs
 from pdegen.generation.generate import Progress, generate
 from pdegen.generation.job import RecipeJob
@@ -111,7 +112,9 @@ def unfinished(stopped, tmp_path):
     return Store(str(shutil.copytree(stopped.url, tmp_path / "unfinished.zarr")))
 
 
-def test_resume_computes_only_what_is_missing(small, unfinished, monkeypatch):
+@pytest.mark.parametrize("tasks", [1, 1024], ids=["one task checks all", "one task a shard"])
+def test_resume_computes_only_what_is_missing(small, unfinished, monkeypatch, tasks):
+    monkeypatch.setattr(generating, "_CHECKS", tasks)
     computed = []
 
     def spy(recipe, samples, device=None):
