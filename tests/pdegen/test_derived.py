@@ -177,10 +177,10 @@ def test_workers_leave_the_bits_unchanged(darcy, noisy, tmp_path, cluster):
 def test_a_shard_of_the_parent_is_compared_once_for_all_levels(parent, tmp_path, monkeypatch):
     compared, original = list[tuple[str, int]](), Shards._compared
 
-    def counted(shards, objects, shard):
+    def counted(shards, opened, shard, *others):
         if shards.url == parent.url:
             compared.append((shards.array.name, shard))
-        return original(shards, objects, shard)
+        return original(shards, opened, shard, *others)
 
     levels = at_levels({"kind": "ensemble", "seed": 0}, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     monkeypatch.setattr(Shards, "_compared", counted)
