@@ -24,10 +24,12 @@ gas: (h, γ), the total enthalpy and the ratio of specific heats.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-_jit = numba.njit(nogil=True, cache=True, error_model="numpy")
+from pdegen.numerics.compilation import compiled
+
+_jit = compiled(error_model="numpy")
+_inner = compiled(inner=True, error_model="numpy")
 
 Arrays = tuple[np.ndarray, ...]
 Gas = tuple[float, float]
@@ -40,20 +42,20 @@ _LEAST_SOUND_SQUARED = 1e-6  # floor of c², for unphysical states
 _DIFFERENCE_STEP = 1e-7  # step of difference quotients
 
 
-@_jit
+@_inner
 def pressure(rho: float, u: float, v: float, gas: Gas) -> float:
     """Pressure p that solves γ/(γ - 1) p/ρ + (u² + v²)/2 = h."""
     h, gamma = gas
     return (gamma - 1) / gamma * rho * (h - 0.5 * (u * u + v * v))
 
 
-@_jit
+@_inner
 def _sound_speed(u: float, v: float, gas: Gas) -> float:
     """Speed of sound c = ((γ - 1)(h - (u² + v²)/2))^½."""
     return np.sqrt(max((gas[1] - 1) * (gas[0] - 0.5 * (u * u + v * v)), _LEAST_SOUND_SQUARED))
 
 
-@_jit
+@_inner
 def _limited_increment(
     a: float, b: float, smooth: float, limiting: float
 ) -> tuple[float, float, float, float]:
@@ -80,7 +82,7 @@ def _limited_increment(
     )
 
 
-@_jit
+@_inner
 def _sonic_sensors(q: np.ndarray, gas: Gas) -> tuple[np.ndarray, np.ndarray]:
     """Sensor of each cell, shape (cells,), and its derivatives by u and v, shape (cells, 2).
 
@@ -103,7 +105,7 @@ def _sonic_sensors(q: np.ndarray, gas: Gas) -> tuple[np.ndarray, np.ndarray]:
     return sensors, derivatives
 
 
-@_jit
+@_inner
 def _limiting(sensors: np.ndarray, cells: np.ndarray) -> float:
     """Strength of the limiter at a face: 1 - Π (1 - sensor), with a factor for each of `cells`."""
     a, b, c, d = cells
@@ -115,7 +117,7 @@ def _limiting(sensors: np.ndarray, cells: np.ndarray) -> float:
     return float(1 - unlimited)
 
 
-@_jit
+@_inner
 def _face_states(
     q: np.ndarray, cells: np.ndarray, weights: np.ndarray, smooth: float, sensors: np.ndarray,
     states: np.ndarray, slopes: np.ndarray,
@@ -176,14 +178,14 @@ def _face_states(
             slopes[0, 1, k] = slopes[1, 2, k] = 1.0
 
 
-@_jit
+@_inner
 def _fixed_speed(speed: float, width: float) -> float:
     """Entropy fix: |speed|, smoothed to a parabola where |speed| < width."""
     speed = abs(speed)
     return speed if speed >= width else 0.5 * (speed * speed / width + width)
 
 
-@_jit
+@_inner
 def _roe_flux(
     states: np.ndarray, nx: float, ny: float, size: float, gas: Gas, flux: np.ndarray
 ) -> None:
@@ -223,7 +225,7 @@ def _roe_flux(
     flux[2] = half * (r0 * n0 * v0 + r1 * n1 * v1 + ny * (p0 + p1) - ny * normal - nx * tangential)
 
 
-@_jit
+@_inner
 def _roe_flux_derivatives(
     states: np.ndarray, nx: float, ny: float, size: float, gas: Gas, by: np.ndarray
 ) -> None:
@@ -242,7 +244,7 @@ def _roe_flux_derivatives(
                 by[side, m, k] = (changed[m] - flux[m]) / _DIFFERENCE_STEP
 
 
-@_jit
+@_inner
 def wall_pressure(q: np.ndarray, cells: np.ndarray, weights: np.ndarray, gas: Gas) -> float:
     """Pressure at a wall face, extrapolated from the cells above it."""
     p = 0.0
@@ -251,7 +253,7 @@ def wall_pressure(q: np.ndarray, cells: np.ndarray, weights: np.ndarray, gas: Ga
     return p
 
 
-@_jit
+@_inner
 def _far_field_states(q: np.ndarray, far: Arrays, f: int, states: np.ndarray) -> None:
     """Writes the states (2, 3) on both sides of the far-field face f.
 
@@ -312,7 +314,7 @@ def residual(
     return outflow, wave_speed
 
 
-@_jit
+@_inner
 def _add_inner_blocks(
     q: np.ndarray, faces: Arrays, gas: Gas, inner: np.ndarray, blocks: np.ndarray
 ) -> None:

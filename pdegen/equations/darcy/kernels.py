@@ -9,11 +9,12 @@ walls, which lie half a cell from the outermost centres. Each face on a wall the
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from pdegen.numerics.compilation import compiled
+
 # sums may be reordered; NaN is not assumed away, so failures stay visible
-_jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
+_jit = compiled(fastmath={"contract", "reassoc", "nsz", "arcp"})
 
 
 @_jit

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
-_jit = numba.njit(nogil=True, cache=True)
+from pdegen.numerics.compilation import compiled
+
+_jit, _inner = compiled(), compiled(inner=True)
 
 _STEPS = 30  # largest number of Newton steps; three suffice where F'' is not small
 _CONVERGED = 1e-9  # last step over the spacing of candidates: its square is round-off in F
 
 
-@_jit
+@_inner
 def lower_hull(phi: np.ndarray, hull: np.ndarray) -> int:
     """Computes the lower convex hull of the points (i, phi[i]).
 
@@ -35,7 +36,7 @@ def lower_hull(phi: np.ndarray, hull: np.ndarray) -> int:
     return size
 
 
-@_jit
+@_inner
 def fourier_sums(c: np.ndarray, y: float) -> tuple[float, float, float]:
     """Values of U, U' and U'' at y.
 
@@ -54,7 +55,7 @@ def fourier_sums(c: np.ndarray, y: float) -> tuple[float, float, float]:
     return potential, u, slope
 
 
-@_jit
+@_inner
 def refined(
     c: np.ndarray, x: float, t: float, y: float, low: float, high: float, spacing: float
 ) -> float:

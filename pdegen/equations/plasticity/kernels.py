@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
+from pdegen.numerics.compilation import compiled
+
 # sums may be reordered, so even the order of assignments can change the last bits
-_jit = numba.njit(
-    nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "arcp"}
-)
+_FAST = {"contract", "reassoc", "nsz", "arcp"}
+_jit = compiled(error_model="numpy", fastmath=_FAST)
+_inner = compiled(inner=True, error_model="numpy", fastmath=_FAST)
 
 _TINY = 1e-300  # added where a denominator may be zero
 _CONTACT_POINTS = 4  # points of an edge at which the die pushes
@@ -79,7 +80,7 @@ def smallest_width(x: np.ndarray, y: np.ndarray) -> float:
     return least
 
 
-@_jit
+@_inner
 def elastic_trial(
     nodes: np.ndarray, dt: float, elements: np.ndarray, material: np.ndarray, scratch: np.ndarray
 ) -> None:
@@ -144,7 +145,7 @@ def return_to_yield_surface(
         xx[k], yy[k], xy[k], flow[k] = (p + q) * 0.5, (p - q) * 0.5, t * q_factor, multiplier
 
 
-@_jit
+@_inner
 def update_stresses(
     nodes: np.ndarray, dt: float, elements: np.ndarray, material: np.ndarray, scratch: np.ndarray
 ) -> None:
@@ -221,7 +222,7 @@ def element_forces(
     energy[VISCOUS] += viscous_work
 
 
-@_jit
+@_inner
 def add_contact_forces(
     die: np.ndarray, half: float, low: float, stiffness: float, mass: np.ndarray,
     nodes: np.ndarray, force: np.ndarray,
@@ -260,7 +261,7 @@ def add_contact_forces(
     return down
 
 
-@_jit
+@_inner
 def move_nodes(
     nodes: np.ndarray, force: np.ndarray, mass: np.ndarray, velocity_step: float, dt: float
 ) -> None:
