@@ -13,7 +13,6 @@ from pdegen.equations.darcy.kernels import (
     add_transformed,
     evaluate,
     interface_cg,
-    interface_graph,
     residual,
     tridiagonal_solves,
 )
@@ -43,13 +42,12 @@ class InterfaceSolver:
 
     poisson: Poisson  # L⁻¹ on the grid
     a: Float[np.ndarray, "n n"]  # coefficient
-    crossing: int  # number of faces between cells of different values (`crossing_faces`)
     harmonic: bool  # whether means on faces are harmonic, not arithmetic
     limit: int  # largest number of iterations
 
     @cached_property
     def _graph(self) -> Graph:
-        return interface_graph(self.a, self.crossing, self.harmonic)
+        return interface_graph(self.a, self.harmonic)
 
     def __call__(
         self, b: Float[np.ndarray, "n n"], rtol: float
@@ -82,3 +80,35 @@ class InterfaceSolver:
             if residual(a, self.harmonic, b, u, r) <= (rtol * size) ** 2:
                 break
         return u, iterations
+
+
+def interface_graph(a: Float[np.ndarray, "n m"], harmonic: bool) -> Graph:
+    """The cells at jumps of a, row by row, and the faces at which a jumps.
+
+    Returns:
+        start, columns: The cells start[i] <= c < start[i+1] lie in row i. Cell c lies in column
+            columns[c].
+        values: The coefficient a in these cells.
+        first, second: Numbers c and d of the two cells at each face.
+        jump1, jump2: a_f - a_c and a_f - a_d, where a_f is the coefficient on the face.
+    """
+    n, m = a.shape
+    faces = np.zeros((n, m, 2), bool)  # below each cell, and to its right
+    below, right = faces[:-1, :, 0], faces[:, :-1, 1]
+    np.not_equal(a[:-1], a[1:], out=below)
+    np.not_equal(a[:, :-1], a[:, 1:], out=right)
+    marked = faces[..., 0] | faces[..., 1]
+    marked[1:] |= below
+    marked[:, 1:] |= right
+    cells, coefficients = np.flatnonzero(marked), a.ravel()
+    number = np.empty(n * m, np.int64)  # of the marked cells
+    number[cells] = np.arange(len(cells))
+    jumps = np.flatnonzero(faces)
+    cell = jumps >> 1
+    neighbour = cell + np.where(jumps & 1, 1, m)
+    v, w = coefficients[cell], coefficients[neighbour]
+    mean = 2 * v * w / (v + w) if harmonic else (v + w) / 2
+    start = np.zeros(n + 1, np.int64)
+    np.cumsum(marked.sum(axis=1), out=start[1:])
+    ends = number[cell], number[neighbour]
+    return start, cells % m, coefficients[cells], *ends, mean - v, mean - w

@@ -14,80 +14,14 @@ import numpy as np
 from pdegen.numerics.compilation import compiled
 
 # sums may be reordered; NaN is not assumed away, so failures stay visible
-_jit = compiled(fastmath={"contract", "reassoc", "nsz", "arcp"})
+_FAST = {"contract", "reassoc", "nsz", "arcp"}
+_jit, _inner = compiled(fastmath=_FAST), compiled(inner=True, fastmath=_FAST)
 
 
-@_jit
+@_inner
 def face_mean(v: float, w: float, harmonic: bool) -> float:
     """Harmonic or arithmetic mean of the coefficients v and w of the two cells at a face."""
     return 2 * v * w / (v + w) if harmonic else (v + w) / 2
-
-
-@_jit
-def crossing_faces(a: np.ndarray) -> int:
-    """Number of inner faces whose two cells have different values."""
-    n, m = a.shape
-    count = 0
-    for i in range(n):
-        for j in range(m):
-            if i + 1 < n:
-                count += a[i, j] != a[i + 1, j]
-            if j + 1 < m:
-                count += a[i, j] != a[i, j + 1]
-    return count
-
-
-@_jit
-def interface_graph(
-    a: np.ndarray, faces: int, harmonic: bool
-) -> tuple[
-    np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray
-]:  # fmt: skip
-    """The cells at jumps of a, row by row, and the faces at which a jumps.
-
-    `faces` is the number of these faces, from `crossing_faces`.
-
-    Returns:
-        start, columns: The cells start[i] <= c < start[i+1] lie in row i. Cell c lies in column
-            columns[c].
-        values: The coefficient a in these cells.
-        first, second: Numbers c and d of the two cells at each face.
-        jump1, jump2: a_f - a_c and a_f - a_d, where a_f is the coefficient on the face.
-    """
-    n, m = a.shape
-    # mark the cells at a jump by 0, the others stay -1
-    number = np.full((n, m), -1)
-    for i in range(n):
-        for j in range(m):
-            if i + 1 < n and a[i, j] != a[i + 1, j]:
-                number[i, j] = number[i + 1, j] = 0
-            if j + 1 < m and a[i, j] != a[i, j + 1]:
-                number[i, j] = number[i, j + 1] = 0
-    start = np.zeros(n + 1, np.int64)
-    columns, values = np.empty(2 * faces, np.int64), np.empty(2 * faces)
-    # number the marked cells by rows; two cells a face are the most there can be
-    cells = 0
-    for i in range(n):
-        for j in range(m):
-            if number[i, j] == 0:
-                number[i, j] = cells
-                columns[cells], values[cells] = j, a[i, j]
-                cells += 1
-        start[i + 1] = cells
-    first, second = np.empty(faces, np.int64), np.empty(faces, np.int64)
-    jump1, jump2 = np.empty(faces), np.empty(faces)
-    # list the faces below and to the right of each cell at which a jumps
-    f = 0
-    for i in range(n):
-        for j in range(m):
-            for step in range(2):
-                p, q = i + 1 - step, j + step
-                if p < n and q < m and a[i, j] != a[p, q]:
-                    coefficient = face_mean(a[i, j], a[p, q], harmonic)
-                    first[f], second[f] = number[i, j], number[p, q]
-                    jump1[f], jump2[f] = coefficient - a[i, j], coefficient - a[p, q]
-                    f += 1
-    return start, columns[:cells], values[:cells], first, second, jump1, jump2
 
 
 @_jit
@@ -111,7 +45,7 @@ def residual(
     return total
 
 
-@_jit
+@_inner
 def face_slope(v: float, w: float, harmonic: bool) -> float:
     """Derivative of `face_mean` with respect to v."""
     return 2 * w * w / (v + w) ** 2 if harmonic else 0.5
