@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float
@@ -24,6 +24,7 @@ from pdegen.store.variables import Coordinate, Variable, function, parameters, s
 _CHANNELS = ("rho", "m", "E")
 _LARGEST_MACH = 1e3  # largest speed over that of sound, so that float32 resolves the pressure
 _MOST_CROSSINGS = 2**20  # intervals that gas or sound may cross
+_VALUES = 2**15  # values of an array of a block, so that the blocks stay in the cache
 _RESIDUAL = 1e-12  # largest residual of the equation for the pressure between the waves
 
 
@@ -94,8 +95,6 @@ class ShockTubes(Problem):
         resolution: Cells of the output.
         initial: Distribution of the initial states.
     """
-
-    largest_batch: ClassVar[int] = 16
 
     equation: Literal["shock-tube"]
     gamma: Annotated[float, Field(gt=1, le=1000)] = 1.4
@@ -191,6 +190,10 @@ class ShockTubes(Problem):
             sentences={"initial": self.initial.sentence},
             drawing={"a": Drawing("U₀"), "u": Drawing("U")},
         )
+
+    @property
+    def largest_batch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return max(1, _VALUES // self.resolution)
 
     @property
     def floats_per_sample(self) -> int:
