@@ -40,9 +40,10 @@ def compiled(*, inner: bool = False, **options: object) -> Callable[[Function], 
 
     def decorate(function: Function) -> Function:
         # code for calls from C is not needed
-        dispatcher: Any = numba.njit(
-            nogil=True, no_cpython_wrapper=inner, no_cfunc_wrapper=True, **options
-        )(function)
+        jit: Any = numba.njit
+        dispatcher = jit(nogil=True, no_cpython_wrapper=inner, no_cfunc_wrapper=True, **options)(
+            function
+        )
         try:
             cache = _Cache(function)
         except RuntimeError:  # no folder can be written
