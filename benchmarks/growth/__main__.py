@@ -3,10 +3,11 @@
 python -m benchmarks.growth [--only NAME ...] [--missing] [--table]
 
 A solver draws and solves samples. An operator takes gradient steps with small settings (those of
-`benchmarks.smoke`) and a batch of 2. An exponent is the least-squares slope of log cost against log
-points, over the largest sizes at which a repetition takes 0.05 to 2 s. Times are processor times of
-one thread. Each result is appended to benchmarks/results/growth.jsonl at once; the whole takes
-about 15 minutes, in parts with --only or --missing. --table prints the tables of the last results.
+`benchmarks.smoke`) and a batch of 2 (16 for pod-deeponet). An exponent is the least-squares slope
+of log cost against log points, over the largest sizes at which a repetition takes 0.05 to 2 s.
+Times are processor times of one thread. Each result is appended to benchmarks/results/growth.jsonl
+at once; the whole takes about 15 minutes, in parts with --only or --missing. --table prints the
+tables of the last results.
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ EQUATIONS: Mapping[str, Case] = {
         "n^1.5", "n log n",
         "sparse elimination on a plane mesh with a fill-reducing order, in a bounded number of "
         "Newton steps",
-        [44, 66, 88, 110, 132, 154, 176], _airfoil,
+        [88, 110, 132, 154, 176], _airfoil,
+        "the number of Newton steps grows, since shocks become sharper",
     ),
     "burgers": _case(
         "n log n", "n", "a fixed number of Fourier transforms (Cole-Hopf)",
@@ -120,7 +121,7 @@ EQUATIONS: Mapping[str, Case] = {
         "n log n", "n", "Fourier transforms in a fixed number of time steps",
         "ns-quick",
         lambda n: {"resolution": n, "solver.resolution": 3 * n // 2, "solver.dt": 0.01,
-                   "times": [0.2]},
+                   "solver.tolerance": 1e-2, "times": [0.2]},
         _PLANE, points=_square,
     ),
 }  # fmt: skip
