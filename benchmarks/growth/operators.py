@@ -110,7 +110,6 @@ _THEORY: Mapping[str, tuple[str, str, str]] = {
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
     "pit": {"sharpening": False}  # sharpening is quadratic in the points
 }
-_ABOVE: Mapping[str, str] = {}
 
 
 def _case(name: str) -> Case:
@@ -118,7 +117,7 @@ def _case(name: str) -> Case:
     dim = SMALL[name][0]
     sizes = _SIZES.get(name, _LINE if dim == 1 else _PLANE)
     make = partial(_work, name, _CHANGES.get(name, {}))
-    return Case(time, memory, why, sizes, make, _ABOVE.get(name, ""))
+    return Case(time, memory, why, sizes, make)
 
 
 OPERATORS: Mapping[str, Case] = {name: _case(name) for name in sorted(SMALL)}
