@@ -28,8 +28,7 @@ import numpy as np
 
 from pdegen.numerics.compilation import compiled
 
-_jit = compiled(error_model="numpy")
-_inner = compiled(inner=True, error_model="numpy")
+_jit, _inner = (compiled(inner=inner, error_model="numpy") for inner in (False, True))
 
 Arrays = tuple[np.ndarray, ...]
 Gas = tuple[float, float]
