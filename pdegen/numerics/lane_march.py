@@ -37,6 +37,13 @@ class LaneMarch:
     # arrays whose addresses stand in the table
     _arrays: list[object] = field(default_factory=list[object], init=False, repr=False)
 
+    def __post_init__(self) -> None:
+        if not self.nonlinear.components <= set(range(self._components)):
+            raise ValueError(
+                f"expected components 0 to {self._components - 1}, got those of N, "
+                f"{sorted(self.nonlinear.components)}"
+            )
+
     def __call__(
         self, v: Complex[np.ndarray, "batch components *modes"], count: int
     ) -> tuple[Complex[np.ndarray, "batch components *modes"], Float[np.ndarray, "batch watched"]]:
@@ -44,7 +51,10 @@ class LaneMarch:
 
         Samples that blow up have values that are not finite. An integral needs an even count.
         """
-        blocks = _aligned(packed(self._ordered(v)))
+        for _, values, axes in self._coefficients:
+            if values.ndim > axes and len(values) != len(v):
+                raise ValueError(f"coefficients of {len(values)} samples do not fit {len(v)}")
+        blocks = _aligned(packed(self._ordered(v.astype(complex, copy=False))))
         integrals = np.zeros((len(blocks), self._watched, LANES))
         rates = _aligned(np.zeros((3, max(1, self._watched), LANES)))
         states = _empty(6 * blocks[0].size)
@@ -96,10 +106,9 @@ class LaneMarch:
         if n.source is not None:
             listed.append((steps.SOURCE, n.source.astype(complex), axes))
         if self.watched is not None:
-            linear, quadratic = self.watched.linear.astype(complex), self.watched.quadratic
-            listed.append((steps.LINEAR_RATE, linear, axes + 1))
-            listed.append((steps.QUADRATIC_RATE, quadratic, axes + 1))
-        return listed
+            listed.append((steps.LINEAR_RATE, self.watched.linear.astype(complex), axes + 1))
+            listed.append((steps.QUADRATIC_RATE, self.watched.quadratic, axes + 1))
+        return [(place, _float64(values, axes), axes) for place, values, axes in listed]
 
     @cached_property
     def _by_sample(self) -> bool:
@@ -206,6 +215,15 @@ def _program(products: Sequence[Sequence[Monomial]], fields: int) -> tuple[np.nd
             program.append((fields + p, a, others[-1] if others else -1, added))
             factors.append(factor)
     return np.array(program, np.int64).reshape(-1, 4), np.array(factors)
+
+
+def _float64(values: np.ndarray, axes: int) -> np.ndarray:
+    """Coefficients as compiled code reads them: float64 or complex128.
+
+    Coefficients of a single sample are those of all samples.
+    """
+    shared = values[0] if values.ndim > axes and len(values) == 1 else values
+    return shared.astype(complex if np.iscomplexobj(shared) else float, copy=False)
 
 
 def _empty(count: int) -> np.ndarray:

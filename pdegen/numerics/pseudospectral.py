@@ -58,6 +58,21 @@ class Pseudospectral:
     source: Complex[Array, "..."] | None = None
     device: str | None = None
 
+    def __post_init__(self) -> None:
+        if len(self.products) != len(self.terms) or not all(
+            (*self.fields, *self.products, *self.terms)
+        ):
+            raise ValueError("a field, a product and its terms need one part or more")
+        factors = {f for p in self.products for _, monomial in p for f in monomial}
+        if not factors <= set(range(len(self.fields))):
+            raise ValueError(f"expected fields below {len(self.fields)}, got {sorted(factors)}")
+
+    @property
+    def components(self) -> set[int]:
+        """The components that N reads or changes."""
+        parts = {k for parts in (*self.fields, *self.terms) for k, _ in parts}
+        return parts | {k for row, column, _ in self.coupling for k in (row, column)}
+
     @cached_property
     def _like(self) -> Array:
         return empty((0,), np.float64, self.device)

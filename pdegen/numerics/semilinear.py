@@ -72,8 +72,7 @@ class Semilinear:
     tolerance: float  # largest accepted relative error at any time
     # real quantities of a state, (batch, watched), that are integrated over time
     watched: Watched | None = None
-    # the solver of some of the samples, if L, N or `watched` differ from sample to sample. L then
-    # has an axis of samples in front
+    # the solver of some samples, if L, N or `watched` differ by sample. L then has an axis for them
     of_rows: Callable[[Rows], Semilinear] | None = None
 
     def _of(self, rows: Array | slice, count: int) -> Semilinear:
@@ -338,6 +337,7 @@ class Discrete:
             and isinstance(nonlinear, Pseudospectral)
             and isinstance(watched, Rates | None)
             and has_vectors(self.torus.points)
+            and v.shape[1:] == self.linear.shape[-v.ndim + 1 :]  # L is not repeated
         ):
             from pdegen.numerics.lane_march import LaneMarch  # compiled when it is imported
 
@@ -352,16 +352,16 @@ class Discrete:
                 middle = watched(v)
             elif watched is not None:
                 right = watched(v)
-                total = total + (left + 4 * middle + right) * (h / 3)
-                left = right
+                total, left = total + (left + 4 * middle + right) * (h / 3), right
         return v, total
 
     def _step(self, h: float) -> Step:
-        if h not in self._steps:
+        step = self._steps.get(h)  # another thread may clear the cache after this line
+        if step is None:
             if len(self._steps) >= _CACHED_STEPS:
                 self._steps.clear()
-            self._steps[h] = (Step.of_each if self.by_sample else Step.of)(self.linear, h)
-        return self._steps[h]
+            step = self._steps[h] = (Step.of_each if self.by_sample else Step.of)(self.linear, h)
+        return step
 
 
 def _checked(times: Sequence[float]) -> list[float]:

@@ -44,9 +44,14 @@ def has_vectors(points: tuple[int, ...]) -> bool:
     return len(points) <= 2 and has_plan(last // 2) and all(map(has_plan, others))
 
 
-def provenance(points: tuple[int, ...]) -> dict[str, str]:
-    """What a dataset records about the transforms of time steps; empty for those of SciPy."""
-    return {"transforms": VECTORS} if has_vectors(points) else {}
+def provenance(*tori: tuple[int, ...]) -> dict[str, str]:
+    """What a dataset records about the transforms of time steps; empty for those of SciPy alone.
+
+    Args:
+        tori: The numbers of points of each torus on which a job makes time steps. The finer torus,
+            which gives the error in space, is one of them.
+    """
+    return {"transforms": VECTORS} if any(map(has_vectors, tori)) else {}
 
 
 def fft_of(like: Array) -> tuple[Any, dict[str, bool]]:

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from pdegen.domains import PeriodicGrid
+from pdegen.numerics import lane_march
 from pdegen.numerics.etdrk import Step
 from pdegen.numerics.lane_march import LaneMarch
+from pdegen.numerics.lane_steps import march
 from pdegen.numerics.pseudospectral import Pseudospectral, Rates
 from pdegen.numerics.semilinear import Discrete
 from pdegen.numerics.torus import Torus
@@ -138,3 +140,113 @@ def test_points_with_other_factors_are_stepped_by_whole_arrays(points):
     for _ in range(5):
         v = step(v, nonlinear)
     np.testing.assert_array_equal(after, v)
+
+
+def test_many_factors_and_single_fields_are_those_of_whole_arrays():
+    """More products than fields, monomials of one to five factors, and a real source."""
+    on = torus(20, 12, degree=5)
+    source = np.zeros((2, *on.shape))
+    source[1, 0, 0] = 0.3
+    nonlinear = Pseudospectral(
+        on,
+        [[(0, None)], [(1, None)]],
+        [
+            [(0.5, (1,)), (0.2, (0, 1, 0, 1)), (-0.1, (1, 1, 1, 0, 0))],
+            [(1.0, (0, 0, 0, 1, 1)), (-0.4, (0,))],
+            [(0.3, (0, 1))],
+            [(1.0, (1, 1))],
+        ],
+        [[(0, None)], [(1, on.d[0])], [(0, on.d[1]), (1, None)], [(1, on.d[0] * on.d[1])]],
+        source=source,
+    )
+    linear, v = np.stack([0.02 * on.laplacian] * 2), modes(on, 9, 2)
+    expected, _ = by_whole_arrays(nonlinear, Step.of(linear, 1e-3), v, 5)
+    after, _ = LaneMarch(nonlinear, Step.of(linear, 1e-3), 1e-3)(v, 5)
+    np.testing.assert_allclose(after, expected, rtol=0, atol=1e-12 * abs(v).max())
+
+
+def by_whole_arrays(nonlinear, step, v, count):
+    before = v
+    for _ in range(count):
+        v = step(v, nonlinear)
+    assert abs(v - before).max() > 1e-4 * abs(before).max()
+    return v, None
+
+
+def test_complex_coefficients_of_each_sample_are_those_of_whole_arrays():
+    """Some coefficients differ by sample, the source and the rates do not."""
+    on, rows = torus(20, 12), 8
+    source = 0.1 * on.to_modes(RNG.standard_normal((1, *on.points)))
+    speed = RNG.random((rows, 1, 1, 1))
+    linear = np.broadcast_to(0.01 * on.laplacian - speed * on.d[0], (rows, 1, *on.shape))
+    step, v, nonlinear = Step.of_each(linear, 1e-3), modes(on, rows, 1), burgers(on, source)
+    g = RNG.standard_normal((2, 1, *on.shape)) + 1j * RNG.standard_normal((2, 1, *on.shape))
+    rates = Rates(g, RNG.random((2, 1, *on.shape)))
+    values, expected = [rates(v)], v
+    for _ in range(2):
+        expected = step(expected, nonlinear)
+        values.append(rates(expected))
+    after, integrals = LaneMarch(nonlinear, step, 1e-3, rates)(v, 2)
+    np.testing.assert_allclose(after, expected, rtol=0, atol=1e-12 * abs(v).max())
+    simpson = (values[0] + 4 * values[1] + values[2]) * (1e-3 / 3)
+    np.testing.assert_allclose(integrals, simpson, rtol=1e-10)
+
+
+def test_a_block_whose_samples_have_all_blown_up_is_left(monkeypatch):
+    on, marched = torus(48), []
+    monkeypatch.setattr(
+        lane_march.steps, "march", lambda *args: marched.append(args[-2]) or march(*args)
+    )
+    step = Step.of((0.01 * on.laplacian)[None], 0.01)
+    after, _ = LaneMarch(burgers(on), step, 0.01)(1e4 * modes(on, 9, 1), 64 * 5)
+    assert not np.isfinite(after).any(axis=(1, 2)).all()
+    assert marched == [64, 64]
+
+
+def test_numbers_of_other_types_and_sizes_are_not_read_as_float64():
+    on = torus(24)
+    linear, v = (0.01 * on.laplacian)[None], modes(on, 9, 1).astype(np.complex64)
+    expected, _ = LaneMarch(burgers(on), Step.of(linear, 2e-3), 2e-3)(v.astype(complex), 4)
+    rates = Rates(np.ones((1, 1, *on.shape), np.float32), np.ones((1, 1, *on.shape), int))
+    after, _ = LaneMarch(burgers(on), Step.of(linear, 2e-3), 2e-3, rates)(v, 4)
+    np.testing.assert_array_equal(after, expected)
+    single = linear.astype(np.float32)
+    after, _ = LaneMarch(burgers(on), Step.of(single, 2e-3), 2e-3)(v, 4)
+    np.testing.assert_allclose(after, expected, rtol=1e-5, atol=1e-7)
+    one, _ = LaneMarch(burgers(on), Step.of_each(linear[None], 2e-3), 2e-3)(v, 4)
+    np.testing.assert_array_equal(one, expected)
+    with pytest.raises(ValueError, match="coefficients of 3 samples do not fit 9"):
+        LaneMarch(burgers(on), Step.of_each([linear] * 3, 2e-3), 2e-3)(v, 4)
+
+
+def test_a_linear_part_that_is_repeated_for_all_components_steps_all_of_them():
+    on = torus(24)
+    nonlinear = Pseudospectral(
+        on, [[(0, None)]], [[(1.0, (0, 0))]], [[(1, None)]], [(0, 1, -1.0)]
+    )  # fmt: skip
+    linear, v = (0.01 * on.laplacian)[None], modes(on, 3, 2)
+    after, _ = Discrete(on, linear, nonlinear).advanced(v, 2e-3, 4)
+    expected, _ = Discrete(on, np.repeat(linear, 2, axis=0), nonlinear).advanced(v, 2e-3, 4)
+    np.testing.assert_allclose(after, expected, rtol=0, atol=1e-12 * abs(v).max())
+
+
+@pytest.mark.parametrize(
+    ("fields", "products", "terms", "coupling"),
+    [
+        ([[(0, None)]], [[(1.0, (0, 1))]], [[(0, None)]], []),
+        ([[(0, None)]], [[(1.0, (0, -1))]], [[(0, None)]], []),
+        ([[]], [], [], []),
+        ([[(0, None)]], [[]], [[(0, None)]], []),
+        ([[(0, None)]], [[(1.0, (0, 0))]], [], []),
+        ([[(1, None)]], [[(1.0, (0, 0))]], [[(0, None)]], []),
+        ([[(0, None)]], [[(1.0, (0, 0))]], [[(-1, None)]], []),
+        ([], [], [], [(0, 1, 1.0)]),
+    ],
+)
+def test_places_outside_an_array_are_refused(fields, products, terms, coupling):
+    on = torus(24)
+    with pytest.raises(ValueError, match=r"expected (fields|components)|one part or more"):
+        LaneMarch(
+            Pseudospectral(on, fields, products, terms, coupling),
+            Step.of((0.01 * on.laplacian)[None], 2e-3), 2e-3,
+        )  # fmt: skip

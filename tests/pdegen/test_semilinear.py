@@ -153,6 +153,18 @@ def test_of_many_lengths_of_steps_few_are_kept():
     assert len(solver.discrete._steps) <= 64
 
 
+def test_another_thread_may_clear_the_cached_steps():
+    class Cleared(dict):
+        def __setitem__(self, h, step):
+            super().__setitem__(h, step)
+            self.clear()
+
+    solver = burgers(tolerance=1.0)
+    expected = solver.solve(waves(1), [0.1]).v
+    object.__setattr__(solver.discrete, "_steps", Cleared())
+    np.testing.assert_array_equal(solver.solve(waves(1), [0.1]).v, expected)
+
+
 def test_the_error_in_time_is_that_of_the_order_that_is_seen():
     """Waves of Korteweg and de Vries that turn far within a step."""
     torus = Torus((PeriodicGrid(64, length=2.0),))

@@ -174,6 +174,24 @@ def test_samples_by_other_fourier_transforms_are_compared_to_rounding(tmp_path, 
     ]
 
 
+def test_other_transforms_of_the_finer_torus_alone_change_the_error(tmp_path, monkeypatch):
+    """Compiled transforms of 28 points do not exist, but those of the 36 of the finer torus do."""
+    recipe = load_recipe("fisher-kpp").with_overrides(
+        {"samples": 4, "problem.resolution": 28, "problem.solver.resolution": 28, "modes": 3,
+         "problem.solver.tolerance": 0.1, "dt": 0.05, "times": [0.2]}
+    )  # fmt: skip
+    with monkeypatch.context() as patched:
+        for module in ("semilinear", "transforms"):
+            patched.setattr(f"pdegen.numerics.{module}.has_vectors", lambda points: False)
+        by_scipy = generate(recipe, str(tmp_path / "scipy.zarr"), workers=1)
+    by_vectors = generate(recipe, str(tmp_path / "vectors.zarr"), workers=1)
+    assert (by_scipy.values("u")[:] == by_vectors.values("u")[:]).all()
+    assert (by_scipy.values("error")[:] != by_vectors.values("error")[:]).any()
+    assert by_vectors.raw_attributes["provenance"]["transforms"] == VECTORS
+    for store in (by_vectors, by_scipy):
+        assert verify(store.url, law=False, deep=4).faults == []
+
+
 def test_a_recipe_that_does_not_fit_the_store_is_an_error(store):
     store = resealed(with_attributes(store, fingerprint="0" * 64))
     recipe, *shards = faults(store)

@@ -352,7 +352,8 @@ class SemilinearProblem(Problem):
 
     @property
     def transforms(self) -> dict[str, str]:
-        return {} if self.terms.diagonal else provenance(self.torus.points)
+        torus = self.torus
+        return {} if self.terms.diagonal else provenance(torus.points, torus.finer.points)
 
     def law(self) -> Law:
         grids, count = self._grids(self.resolution), len(self.components)
