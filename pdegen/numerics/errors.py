@@ -13,7 +13,7 @@ class SolveError(ArithmeticError):
 
 
 class MissingSolverError(RuntimeError):
-    """A solver is not installed; the message says, in one line, how to install the solver."""
+    """A solver is not installed or cannot run; the message says, in one line, what to do."""
 
     exit_status = 2
 

@@ -22,6 +22,7 @@ from numba.core import types
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
+from pdegen.numerics.errors import MissingSolverError
 from pdegen.numerics.transforms import EIGHT
 
 Compiler = Any  # what Numba and llvmlite pass to each other; they declare no types
@@ -40,7 +41,7 @@ def inline(function: Callable[..., Compiler]) -> Callable[..., Compiler]:
 
 def without_lock(function: Callable[..., Compiler]) -> Callable[..., Compiler]:
     """Compile a function that Python calls, and that releases the lock of the interpreter."""
-    return numba.njit(nogil=True, cache=True)(function)
+    return _cached(numba.njit(nogil=True, cache=True), function)
 
 
 def _intrinsic(function: Callable[..., Compiler]) -> Callable[..., Compiler]:
@@ -165,11 +166,23 @@ def call(typingctx: Compiler, function: Compiler, arguments: Compiler) -> Compil
     return types.void(types.intp, arguments), codegen
 
 
+def _cached(decorator: Compiler, function: Callable[..., Compiler]) -> Compiler:
+    """Compile a function, or load the code that an earlier process compiled."""
+    if numba.config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
+        raise MissingSolverError("time steps run in compiled code only: unset NUMBA_DISABLE_JIT")
+    try:
+        return decorator(function)
+    except RuntimeError as error:  # Numba does not say how
+        raise MissingSolverError(
+            "no folder for compiled code is writable: set NUMBA_CACHE_DIR to a writable folder"
+        ) from error
+
+
 def compiled(function: Callable[..., None]) -> int:
     """Compile a function of integers without a result; the address at which `call` finds it."""
     count = function.__code__.co_argcount
     signature_ = types.void(*[types.intp] * count)
-    made: Compiler = numba.cfunc(signature_, cache=True)(function)
+    made: Compiler = _cached(numba.cfunc(signature_, cache=True), function)
     _kept.append(made)
     return int(made.address)
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from pdegen.numerics.errors import MissingSolverError
 from pdegen.numerics.lane_transforms import HALVES, JOINED, TransformPlan
-from pdegen.numerics.lanes import LANES, call, integer, packed, unpacked, without_lock
+from pdegen.numerics.lanes import LANES, call, compiled, integer, packed, unpacked, without_lock
 from pdegen.numerics.transforms import has_plan
 
 LENGTHS = [1, 2, 3, 4, 5, 6, 8, 12, 15, 16, 20, 45, 64, 96, 125, 250, 256, 480, 4096]
@@ -81,6 +82,19 @@ def test_other_factors_have_no_plan(n):
     assert not has_plan(n)
     with pytest.raises(ValueError, match=f"factors 2, 3 and 5 only, got {n}"):
         TransformPlan(n)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ("numba.config.DISABLE_JIT", 1, "unset NUMBA_DISABLE_JIT"),
+        ("numba.core.caching.CacheImpl._locator_classes", [], "set NUMBA_CACHE_DIR to a writable"),
+    ],
+)
+def test_a_process_that_cannot_compile_says_what_to_do(monkeypatch, place, value, message):
+    monkeypatch.setattr(place, value)
+    with pytest.raises(MissingSolverError, match=message):
+        compiled(lambda x: None)
 
 
 @pytest.mark.parametrize("dtype", [float, complex])
