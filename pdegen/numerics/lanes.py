@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import llvmlite.ir as ir
@@ -41,7 +42,7 @@ def inline(function: Callable[..., Compiler]) -> Callable[..., Compiler]:
 
 def without_lock(function: Callable[..., Compiler]) -> Callable[..., Compiler]:
     """Compile a function that Python calls, and that releases the lock of the interpreter."""
-    return _cached(numba.njit(nogil=True, cache=True), function)
+    return _cached(partial(numba.njit, nogil=True), function)
 
 
 def _intrinsic(function: Callable[..., Compiler]) -> Callable[..., Compiler]:
@@ -166,23 +167,24 @@ def call(typingctx: Compiler, function: Compiler, arguments: Compiler) -> Compil
     return types.void(types.intp, arguments), codegen
 
 
-def _cached(decorator: Compiler, function: Callable[..., Compiler]) -> Compiler:
-    """Compile a function, or load the code that an earlier process compiled."""
+def _cached(decorator: Callable[..., Compiler], function: Callable[..., Compiler]) -> Compiler:
+    """Compile a function, or load the code that an earlier process compiled.
+
+    Without a folder that can be written, each process compiles for itself.
+    """
     if numba.config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
         raise MissingSolverError("time steps run in compiled code only: unset NUMBA_DISABLE_JIT")
     try:
-        return decorator(function)
-    except RuntimeError as error:  # Numba does not say how
-        raise MissingSolverError(
-            "no folder for compiled code is writable: set NUMBA_CACHE_DIR to a writable folder"
-        ) from error
+        return decorator(cache=True)(function)
+    except RuntimeError:  # no folder can be written
+        return decorator()(function)
 
 
 def compiled(function: Callable[..., None]) -> int:
     """Compile a function of integers without a result; the address at which `call` finds it."""
     count = function.__code__.co_argcount
     signature_ = types.void(*[types.intp] * count)
-    made: Compiler = _cached(numba.cfunc(signature_, cache=True), function)
+    made: Compiler = _cached(partial(numba.cfunc, signature_), function)
     _kept.append(made)
     return int(made.address)
 

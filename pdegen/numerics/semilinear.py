@@ -72,7 +72,8 @@ class Semilinear:
     tolerance: float  # largest accepted relative error at any time
     # real quantities of a state, (batch, watched), that are integrated over time
     watched: Watched | None = None
-    # the solver of some samples, if L, N or `watched` differ by sample. L then has an axis for them
+    # the solver of some of the samples, if L, N or `watched` differ from sample to sample. L then
+    # has an axis of samples in front
     of_rows: Callable[[Rows], Semilinear] | None = None
 
     def _of(self, rows: Array | slice, count: int) -> Semilinear:
@@ -352,7 +353,8 @@ class Discrete:
                 middle = watched(v)
             elif watched is not None:
                 right = watched(v)
-                total, left = total + (left + 4 * middle + right) * (h / 3), right
+                total = total + (left + 4 * middle + right) * (h / 3)
+                left = right
         return v, total
 
     def _step(self, h: float) -> Step:
@@ -360,7 +362,8 @@ class Discrete:
         if step is None:
             if len(self._steps) >= _CACHED_STEPS:
                 self._steps.clear()
-            step = self._steps[h] = (Step.of_each if self.by_sample else Step.of)(self.linear, h)
+            step = (Step.of_each if self.by_sample else Step.of)(self.linear, h)
+            self._steps[h] = step
         return step
 
 
