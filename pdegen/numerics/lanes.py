@@ -172,7 +172,7 @@ def _cached(decorator: Callable[..., Compiler], function: Callable[..., Compiler
 
     Without a folder that can be written, each process compiles for itself.
     """
-    if numba.config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
+    if numba.config.DISABLE_JIT:  # pyright: ignore[reportPrivateImportUsage]
         raise MissingSolverError("time steps run in compiled code only: unset NUMBA_DISABLE_JIT")
     try:
         return decorator(cache=True)(function)
