@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import llvmlite.ir as ir
 import numba
 import numpy as np
-from numba.core import types
+from numba.core import config, types
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
@@ -172,7 +172,7 @@ def _cached(decorator: Callable[..., Compiler], function: Callable[..., Compiler
 
     Without a folder that can be written, each process compiles for itself.
     """
-    if numba.config.DISABLE_JIT:  # pyright: ignore[reportPrivateImportUsage]
+    if config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
         raise MissingSolverError("time steps run in compiled code only: unset NUMBA_DISABLE_JIT")
     try:
         return decorator(cache=True)(function)

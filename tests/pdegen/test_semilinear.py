@@ -58,6 +58,16 @@ def test_the_step_is_halved_where_a_sample_needs_it_alone():
         assert np.array_equal(alone.error[0], found.error[row])
 
 
+def test_a_halved_step_has_the_estimate_of_a_run_with_half_the_dt():
+    v0, times = waves(8), [0.4, 0.8]
+    found = burgers(dt=0.1, tolerance=3e-5).solve(v0, times)
+    halved = found.step == 0.05
+    assert halved.any()
+    expected = burgers(dt=0.05, tolerance=1.0).solve(v0[halved], times)
+    np.testing.assert_array_equal(found.v[halved], expected.v)
+    np.testing.assert_array_equal(found.error[halved], expected.error)
+
+
 def test_a_step_that_blows_up_is_halved_too():
     v0 = 30 * waves(2)
     found = burgers(viscosity=0.5, dt=0.5, tolerance=1e-4).solve(v0, [0.5])
