@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from pdegen.domains import PeriodicGrid
 from pdegen.equations.semilinear.solver import Terms
+from pdegen.numerics.torus import Torus
 
 ZERO = (0.0, 0.0)
 
@@ -73,3 +75,22 @@ def test_small_states_without_the_other_grow_at_the_rate_that_is_said(drag, reac
 def test_components_that_react_to_themselves_alone_are_known(reaction, alone):
     found = terms(*reaction)
     assert tuple(map(found.reacts_alone, (0, 1))) == alone
+
+
+def test_the_nonlinear_map_is_the_formula_at_points():
+    torus = Torus((PeriodicGrid(24), PeriodicGrid(32)), degree=3)
+    low = np.hypot(*torus.numbers) < 2  # cubic products of these modes are kept
+    v = torus.to_modes(np.random.default_rng(0).standard_normal((1, 2, *torus.points))) * low
+    u, w = torus.to_points(v)[0]
+
+    def derivative(values, axis):
+        return torus.to_points(torus.d[axis] * torus.to_modes(values))
+
+    reaction = [(0, -0.7, (0, 1)), (1, 0.4, (1, 2)), (0, 0.2, (0, 0))]
+    velocity = {"axes": 2, "advection": (ZERO, ZERO), "conservative_convection": (1.5, 1.5)}
+    nonlinear = terms(*reaction, **velocity).nonlinear(torus)
+    expected = [
+        -0.75 * (derivative(u * u, 0) + derivative(u * w, 1)) - 0.7 * w + 0.2,
+        -0.75 * (derivative(u * w, 0) + derivative(w * w, 1)) + 0.4 * u * w**2,
+    ]
+    np.testing.assert_allclose(torus.to_points(nonlinear(v))[0], expected, rtol=0, atol=1e-13)
