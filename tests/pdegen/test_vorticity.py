@@ -66,6 +66,18 @@ def test_energy_and_enstrophy_follow_their_budgets():
     assert np.log2(errors[0] / errors[1]) > 3.5  # Simpson's rule is of order 4
 
 
+def test_a_flow_of_several_forces_and_viscosities_is_that_of_each_alone():
+    amplitude, viscosity = np.array([0.1, 0.3, -0.2]), np.array([1e-3, 4e-3, 2e-3])
+    torus = square(24)
+    v = np.repeat(initial(torus), 3, axis=0)
+    together = Flow(torus, viscosity, amplitude).solver(v, 0.05, 1.0).solve(v, [0.5])
+    for k in range(3):
+        flow = Flow(torus, float(viscosity[k]), float(amplitude[k]))
+        alone = flow.solver(v[:1], 0.05, 1.0).solve(v[:1], [0.5])
+        np.testing.assert_array_equal(together.v[k], alone.v[0])
+        np.testing.assert_array_equal(together.integrals[k], alone.integrals[0])
+
+
 def test_the_order_in_time_is_four():
     flow = Flow(square(32), 1e-3, amplitude=0.1)
     v = initial(flow.torus)
