@@ -66,7 +66,11 @@ def test_energy_and_enstrophy_follow_their_budgets():
     assert np.log2(errors[0] / errors[1]) > 3.5  # Simpson's rule is of order 4
 
 
-def test_a_flow_of_several_forces_and_viscosities_is_that_of_each_alone():
+def test_a_flow_of_several_forces_and_viscosities_is_that_of_each_alone(monkeypatch):
+    monkeypatch.setattr(  # as if the samples did not fit in the cache together
+        "pdegen.numerics.semilinear.blocks",
+        lambda count, *_: [slice(k, min(k + 2, count)) for k in range(0, count, 2)],
+    )
     amplitude, viscosity = np.array([0.1, 0.3, -0.2]), np.array([1e-3, 4e-3, 2e-3])
     torus = square(24)
     v = np.repeat(initial(torus), 3, axis=0)
