@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import numba
 from numba.core.caching import FunctionCache
+from numba.core.ccallback import CFunc
 
 _LOCK = ".compiling"  # file in the folder of compiled code; the process that compiles has its lock
 _PATIENCE = 120.0  # seconds to wait for another process before compiling too
@@ -44,15 +45,39 @@ def compiled(*, inner: bool = False, **options: object) -> Callable[[Function], 
         dispatcher = jit(nogil=True, no_cpython_wrapper=inner, no_cfunc_wrapper=True, **options)(
             function
         )
-        try:
-            cache = _Cache(function)
-        except RuntimeError:  # no folder can be written
-            return dispatcher
-        if _is_safe(Path(cache.cache_path), Path(function.__code__.co_filename).parent):
+        cache = _cache_of(function)
+        if cache is not None:
             dispatcher._cache = cache
         return dispatcher
 
     return decorate
+
+
+def address_of(function: Callable[..., None], signature: Any) -> int:
+    """Compile a function for code that calls it by its address, with the cache of `compiled`.
+
+    The compiled code lives as long as the process.
+    """
+    code: Any = CFunc(function, (signature.args, signature.return_type), {}, {"nopython": True})
+    cache = _cache_of(function)
+    if cache is not None:
+        code._cache = cache
+    code.compile()
+    _kept.append(code)
+    return int(code.address)
+
+
+_kept = list[Any]()
+
+
+def _cache_of(function: Callable[..., Any]) -> _Cache | None:
+    """The compiled code of a function on disk; None if no folder can be written or is safe."""
+    try:
+        cache = _Cache(function)
+    except RuntimeError:  # no folder can be written
+        return None
+    source = Path(function.__code__.co_filename).parent
+    return cache if _is_safe(Path(cache.cache_path), source) else None
 
 
 def _is_safe(folder: Path, source: Path) -> bool:

@@ -37,11 +37,3 @@ def relative(difference: Array, size: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         error = difference / (size + np.finfo(float).tiny)
     return xp.where(xp.isfinite(error), error, xp.full_like(error, math.inf))
-
-
-def in_finest(torus: Torus, v: Complex[Array, "b t components *modes"]) -> Float[Array, "b t"]:
-    """The fraction of the L² norm in the modes with |k_j| > 9/10 K_j along an axis."""
-    finest = np.zeros(torus.shape, bool)
-    for k, highest in zip(torus.numbers, torus.highest, strict=True):
-        finest = finest | (abs(k) > 0.9 * highest)
-    return relative(norms(torus, v * constant(finest, v)), norms(torus, v))

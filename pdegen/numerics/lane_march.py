@@ -60,12 +60,14 @@ class LaneMarch:
         states = _empty(6 * blocks[0].size)
         for number, (block, total) in enumerate(zip(blocks, integrals, strict=True)):
             table = self._table(slice(number * LANES, (number + 1) * LANES))
-            arrays = [_address(array) for array in (block, states, rates, total)]
             for first in range(0, count, _CHECK_INTERVAL):
                 if not np.isfinite(block.sum(axis=0)).any():
                     break
                 some = min(_CHECK_INTERVAL, count - first)
-                steps.march(steps.MARCH, *arrays, some, _address(table))
+                steps.march(
+                    steps.MARCH, _address(block), _address(states), _address(rates),
+                    _address(total), some, _address(table),
+                )  # fmt: skip
         after = unpacked(blocks, len(v), np.complex128).reshape(self._ordered(v).shape)
         grown = unpacked(integrals, len(v), np.float64) * (self.h / 3)
         return np.ascontiguousarray(self._ordered(after)), grown

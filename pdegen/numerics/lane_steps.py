@@ -11,16 +11,16 @@ constants below are the places of its entries.
 
 from __future__ import annotations
 
+from pdegen.numerics.compilation import compiled
 from pdegen.numerics.lanes import (
+    addressed,
     call,
-    compiled,
     inline,
     integer,
     load,
     number,
     repeated,
     store,
-    without_lock,
 )
 
 # entries of the table
@@ -325,22 +325,22 @@ def _march(v, states, rates, integrals, steps, setup):
 
 
 ADDRESSES = {
-    TO_COLUMNS: compiled(_to_columns), FROM_COLUMNS: compiled(_from_columns),
-    POINTWISE: compiled(_pointwise), ROWS_OF: compiled(_rows), SLOPE: compiled(_slope),
-    SECOND: compiled(_second), THIRD: compiled(_third), FOURTH: compiled(_fourth),
-    LAST: compiled(_last), RATES: compiled(_rates),
+    TO_COLUMNS: addressed(_to_columns), FROM_COLUMNS: addressed(_from_columns),
+    POINTWISE: addressed(_pointwise), ROWS_OF: addressed(_rows), SLOPE: addressed(_slope),
+    SECOND: addressed(_second), THIRD: addressed(_third), FOURTH: addressed(_fourth),
+    LAST: addressed(_last), RATES: addressed(_rates),
 }  # fmt: skip
-MARCH = compiled(_march)
+MARCH = addressed(_march)
 
 
-@without_lock
+@compiled()
 def slopes(function, v, change, count, setup):
     """N(v), computed `count` times, for benchmarks."""
     for _ in range(count):
         call(function, (v, change, setup))
 
 
-@without_lock
+@compiled()
 def march(function, v, states, rates, integrals, steps, setup):
     """`_march`, while other threads of Python run."""
     call(function, (v, states, rates, integrals, steps, setup))

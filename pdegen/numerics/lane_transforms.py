@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pdegen.numerics.lanes import call, compiled, inline, integer, load, number, store
+from pdegen.numerics.lanes import addressed, call, inline, integer, load, number, store
 from pdegen.numerics.transforms import has_plan
 
 _SIN_60 = float(np.sin(np.pi / 3))
@@ -241,11 +241,11 @@ def _joined(half, z, h, highest, roots):
 
 
 _PASSES = {
-    2: compiled(_pass_of_two), 3: compiled(_pass_of_three), 4: compiled(_pass_of_four),
-    5: compiled(_pass_of_five),
+    2: addressed(_pass_of_two), 3: addressed(_pass_of_three), 4: addressed(_pass_of_four),
+    5: addressed(_pass_of_five),
 }  # fmt: skip
-_TRANSFORM = compiled(_transform)
-HALVES, JOINED = compiled(_halves), compiled(_joined)
+_TRANSFORM = addressed(_transform)
+HALVES, JOINED = addressed(_halves), addressed(_joined)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ address, and `+`, `-`, `*` act on all eight numbers. LLVM maps a vector to the w
 the processor. Sums are neither reordered nor contracted. So each number has the bits of the same
 expression on scalars, on every processor, whatever the other seven numbers are.
 
-Compiled functions call each other by address (`compiled`, `call`). Numba would otherwise compile a
+Compiled functions call each other by address (`addressed`, `call`). Numba would otherwise compile a
 function again within each function that calls it.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 import llvmlite.ir as ir
@@ -23,6 +22,7 @@ from numba.core import config, types
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
+from pdegen.numerics.compilation import address_of
 from pdegen.numerics.errors import MissingSolverError
 from pdegen.numerics.transforms import EIGHT
 
@@ -38,11 +38,6 @@ _METHODS = {operator.add: "fadd", operator.sub: "fsub", operator.mul: "fmul"}
 def inline(function: Callable[..., Compiler]) -> Callable[..., Compiler]:
     """A function of a few sums, which is compiled as a part of its callers."""
     return numba.njit(inline="always")(function)
-
-
-def without_lock(function: Callable[..., Compiler]) -> Callable[..., Compiler]:
-    """Compile a function that Python calls, and that releases the lock of the interpreter."""
-    return _cached(partial(numba.njit, nogil=True), function)
 
 
 def _intrinsic(function: Callable[..., Compiler]) -> Callable[..., Compiler]:
@@ -156,7 +151,7 @@ def repeated(typingctx: Compiler, value: Compiler) -> Compiler:
 
 @_intrinsic
 def call(typingctx: Compiler, function: Compiler, arguments: Compiler) -> Compiler:
-    """Call the function of `compiled` at an address with a tuple of integers."""
+    """Call the function of `addressed` at an address with a tuple of integers."""
 
     def codegen(context: Compiler, builder: Compiler, sig: Compiler, args: Compiler) -> Compiler:
         values = [builder.extract_value(args[1], k) for k in range(len(sig.args[1]))]
@@ -167,29 +162,12 @@ def call(typingctx: Compiler, function: Compiler, arguments: Compiler) -> Compil
     return types.void(types.intp, arguments), codegen
 
 
-def _cached(decorator: Callable[..., Compiler], function: Callable[..., Compiler]) -> Compiler:
-    """Compile a function, or load the code that an earlier process compiled.
-
-    Without a folder that can be written, each process compiles for itself.
-    """
+def addressed(function: Callable[..., None]) -> int:
+    """Compile a function of integers without a result; the address at which `call` finds it."""
     if config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
         raise MissingSolverError("time steps run in compiled code only: unset NUMBA_DISABLE_JIT")
-    try:
-        return decorator(cache=True)(function)
-    except RuntimeError:  # no folder can be written
-        return decorator()(function)
-
-
-def compiled(function: Callable[..., None]) -> int:
-    """Compile a function of integers without a result; the address at which `call` finds it."""
     count = function.__code__.co_argcount
-    signature_ = types.void(*[types.intp] * count)
-    made: Compiler = _cached(partial(numba.cfunc, signature_), function)
-    _kept.append(made)
-    return int(made.address)
-
-
-_kept = list[Compiler]()  # compiled functions, which live as long as the process
+    return address_of(function, types.void(*[types.intp] * count))
 
 
 def packed(values: np.ndarray) -> np.ndarray:

@@ -2,8 +2,8 @@
 
 Each sample is integrated with the steps h, 2h and 4h. The step h is halved until Richardson's
 estimate of the error in time, with the observed order, meets the tolerance. The difference from a
-run on a finer torus, with the step 4h or 2h, then estimates the error in space. The solution of a
-sample does not depend on the other samples of its batch.
+run on a finer torus, with the step 2h, then estimates the error in space. The solution of a sample
+does not depend on the other samples of its batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pdegen.numerics.device import (
     to_numpy,
 )
 from pdegen.numerics.errors import SolveError
-from pdegen.numerics.estimates import contraction, in_finest, norms, relative
+from pdegen.numerics.estimates import contraction, norms, relative
 from pdegen.numerics.etdrk import Step, Symbol
 from pdegen.numerics.pseudospectral import Pseudospectral, Rates
 from pdegen.numerics.torus import Torus
@@ -154,10 +154,8 @@ class Semilinear:
         coarse runs to d. The estimate of the error in time is d/(r - 1). At order 4, r = 2⁴; r is
         smaller if the phase of a wave turns far within a step.
 
-        The error in space is the distance to a run on the finer torus, with the step of `coarsest`
-        if the finest modes are smaller than the error in time. Where the error in space is the
-        larger one, the step of `coarse` measures it. Where it is too large, a smaller step may be
-        stable on the finer torus.
+        The error in space is the distance to a run on the finer torus with the step of `coarse`, or
+        with that of this solution where the larger step is not stable on the finer torus.
         """
         xp, times = array_namespace(v0), frames.times
         v, integrals = self.discrete.march(v0, times, self.dt, halvings, self.watched)
@@ -168,18 +166,15 @@ class Semilinear:
         in_time = relative(in_time, size) + np.finfo(float).eps * frames.begun
         in_space = xp.full_like(in_time, math.inf)
         pending = ~self._misses(in_time, frames)
-        resolved = (in_finest(self.torus, solved) <= in_time) | ~frames.begun
-        smooth = xp.all(resolved, axis=1)
-        for refined, states in enumerate((coarsest, coarse, solved)):
-            chosen = pending if refined else pending & smooth
-            if bool(xp.any(chosen)):
-                finer, same_step = self.torus.finer, halvings - 2 + refined
-                solver = self._of(chosen, len(v0))
-                fine, _ = solver._finer.march(w0[chosen], times, self.dt, same_step)
-                distance = norms(finer, fine - finer.padded(states[chosen]))
-                in_space[chosen] = relative(distance, size[chosen])
-            again = xp.any(in_space > (_LARGE if refined else in_time), axis=1)
-            pending = pending & (again | self._misses(in_space, frames))
+        for refined, states in enumerate((coarse, solved)):
+            if bool(xp.any(pending)):
+                finer, same_step = self.torus.finer, halvings - 1 + refined
+                solver = self._of(pending, len(v0))
+                fine, _ = solver._finer.march(w0[pending], times, self.dt, same_step)
+                distance = norms(finer, fine - finer.padded(states[pending]))
+                in_space[pending] = relative(distance, size[pending])
+                large = xp.any(in_space > _LARGE, axis=1)
+                pending = pending & (large | self._misses(in_space, frames))
         error = in_time + in_space
         step = xp.full_like(size[:, 0], self.dt / 2**halvings)
         missed = self._misses(error, frames)

@@ -3,35 +3,26 @@
 import numpy as np
 import pytest
 
+from pdegen.numerics.compilation import compiled
 from pdegen.numerics.errors import MissingSolverError
 from pdegen.numerics.lane_transforms import HALVES, JOINED, TransformPlan
-from pdegen.numerics.lanes import (
-    LANES,
-    call,
-    compiled,
-    integer,
-    load,
-    packed,
-    store,
-    unpacked,
-    without_lock,
-)
+from pdegen.numerics.lanes import LANES, addressed, call, integer, load, packed, store, unpacked
 from pdegen.numerics.transforms import has_plan
 
 LENGTHS = [1, 2, 3, 4, 5, 6, 8, 12, 15, 16, 20, 45, 64, 96, 125, 250, 256, 480, 4096]
 
 
-@without_lock
+@compiled()
 def transform(x, plan, to_modes):
     call(integer(plan, 0), (x, plan, to_modes))
 
 
-@without_lock
+@compiled()
 def convert(function, to, of, h, highest, turns):
     call(function, (to, of, h, highest, turns))
 
 
-@without_lock
+@compiled()
 def convert_two(function, address, count):
     call(function, (address, count))
 
@@ -102,7 +93,7 @@ def test_other_factors_have_no_plan(n):
 def test_a_process_that_may_not_compile_says_what_to_do(monkeypatch):
     monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
     with pytest.raises(MissingSolverError, match="unset NUMBA_DISABLE_JIT"):
-        compiled(lambda x: None)
+        addressed(lambda x: None)
 
 
 def test_without_a_folder_a_process_compiles_for_itself(monkeypatch):
@@ -114,7 +105,7 @@ def test_without_a_folder_a_process_compiles_for_itself(monkeypatch):
         for i in range(count):
             store(address, i, 2.0 * load(address, i))
 
-    convert_two(compiled(doubled), x.ctypes.data, 4)
+    convert_two(addressed(doubled), x.ctypes.data, 4)
     np.testing.assert_array_equal(x, 2 * x_before)
 
 
