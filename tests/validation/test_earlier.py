@@ -35,9 +35,8 @@ THEN = json.loads((DATA / f"{COMMIT}.json").read_text("utf-8"))
 # What its successor changed: gradients of weights are one product, whose sums have another order;
 # the error of p in a pipe leaves out two corners; airfoils have algorithm 3, another far field.
 LATER = json.loads((DATA / "f51bfbc.json").read_text("utf-8"))
-# What 03435c5 changed: rounding of time steps, and the step with which the error in space is
-# estimated. No float32 value of a solution changed.
-TRANSFORMS = json.loads((DATA / "03435c5.json").read_text("utf-8"))["arrays"]
+# What fef56cb changed: rounding of time steps. No float32 value of a solution changed.
+TRANSFORMS = json.loads((DATA / "fef56cb.json").read_text("utf-8"))["arrays"]
 CURVES = ("loss", "score", "lr")
 OTHERS = {"airfoil-quick", "darcy-fem"}  # one takes half a minute, one needs dolfinx
 
@@ -124,7 +123,7 @@ def test_transforms_changed_rounding_alone():
         for array, changed in arrays.items():
             then = THEN["arrays"][name][array]
             # estimates of errors, which are differences of solutions, and integrals
-            rtol = 0.01 if array == "error" else 1e-8
+            rtol = 1e-2 if array == "error" else 1e-8
             np.testing.assert_allclose(changed["values"], then["values"], rtol=rtol)
 
 
