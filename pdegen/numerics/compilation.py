@@ -53,14 +53,16 @@ def compiled(*, inner: bool = False, **options: object) -> Callable[[Function], 
     return decorate
 
 
-def address_of(function: Callable[..., None], signature: Any) -> int:
+def address_of(function: Callable[..., None], signature: Any, version: str) -> int:
     """Compile a function for code that calls it by its address, with the cache of `compiled`.
 
-    The compiled code lives as long as the process.
+    The compiled code lives as long as the process. Numba compiles it again if its file changes, or
+    if the version of what it is compiled with from other files changes.
     """
     code: Any = CFunc(function, (signature.args, signature.return_type), {}, {"nopython": True})
     cache = _cache_of(function)
     if cache is not None:
+        cache.version = version
         code._cache = cache
     code.compile()
     _kept.append(code)
@@ -102,8 +104,12 @@ class _Cache(FunctionCache):
     functions, which are loaded and saved, between loading and saving the outer function.
     """
 
+    version = ""  # a part of the key of compiled code
     _depth = 0  # nested compilations of this process
     _lock = -1  # file descriptor of the lock, while `_depth` > 0
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        return (*super()._index_key(sig, codegen), self.version)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         code = super().load_overload(sig, target_context)

@@ -11,8 +11,10 @@ function again within each function that calls it.
 
 from __future__ import annotations
 
+import hashlib
 import operator
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import llvmlite.ir as ir
@@ -29,6 +31,7 @@ from pdegen.numerics.transforms import EIGHT
 Compiler = Any  # what Numba and llvmlite pass to each other; they declare no types
 
 LANES = EIGHT  # samples in a vector
+_VERSION = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()  # of the operations below
 
 _NUMBER, _INTEGER, _INDEX = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(_NUMBER, LANES)
@@ -167,7 +170,7 @@ def addressed(function: Callable[..., None]) -> int:
     if config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
         raise MissingSolverError("time steps run in compiled code only: unset NUMBA_DISABLE_JIT")
     count = function.__code__.co_argcount
-    return address_of(function, types.void(*[types.intp] * count))
+    return address_of(function, types.void(*[types.intp] * count), _VERSION)
 
 
 def packed(values: np.ndarray) -> np.ndarray:

@@ -110,3 +110,33 @@ def test_a_killed_process_leaves_no_lock(source: Path, tmp_path: Path) -> None:
         path.unlink()
     assert (folder / ".compiling").exists()
     assert called(start(source, **cache)) == (5.0, 0, 1)
+
+
+ADDRESSED = """
+import sys
+from numba.core import types
+from pdegen.numerics import compilation
+
+made = []
+whole = compilation.CFunc._compile_uncached
+compilation.CFunc._compile_uncached = lambda code: (made.append(code), whole(code))[1]
+
+def nothing(x):
+    pass
+
+compilation.address_of(nothing, types.void(types.intp), sys.argv[1])
+print(len(made))
+"""
+
+
+def test_code_of_another_version_is_compiled_again(tmp_path):
+    (tmp_path / "addressed.py").write_text(ADDRESSED, "utf-8")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    made = [
+        subprocess.run(
+            [sys.executable, str(tmp_path / "addressed.py"), version],
+            capture_output=True, text=True, check=True, env=environment,
+        ).stdout.strip()
+        for version in ("1", "1", "2", "1")
+    ]  # fmt: skip
+    assert made == ["1", "0", "1", "0"]
