@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
-from threading import BoundedSemaphore
+from threading import BoundedSemaphore, Condition
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pdegen.numerics.device import reuse_memory
@@ -82,8 +82,19 @@ class Threads(Pool):
         then: Callable[[Value], Result],
         arguments: Iterable[Argument],
     ) -> Generator[tuple[Argument, Result], None, None]:
+        following = _Running()
+
+        def computed(argument: Argument) -> Value:
+            value = _in_one_thread(task, argument)
+            following.enter()  # before this thread computes the next value
+            return value
+
         def whole(argument: Argument) -> Result:
-            return then(self.computing.submit(_in_one_thread, task, argument).result())
+            value = self.computing.submit(computed, argument).result()
+            try:
+                return then(value)
+            finally:
+                following.leave()
 
         remaining, waiting = iter(arguments), dict[Future[Result], Argument]()
         try:
@@ -98,10 +109,32 @@ class Threads(Pool):
         except BaseException as error:
             for future in waiting:
                 future.cancel()
-            # do not wait after an interrupt: results of running tasks are not written
-            if not isinstance(error.__context__ or error, KeyboardInterrupt):
+            # after an interrupt, values that are computed already are still written
+            if isinstance(error.__context__ or error, KeyboardInterrupt):
+                following.wait()
+            else:
                 wait(waiting)
             raise
+
+
+class _Running:
+    """The number of calls that run now, for a thread that waits until there are none."""
+
+    def __init__(self) -> None:
+        self._count, self._ended = 0, Condition()
+
+    def enter(self) -> None:
+        with self._ended:
+            self._count += 1
+
+    def leave(self) -> None:
+        with self._ended:
+            self._count -= 1
+            self._ended.notify_all()
+
+    def wait(self) -> None:
+        with self._ended:
+            self._ended.wait_for(lambda: self._count == 0)
 
 
 @dataclass(frozen=True)
