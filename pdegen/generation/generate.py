@@ -270,7 +270,7 @@ def _unsound(
 
 
 def _sound(url: str, job: str, shards: Sequence[int]) -> list[int]:
-    """Those of the shards that have a valid record of the job, and whose data match the record."""
+    """The shards with a valid record of the job whose data match the record."""
     store = Store(url)
     if store.metadata.job != job:
         return []

@@ -163,7 +163,7 @@ class LaneMarch:
             coupling[k, :2] = np.array([row, column], np.int64).view(np.float64)
             coupling[k, 2] = factor
         entries = {
-            steps.ROWS: rows, steps.KEPT: torus.shape[0] if self._axes == 2 else 1,
+            steps.ROWS: rows, steps.COLUMN: torus.shape[0] if self._axes == 2 else 1,
             steps.TOP: top, steps.HALF: last // 2, steps.COMPONENTS: self._components,
             steps.FIELDS: fields, steps.PRODUCTS: products, steps.WATCHED: self._watched,
             steps.COLUMN_PLAN: held(columns.table), steps.ROW_PLAN: held(line.table),

@@ -1,9 +1,9 @@
 """Compiled steps of exponential Runge-Kutta on vectors of eight samples.
 
-The equation is v' = L v + N(v) with N(v) = Σ_p B_p F m_p(F⁻¹ A_1 v, F⁻¹ A_2 v, ...) + C v + c, see
-`pseudospectral.py`; the sums of a step are those of `etdrk.py`. A state has the components,
-and the modes of a component have the order k₁ = 0 ... K₁ (last axis of the torus), and for each k₁
-the order k₀ = 0 ... K₀, -K₀ ... -1. On the circle K₀ = 0.
+The equation is v' = L v + N(v), with the nonlinear map N(v) = Σ_p B_p F m_p(F⁻¹ A_1 v, ...) + C v
++ c of `pseudospectral.py`. The sums of a step are those of `etdrk.py`. In a state, components
+follow one another. The modes of a component have the order k₁ = 0 ... K₁ along the last axis. For
+each k₁ they have the order k₀ = 0 ... K₀, -K₀ ... -1. On the circle K₀ = 0.
 
 All functions work on addresses. `setup` is the table of integers that `lane_march` writes; the
 constants below are the places of its entries.
@@ -26,7 +26,7 @@ from pdegen.numerics.lanes import (
 # entries of the table
 (
     ROWS,  # n₀, points along the first of two axes; 1 on the circle
-    KEPT,  # 2K₀ + 1
+    COLUMN,  # 2K₀ + 1, modes of a column
     TOP,  # K₁ + 1
     HALF,  # half the number of points along the last axis
     COMPONENTS,
@@ -100,24 +100,24 @@ def _symbol(table, i, re, im):
 
 def _to_columns(v, columns, terms, count, setup):
     """A field Σ A v, transformed along the first axis: rows of the modes k₁ = 0 ... K₁."""
-    rows, kept, top = integer(setup, ROWS), integer(setup, KEPT), integer(setup, TOP)
+    rows, column, top = integer(setup, ROWS), integer(setup, COLUMN), integer(setup, TOP)
     plan, scratch = integer(setup, COLUMN_PLAN), integer(setup, SCRATCH)
-    gap = rows - kept
+    gap = rows - column
     for k1 in range(top):
         for term in range(count):
             component, table = integer(terms, 2 * term), integer(terms, 2 * term + 1)
-            for k0 in range(kept):
-                i = k1 * kept + k0
-                at = 2 * (component * top * kept + i)
+            for k0 in range(column):
+                i = k1 * column + k0
+                at = 2 * (component * top * column + i)
                 re, im = _symbol(table, i, load(v, at), load(v, at + 1))
-                to = 2 * (k0 if 2 * k0 < kept else k0 + gap)
+                to = 2 * (k0 if 2 * k0 < column else k0 + gap)
                 if term:
                     re, im = load(scratch, to) + re, load(scratch, to + 1) + im
                 store(scratch, to, re)
                 store(scratch, to + 1, im)
         if rows > 1:
             zero = repeated(0.0)
-            for k0 in range(kept // 2 + 1, kept // 2 + 1 + gap):
+            for k0 in range(column // 2 + 1, column // 2 + 1 + gap):
                 store(scratch, 2 * k0, zero)
                 store(scratch, 2 * k0 + 1, zero)
             call(integer(plan, 0), (scratch, plan, 0))
@@ -129,9 +129,9 @@ def _to_columns(v, columns, terms, count, setup):
 
 def _from_columns(change, columns, terms, count, setup):
     """Add Σ B p to the change, where p is a product in the form of `_to_columns`."""
-    rows, kept, top = integer(setup, ROWS), integer(setup, KEPT), integer(setup, TOP)
+    rows, column, top = integer(setup, ROWS), integer(setup, COLUMN), integer(setup, TOP)
     plan, scratch = integer(setup, COLUMN_PLAN), integer(setup, SCRATCH)
-    gap = rows - kept
+    gap = rows - column
     for k1 in range(top):
         for row in range(rows):
             at = 2 * (row * top + k1)
@@ -141,11 +141,11 @@ def _from_columns(change, columns, terms, count, setup):
             call(integer(plan, 0), (scratch, plan, 1))
         for term in range(count):
             component, table = integer(terms, 2 * term), integer(terms, 2 * term + 1)
-            for k0 in range(kept):
-                i = k1 * kept + k0
-                at = 2 * (k0 if 2 * k0 < kept else k0 + gap)
+            for k0 in range(column):
+                i = k1 * column + k0
+                at = 2 * (k0 if 2 * k0 < column else k0 + gap)
                 re, im = _symbol(table, i, load(scratch, at), load(scratch, at + 1))
-                to = 2 * (component * top * kept + i)
+                to = 2 * (component * top * column + i)
                 store(change, to, load(change, to) + re)
                 store(change, to + 1, load(change, to + 1) + im)
 
@@ -195,8 +195,8 @@ def _rows(setup):
 
 def _slope(v, change, setup):
     """N(v)."""
-    rows, kept, top = integer(setup, ROWS), integer(setup, KEPT), integer(setup, TOP)
-    modes, source = kept * top, integer(setup, SOURCE)
+    rows, column, top = integer(setup, ROWS), integer(setup, COLUMN), integer(setup, TOP)
+    modes, source = column * top, integer(setup, SOURCE)
     columns, size = integer(setup, COLUMNS), _COMPLEX_BYTES * rows * top
     by_sample = integer(setup, BY_SAMPLE)
     for i in range(2 * modes * integer(setup, COMPONENTS)):
@@ -296,7 +296,7 @@ def _march(v, states, rates, integrals, steps, setup):
     step, at the last odd step, and at the last step. The integrals, in units of h/3, are those of
     Simpson's rule over pairs of steps, so an integral needs an even number of steps.
     """
-    count = integer(setup, COMPONENTS) * integer(setup, KEPT) * integer(setup, TOP)
+    count = integer(setup, COMPONENTS) * integer(setup, COLUMN) * integer(setup, TOP)
     size, watched = _COMPLEX_BYTES * count, integer(setup, WATCHED)
     n_v, n_a, n_b = states, states + size, states + 2 * size
     n_c, v_half, stage = states + 3 * size, states + 4 * size, states + 5 * size

@@ -78,8 +78,20 @@ def _five(a_re, a_im, b_re, b_im, c_re, c_im, d_re, d_im, e_re, e_im):
     )  # fmt: skip
 
 
-# passes over all numbers. `real` is 0 for Σ e^(2πi jk/n); with `real` = 1 the parts change places,
-# which gives Σ e^(-2πi jk/n)
+# Passes over all numbers. `real` is 0 for Σ e^(2πi jk/n); with `real` = 1 the parts change places,
+# which gives Σ e^(-2πi jk/n). Numbers are multiplied by the roots before the sums, or after them.
+
+
+@inline
+def _loaded(x, i, real):
+    """The complex number whose parts are the vectors i and i + 1."""
+    return load(x, i + real), load(x, i + 1 - real)
+
+
+@inline
+def _put(x, i, real, re, im):
+    store(x, i + real, re)
+    store(x, i + 1 - real, im)
 
 
 def _pass_of_two(x, blocks, m, roots, real, before):
@@ -87,16 +99,15 @@ def _pass_of_two(x, blocks, m, roots, real, before):
         for p in range(m):
             i = 2 * (2 * m * block + p)
             j, w = i + 2 * m, 2 * p
-            b_re, b_im = load(x, j + real), load(x, j + 1 - real)
+            a_re, a_im = _loaded(x, i, real)
+            b_re, b_im = _loaded(x, j, real)
             if before:
                 b_re, b_im = _times(b_re, b_im, roots, w)
-            a_re, a_im, b_re, b_im = _two(load(x, i + real), load(x, i + 1 - real), b_re, b_im)
+            a_re, a_im, b_re, b_im = _two(a_re, a_im, b_re, b_im)
             if not before:
                 b_re, b_im = _times(b_re, b_im, roots, w)
-            store(x, i + real, a_re)
-            store(x, i + 1 - real, a_im)
-            store(x, j + real, b_re)
-            store(x, j + 1 - real, b_im)
+            _put(x, i, real, a_re, a_im)
+            _put(x, j, real, b_re, b_im)
 
 
 def _pass_of_three(x, blocks, m, roots, real, before):
@@ -104,23 +115,19 @@ def _pass_of_three(x, blocks, m, roots, real, before):
         for p in range(m):
             i = 2 * (3 * m * block + p)
             j, k, w = i + 2 * m, i + 4 * m, 4 * p
-            b_re, b_im = load(x, j + real), load(x, j + 1 - real)
-            c_re, c_im = load(x, k + real), load(x, k + 1 - real)
+            a_re, a_im = _loaded(x, i, real)
+            b_re, b_im = _loaded(x, j, real)
+            c_re, c_im = _loaded(x, k, real)
             if before:
                 b_re, b_im = _times(b_re, b_im, roots, w)
                 c_re, c_im = _times(c_re, c_im, roots, w + 2)
-            a_re, a_im, b_re, b_im, c_re, c_im = _three(
-                load(x, i + real), load(x, i + 1 - real), b_re, b_im, c_re, c_im
-            )
+            a_re, a_im, b_re, b_im, c_re, c_im = _three(a_re, a_im, b_re, b_im, c_re, c_im)
             if not before:
                 b_re, b_im = _times(b_re, b_im, roots, w)
                 c_re, c_im = _times(c_re, c_im, roots, w + 2)
-            store(x, i + real, a_re)
-            store(x, i + 1 - real, a_im)
-            store(x, j + real, b_re)
-            store(x, j + 1 - real, b_im)
-            store(x, k + real, c_re)
-            store(x, k + 1 - real, c_im)
+            _put(x, i, real, a_re, a_im)
+            _put(x, j, real, b_re, b_im)
+            _put(x, k, real, c_re, c_im)
 
 
 def _pass_of_four(x, blocks, m, roots, real, before):
@@ -128,28 +135,25 @@ def _pass_of_four(x, blocks, m, roots, real, before):
         for p in range(m):
             i = 2 * (4 * m * block + p)
             j, k, n, w = i + 2 * m, i + 4 * m, i + 6 * m, 6 * p
-            b_re, b_im = load(x, j + real), load(x, j + 1 - real)
-            c_re, c_im = load(x, k + real), load(x, k + 1 - real)
-            d_re, d_im = load(x, n + real), load(x, n + 1 - real)
+            a_re, a_im = _loaded(x, i, real)
+            b_re, b_im = _loaded(x, j, real)
+            c_re, c_im = _loaded(x, k, real)
+            d_re, d_im = _loaded(x, n, real)
             if before:
                 b_re, b_im = _times(b_re, b_im, roots, w)
                 c_re, c_im = _times(c_re, c_im, roots, w + 2)
                 d_re, d_im = _times(d_re, d_im, roots, w + 4)
             a_re, a_im, b_re, b_im, c_re, c_im, d_re, d_im = _four(
-                load(x, i + real), load(x, i + 1 - real), b_re, b_im, c_re, c_im, d_re, d_im
+                a_re, a_im, b_re, b_im, c_re, c_im, d_re, d_im
             )
             if not before:
                 b_re, b_im = _times(b_re, b_im, roots, w)
                 c_re, c_im = _times(c_re, c_im, roots, w + 2)
                 d_re, d_im = _times(d_re, d_im, roots, w + 4)
-            store(x, i + real, a_re)
-            store(x, i + 1 - real, a_im)
-            store(x, j + real, b_re)
-            store(x, j + 1 - real, b_im)
-            store(x, k + real, c_re)
-            store(x, k + 1 - real, c_im)
-            store(x, n + real, d_re)
-            store(x, n + 1 - real, d_im)
+            _put(x, i, real, a_re, a_im)
+            _put(x, j, real, b_re, b_im)
+            _put(x, k, real, c_re, c_im)
+            _put(x, n, real, d_re, d_im)
 
 
 def _pass_of_five(x, blocks, m, roots, real, before):
@@ -157,17 +161,18 @@ def _pass_of_five(x, blocks, m, roots, real, before):
         for p in range(m):
             i = 2 * (5 * m * block + p)
             j, k, n, o, w = i + 2 * m, i + 4 * m, i + 6 * m, i + 8 * m, 8 * p
-            b_re, b_im = load(x, j + real), load(x, j + 1 - real)
-            c_re, c_im = load(x, k + real), load(x, k + 1 - real)
-            d_re, d_im = load(x, n + real), load(x, n + 1 - real)
-            e_re, e_im = load(x, o + real), load(x, o + 1 - real)
+            a_re, a_im = _loaded(x, i, real)
+            b_re, b_im = _loaded(x, j, real)
+            c_re, c_im = _loaded(x, k, real)
+            d_re, d_im = _loaded(x, n, real)
+            e_re, e_im = _loaded(x, o, real)
             if before:
                 b_re, b_im = _times(b_re, b_im, roots, w)
                 c_re, c_im = _times(c_re, c_im, roots, w + 2)
                 d_re, d_im = _times(d_re, d_im, roots, w + 4)
                 e_re, e_im = _times(e_re, e_im, roots, w + 6)
             a_re, a_im, b_re, b_im, c_re, c_im, d_re, d_im, e_re, e_im = _five(
-                load(x, i + real), load(x, i + 1 - real),
+                a_re, a_im,
                 b_re, b_im, c_re, c_im, d_re, d_im, e_re, e_im,
             )  # fmt: skip
             if not before:
@@ -175,16 +180,11 @@ def _pass_of_five(x, blocks, m, roots, real, before):
                 c_re, c_im = _times(c_re, c_im, roots, w + 2)
                 d_re, d_im = _times(d_re, d_im, roots, w + 4)
                 e_re, e_im = _times(e_re, e_im, roots, w + 6)
-            store(x, i + real, a_re)
-            store(x, i + 1 - real, a_im)
-            store(x, j + real, b_re)
-            store(x, j + 1 - real, b_im)
-            store(x, k + real, c_re)
-            store(x, k + 1 - real, c_im)
-            store(x, n + real, d_re)
-            store(x, n + 1 - real, d_im)
-            store(x, o + real, e_re)
-            store(x, o + 1 - real, e_im)
+            _put(x, i, real, a_re, a_im)
+            _put(x, j, real, b_re, b_im)
+            _put(x, k, real, c_re, c_im)
+            _put(x, n, real, d_re, d_im)
+            _put(x, o, real, e_re, e_im)
 
 
 def _transform(x, plan, to_modes):
@@ -197,7 +197,7 @@ def _transform(x, plan, to_modes):
 
 
 def _halves(z, half, h, highest, roots):
-    """From modes k = 0 ... K of 2h real numbers x_j to modes of the h numbers x_2j + i x_2j+1.
+    """Convert modes k = 0 ... K of 2h real numbers x_j to modes of the h numbers x_2j + i x_2j+1.
 
     With w = e^(2πik/2h), Z_k = S + i w D for S = X_k + conj X_(h-k) and D = X_k - conj X_(h-k).
     """
@@ -221,7 +221,7 @@ def _halves(z, half, h, highest, roots):
 
 
 def _joined(half, z, h, highest, roots):
-    """Twice the modes of 2h real numbers, from the modes of h complex ones (see `_halves`)."""
+    """Compute twice the modes of 2h real numbers from the modes of h numbers (see `_halves`)."""
     re = load(z, 0) + load(z, 1)
     store(half, 0, re + re)
     store(half, 1, re - re)
@@ -250,7 +250,7 @@ HALVES, JOINED = addressed(_halves), addressed(_joined)
 
 @dataclass(frozen=True)
 class TransformPlan:
-    """What the transforms of n complex numbers need: factors of n and roots of unity.
+    """Factors of n and roots of unity for transforms of n complex numbers.
 
     Raises ValueError if n has a prime factor other than 2, 3 and 5.
     """

@@ -154,8 +154,9 @@ class Semilinear:
         coarse runs to d. The estimate of the error in time is d/(r - 1). At order 4, r = 2⁴; r is
         smaller if the phase of a wave turns far within a step.
 
-        The error in space is the distance to a run on the finer torus with the step of `coarse`, or
-        with that of this solution where the larger step is not stable on the finer torus.
+        The error in space is the distance between `coarse` and a run on the finer torus with the
+        same step. Where that step is not stable on the finer torus, this solution takes the place
+        of `coarse`.
         """
         xp, times = array_namespace(v0), frames.times
         v, integrals = self.discrete.march(v0, times, self.dt, halvings, self.watched)

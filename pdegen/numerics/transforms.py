@@ -45,7 +45,7 @@ def has_vectors(points: tuple[int, ...]) -> bool:
 
 
 def provenance(*tori: tuple[int, ...]) -> dict[str, str]:
-    """What a dataset records about the transforms of time steps; empty for those of SciPy alone.
+    """The record of the transforms of time steps in a dataset; empty if all are those of SciPy.
 
     Args:
         tori: The numbers of points of each torus on which a job makes time steps. The finer torus,
