@@ -192,7 +192,6 @@ def _in_worker(
     pool of the worker, unless as many threads as the worker has left it and have not ended yet."""
     from distributed import get_worker, secede
 
-    reuse_memory()
     computing, outside = _threads_of_worker(get_worker().state.nthreads)
     value = computing.submit(_in_one_thread, task, argument).result()
     if then is _unchanged or not outside.acquire(blocking=False):
@@ -221,5 +220,6 @@ def _unchanged(value: Any) -> Any:
 def _in_one_thread(task: Callable[[Argument], Result], argument: Argument) -> Result:
     """Run a task with one BLAS thread. One thread is faster while other tasks run, and gives the
     same bits for any number of cores."""
+    reuse_memory()
     with one_thread():
         return task(argument)

@@ -15,6 +15,9 @@ from jaxtyping import Complex, Float
 Array = Any  # of NumPy or another namespace of the array API standard, such as torch on a GPU
 
 _CACHE_POINTS = 32768  # points of a block of rows: a few such arrays fit into a core's cache
+# points of a block of rows for NumPy: Python's time for an operation is small beside it, and
+# threads seldom wait for Python's lock
+ARRAY_POINTS = 2**19
 _REUSED_BYTES = 2**25  # the largest threshold that glibc adapts to
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _DEVICE_BYTES = 4_000_000_000  # largest memory of a block on a device, whatever its memory is
@@ -113,13 +116,16 @@ def reuse_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 2 * _REUSED_BYTES)
 
 
-def blocks(rows: int, points: int, at_once: bool, multiple: int = 1) -> Iterator[slice]:
-    """Slices of rows that fit into a core's cache, if a row has `points` points.
+def blocks(
+    rows: int, points: int, at_once: bool, multiple: int = 1, largest: int = _CACHE_POINTS
+) -> Iterator[slice]:
+    """Slices of rows with about `largest` points in total, if a row has `points` points.
 
-    If `at_once` is true, as for tensors on a device, a single slice contains all rows. Otherwise
-    the number of rows in a slice is a multiple of `multiple`, even if it then exceeds the cache.
+    By default a few such slices fit into a core's cache. If `at_once` is true, as for tensors on a
+    device, a single slice contains all rows. Otherwise the number of rows in a slice is a multiple
+    of `multiple`, even if it then has more points.
     """
-    size = max(1, rows if at_once else multiple * -(-_CACHE_POINTS // points // multiple))
+    size = max(1, rows if at_once else multiple * -(-largest // points // multiple))
     return (slice(start, start + size) for start in range(0, rows, size))
 
 

@@ -18,7 +18,7 @@ from array_api_compat import array_namespace
 from jaxtyping import Complex, Float
 
 from pdegen.domains import CellGrid, NodalGrid, PeriodicGrid
-from pdegen.numerics.device import Array, blocks, constant, empty
+from pdegen.numerics.device import ARRAY_POINTS, Array, blocks, constant, empty
 from pdegen.numerics.sines import faster_by_fft
 from pdegen.sampling import streams
 
@@ -157,7 +157,7 @@ class PeriodicGaussianField:
         # cos and sin coefficients (ξ, ζ) of mode k are the rfft entry n (ξ - iζ)/2
         scale = constant(self.mode_deviations * (grid.n / 2), u)
         xp, stream = array_namespace(u), NormalStream(seed)
-        for block in blocks(len(samples), grid.n, at_once=device is not None):
+        for block in blocks(len(samples), grid.n, device is not None, largest=ARRAY_POINTS):
             pairs = stream.pairs_of(samples[block], self.modes, device)
             pairs *= scale
             u_hat = empty((len(pairs), grid.n // 2 + 1), np.complex128, device)

@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.times import checked_times
-from pdegen.numerics.device import Array, blocks, constant, first_true, scaled
+from pdegen.numerics.device import ARRAY_POINTS, Array, blocks, constant, first_true, scaled
 from pdegen.numerics.errors import SolveError
 from pdegen.numerics.pseudospectral import Pseudospectral
 from pdegen.numerics.semilinear import Discrete
@@ -156,7 +156,9 @@ class ColeHopf(BurgersSolver):
         xp = array_namespace(u0)
         u = xp.empty((len(u0), len(times), self.grid.n), dtype=u0.dtype, device=device(u0))
         error = xp.empty_like(u[:, :, 0])
-        for block in blocks(len(u0), self.grid.n, at_once=not is_numpy_namespace(xp)):
+        for block in blocks(
+            len(u0), self.grid.n, at_once=not is_numpy_namespace(xp), largest=ARRAY_POINTS
+        ):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
                 solver = _of_rows(self, block)
                 span = solver._integrate_block(u0[block], times, u[block], error[block])
