@@ -348,8 +348,9 @@ def test_the_law_notices(quick, change):
     assert {"x" if name == "y" else name} & {finding.variable for finding in report}
 
 
-def test_the_law_of_a_finer_solution_notices_other_ones():
-    recipe = load_recipe("elasticity-quick").with_overrides({"refinement": 2})
+@pytest.mark.parametrize("recovered", [{}, {"grading": 2, "stress": "recovered"}])
+def test_the_law_of_a_finer_solution_notices_other_ones(recovered):
+    recipe = load_recipe("elasticity-quick").with_overrides({"refinement": 2, **recovered})
     values = recipe.problem.compute(0, range(6))
     assert findings(recipe.problem.law(), values) == []
     twice = {**values, "u": values["u"] * 2, "displacement": values["displacement"] * 2}

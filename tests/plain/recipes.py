@@ -66,6 +66,7 @@ SMALL = {
     "darcy-quick": Small(_DARCY),
     "darcy-source": Small(_DARCY),
     "elasticity": Small(_SHEET),
+    "elasticity-certified": Small(_SHEET),
     "elasticity-hyperelastic": Small(_SHEET),
     "elasticity-quick": Small(_SHEET),
     "fisher-kpp": Small({"times": [0.2]}),

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from pdegen.equations.elasticity.element import GAUSS, local_derivatives, shapes
 from pdegen.numerics.quadratic import with_midpoints
 
-_SIDES = 4
+SIDES = 4  # sides of the square
 _EDGE = 1e-9  # distance, over an element, at which a point belongs to both neighbours
 _STEPS = 4  # steps of Newton's method for local coordinates, which start within some hundredths
 
@@ -28,19 +28,43 @@ class Rings:
     void and the side. Lines are numbered counterclockwise from the lower right corner, and the
     nodes of a line from the void outwards.
 
+    Stresses are singular at the two lower corners. If `grading` is g, the last element before each
+    of these corners is divided at 1/2, 1/4, ..., 2⁻ᵍ of its width, along both axes.
+
     >>> Rings(36, 3).angles[[0, 18]] * 180 / np.pi
     array([-45.,  45.])
     """
 
-    around: int  # elements along the void, a multiple of four
-    across: int  # elements from the void to the square
+    # around, across: elements along the void, a multiple of four, and from the void to the square
+    around: int
+    across: int
+    grading: int = 0  # further elements on each side of a lower corner
+
+    @property
+    def _side(self) -> int:
+        """Number of elements of equal width along a side."""
+        return self.around // SIDES - self.grading
+
+    @cached_property
+    def breaks(self) -> tuple[np.ndarray, np.ndarray]:
+        """Ends of the elements around and across, in units of the width of an undivided element."""
+        n, m = self._side, self.across - self.grading
+        parts = 0.5 ** np.arange(1, self.grading + 1)
+        corners = [parts, 3 * n - parts, 3 * n + parts, SIDES * n - parts]
+        around = np.concatenate([np.arange(SIDES * n + 1), *corners])
+        return np.sort(around), np.sort(np.concatenate([np.arange(m + 1), m - parts]))
+
+    @cached_property
+    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Positions of the lines, and of the nodes of a line, in units of half an element."""
+        around, across = (np.sort(np.r_[2 * e, e[1:] + e[:-1]]) for e in self.breaks)
+        return around[:-1], across
 
     @cached_property
     def angles(self) -> Float[np.ndarray, " lines"]:
         """Polar angle of each line."""
-        side = 2 * self.around // _SIDES
-        q = -1 + 2 * np.arange(side) / side
-        return (np.arange(_SIDES)[:, None] * np.pi / 2 + np.arctan(q)).ravel()
+        side, place = np.divmod(self._places[0], 2 * self._side)
+        return side * np.pi / 2 + np.arctan(-1 + 2 * place / (2 * self._side))
 
     @property
     def top(self) -> range:
@@ -48,19 +72,20 @@ class Rings:
 
         The nodes of element e lie on the lines 2e, 2e + 1 and 2e + 2.
         """
-        return range(self.around // _SIDES, self.around // 2)
+        first = self._side + self.grading
+        return range(first, first + self._side)
 
     @property
     def bottom(self) -> Int[np.ndarray, " lines"]:
         """Numbers of the lines that end on the lower side, including its corners."""
-        n = self.around
-        return np.arange(3 * n // 2, 2 * n + 1) % (2 * n)
+        first = 3 * self._side + 2 * self.grading
+        return np.arange(2 * first, 2 * self.around + 1) % (2 * self.around)
 
     def nodes(self, radius: Float[np.ndarray, "batch lines"]) -> Nodes:
         """Positions of the nodes. `radius` is the radius of the void along each line."""
         ray = np.stack([np.cos(self.angles), np.sin(self.angles)], axis=-1)
         end = 0.5 / np.abs(ray).max(axis=-1)
-        fraction = np.arange(2 * self.across + 1) / (2 * self.across)
+        fraction = self._places[1] / self._places[1][-1]
         distance = radius[..., None] + (end - radius)[..., None] * fraction
         return 0.5 + distance[..., None] * ray[:, None]
 
@@ -112,11 +137,13 @@ class PointTransfer:
 
     coarse: Rings  # the mesh that defines the Gauss points
     times: int  # ratio of the numbers of elements along an axis
+    grading: int = 0  # grading of the fine mesh
 
     @property
     def fine(self) -> Rings:
         """The fine mesh."""
-        return Rings(self.coarse.around * self.times, self.coarse.across * self.times)
+        r, g = self.times, self.grading
+        return Rings(self.coarse.around * r + SIDES * g, self.coarse.across * r + g, g)
 
     @cached_property
     def _occurrences(self) -> tuple[np.ndarray, ...]:
@@ -132,13 +159,46 @@ class PointTransfer:
             np.broadcast_to((start + (1 + local) / 2) * r, shape).ravel()
             for start, local in ((around, GAUSS[:, 1]), (across, GAUSS[:, 0]))
         ]
+        breaks = self.fine.breaks
         occurrences = set[tuple[int, int, int]]()
         for shift in ((-_EDGE, -_EDGE), (-_EDGE, _EDGE), (_EDGE, -_EDGE), (_EDGE, _EDGE)):
-            e, k = (np.floor(s + d).astype(int) for s, d in zip(exact, shift, strict=True))
+            e, k = (
+                np.searchsorted(ends, s + d, "right") - 1
+                for ends, s, d in zip(breaks, exact, shift, strict=True)
+            )
             occurrences |= set(zip(range(e.size), e.tolist(), k.tolist(), strict=True))
         point, e, k = np.array(sorted(occurrences)).T
-        local = [2 * (exact[1][point] - k) - 1, 2 * (exact[0][point] - e) - 1]
-        return point, e % (n * r), k, np.stack(local, axis=-1)
+        local = [
+            2 * (s[point] - ends[number]) / (ends[number + 1] - ends[number]) - 1
+            for s, ends, number in zip(exact[::-1], breaks[::-1], (k, e), strict=True)
+        ]
+        return point, e, k, np.stack(local, axis=-1)
+
+    def _local(
+        self, fine: Nodes, points: Float[np.ndarray, "batch points 2"]
+    ) -> Float[np.ndarray, "batch occurrences 2"]:
+        """Local coordinates of each occurrence, solved with Newton's method."""
+        point, e, k, start = self._occurrences
+        x = np.ascontiguousarray(self.fine.elements(fine)[:, e, k])
+        local = np.broadcast_to(start, (len(x), *start.shape))
+        for _ in range(_STEPS):
+            distance = points[:, point] - (shapes(local)[..., None, :] @ x)[..., 0, :]
+            jacobian = np.swapaxes(local_derivatives(local) @ x, -1, -2)
+            step = np.linalg.solve(jacobian, distance[..., None])[..., 0]
+            local = local + step
+        return local
+
+    def places(
+        self, fine: Nodes, points: Float[np.ndarray, "batch points 2"]
+    ) -> Float[np.ndarray, "batch points 2"]:
+        """Coordinates of the points around and across, in the units of `Rings.breaks`."""
+        _, *elements, _ = self._occurrences
+        local = self._local(fine, points)[..., ::-1]  # around first
+        parts = [
+            ends[number] + (ends[number + 1] - ends[number]) * (1 + local[..., axis]) / 2
+            for axis, (ends, number) in enumerate(zip(self.fine.breaks, elements, strict=True))
+        ]
+        return self.mean(np.stack(parts, axis=-1))
 
     def values(
         self, fine: Nodes, points: Float[np.ndarray, "batch points 2"], u: Nodes
@@ -147,15 +207,10 @@ class PointTransfer:
 
         `fine` are the positions of the nodes of the fine mesh, and `u` the values at these nodes.
         """
-        point, e, k, start = self._occurrences
+        _, e, k, _ = self._occurrences
         # contiguous, as products round differently otherwise when there is one sample
         x, v = (np.ascontiguousarray(self.fine.elements(a)[:, e, k]) for a in (fine, u))
-        local = np.broadcast_to(start, (len(x), *start.shape))
-        for _ in range(_STEPS):
-            distance = points[:, point] - (shapes(local)[..., None, :] @ x)[..., 0, :]
-            jacobian = np.swapaxes(local_derivatives(local) @ x, -1, -2)
-            step = np.linalg.solve(jacobian, distance[..., None])[..., 0]
-            local = local + step
+        local = self._local(fine, points)
         by_local = local_derivatives(local)
         gradient = np.swapaxes(np.linalg.solve(by_local @ x, by_local @ v), -1, -2)
         value = (shapes(local)[..., None, :] @ v)[..., 0, :]

@@ -15,6 +15,7 @@ from pdegen.equations.base import Problem, check_error
 from pdegen.equations.elasticity.law import elasticity_law
 from pdegen.equations.elasticity.material import Hooke, Material, MooneyRivlin, von_mises
 from pdegen.equations.elasticity.mesh import PointTransfer, Rings
+from pdegen.equations.elasticity.recovery import Recovery
 from pdegen.equations.elasticity.solver import Body, Sheet, Solution
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
@@ -158,17 +159,26 @@ class Elasticity(Problem):
         traction: Force on the top per length and thickness. [pressure]
         resolution: Number of elements around the void, 12 times the number from void to side.
         refinement: Number of the solver's elements in each element of the output, per axis.
+        grading: Number of times that the solver's elements are halved towards the clamped corners.
+        stress: Stress from the displacement at a point ("direct"), or interpolated between points
+            at which it has order 3 ("recovered").
         void: Distribution of the shapes.
         material: Material of the sheet.
     """
 
-    discretization: ClassVar[tuple[str, ...]] = ("resolution", "refinement", "material.steps")
-    largest_batch: ClassVar[int] = 4
+    discretization: ClassVar[tuple[str, ...]] = (
+        "resolution", "refinement", "grading", "stress", "material.steps"
+    )  # fmt: skip
 
     equation: Literal["elasticity"]
     traction: _Size
     resolution: Annotated[Count, Field(ge=_ASPECT, le=1200, multiple_of=_ASPECT)]
     refinement: Annotated[Count, Field(le=8)] = 1
+    # left out of fingerprints at these values, which recipes without the keys have
+    grading: Annotated[int, Field(ge=0, le=20, exclude_if=lambda g: g == 0)] = 0
+    stress: Annotated[
+        Literal["direct", "recovered"], Field(exclude_if=lambda method: method == "direct")
+    ] = "direct"
     void: GaussianRadius
     material: Annotated[LinearMaterial | MooneyRivlinMaterial, Field(discriminator="law")]
 
@@ -224,10 +234,14 @@ class Elasticity(Problem):
         )
 
     @property
+    def largest_batch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return 1 if self.grading else 4
+
+    @property
     def floats_per_sample(self) -> int:
         """Number of floats in the matrices for the finest mesh."""
-        times = 2 * self.refinement
-        around, across = times * self.rings.around, times * self.rings.across
+        finest = PointTransfer(self.rings, 2 * self.refinement, self.grading).fine
+        around, across = finest.around, finest.across
         return self.largest_batch * around * (3000 * across + 4 * (3 * (4 * across + 2)) ** 2)
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
@@ -239,8 +253,8 @@ class Elasticity(Problem):
         Raises SolveError if a void leaves the square, if the solver does not converge, or if the
         error of the stress is too large.
         """
-        void, r = self.void.build(), self.refinement
-        transfers = [PointTransfer(self.rings, times) for times in (1, r, 2 * r)]
+        void, r, g = self.void.build(), self.refinement, self.grading
+        transfers = [PointTransfer(self.rings, *mesh) for mesh in ((1,), (r, g), (2 * r, g))]
         coarse, fine, finer = (
             Body.of(transfer.fine, void.radius(theta, transfer.fine.angles))
             for transfer in transfers
@@ -248,7 +262,8 @@ class Elasticity(Problem):
         coarse.check()  # the solver checks the others
         points = coarse.points
         solution = self.sheet(fine.rings).solve(fine)
-        start = None if self.material.steps == 1 else fine.rings.halved(solution.u)
+        nested = self.material.steps > 1 and not g
+        start = fine.rings.halved(solution.u) if nested else None
         reference_solution = self.sheet(finer.rings).solve(finer, start)
         label = self._label(fine, solution, transfers[1], points)
         reference = self._label(finer, reference_solution, transfers[2], points)
@@ -278,16 +293,19 @@ class Elasticity(Problem):
         self, body: Body, solution: Solution, transfer: PointTransfer, points: np.ndarray
     ) -> _Label:
         """Displacement and stress at the points, interpolated from a solution."""
-        if transfer.times == 1:
+        if transfer.fine == self.rings:
             u, gradient = body.at_points(solution.u), body.gradient(solution.u)
         else:
             occurrences = transfer.values(body.nodes, points, solution.u)
             u, gradient = (transfer.mean(values) for values in occurrences)
+        if self.stress == "recovered":
+            places = transfer.places(body.nodes, points)
+            gradient = Recovery(body.rings).gradient(body.nodes, solution.u, places)
         stress = von_mises(self.material.build().true_stress(gradient))
         return _Label(u, np.ascontiguousarray(stress))  # its sums have the same bits in any batch
 
     def law(self) -> Law:
         return elasticity_law(
             self.void.build(), self.sheet(self.rings), ANGLES, _MOST_ERROR,
-            exact=self.refinement == 1,
+            exact=(self.refinement, self.grading, self.stress) == (1, 0, "direct"),
         )  # fmt: skip
