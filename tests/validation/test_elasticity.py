@@ -1,4 +1,4 @@
-"""The energy of stretched sheets beside FEniCSx, on triangles by Gmsh around the void."""
+"""Energy and stress of stretched sheets beside FEniCSx, on triangles by Gmsh around the void."""
 
 import json
 import subprocess
@@ -6,9 +6,10 @@ import subprocess
 import numpy as np
 import pytest
 
-from pdegen.equations.elasticity.material import Hooke
+from pdegen.equations.elasticity.material import Hooke, von_mises
 from pdegen.equations.elasticity.mesh import Rings
 from pdegen.equations.elasticity.solver import Body, Sheet
+from pdegen.recipe import load_recipe
 from pdegen.sampling.void import RandomVoid
 from tests.absent import absent
 
@@ -37,11 +38,32 @@ def test_the_energy_is_that_of_triangles(python, root, theta, poisson):
     body = Body.of(sheet.rings, VOID.radius(numbers, sheet.rings.angles))
     gradient = body.gradient(sheet.solve(body).u)
     energy = (sheet.material.energy(gradient) * body.weights).sum()
+    answer = by_triangles(python, root, numbers, 0.025, poisson=poisson)
+    assert answer["energy"] == pytest.approx(energy, rel=1e-4)
+
+
+def by_triangles(python, root, theta, size, degree=2, poisson=0.5, points=()):
+    """The answer of `tests/oracles/sheet.py` for the sheet of one row of theta."""
     ray = np.stack([np.cos(KNOTS), np.sin(KNOTS)], axis=-1)
-    boundary = 0.5 + VOID.radius(numbers, KNOTS)[0][:, None] * ray
-    request = {"traction": 100.0, "young": 1.0, "poisson": poisson, "boundary": boundary.tolist()}
-    command = [python, "-I", str(root / "tests/oracles/sheet.py"), "0.025"]
+    boundary = 0.5 + VOID.radius(theta, KNOTS)[0][:, None] * ray
+    request = {"traction": 100.0, "young": 1.0, "poisson": poisson,
+               "boundary": boundary.tolist(), "points": np.asarray(points).tolist()}  # fmt: skip
+    command = [python, "-I", str(root / "tests/oracles/sheet.py"), str(size), str(degree)]
     answer = subprocess.run(
         command, input=json.dumps(request), capture_output=True, text=True, check=True, timeout=300
     )
-    assert json.loads(answer.stdout)["energy"] == pytest.approx(energy, rel=1e-4)
+    return json.loads(answer.stdout)
+
+
+@pytest.mark.parametrize("sample", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_certified_stresses_are_those_of_triangles(python, root, sample):
+    """Relative L² over the points, beside displacements of degree 3 on some 17,000 triangles."""
+    problem = load_recipe("elasticity-certified").problem
+    label = problem.compute(0, range(sample, sample + 1))
+    radius = VOID.radius(label["theta"], problem.rings.angles)
+    points = Body.of(problem.rings, radius).points[0]
+    stress = by_triangles(python, root, label["theta"], 0.0125, 3, points=points)["stress"]
+    u = von_mises(np.array(stress))
+    distance = np.linalg.norm(label["u"][0] - u) / np.linalg.norm(u)
+    print(f"sample {sample}: stated {label['error'][0]:.1e}, distance {distance:.1e}")
+    assert distance < 2 * label["error"][0] < 2e-3
