@@ -8,6 +8,7 @@ import pytest
 
 from pdegen.equations.elasticity.material import Hooke, von_mises
 from pdegen.equations.elasticity.mesh import Rings
+from pdegen.equations.elasticity.problem import Elasticity
 from pdegen.equations.elasticity.solver import Body, Sheet
 from pdegen.recipe import load_recipe
 from pdegen.sampling.void import RandomVoid
@@ -59,6 +60,7 @@ def by_triangles(python, root, theta, size, degree=2, poisson=0.5, points=()):
 def test_certified_stresses_are_those_of_triangles(python, root, sample):
     """Relative L² over the points, beside displacements of degree 3 on some 17,000 triangles."""
     problem = load_recipe("elasticity-certified").problem
+    assert isinstance(problem, Elasticity)
     label = problem.compute(0, range(sample, sample + 1))
     radius = VOID.radius(label["theta"], problem.rings.angles)
     points = Body.of(problem.rings, radius).points[0]

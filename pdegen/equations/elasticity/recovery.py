@@ -11,7 +11,7 @@ from pdegen.equations.elasticity.element import local_derivatives
 from pdegen.equations.elasticity.mesh import SIDES, Rings
 
 _PAIR = np.array([-1.0, 1.0]) / np.sqrt(3)  # Gauss points of order two on [-1, 1]
-_LOCAL = np.stack(np.meshgrid(_PAIR, _PAIR, indexing="ij")[::-1], axis=-1).reshape(4, 2)
+_LOCAL = np.stack([np.tile(_PAIR, 2), np.repeat(_PAIR, 2)], axis=-1)  # both local coordinates
 _STENCIL = 4  # points of the cubic interpolation along an axis
 
 Nodes = Float[np.ndarray, "batch lines places 2"]
@@ -43,8 +43,8 @@ class Recovery:
             (ends[:-1, None] + np.diff(ends)[:, None] * (1 + _PAIR) / 2).ravel()
             for ends in self.rings.breaks
         )
-        width = self.rings.breaks[0][-1] / SIDES
-        bounds = np.searchsorted(around, width * np.arange(SIDES + 1))
+        width = float(self.rings.breaks[0][-1]) / SIDES
+        bounds = np.array([int((around < k * width).sum()) for k in range(SIDES + 1)])
         side = np.clip(places[..., 0] // width, 0, SIDES - 1).astype(int)
         first, first_weights = _cubic(around, places[..., 0], bounds[side], bounds[side + 1])
         second, second_weights = _cubic(across, places[..., 1], 0, len(across))
