@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,11 +13,14 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 
 from operators.data.batch import NAMES, Batch, Channel, Examples
 from operators.data.errors import DataError
+from operators.data.loading import loader
+from operators.data.mixed import drawn, mixed, subsampled, subsamples
 from operators.data.reading import Blocks, Perturbation, Reader, Resident, Rows, values_in
+from operators.data.resolution import Strided
 from pdegen.domains import Box, Domain
 from pdegen.store.format import Axis, ParameterLaw
 
@@ -53,6 +56,8 @@ class Samples(Dataset[dict[str, Tensor]]):
         length: Number of samples in an epoch. If None, an epoch contains all samples once.
             Otherwise each epoch continues where the previous epoch ended, and may contain a sample
             twice.
+        subsamples: Subsamples of the points; each training batch has one of them, and no other
+            points (`mixed`). If empty, all batches have all points.
     """
 
     reader: Reader
@@ -70,6 +75,7 @@ class Samples(Dataset[dict[str, Tensor]]):
     examples: Examples | None = None
     operator_channels: tuple[int, int] | None = None
     length: int | None = None
+    subsamples: tuple[Strided, ...] = ()
 
     @classmethod
     def of(
@@ -127,6 +133,11 @@ class Samples(Dataset[dict[str, Tensor]]):
         return self.x
 
     @property
+    def batch_points(self) -> tuple[Float[Tensor, "*grid dim"], ...]:
+        """Positions of the points of each subsample that training batches may have."""
+        return tuple(subsampled(self.points, by, 0) for by in self.subsamples)
+
+    @property
     def target_points(self) -> Float[Tensor, "*target_grid dim"]:
         """Positions of the points of the targets.
 
@@ -157,9 +168,14 @@ class Samples(Dataset[dict[str, Tensor]]):
     @property
     def reading(self) -> str:
         """Summary for users: how values are read and shuffled, and the length of an epoch."""
-        if self.length is None:
-            return str(self.reader)
-        return f"{self.reader}, {self.length:,} an epoch of {self._pass_length:,}"
+        parts = [str(self.reader)]
+        if self.length is not None:
+            parts.append(f"{self.length:,} an epoch of {self._pass_length:,}")
+        if self.subsamples:
+            shapes = (by.shape(self.domain.shape) for by in self.subsamples)
+            grids = " or ".join(" x ".join(map(str, shape)) for shape in shapes)
+            parts.append(f"each batch on {grids} points")
+        return ", ".join(parts)
 
     @property
     def single_step(self) -> Samples:
@@ -252,6 +268,18 @@ class Samples(Dataset[dict[str, Tensor]]):
         )
         return replace(resident, reader=reader, examples=None)
 
+    def mixed(self, *resolutions: int) -> Samples:
+        """The same samples, whose training batches have one of several resolutions each.
+
+        Args:
+            resolutions: Numbers of points along the first axis, all in the grid of these samples.
+
+        Raises:
+            DataError: If the domain is not a box, or a resolution does not fit its grid.
+        """
+        where = str(self.source.get("url"))
+        return replace(self, subsamples=subsamples(self.domain, resolutions, where))
+
     def with_reader(self, **changes: Any) -> Samples:
         """The same samples with other attributes of the reader, such as `window`."""
         return self._with(lambda reader: replace(reader, **changes))
@@ -283,6 +311,18 @@ class Samples(Dataset[dict[str, Tensor]]):
         """
         if not 0 <= rank < ranks:
             raise ValueError(f"rank must be 0 to ranks - 1, got rank {rank} of {ranks}")
+        share = batch, first, rank, ranks
+        if not self.subsamples:
+            yield from self._whole_batches(seed, epoch, *share)
+            return
+        by = drawn(self.subsamples, seed, epoch, len(self) // ranks // batch)
+        batches = self._whole_batches(seed, epoch, *share)
+        yield from mixed(batches, by[first:], self.y is None)
+
+    def _whole_batches(
+        self, seed: int, epoch: int, batch: int, first: int, rank: int, ranks: int
+    ) -> Generator[Batch, None, None]:
+        """The batches of an epoch at all points."""
         one_pass = self.reader if self.examples is None else self.examples
         if self.length is None:
             yield from one_pass.batches(seed, epoch, batch, first, rank, ranks)
@@ -347,31 +387,3 @@ def quadrature(domain: Domain) -> Float[Tensor, " *grid"] | None:
     if np.ptp(weights) <= 1e-6 * weights.max():
         return None
     return torch.from_numpy((weights / weights.mean()).astype(np.float32))
-
-
-class Epochs(IterableDataset[Batch]):
-    """A dataset of batches; each iteration yields the batches of the next epoch."""
-
-    def __init__(self, samples: Samples, batch: int, shuffle: bool, seed: int) -> None:
-        self.samples, self.batch, self.shuffle, self.seed = samples, batch, shuffle, seed
-        self.epoch = 0
-
-    def __len__(self) -> int:
-        count = len(self.samples)
-        return count // self.batch if self.shuffle else -(-count // self.batch)
-
-    def __iter__(self) -> Iterator[Batch]:
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        samples = self.samples
-        batches = (
-            samples.batches(self.seed, epoch, self.batch)
-            if self.shuffle
-            else samples.in_order(self.batch)
-        )
-        with closing(batches):
-            yield from batches
-
-
-def loader(samples: Samples, batch: int, shuffle: bool, seed: int) -> DataLoader[Batch]:
-    """A DataLoader over `Epochs`. Threads of this process read the files."""
-    return DataLoader(Epochs(samples, batch, shuffle, seed), batch_size=None)

@@ -70,6 +70,11 @@ class FNO(GridOperator):
             see `SpectralConv1d` and `SpectralConv2d`.
         dropout: Dropout rate before the Fourier transforms (Cao 2021).
 
+    Weights carry over to other grids only if the period is the same there. The padding of the
+    presets is the same share of the points of each grid. On grids that contain both ends this makes
+    periods that differ by some per cent, which is a large phase in the highest modes; `period`
+    fixes the length itself.
+
     On boxes u is interpolated linearly along each axis to other points y. Beyond the outermost
     points x it is constant, on periodic grids too. On curvilinear meshes K acts along the indices,
     and u is available at the points of a only.
@@ -82,6 +87,7 @@ class FNO(GridOperator):
     torch.Size([2, 64, 1])
     """
 
+    added = ("period",)
     presets: ClassVar[Mapping[str, Preset]] = {
         "burgers": Preset({}, 549_569, CODE_2021),
         "burgers-2020": Preset(FIRST, 550_081, CODE_2020),
@@ -125,6 +131,7 @@ class FNO(GridOperator):
         frame_channels: int = 0,
         frame_padding: int = 0,
         indices: bool = False,
+        period: float = 0.0,
     ) -> None:
         super().__init__(
             in_channels,
@@ -136,6 +143,7 @@ class FNO(GridOperator):
             frame_channels,
             frame_padding,
             indices,
+            period,
         )
         axis_modes = for_each_axis("modes", modes, self.axes)
         at_least(1, width=width, depth=depth, modes=min(axis_modes), head_width=head_width)

@@ -26,6 +26,9 @@ class GridOperator(Operator):
             The padding then has the same length at all resolutions. A single number applies to all
             axes. Padding is for functions that are not periodic.
         padding_points: Number of zeros at all resolutions; replaces `padding`.
+        period: Length of the padded axis, divided by the distance between its first and its last
+            point; replaces `padding`. Rounding aside, it is the same at all resolutions, also on
+            grids that contain both ends. 0 for none.
         frame_channels: Number of channels of a frame if the channels of u are consecutive frames,
             otherwise 0. Frames become the last axis of the grid. The input is repeated along this
             axis, with the position of the frame, 0 ... 1, as a further feature.
@@ -56,6 +59,7 @@ class GridOperator(Operator):
         frame_channels: int = 0,
         frame_padding: int = 0,
         indices: bool = False,
+        period: float = 0.0,
     ) -> None:
         super().__init__(in_channels, out_channels, dim)
         at_least(0, frame_channels=frame_channels, frame_padding=frame_padding)
@@ -67,8 +71,13 @@ class GridOperator(Operator):
                 "one of padding and padding_points must be 0 and the other at least 0, "
                 f"got padding={padding}, padding_points={padding_points}"
             )
+        if period and (period <= 1 or any(shares) or padding_points):
+            raise ValueError(
+                "period must be above 1, without padding and padding_points, "
+                f"got period={period}, padding={padding}, padding_points={padding_points}"
+            )
         self.positions = Positions(coordinates, dim, last=True)
-        self.shares, self.padding_points = shares, padding_points
+        self.shares, self.padding_points, self.period = shares, padding_points, period
         self.frame_channels, self.frame_padding = frame_channels, frame_padding
         self.indices = indices
         if indices:
@@ -81,8 +90,17 @@ class GridOperator(Operator):
         """Numbers of zeros before and after each axis, in the order of `nn.functional.pad`."""
         margins = [0, 0, 0, self.frame_padding] if self.frame_channels else [0, 0]
         for n, share in zip(reversed(grid), reversed(self.shares), strict=True):
-            margins += [0, self.padding_points or round(share * n)]
+            margins += [0, self._margin(n, share)]
         return margins
+
+    def _margin(self, n: int, share: float) -> int:
+        """Number of zeros after an axis of n points."""
+        if not self.period:
+            return self.padding_points or round(share * n)
+        margin = round(self.period * (n - 1)) - n
+        if margin < 0:
+            raise ValueError(f"period={self.period:g} is shorter than an axis of {n} points")
+        return margin
 
     def forward(
         self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None

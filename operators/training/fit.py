@@ -127,10 +127,10 @@ def fit(
     ranks.same(predictor)
     gradient = Step(
         predictor, train.x, train.y, settings.loss, settings.clip, settings.augment, acceleration,
-        ranks, train.weight,
+        ranks, train.weight, train.batch_points,
     )  # fmt: skip
     if isinstance(state.optimizer, SOAP):
-        state.optimizer.graphed = acceleration.graphed
+        state.optimizer.graphed = gradient.acceleration.graphed
     state.start, start_step = time.monotonic(), state.step
     predictor.train()
     with Writer() as writer:

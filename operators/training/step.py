@@ -6,7 +6,7 @@ device runs a step. Tests compare accelerated steps with a step in plain PyTorch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -132,6 +132,8 @@ class Step:
         clip: Norm to which larger gradients are scaled down.
         augment: Augmentation of each batch; None for no augmentation.
         weight: Quadrature weights of the targets that all samples share; None for equal weights.
+        grids: Points x of each grid, if batches have one of several grids. Steps are then not
+            recorded as a CUDA graph, because every graph has gradients of its own.
     """
 
     def __init__(
@@ -145,12 +147,15 @@ class Step:
         acceleration: Acceleration = AS_WRITTEN,
         ranks: Ranks = ALONE,
         weight: Tensor | None = None,
+        grids: Sequence[Tensor] = (),
     ) -> None:
+        acceleration = replace(acceleration, graphed=acceleration.graphed and not grids)
         self.acceleration, self.ranks, self.clip, self.augment = acceleration, ranks, clip, augment
         self.note = ""  # why a step is not run as requested
         self.parameters = [p for p in predictor.parameters() if p.requires_grad]
         self.buffers = list(predictor.buffers())
-        predict, shared_y, shared_weight = predictor.on(x, y), y, weight
+        all_points, shared_y, shared_weight = predictor.on(x, y), y, weight
+        at = {tuple(points.shape[:-1]): predictor.on(points, y) for points in grids}
         task = predictor.task
         forced = isinstance(task, Rollout) and task.teacher_forcing
 
@@ -170,6 +175,7 @@ class Step:
                 channels = predictor.operator.out_channels
                 steps = u.shape[-1] // channels
                 inputs, truth = task.noisy_inputs(a, channels, mask), u if forced else None
+                predict = at.get(tuple(a.shape[1:-1]), all_points)
                 prediction = predict(inputs, x, y, mask, steps, truth, weight).to(u.dtype)
             same_points = shared_y is None and y is None
             quadrature = weights(weight, mask if same_points else None, u)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from pdegen.schema import Count, Name, Positive, SchemaError, is_name, near
+from pipelines.config.data import merged
 from pipelines.config.entries import (
     FIGURES,
     Dataset,
@@ -208,8 +209,7 @@ class Benchmark(Extending):
 
         If this would leave no operator, all operators are included.
         """
-        absent = self.not_installed()
-        return self.only([label for label in self.operators if label not in absent], [])
+        return self.only([x for x in self.operators if x not in self.not_installed()], [])
 
     def only(self, operators: list[str], datasets: list[str]) -> Benchmark:
         """This benchmark with only some of its operators and datasets.
@@ -340,8 +340,8 @@ class Benchmark(Extending):
         """
         datasets = {}
         for name, dataset in self.datasets.items():
-            merged = {**dataset.overrides, **overrides, **(changes or {}).get(name, {})}
-            datasets[name] = dataset.model_copy(update={"overrides": merged})
+            own = merged(dataset.overrides, overrides, (changes or {}).get(name, {}))
+            datasets[name] = dataset.model_copy(update={"overrides": own})
         operators = {}
         for label, entry in self.operators.items():
             rest = {key: v for key, v in entry.overrides.items() if key not in overrides}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from operators.data import Map, Task
 from pdegen.domains import Box, Domain
-from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import Count, Name, SchemaError, Strict, is_name
 from pdegen.store.reading import open_sealed
 from pipelines.config.choices import LossTable, OptimizerTable, ScheduleTable
+from pipelines.config.data import Data, Stream, alternatives
 from pipelines.config.models import Model, ModelSpec, parse_model
 from pipelines.config.physics import domain_of, functions_in, physics_of
 from pipelines.config.registry import InputNoise, Normalization, Symmetries
@@ -28,67 +28,6 @@ from pipelines.config.training import (
 )
 
 _FORMER = {f"training.{key}": key for key in FORMER_KEYS}
-
-
-class Stream(Strict):
-    """An unlimited stream of training samples. Each one is solved during training and used once.
-
-    Args:
-        recipe: Name of the recipe that generates the samples, or its TOML file.
-        overrides: Values of keys of this recipe.
-    """
-
-    recipe: str
-    overrides: Annotated[dict[str, Any], Field(default_factory=dict)]
-
-    def load_recipe(self) -> Recipe:
-        return load_recipe(self.recipe).with_overrides(self.overrides)
-
-
-class Data(Strict):
-    """The dataset, the grid to train on, and the input and target variables.
-
-    Args:
-        recipe: Name of the recipe of the dataset, or its TOML file.
-        overrides: Values of keys of this recipe.
-        resolution: Number of points along each axis of the inputs, and by default of the targets.
-        input: Name of the input variable: "a" for forward problems, "u" for inverse problems.
-        target: Name of the target variable.
-        target_resolution: Number of cells along each axis of the targets. The targets are averaged
-            over these cells.
-        reading: "resident" keeps all samples in memory, on the device; "streamed" reads shards
-            ahead and shuffles a few at a time; "auto" is "resident" if the samples fit.
-        samples: Number of training samples. The first samples of the training split are used; by
-            default all of them.
-        epoch_samples: Number of samples in an epoch. The default is the number of training samples,
-            or with a stream the size of the training split.
-        stream: Recipe whose samples replace the training split.
-    """
-
-    recipe: str
-    overrides: Annotated[dict[str, Any], Field(default_factory=dict)]
-    resolution: Count
-    input: str = "a"
-    target: str = "u"
-    target_resolution: Count | None = None
-    reading: Literal["auto", "resident", "streamed"] = "auto"
-    samples: Count | None = None
-    epoch_samples: Count | None = None
-    stream: Stream | None = None
-
-    @model_validator(mode="after")
-    def _of_one_kind(self) -> Self:
-        stored = {"reading": self.reading != "auto", "samples": self.samples is not None}
-        for key in (key for key, is_set in stored.items() if is_set):
-            if self.stream is not None:
-                raise ValueError(
-                    f"{key} is for stored samples, replaced by the stream of {self.stream.recipe}: "
-                    "leave one of the two out"
-                )
-        return self
-
-    def load_recipe(self) -> Recipe:
-        return load_recipe(self.recipe).with_overrides(self.overrides)
 
 
 class Experiment(Strict):
@@ -347,7 +286,7 @@ class Experiment(Strict):
             task = {key.removeprefix("task."): changes.pop(key) for key in keys}
             changes |= {"task": {**changes.get("task", {}), **task}} if task else {}
         former = {name: changes.pop(key) for key, name in _FORMER.items() if key in changes}
-        changed = self.replaced(changes, where)
+        changed = self.replaced(alternatives(changes), where)
         if former:
             changed = changed.replaced(changed.training.moved(former, where), where)
         for key, reason in changed.unread.items():

@@ -37,7 +37,14 @@ from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.figures import picture
 from pipelines.reports.pictures import Tested, functions_of
 from pipelines.reports.studies import Facts, error, of_data, reproduction, write_tables
-from pipelines.reports.wording import duration, listed, part_of, points, scientific, settings
+from pipelines.reports.wording import (
+    duration,
+    listed,
+    part_of,
+    scientific,
+    settings,
+    trained_points,
+)
 from pipelines.runs.baselines import MEAN
 from pipelines.runs.measures import MEASURES
 from pipelines.runs.reproduction import toml
@@ -199,7 +206,7 @@ class _DatasetReport:
         training = experiment.training.model_dump(mode="json", exclude_none=True)
         training |= {"protocol": " and ".join(benchmark.protocols) or training["protocol"]}
         inputs, targets = map(listed, experiment.variables)
-        grid = points(data.resolution, self.run.source(self.dataset).stored("test").domain)
+        grid = trained_points(data.trained, self.run.source(self.dataset).stored("test").domain)
         return [
             *of_data(store, f"{inputs} → {targets} on {grid} points"),
             ("Trained on", part_of(data.samples, stop - start)),
@@ -313,7 +320,7 @@ class _DatasetReport:
             entry = self.run.benchmark.operators[name]
             published = dict(entry.published_grids.get(self.dataset, {}))
             if published and self.dataset in entry.published:
-                published[data.resolution] = entry.published[self.dataset]
+                published[data.finest] = entry.published[self.dataset]
             for label, errors, absent in ((name, means[name], "–"), ("", published, "")):
                 if errors:
                     words = (scientific(errors[n]) if n in errors else absent for n in grids)
@@ -324,11 +331,12 @@ class _DatasetReport:
                 reasons.append(f"{name} at {at}: {reason}")
         circle = self.run.source(self.dataset).stored("test").dim == 1
         what = "points" if circle else "points of each axis"
-        text = f"Trained on {data.resolution} {what}; the same functions on all grids."
+        trained = " or ".join(map(str, data.trained))
+        text = f"Trained on {trained} {what}; the same functions on all grids."
         figure = charts.curves(
             {name: (list(of), list(of.values())) for name, of in means.items()},
             what, looks=looks(self.run, means), ticks={n: str(n) for n in grids},
-            trained=data.resolution, log=True,
+            trained=data.finest, log=True,
         )  # fmt: skip
         return Section(
             f"{self.dataset}: other grids without training again",

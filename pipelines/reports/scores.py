@@ -1,6 +1,6 @@
 """The section of a run report about scores on all grids, compared with trivial predictions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import mean, median
 
 import numpy as np
@@ -11,7 +11,7 @@ from pipelines.reports import charts
 from pipelines.reports.document import Picture, Section, Table
 from pipelines.reports.figures import picture
 from pipelines.reports.sheets import few
-from pipelines.reports.wording import points, scientific
+from pipelines.reports.wording import points, scientific, trained_points
 from pipelines.runs.baselines import compared
 from pipelines.runs.finished import FinishedRun
 from pipelines.runs.measures import MEASURES
@@ -46,7 +46,7 @@ def section(run: FinishedRun) -> Section:
     missing = (left_out(run.main.left_out),) if run.main.left_out else ()
     return Section(
         "Scores",
-        (meaning, *missing, grids(data.resolution, evaluated, run.pairs.domain), *comparison),
+        (meaning, *missing, grids(data.trained, evaluated, run.pairs.domain), *comparison),
         (
             Table(rows, header, name="of each checkpoint on each grid"), table, *_further(run),
             *_by_part(run),
@@ -64,9 +64,9 @@ def _on_grids(run: FinishedRun) -> tuple[Picture, ...]:
     errors = {r.resolution: np.asarray(r.errors) for r in results}
     caption = (
         "Relative L² error on each grid with the same weights: all test samples, and the mean. The "
-        "dotted line marks the training grid."
+        "dotted line marks the training grid, or the finest of several."
     )
-    figure = charts.error_by_grid(errors, run.experiment.data.resolution, _axis(run.pairs.domain))
+    figure = charts.error_by_grid(errors, run.experiment.data.finest, _axis(run.pairs.domain))
     return (picture(figure, "error-by-grid", caption, half=True),)
 
 
@@ -122,7 +122,7 @@ def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
     """Text and table that compare the model with trivial predictions on the training grid."""
     text: tuple[str, ...] = (
         f"The table “{_BESIDE}” is for the same {len(run.pairs)} samples at n = "
-        f"{points(run.experiment.data.resolution, run.pairs.domain)}. Trivial predictions need no "
+        f"{points(run.experiment.data.finest, run.pairs.domain)}. Trivial predictions need no "
         "training.",
     )
     header: tuple[str, ...] = ("prediction", "mean", "median", "worst", "spread")
@@ -145,14 +145,14 @@ def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
     return text, Table(rows, header, name=_BESIDE)
 
 
-def grids(trained: int, evaluated: set[int], on: int | Domain = 1) -> str:
+def grids(trained: Sequence[int], evaluated: set[int], on: int | Domain = 1) -> str:
     """Sentence about the grids of training and evaluation.
 
-    >>> grids(512, {512})
+    >>> grids([512], {512})
     'Trained and evaluated on n = 512 points.'
     """
-    grid = points(trained, on)
-    others = ", ".join(points(n, on) for n in sorted(evaluated - {trained}))
+    grid = trained_points(trained, on)
+    others = ", ".join(points(n, on) for n in sorted(evaluated - {*trained}))
     if not others:
         return f"Trained and evaluated on n = {grid} points."
     return (

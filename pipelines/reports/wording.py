@@ -82,6 +82,15 @@ def points(n: int, on: int | Domain = 1) -> str:
     return " x ".join(f"{round(n * size / on.shape[0]):,}" for size in on.shape)
 
 
+def trained_points(numbers: Sequence[int], on: int | Domain = 1) -> str:
+    """Text with the grid points along each axis of the training batches; see `points`.
+
+    >>> trained_points([43, 85], 2)
+    '43 x 43 or 85 x 85'
+    """
+    return " or ".join(points(n, on) for n in numbers)
+
+
 def listed(names: str | Sequence[str]) -> str:
     """Names of one or several variables, separated by commas.
 

@@ -183,10 +183,12 @@ def check_scores(source: Source) -> None:
 
 
 def check_resolutions(experiment: Experiment, source: Source, predictor: Predictor) -> None:
-    """Raise SchemaError if a predictor cannot be evaluated at a resolution of the experiment."""
+    """Raise SchemaError if a predictor cannot be evaluated at a resolution of the experiment, or at
+    one of several training resolutions."""
     operator = predictor.operator
     device = next(operator.parameters()).device
-    for resolution in experiment.resolutions:
+    trained = dict.fromkeys(experiment.data.resolutions or (), "data.resolutions")
+    for resolution, key in (dict.fromkeys(experiment.resolutions, "resolutions") | trained).items():
         try:
             pairs = source.samples("test", noise=None, resolution=resolution).to(device)
             first = pairs.first()
@@ -202,7 +204,7 @@ def check_resolutions(experiment: Experiment, source: Source, predictor: Predict
             # another machine may have the memory
             if isinstance(error, RuntimeError) and is_out_of_memory(error):
                 continue
-            name = f"resolutions: {experiment.model.name} at {resolution} points along each axis"
+            name = f"{key}: {experiment.model.name} at {resolution} points along each axis"
             raise SchemaError(f"{name}: {error}") from error
 
 

@@ -12,6 +12,7 @@ import psutil
 import torch
 
 from operators.data import Reader, Samples, Streamed, Task, open_pairs
+from operators.data.mixed import containing
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.noise import pointwise_deviation
 from pdegen.sampling.noise_levels import Levels
@@ -86,6 +87,12 @@ class Source:
         return self.experiment.learned
 
     @property
+    def _containing(self) -> int:
+        """The smallest resolution that contains the points of all training batches."""
+        trained = self.experiment.data.trained
+        return containing(domain_of(open_sealed(self.url)), trained, self.url)
+
+    @property
     def stored_resolution(self) -> int:
         """Points along the first axis of the store's domain."""
         return domain_of(open_sealed(self.url)).shape[0]
@@ -113,7 +120,8 @@ class Source:
                 for evaluation, with fixed noise.
             noise: Noise on the inputs. "declared" means the noise that the experiment declares, and
                 None means no noise.
-            resolution: Points along the first axis; by default as in training.
+            resolution: Points along the first axis. By default, "training" batches have the numbers
+                of the experiment, and other samples have the finest of them.
             device: Device of the samples. With None they stay on the CPU and are read on demand.
 
         Raises:
@@ -124,7 +132,8 @@ class Source:
         learning = purpose == "training"
         solved = learning and self.experiment.data.stream is not None
         weighted = purpose == "test" or self.experiment.training.area
-        pairs = self.stored(split, resolution, weighted=weighted)
+        mixed = learning and resolution is None and self.experiment.data.resolutions is not None
+        pairs = self.stored(split, self._containing if mixed else resolution, weighted=weighted)
         fits = device is not None and not solved and self._fits(pairs.reader, device)
         if solved:
             pairs = self._solved(pairs, device or torch.device("cpu"))
@@ -133,6 +142,7 @@ class Source:
         pairs = task.training(pairs) if learning else task.evaluation(pairs)
         pairs = pairs.resident() if fits else pairs
         pairs = pairs if device is None else pairs.to(device)
+        pairs = pairs.mixed(*self.experiment.data.trained) if mixed else pairs
         return self._epochs(pairs) if learning and not solved else pairs
 
     def stored(
@@ -169,7 +179,7 @@ class Source:
         data, (input, target) = self.experiment.data, self.experiment.variables
         self._check_equation()
         return open_pairs(
-            self.url, split, resolution or data.resolution, input=input, target=target,
+            self.url, split, resolution or data.finest, input=input, target=target,
             target_resolution=data.target_resolution, weighted=weighted,
         )  # fmt: skip
 
@@ -191,7 +201,7 @@ class Source:
         """Samples of the stream. Raises SchemaError if their channels, grid or points differ from
         those of the stored samples."""
         count = self.experiment.data.epoch_samples or len(stored)
-        pairs = solved_pairs(self.experiment, count, device)
+        pairs = solved_pairs(self.experiment, count, device, stored.source["resolution"])
         check_alike(pairs, stored)
         return replace(
             pairs, input_channels=stored.input_channels, target_channels=stored.target_channels,

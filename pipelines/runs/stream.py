@@ -26,6 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from operators.data import Batch, Map, Perturbation, Reader, Samples, Subsample
+from operators.data.mixed import containing
 from operators.data.reading import Blocks, Rows, values_in
 from operators.data.resolution import Reduction, Values
 from operators.data.samples import quadrature
@@ -237,11 +238,14 @@ def _variable(recipe: Recipe, name: str) -> Variable:
     return functions[name]
 
 
-def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> Samples:
+def solved_pairs(
+    experiment: Experiment, samples: int, device: torch.device, resolution: int | None = None
+) -> Samples:
     """The stream of an experiment. Nothing is solved yet.
 
     Args:
         samples: Number of samples per epoch.
+        resolution: Points along the first axis; by default those of the experiment.
 
     Raises:
         SchemaError: If the recipe lacks a variable, its solver cannot run on the device, or the
@@ -252,7 +256,8 @@ def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> 
     training, stream = experiment.training, experiment.data.stream
     assert stream is not None
     recipe, on = stream.load_recipe(), None if device.type == "cpu" else str(device)
-    pairs = _pairs(recipe, experiment, samples, f"stream {recipe.name}")
+    grid = resolution or experiment.data.finest
+    pairs = _pairs(recipe, experiment, samples, grid, f"stream {recipe.name}")
     try:
         recipe.problem.check_solver(None if on is None else device.type)
     except SchemaError as error:
@@ -272,7 +277,9 @@ def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> 
     return replace(pairs, reader=replace(reader, on=on, block=block)).to(device)
 
 
-def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> Samples:
+def _pairs(
+    recipe: Recipe, experiment: Experiment, samples: int, resolution: int, where: str
+) -> Samples:
     """Inputs and targets of an experiment, from samples of a recipe that are solved with NumPy."""
     data, seed = experiment.data, experiment.training.seed
     input, target = experiment.variables
@@ -288,10 +295,10 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
             f"{where}: a stream needs points that all samples share, here each sample has its own: "
             "generate a store and train on it"
         )
-    subsample = Subsample.of(domain, data.resolution, data.target_resolution, where)
+    subsample = Subsample.of(domain, resolution, data.target_resolution, where)
     source = {
         "url": where, "recipe": recipe.name, "fingerprint": recipe.fingerprint,
-        "resolution": data.resolution, "input": input, "target": target,
+        "resolution": resolution, "input": input, "target": target,
         "target_resolution": data.target_resolution, "epoch_samples": samples,
     }  # fmt: skip
     if laws := recipe.problem.physics().parameters:
@@ -382,10 +389,11 @@ def check_data(experiment: Experiment, device: torch.device) -> int:
         check_noise(experiment.noise, inputs, channels, padded(recipe), where)
     dims, shape = _variable(recipe, target).dims, _variable(recipe, target).shape
     experiment.learned.check(shape[dims.index("time")] if "time" in dims else 0, where)
-    for resolution in (data.resolution, *experiment.resolutions):
+    for resolution in (*data.trained, *experiment.resolutions):
         Subsample.of(domain, resolution, data.target_resolution, where)
+    resolution = containing(domain, data.trained, where) if data.resolutions else data.finest
     if data.stream is None:
         return domain.dim
-    pairs = solved_pairs(experiment, samples, device)
-    check_alike(pairs, _pairs(recipe, experiment, samples, where))
+    pairs = solved_pairs(experiment, samples, device, resolution)
+    check_alike(pairs, _pairs(recipe, experiment, samples, resolution, where))
     return domain.dim

@@ -318,8 +318,9 @@ class BenchmarkRun(Study[Seeded]):
             .to(device)
         )
         predictor = training.predictor(device)
+        finest = training.experiment.data.finest
         pairs = Source(training.store, training.experiment).samples(
-            "train", "training", device=device
+            "train", "training", resolution=finest, device=device
         )
         batch = next(pairs.in_order(training.experiment.training.batch))
         how, threads = Acceleration.chosen(device), torch.get_num_threads()
@@ -344,7 +345,7 @@ class BenchmarkRun(Study[Seeded]):
 def _evaluate(row: Row, training: StudyTraining, measure: str, device: torch.device) -> None:
     """Compute the errors of a finished training and enter them in its row."""
     experiment, store = training.experiment, training.store
-    grid = experiment.data.resolution
+    grid = experiment.data.finest
     alone = experiment.model_copy(update={"resolutions": (grid,)})
     summary = evaluate_run(alone, store, training.folder, device)
     main, *others = map(Score.of, summary["results"])

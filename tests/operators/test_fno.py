@@ -54,6 +54,31 @@ def test_padding_has_the_published_numbers_on_the_published_grids(model, preset,
     assert not any(made.margins(grid)[::2])  # nothing before the first point
 
 
+def test_a_period_is_the_same_length_on_grids_that_contain_both_ends():
+    """The spacing of n of 421 points is 420/(n - 1) cells; a share of the points is another length
+    on each grid."""
+    on = (43, 85, 141, 211, 421)
+
+    def lengths(**settings):
+        return {(n + FNO(**settings).margins((n,))[1]) * (420 // (n - 1)) for n in on}
+
+    assert lengths(period=8 / 7) == {480}
+    assert lengths(padding=9 / 85) == {480, 470, 468, 466}
+
+
+@pytest.mark.parametrize(
+    ("settings", "n", "message"),
+    [
+        ({"period": 1.0}, 9, "period must be above 1, .* got period=1.0"),
+        ({"period": 1.2, "padding": 0.1}, 9, "without padding and padding_points"),
+        ({"period": 1.1}, 9, "period=1.1 is shorter than an axis of 9 points"),
+    ],
+)
+def test_an_impossible_period_is_refused(settings, n, message):
+    with pytest.raises(ValueError, match=message):
+        small(**settings)(torch.zeros(1, n, 1), points(n))
+
+
 def test_frames_along_an_axis_commute_with_shifts_of_space():
     model = shaken(small(out_channels=5, frame_channels=1, frame_padding=5, coordinates="none"))
     a, x = some(1)

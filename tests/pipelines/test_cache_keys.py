@@ -11,6 +11,7 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
 from pipelines.config.benchmark import Benchmark, Case
+from pipelines.config.data import merged
 from pipelines.runs.predictions import experiment_key
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.runner import StudyTraining
@@ -26,6 +27,7 @@ RECIPE = {**SMALL, "problem.solver.resolution": 64, "times": [0.05, 0.1], "seed"
 # what changes the mean of the training targets, or what it is tested on
 OF_TARGETS = [
     {"data.resolution": 32},
+    {"data.resolutions": [16, 32]},
     {"data.target": "a"},
     {"data.samples": 4},
     {"task.kind": "block"},
@@ -36,7 +38,7 @@ OF_TARGETS = [
 
 def declared(overrides=(), coarser=COARSER):
     dataset = CONTENT["datasets"]["burgers"]
-    own = {**dataset["overrides"], "resolutions": [16], **dict(overrides)}
+    own = merged(dataset["overrides"], {"resolutions": [16]}, dict(overrides))
     dataset = {**dataset, "overrides": own, "coarser": coarser}
     fno = {"FNO": {"model": {"name": "fno", "width": 4, "depth": 1, "modes": 4}}}
     content = {**CONTENT, "seeds": 1, "datasets": {"burgers": dataset}, "operators": fno}

@@ -68,7 +68,8 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
 # by the name of a setting: keys, each with another value
 EACH: dict[str, list[tuple[str, Any]]] = {
     "map": [
-        ("resolutions", [8]), ("data.resolution", 8), ("data.input", "u"), ("data.target", "a"),
+        ("resolutions", [8]), ("data.resolution", 8), ("data.resolutions", [8, 16]),
+        ("data.input", "u"), ("data.target", "a"),
         ("data.reading", "streamed"), ("data.samples", 6), ("data.epoch_samples", 16),
         ("training.protocol", "published"), ("training.epochs", 4), ("training.batch", 2),
         ("training.lr", 0.5), ("training.schedule.name", "constant"),
@@ -85,7 +86,10 @@ EACH: dict[str, list[tuple[str, Any]]] = {
         ("data.target_resolution", 4), ("training.loss.gamma", 0.3),
         ("training.loss.published", True), ("training.symmetries.square", True),
     ],
-    "stream": [("data.stream.overrides.seed", 5), ("data.epoch_samples", 16), ("noise.seed", 3)],
+    "stream": [
+        ("data.stream.overrides.seed", 5), ("data.epoch_samples", 16), ("noise.seed", 3),
+        ("data.resolutions", [8, 16]),
+    ],
     "mesh": [("training.weights", "points")],
     "soap": [
         ("training.optimizer.beta1", 0.5), ("training.optimizer.beta2", 0.5),
@@ -113,7 +117,7 @@ EACH: dict[str, list[tuple[str, Any]]] = {
         ("task.kind", "block"), ("task.history", 2), ("task.steps", 2), ("task.noise", 0.1),
         ("task.static", True), ("task.parameters", True), ("task.frames", 3),
     ],
-    "two steps": [("task.teacher_forcing", True)],
+    "two steps": [("task.teacher_forcing", True), ("data.resolutions", [8, 16])],
     "static": [("data.input", "b")],
     "time": [
         ("data.input", "b"), ("task.history", 1), ("task.skip", 1), ("task.frames", 3),
@@ -129,6 +133,15 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("map", {"data.recipe": "burgers-shock"}, "is not a store of burgers-shock with"),
     ("map", {"data.overrides.seed": 5}, "is not a store of burgers-quick with .*'seed': 5"),
+    ("map", {"data.resolutions": [16]}, "data.resolutions: .* at least 2 items"),
+    ("map", {"data.resolutions": [8, 8]}, r"resolutions must differ, got \[8, 8\]"),
+    ("map", {"data.resolutions": [7, 16]}, "resolution 7 is not a subsample of the 16 periodic"),
+    (
+        "map",
+        {"data.resolutions": [8, 16], "data.resolution": 8},
+        "needs either resolution or resolutions, got both",
+    ),
+    ("mesh", {"data.resolutions": [8, 16]}, "need a grid of a box, .* has a curvilinear domain"),
     ("map", {"data.target_resolution": 8}, "target_resolution averages cells"),
     ("map", {"data.stream.overrides.seed": 5}, "needs a stream"),
     ("stream", {"data.samples": 4}, "samples is for stored samples"),

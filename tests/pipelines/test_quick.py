@@ -27,7 +27,7 @@ def test_every_benchmark_has_a_quick_version_that_is_small(name):
         recipe, training = experiment.data.load_recipe(), experiment.training
         first, last = recipe.splits.ranges(recipe.samples)["train"]
         domain = recipe.problem.domain
-        share = experiment.data.resolution / domain.shape[0] if not isinstance(domain, Cloud) else 1
+        share = experiment.data.finest / domain.shape[0] if not isinstance(domain, Cloud) else 1
         points = math.prod(domain.shape) * share**domain.dim
         steps = training.epochs * math.ceil(
             (experiment.data.samples or last - first) / training.batch
