@@ -111,14 +111,11 @@ def benchmark_command(
     benchmark = chosen(benchmark, quick, only, on, set_, data)
     whole = whole.with_overrides(parsed(set_), sound=False)
     if seeds is not None:
-        benchmark = benchmark.model_copy(update={"seeds": seeds})
-        whole = whole.model_copy(update={"seeds": seeds})
+        benchmark, whole = benchmark.with_seeds(seeds), whole.with_seeds(seeds)
     if overwrite and (seed is not None or cells):
         raise SchemaError("--seed and --cells continue a folder and exclude --overwrite")
-    if seed is not None and seed >= benchmark.seeds:
-        raise SchemaError(
-            f"benchmark {benchmark.name} has seeds 0 to {benchmark.seeds - 1}, got --seed {seed}"
-        )
+    if seed is not None and seed > (last := benchmark.most_seeds - 1):
+        raise SchemaError(f"benchmark {benchmark.name} has seeds 0 to {last}, got --seed {seed}")
     folder, stores = out or Path("runs") / f"benchmark-{benchmark.name}", data or []
     if seed is not None or cells:
         launch = replace(launch, resume=True)

@@ -135,16 +135,27 @@ class Launch:
     def benchmark(
         self, run: "BenchmarkRun", write: "Callable[[BenchmarkRun, torch.device, str], Path]"
     ) -> None:
-        """Run the benchmark and write the report. With a single seed, print its rows instead."""
+        """Run the benchmark and write the report. With a single seed, print its rows instead.
+
+        If the benchmark is interrupted, the report has the finished rows and names the others.
+        """
         from pipelines.studies.runner import Execution
 
         def begun() -> None:
             for name, dataset in run.benchmark.datasets.items():
                 note(f"{name}: {dataset.load().mapped(run.stores[name])}")
 
-        self.study(run, f"benchmark {run.benchmark.name}", begun)
-        if run.seed is None:
+        def report() -> None:
             with Execution(self.torch_device).wait_and_hold(run.folder):
                 say(write(run, self.torch_device, command_line()))
+
+        try:
+            self.study(run, f"benchmark {run.benchmark.name}", begun)
+        except Interrupted:
+            if run.seed is None and run.rows():
+                report()
+            raise
+        if run.seed is None:
+            report()
         for row in run.rows() if run.seed is not None else ():
             say(f"{row.dataset}, {row.operator}, seed {row.seed}: {row.failed or number(row.mean)}")

@@ -14,6 +14,7 @@ from pdegen.schema import Count, Name, Positive, SchemaError, is_name, near
 from pipelines.config.data import merged
 from pipelines.config.entries import (
     FIGURES,
+    Budget,
     Dataset,
     Entry,
     Extending,
@@ -25,6 +26,7 @@ from pipelines.config.entries import (
 from pipelines.config.experiment import Experiment
 from pipelines.config.extending import read_benchmark
 from pipelines.config.shipped import check_slugs, file_of, slug
+from pipelines.config.soundness import check
 
 WIDTHS = ("width", "channels")  # names of the width; an operator uses the first that it has
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -59,6 +61,7 @@ class Benchmark(Extending):
             validation error is used. The protocol "published" has no validation error and uses the
             declared values.
         widths: Factors of each operator's width to try in the same search. [1]
+        budget: Epochs of each operator, instead of a search; by default the declared ones.
         datasets: The datasets, by label in the table.
         operators: The operators, by label in the table.
         quick: The quick version; by default there is none.
@@ -72,6 +75,7 @@ class Benchmark(Extending):
     protocols: Protocols = ()
     search: Annotated[dict[str, _Values], Field(default_factory=dict)]
     widths: Annotated[tuple[Positive, ...], Field(strict=False)] = ()
+    budget: Budget | None = None
     datasets: Annotated[dict[str, Dataset], Field(min_length=1)]
     operators: Annotated[dict[str, Entry], Field(min_length=1)]
     quick: Quick | None = None
@@ -93,46 +97,18 @@ class Benchmark(Extending):
             kinds = {kind for facts in entry.published_training.values() for kind in facts}
             for kind in sorted(kinds - self.sources.keys()):
                 raise ValueError(f"{label}: published {kind} needs its place in sources.{kind}")
+        if self.search or self.widths:
+            small = self.quick is not None and self.quick.search and self.quick.budget is not None
+            if small or self.budget is not None:
+                raise ValueError("needs either budget or search and widths, got both")
         if len(set(self.protocols)) < len(self.protocols):
             raise ValueError(f"protocols must differ, got {', '.join(self.protocols)}")
         return self
 
     def check(self) -> None:
-        """Raise SchemaError if a dataset, an operator's overrides or the search are invalid."""
-        search = f"benchmark {self.name}: a search"
-        for name, dataset in self.datasets.items():
-            experiment = dataset.load()
-            for overrides in dataset.coarser:
-                experiment.data.load_recipe().with_overrides(overrides)
-            cases = [case for case in self.cases() if case.dataset == name]
-            changed = {case.operator: self.operators[case.operator].overrides for case in cases}
-            for owner, keys in [*changed.items(), (search, self.search)]:
-                for key in keys:
-                    full = key if ".overrides." in key else experiment.full_key(key)
-                    if full.startswith(("data.recipe", "data.overrides")):
-                        raise SchemaError(
-                            f"{owner}: {key} belongs to the dataset, for all operators"
-                        )
-                    if owner == search and (full.startswith("model.") or full == "training.seed"):
-                        raise SchemaError(
-                            f"{owner} may only try settings of the training, got {key}"
-                        )
-                    if full.startswith("model."):
-                        raise SchemaError(f"{owner}: {key} is set in its model, not in overrides")
-            searches = bool(self.search or self.widths)
-            if searches and (self.protocols or (experiment.training.protocol,)) == ("published",):
-                raise SchemaError(
-                    f"{search} needs a validation error, which the protocol published does not have"
-                )
-            searched = [{key: value} for key, values in self.search.items() for value in values]
-            for overrides in filter(None, [*changed.values(), *searched]):
-                experiment.with_overrides(overrides)
-            for case in cases:
-                self.model(case).check_installed()
-                if not is_name(self._name_of(case)):
-                    raise SchemaError(f"benchmark {self.name}: the name of {case} is too long")
-                for chosen in self.searched(case):
-                    self.model(case, chosen)
+        """Raise SchemaError if a dataset, an operator's overrides, the search or the budget are
+        invalid."""
+        check(self)
 
     def searched(self, case: Case) -> list[dict[str, Any]]:
         """All combinations of settings, including widths, that a search tries for a case."""
@@ -158,6 +134,23 @@ class Benchmark(Extending):
             if entry.model is not None or dataset in entry.models
             for protocol in self.protocols or ("",)
         ]
+
+    def seeds_on(self, dataset: str) -> int:
+        """Number of trainings of each operator on a dataset."""
+        return self.datasets[dataset].seeds or self.seeds
+
+    @property
+    def most_seeds(self) -> int:
+        """The largest number of trainings of an operator on a dataset."""
+        return max(map(self.seeds_on, self.datasets))
+
+    def with_seeds(self, seeds: int) -> Benchmark:
+        """This benchmark with the same number of trainings on all datasets."""
+        datasets = {
+            name: dataset.model_copy(update={"seeds": None})
+            for name, dataset in self.datasets.items()
+        }
+        return self.model_copy(update={"seeds": seeds, "datasets": datasets})
 
     @property
     def grids(self) -> bool:
@@ -188,14 +181,14 @@ class Benchmark(Extending):
             experiment = experiment.with_overrides(overrides)
         return experiment.model_copy(
             update={
-                "name": self._name_of(case),
+                "name": self.name_of(case),
                 "summary": f"{case.operator} on {case.dataset}",
                 "model": model,
                 "training": experiment.training.model_copy(update={"seed": seed}),
             }
         )
 
-    def _name_of(self, case: Case) -> str:
+    def name_of(self, case: Case) -> str:
         """Name of a case's experiment. Characters that names may not contain are replaced."""
         dataset = case.dataset if is_name(f"{self.name}-{case.dataset}") else slug(case.dataset)
         return f"{self.name}-{dataset}-{slug(case.operator)}"
@@ -269,6 +262,7 @@ class Benchmark(Extending):
                 "seeds": self.quick.seeds or self.seeds,
                 "protocols": protocols,
                 **({} if self.quick.search else {"search": {}, "widths": ()}),
+                "budget": self.quick.budget,
                 "summary": f"{self.summary.removesuffix('; for a GPU')}; small version",
             }
         )

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from pdegen.schema import Count, Name, Strict
+from pdegen.schema import Count, Name, Positive, Strict
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.config.models import ModelSpec
 from pipelines.config.training import Protocol
@@ -39,6 +39,25 @@ class Extending(Strict):
         return extends
 
 
+class Budget(Strict):
+    """Training of each operator with more and more epochs, until its validation error is flat.
+
+    An operator is trained with the declared epochs, with twice as many, and so on. Each of these is
+    a whole training from the beginning, because learning rates depend on the number of steps. The
+    training with the smallest validation error is used.
+
+    Args:
+        flat: Epochs are not doubled again once doubling has reduced the validation error by less
+            than this share. [1]
+        seconds: Largest processor time of all trainings of an operator on a dataset together (wall
+            time on a GPU). Epochs are not doubled if the next training is expected to exceed it;
+            the table says so. [s]
+    """
+
+    flat: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    seconds: Positive = 600.0
+
+
 class Dataset(Strict):
     """A dataset of a benchmark, with the training and evaluation common to all operators.
 
@@ -49,12 +68,15 @@ class Dataset(Strict):
         measure: The error shown in the table: "l2" or one of `pipelines.runs.measures.MEASURES`.
         coarser: List of overrides of the recipe, each of which makes the solver coarser. Operators
             are compared with the cost and error of these solves (`pipelines.studies.solver`).
+        seeds: Number of trainings of each operator on this dataset; by default that of the
+            benchmark.
     """
 
     experiment: str
     overrides: Overrides
     measure: Measure = "l2"
     coarser: Coarser = ()
+    seeds: Count | None = None
 
     def load(self) -> Experiment:
         return load_experiment(self.experiment).with_overrides(self.overrides)
@@ -121,6 +143,7 @@ class Quick(Strict):
         operators: Operators that replace those of the benchmark; by default they are the same.
         seeds, protocols: Values that replace those of the benchmark; by default they are the same.
         search: Whether to run the search of the benchmark.
+        budget: Epochs of each operator; by default the declared ones.
     """
 
     datasets: Annotated[list[str], Field(min_length=1)]
@@ -131,6 +154,7 @@ class Quick(Strict):
     seeds: Count | None = None
     protocols: Protocols | None = None
     search: bool = True
+    budget: Budget | None = None
 
 
 class Profiled(Strict):

@@ -23,6 +23,7 @@ from pipelines.config.experiment import Experiment
 from pipelines.config.shipped import slug
 from pipelines.reports import samples
 from pipelines.reports import study_charts as charts
+from pipelines.reports.benchmark_facts import protocol_facts
 from pipelines.reports.benchmark_pictures import against_costs, learning, looks
 from pipelines.reports.benchmark_table import (
     COSTS,
@@ -31,19 +32,16 @@ from pipelines.reports.benchmark_table import (
     csv_file,
     errors_of,
     further_tables,
+    unfinished,
     without_empty,
 )
 from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.figures import picture
 from pipelines.reports.pictures import Tested, functions_of
-from pipelines.reports.studies import Facts, error, of_data, reproduction, write_tables
+from pipelines.reports.studies import Facts, error, reproduction, write_tables
 from pipelines.reports.wording import (
-    duration,
-    listed,
-    part_of,
     scientific,
     settings,
-    trained_points,
 )
 from pipelines.runs.baselines import MEAN
 from pipelines.runs.measures import MEASURES
@@ -79,6 +77,7 @@ _MEANING = {  # column of the costs: what it contains
     "not learn is as accurate.",
 }
 _LABELS = "labels, as stated by their solver"
+_SPENT = " *"  # marks an error whose budget ended by its time
 _UNSETTLED = 10.0  # loss of the last epoch / smallest loss
 
 
@@ -95,13 +94,12 @@ def write_benchmark_report(
         stores = [word for name, url in run.stores.items() for word in ("--data", f"{name}={url}")]
         command = shlex.join(["pdegen", "benchmark", "benchmark.toml", *stores])
     parts = [_DatasetReport(run, name, rows, device) for name in run.benchmark.datasets]
-    missing = sum(map(len, run.stages())) - len(rows)
     overview = [_overview(parts)] if len(parts) > 1 else []
     text = "This command runs the benchmark again; its declaration is benchmark.toml, shown here."
     report = Report(
         title=f"Benchmark {run.benchmark.name}",
         summary=run.benchmark.summary,
-        notice=f"{missing} trainings are not finished yet." if missing else "",
+        notice=unfinished(run, rows),
         headline=[part.headline for part in parts if part.finished],
         sections=[
             *overview,
@@ -116,17 +114,29 @@ def write_benchmark_report(
 def _overview(parts: Sequence[_DatasetReport]) -> Section:
     """Mean errors of all operators on all datasets."""
     names = {name: None for part in parts for name in part.finished}
-    rows: Facts = [
-        (name, *(error(part.finished[name]) if name in part.finished else "" for part in parts))
-        for name in names
-    ]
+    rows: Facts = [(name, *(_cell(part, name) for part in parts)) for name in names]
     for name in dict.fromkeys(name for part in parts for name in part.references):
         errors = (part.references.get(name) for part in parts)
         rows.append((name, *("" if value is None else scientific(value) for value in errors)))
     header = ("operator", *(part.dataset for part in parts))
     drawn = [(part.finished, part.references[MEAN]) for part in parts if part.finished]
     pictures = (against_costs(parts[0].run, drawn),) if drawn else ()
-    return Section("All datasets: mean errors", tables=(Table(rows, header),), pictures=pictures)
+    marked = any(cell.endswith(_SPENT) for row in rows for cell in row)
+    text = (f"{_SPENT.strip()}: the time of the budget was spent before the error was flat.",)
+    return Section(
+        "All datasets: mean errors", text if marked else (), (Table(rows, header),), pictures
+    )
+
+
+def _cell(part: _DatasetReport, name: str) -> str:
+    """The mean error of an operator as text. Empty if the operator is not on the dataset."""
+    if rows := part.finished.get(name, []):
+        return error(rows) + (_SPENT if rows[0].ended == "time" else "")
+    failed = {row.operator for row in part.rows if row.dataset == part.dataset and row.failed}
+    cases = {(case.dataset, case.operator) for case in part.run.cases}
+    if (part.dataset, name) not in cases:
+        return ""
+    return "failed" if name in failed else "unfinished"
 
 
 @dataclass(frozen=True)
@@ -183,7 +193,8 @@ class _DatasetReport:
         return f"smallest error on {self.dataset} ({name})", scientific(smallest)
 
     def sections(self) -> list[Section]:
-        protocol = Section(f"{self.dataset}: protocol", tables=(Table(self._protocol()),))
+        facts = Table(protocol_facts(self.run, self.dataset))
+        protocol = Section(f"{self.dataset}: protocol", tables=(facts,))
         if not self.finished:
             return [protocol, self._errors()]
         others = [self._other_grids()] if len(self.experiment.resolutions) > 1 else []
@@ -193,50 +204,6 @@ class _DatasetReport:
 
     def _picture(self, figure: Any, name: str, caption: str) -> Picture:
         return picture(figure, f"{slug(self.dataset)}-{name}", caption)
-
-    def _protocol(self) -> Facts:
-        """Settings that all operators share."""
-        experiment, store = self.experiment, self.run.stores[self.dataset]
-        data, benchmark = experiment.data, self.run.benchmark
-        tried = {**benchmark.search, "factor of the width": benchmark.widths}
-        searched = [f"{key} from {', '.join(map(str, of))}" for key, of in tried.items() if of]
-        number = max(len(benchmark.searched(case)) for case in self.run.cases)
-        by = f"; {number} trainings per operator, chosen by the validation error of seed 0"
-        start, stop = open_sealed(store).metadata.splits["train"]
-        training = experiment.training.model_dump(mode="json", exclude_none=True)
-        training |= {"protocol": " and ".join(benchmark.protocols) or training["protocol"]}
-        inputs, targets = map(listed, experiment.variables)
-        grid = trained_points(data.trained, self.run.source(self.dataset).stored("test").domain)
-        return [
-            *of_data(store, f"{inputs} → {targets} on {grid} points"),
-            ("Trained on", part_of(data.samples, stop - start)),
-            ("Training", settings(training)),
-            ("Normalisation", settings(experiment.normalization.model_dump(exclude_none=True))),
-            (
-                "Searched",
-                " x ".join(searched) + by
-                if searched
-                else "nothing: all operators have the same settings",
-            ),
-            ("Seeds", str(benchmark.seeds)),
-            *self._solver(),
-        ]
-
-    def _solver(self) -> Facts:
-        """Costs of the numerical solver, from which the break-even is computed."""
-        cost = self.run.solver(self.dataset)
-        if cost is None:
-            coarser = self.run.benchmark.datasets[self.dataset].coarser
-            if coarser and not self.run.has_coarser_solver(self.dataset):
-                return [("Solver", "not measured: the store was not made by a recipe")]
-            return []
-        first, *coarser = cost.solves
-        words = [f"labels {duration(first.seconds)} a sample"]
-        for solve in coarser:
-            changed = {key.removeprefix("problem."): v for key, v in solve.overrides.items()}
-            spent = f"{duration(solve.seconds)}, error {scientific(solve.error)}"
-            words.append(f"{settings(changed)}: {spent}")
-        return [("Solver, at several resolutions", "; ".join(words))]
 
     def _errors(self) -> Section:
         run, benchmark = self.run, self.run.benchmark
@@ -249,7 +216,8 @@ class _DatasetReport:
             for name, value in self.references.items()
         ]
         costs: Facts = [costs_of(run, self.case(n), rows) for n, rows in self.finished.items()]
-        over = " ± deviation over the seeds." if benchmark.seeds > 1 else ", one seed."
+        several = benchmark.seeds_on(self.dataset) > 1
+        over = " ± deviation over the seeds." if several else ", one seed."
         chosen = _BOTH if self.watched else _CHOSEN[self._protocol_shown]
         sheets = (without_empty(errors, ERRORS, "errors"), without_empty(costs, COSTS, "costs"))
         some = (

@@ -19,18 +19,20 @@ from pipelines.reports.studies import Facts, error
 from pipelines.reports.wording import duration, scientific
 from pipelines.runs.measures import NORMS, PARTS
 from pipelines.studies.benchmark import BenchmarkRun
+from pipelines.studies.choice import EPOCHS
 from pipelines.studies.row import Row, by_case, mean_and_spread
 
 _COLUMNS: tuple[str, ...] = (
     "dataset", "operator", "protocol", "seeds", "parameters", "mean", "spread", "median", "p95",
     "worst", "label error", "trivial", "epoch", "best on test", "best epoch", "published",
     "ratio to published", "training seconds", "tuning seconds", "inference seconds",
-    "step seconds", "step MiB", "step GFLOP", "data seconds", "break-even", "chosen", "differs",
-    "failed", "samples", "published parameters", "published GFLOP", "published hours",
+    "step seconds", "step MiB", "step GFLOP", "data seconds", "break-even", "chosen", "ended",
+    "differs", "failed", "samples", "published parameters", "published GFLOP", "published hours",
     "published seconds / epoch", "published best epoch",
 )  # fmt: skip
+OUT_OF_TIME = "time spent"  # in the table of a budget whose validation error was not flat
 ERRORS = (
-    "operator", "parameters", "mean error", "median", "95 %", "worst", "epoch",
+    "operator", "parameters", "mean error", "median", "95 %", "worst", "epoch", "budget",
     "published protocol", "best on test", "published",
 )  # fmt: skip
 COSTS = (
@@ -92,6 +94,7 @@ def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
             "step MiB": mean(row.step_bytes for row in finished) / 2**20,
             "step GFLOP": mean(row.step_flops for row in finished) / 1e9,
             "chosen": json.dumps(first.chosen) if first.chosen else "",
+            "ended": first.ended,
         }
         best = [row.best for row in finished if row.best is not None]
         solver = run.solver(case.dataset)
@@ -127,10 +130,18 @@ def errors_of(
         error(rows),
         *(scientific(line[name]) for name in ("median", "p95", "worst")),
         line["epoch"],
+        budget_of(rows[0]),
         error(watched) if watched else "",
         best,
         published,
     )
+
+
+def budget_of(row: Row) -> str:
+    """Epochs that a budget chose, and why it ended, as text; empty without a budget."""
+    if not row.ended:
+        return ""
+    return f"{row.chosen[EPOCHS]} epochs, {'flat' if row.ended == 'flat' else OUT_OF_TIME}"
 
 
 def costs_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
@@ -147,6 +158,28 @@ def costs_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
         duration(line["data seconds"]) if "data seconds" in line else "",
         solves(line["break-even"]) if "break-even" in line else "",
     )
+
+
+def unfinished(run: BenchmarkRun, rows: Iterable[Row]) -> str:
+    """Text that names the trainings without a row; empty if there are none."""
+    finished = {(Case(row.dataset, row.operator, row.protocol), row.seed) for row in rows}
+    every = [part for stage in run.stages() for part in stage]
+    missing = [part for part in every if part not in finished]
+    if not missing:
+        return ""
+    of_datasets = list[str]()
+    for dataset in dict.fromkeys(case.dataset for case, _ in missing):
+        parts = [part for part in missing if part[0].dataset == dataset]
+        seeds = dict[str, list[str]]()
+        for case, seed in parts:
+            protocol = f" ({case.protocol})" if case.protocol else ""
+            seeds.setdefault(case.operator + protocol, []).append(str(seed))
+        names = [f"{name}, seed {' and '.join(of)}" if run.benchmark.seeds_on(dataset) > 1 else name
+                 for name, of in seeds.items()]  # fmt: skip
+        whole = len(parts) == sum(case.dataset == dataset for case, _ in every)
+        of_datasets.append(f"{dataset}: {'all' if whole else '; '.join(names)}")
+    word = "training is" if len(missing) == 1 else "trainings are"
+    return f"{len(missing)} of {len(every)} {word} not finished. {'. '.join(of_datasets)}."
 
 
 def solves(number: float) -> str:

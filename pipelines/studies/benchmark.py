@@ -29,6 +29,7 @@ from pipelines.runs.measures import measures_of
 from pipelines.runs.predictions import experiment_key
 from pipelines.runs.score import Score
 from pipelines.studies.cases import cases_on, nothing_left
+from pipelines.studies.choice import settings_of, tuning_seconds
 from pipelines.studies.cost import Steps, step_cost, step_seconds
 from pipelines.studies.row import NO_MEMORY, Row
 from pipelines.studies.runner import Execution, Study, StudyTraining
@@ -183,13 +184,16 @@ class BenchmarkRun(Study[Seeded]):
     def stages(self) -> Sequence[Sequence[Seeded]]:
         """A single stage with all parts, ordered by seed.
 
-        All seeds use the settings that a search with seed 0 finds. Trainings with other seeds wait
-        for this search.
+        All seeds use the settings that a search or a budget chooses with seed 0. Trainings with
+        other seeds wait for this choice.
         """
         if self.parts is not None:
             return [self.parts]
-        seeds = range(self.benchmark.seeds) if self.seed is None else [self.seed]
-        return [[(case, seed) for seed in seeds for case in self.cases]]
+        seeds = range(self.benchmark.most_seeds) if self.seed is None else [self.seed]
+        return [[
+            (case, seed) for seed in seeds for case in self.cases
+            if seed < self.benchmark.seeds_on(case.dataset)
+        ]]  # fmt: skip
 
     def row_path(self, part: Seeded) -> Path:
         case, seed = part
@@ -197,12 +201,13 @@ class BenchmarkRun(Study[Seeded]):
         return self.folder / "rows" / f"{'--'.join(filter(None, words))}.json"
 
     def digest(self, part: Seeded) -> str:
-        case, seed = part
+        (case, seed), budget = part, self.benchmark.budget
         return experiment_key(
             self.benchmark.experiment(case, seed, {}),
             self.stores[case.dataset],
             searched=self.benchmark.searched(case),
             measure=self.benchmark.datasets[case.dataset].measure,
+            **({} if budget is None else {"budget": budget.model_dump()}),
         )
 
     def progress_line(self, part: Seeded, row: Row) -> str:
@@ -219,8 +224,8 @@ class BenchmarkRun(Study[Seeded]):
             provenance={**provenance(how.device), "steps": str(Acceleration.chosen(how.device))},
         )
         try:
-            row.chosen = self._searched(case, how)
-            row.tuning_seconds = self._tuning_seconds(case, row.chosen)
+            row.chosen, row.ended = settings_of(self, case, how)
+            row.tuning_seconds = tuning_seconds(self, case, row.chosen)
             training = self.training(case, seed, row.chosen)
             training.run(how)
             _evaluate(row, training, self.benchmark.datasets[case.dataset].measure, how.device)
@@ -275,41 +280,13 @@ class BenchmarkRun(Study[Seeded]):
                 f"unknown measure {measure}; measures of these data: {', '.join(measures)}"
             )
 
-    def _searched(self, case: Case, how: Execution) -> dict[str, Any]:
-        """The settings with the smallest validation error among all settings tried. Settings whose
-        training diverges are ignored.
-        """
-        best: dict[str, Any] = {}
-        smallest, failure = float("inf"), None
-        words = filter(None, [slug(case.dataset), slug(case.operator), case.protocol, "search"])
-        claim = self.folder / "claims" / "--".join(words)
-        with how.wait_and_hold(claim):  # one search for all seeds
-            for chosen in self.benchmark.searched(case):
-                try:
-                    history = self.training(case, 0, chosen).run(how)
-                except TrainingError as error:
-                    failure = error
-                    continue
-                score = min(epoch.score for epoch in history)
-                if score < smallest:
-                    best, smallest = chosen, score
-        if not best and failure is not None:
-            raise failure
-        return best
-
-    def _tuning_seconds(self, case: Case, chosen: Mapping[str, object]) -> float:
-        """Time in seconds that the search spent on trainings whose settings it did not choose."""
-        others = [values for values in self.benchmark.searched(case) if values != chosen]
-        folders = [self.training(case, 0, values).folder for values in others]
-        return sum(e.seconds for f in folders if f.exists() for e in read_history(f))
-
     def _measure(self, row: Row, device: torch.device) -> None:
         """Measure the costs of a row, with as many threads as its training used.
 
         The costs stay 0 if there is not enough memory to measure them.
         """
         training, case = self.training_of(row), row_case(row)
-        row.tuning_seconds = self._tuning_seconds(case, row.chosen)  # older rows have none
+        row.tuning_seconds = tuning_seconds(self, case, row.chosen)  # older rows have none
         some = (
             Source(training.store, training.experiment)
             .samples("test", noise=None)

@@ -46,7 +46,7 @@ def break_evens(folder: Path) -> dict[str, tuple[float, float]]:
 def _logged(run: BenchmarkRun, case: Case) -> float:
     """Break-even of a case, computed from the logs in its run folders."""
     measure, solver = run.benchmark.datasets[case.dataset].measure, run.solver(case.dataset)
-    parts = [(case, seed) for seed in range(run.benchmark.seeds)]
+    parts = [(case, seed) for seed in range(run.benchmark.seeds_on(case.dataset))]
     rows = [row for row in map(run.kept, parts) if row is not None and not row.failed]
     if solver is None or not rows:
         raise RunError(f"{run.folder}: the measurements of {case} are missing")
@@ -70,7 +70,7 @@ def _seconds(folder: Path) -> float:
 
 
 def _searched(run: BenchmarkRun, case: Case, row: Row) -> float:
-    """Time in seconds that the search with seed 0 spent on settings that it did not choose."""
+    """Time in seconds that the search or the budget spent on settings that it did not choose."""
     if not row.chosen:
         return 0.0
     folder = run.run_folder(case, "")

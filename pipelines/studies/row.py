@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from operators.norms import defined, over_defined
+from pipelines.studies.budget import Ended
 from pipelines.studies.cost import Cost
 
 NO_MEMORY = "not enough memory"
@@ -20,7 +21,8 @@ class Row(BaseModel):
         made_from: Hash of everything that the row is computed from.
         dataset, operator, protocol, seed: Identify the training. The protocol is empty unless the
             benchmark has several.
-        chosen: Settings that the search chose.
+        chosen: Settings that the search or the budget chose.
+        ended: Why the budget did not double the epochs again; see `pipelines.studies.budget`.
         best, best_epoch: Mean error and number of the epoch with the smallest test error. They are
             None and 0 unless the protocol evaluates the test samples after each epoch.
         errors: Error of each test sample on the training grid, in the measure of the dataset (by
@@ -52,6 +54,7 @@ class Row(BaseModel):
     protocol: str = ""
     seed: int = 0
     chosen: dict[str, Any] = {}
+    ended: Ended = ""
     parameters: int = 0
     epoch: int = 0
     best: float | None = None

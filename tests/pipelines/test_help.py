@@ -112,7 +112,7 @@ def test_names_are_completed(completed):
     assert completed("pdegen generate burgers-q") == ["burgers-quick"]
     assert completed("pdegen run darcy-inverse-q") == ["darcy-inverse-quick"]
     assert completed("pdegen study noise darcy-inverse-q") == ["darcy-inverse-quick"]
-    assert completed("pdegen benchmark sta") == ["standard"]
+    assert completed("pdegen benchmark sta") == ["standard", "standard-converged"]
     assert completed("pdegen keys qu") == ["quick"]
     assert completed("pdegen keys burgers-r") == ["burgers-r10", "burgers-r10-as-printed"]
     assert completed("pdegen train --model galerkin-transformer-") == ["galerkin-transformer-2d"]

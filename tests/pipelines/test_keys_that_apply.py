@@ -313,9 +313,11 @@ ENTRIES: dict[str, Any] = {  # another value of each key
     "protocols": ["validation", "published"],
     "search": {"training.lr": [1e-3, 1e-2]},
     "widths": [1.0, 2.0],
+    "budget": {"flat": 0.1, "seconds": 60.0},
     "datasets.NAME.experiment": "burgers-gt-512",
     "datasets.NAME.overrides": {"training.epochs": 3},
     "datasets.NAME.measure": "l1",
+    "datasets.NAME.seeds": 3,
     "datasets.NAME.coarser": [{"solver.resolution": 4096}],
     "operators.NAME.model": {"name": "deeponet", "sensors": 16, "basis": 5},
     "operators.NAME.models": FNO["models"],
@@ -334,6 +336,7 @@ ENTRIES: dict[str, Any] = {  # another value of each key
     "quick.seeds": 3,
     "quick.protocols": ["published"],
     "quick.search": False,
+    "quick.budget": {"flat": 0.1},
 }
 FIGURES = ("published", "published_grids", "published_measures", "published_training")
 # keys that take effect, or are allowed, beside another one
@@ -355,12 +358,13 @@ def table(changes: dict[str, Any]) -> Benchmark:
 def rows(benchmark: Benchmark) -> list[Any]:
     """What is trained, how it is measured and with what it is compared."""
     found: list[Any] = [benchmark.name, benchmark.summary, benchmark.differs, benchmark.sources]
+    found.append(benchmark.budget)
     for case in benchmark.cases():
         dataset, entry = benchmark.datasets[case.dataset], benchmark.operators[case.operator]
         found += [case, dataset.measure, dataset.coarser, entry.differs]
         found += [getattr(entry, name).get(case.dataset) for name in FIGURES]
         for chosen in [{}, *benchmark.searched(case)]:
-            for seed in range(benchmark.seeds):
+            for seed in range(benchmark.seeds_on(case.dataset)):
                 found.append(benchmark.experiment(case, seed, chosen).model_dump_json())
     return found
 

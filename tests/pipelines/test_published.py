@@ -299,6 +299,9 @@ EXPECTED = {
 }  # fmt: skip
 
 
+EXPECTED["standard-converged"] = EXPECTED["standard"]
+
+
 @pytest.mark.parametrize(
     "name", [name for name in shipped("benchmark") if not name.startswith("profile-")]
 )

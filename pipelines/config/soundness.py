@@ -1,0 +1,46 @@
+"""Checks of a benchmark that need its experiments, operators and recipes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pdegen.schema import SchemaError, is_name
+
+if TYPE_CHECKING:
+    from pipelines.config.benchmark import Benchmark
+
+
+def check(benchmark: Benchmark) -> None:
+    """Raise SchemaError if a dataset, an operator's overrides, the search or the budget are
+    invalid."""
+    search = f"benchmark {benchmark.name}: a search"
+    for name, dataset in benchmark.datasets.items():
+        experiment = dataset.load()
+        for overrides in dataset.coarser:
+            experiment.data.load_recipe().with_overrides(overrides)
+        cases = [case for case in benchmark.cases() if case.dataset == name]
+        changed = {case.operator: benchmark.operators[case.operator].overrides for case in cases}
+        for owner, keys in [*changed.items(), (search, benchmark.search)]:
+            for key in keys:
+                full = key if ".overrides." in key else experiment.full_key(key)
+                if full.startswith(("data.recipe", "data.overrides")):
+                    raise SchemaError(f"{owner}: {key} belongs to the dataset, for all operators")
+                if owner == search and (full.startswith("model.") or full == "training.seed"):
+                    raise SchemaError(f"{owner} may only try settings of the training, got {key}")
+                if full.startswith("model."):
+                    raise SchemaError(f"{owner}: {key} is set in its model, not in overrides")
+        searches = bool(benchmark.search or benchmark.widths or benchmark.budget)
+        if searches and (benchmark.protocols or (experiment.training.protocol,)) == ("published",):
+            raise SchemaError(
+                f"{search if benchmark.budget is None else f'benchmark {benchmark.name}: a budget'}"
+                " needs a validation error, which the protocol published does not have"
+            )
+        searched = [{key: value} for key, values in benchmark.search.items() for value in values]
+        for overrides in filter(None, [*changed.values(), *searched]):
+            experiment.with_overrides(overrides)
+        for case in cases:
+            benchmark.model(case).check_installed()
+            if not is_name(benchmark.name_of(case)):
+                raise SchemaError(f"benchmark {benchmark.name}: the name of {case} is too long")
+            for chosen in benchmark.searched(case):
+                benchmark.model(case, chosen)

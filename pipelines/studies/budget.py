@@ -1,0 +1,82 @@
+"""Trainings with more and more epochs, until the validation error is flat."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from operators.training.files import DamagedError, read_json, write_json
+from operators.training.fit import TrainingError
+from pipelines.config.entries import Budget
+
+Ended = Literal["", "flat", "time"]
+"""Why epochs were not doubled again: the error was flat, or there was no time. Empty without a
+budget, or if the longest training diverged."""
+
+_FILE = "processor.json"
+
+
+def doubled(
+    budget: Budget, epochs: int, train: Callable[[int], tuple[float, float]]
+) -> tuple[int, Ended]:
+    """The number of epochs with the smallest validation error, and why it was not doubled again.
+
+    The result depends on the machine only if it is "time".
+
+    Args:
+        epochs: Number of epochs of the first training.
+        train: Function of the number of epochs. It trains from the beginning, and returns the
+            smallest validation error and the seconds spent.
+
+    Raises:
+        TrainingError: If the first training fails. A longer one that fails is ignored.
+
+    >>> errors = {10: 0.4, 20: 0.2, 40: 0.1, 80: 0.099, 160: 0.01}
+    >>> doubled(Budget(seconds=1e9), 10, lambda epochs: (errors[epochs], epochs))
+    (80, 'flat')
+    >>> doubled(Budget(seconds=100), 10, lambda epochs: (errors[epochs], epochs))
+    (40, 'time')
+    """
+    error, spent = train(epochs)
+    best, total = (error, epochs), spent
+    while total + 2 * spent <= budget.seconds:
+        epochs *= 2
+        try:
+            longer, spent = train(epochs)
+        except TrainingError:
+            return best[1], ""
+        total += spent
+        best = min(best, (longer, epochs))
+        if longer > (1 - budget.flat) * error:
+            return best[1], "flat"
+        error = longer
+    return best[1], "time"
+
+
+@contextmanager
+def counted(folder: Path, device: torch.device) -> Iterator[None]:
+    """Add the seconds of a training to those recorded in its folder, also if it is interrupted.
+
+    They are processor time on a CPU and wall time on a GPU.
+    """
+    now = time.process_time if device.type == "cpu" else time.monotonic
+    resumed = (folder / "state.pt").exists()
+    before, start = seconds(folder) if resumed else 0.0, now()
+    try:
+        yield
+    finally:
+        if (folder / "run.json").exists():  # else it failed, and its folder was removed
+            write_json(folder / _FILE, {"seconds": before + now() - start})
+
+
+def seconds(folder: Path) -> float:
+    """Seconds of a training, recorded by `counted`; 0 if there is no record."""
+    try:
+        return float(read_json(folder / _FILE)["seconds"])
+    except (FileNotFoundError, DamagedError, KeyError):
+        return 0.0

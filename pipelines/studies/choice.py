@@ -1,0 +1,84 @@
+"""Choice of the settings of a benchmark's trainings, by its search or its budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count, takewhile
+from typing import TYPE_CHECKING, Any
+
+from operators.training.fit import TrainingError, read_history
+from pipelines.config.benchmark import Case
+from pipelines.config.entries import Budget
+from pipelines.config.shipped import slug
+from pipelines.studies.budget import Ended, counted, doubled, seconds
+from pipelines.studies.runner import Execution
+
+if TYPE_CHECKING:
+    from pipelines.studies.benchmark import BenchmarkRun
+
+EPOCHS = "training.epochs"
+
+
+def settings_of(run: BenchmarkRun, case: Case, how: Execution) -> tuple[dict[str, Any], Ended]:
+    """The settings that the search or the budget chooses, and why the budget ended."""
+    words = filter(None, [slug(case.dataset), slug(case.operator), case.protocol, "search"])
+    claim = run.folder / "claims" / "--".join(words)
+    with how.wait_and_hold(claim):  # one search for all seeds
+        if run.benchmark.budget is None or case.protocol == "published":
+            return _searched(run, case, how), ""
+        return _budgeted(run, case, run.benchmark.budget, how)
+
+
+def _budgeted(
+    run: BenchmarkRun, case: Case, budget: Budget, how: Execution
+) -> tuple[dict[str, Any], Ended]:
+    """The number of epochs that a budget chooses, as a setting, and why the budget ended."""
+
+    def train(epochs: int) -> tuple[float, float]:
+        training = run.training(case, 0, {EPOCHS: epochs})
+        history = training.finished()
+        if history is None:
+            with counted(training.folder, how.device):
+                history = training.run(how)
+        spent = seconds(training.folder) or sum(epoch.seconds for epoch in history)
+        return min(epoch.score for epoch in history), spent
+
+    first = run.benchmark.experiment(case, 0, {}).training.epochs
+    epochs, ended = doubled(budget, first, train)
+    return {EPOCHS: epochs}, ended
+
+
+def _tried(run: BenchmarkRun, case: Case) -> list[dict[str, Any]]:
+    """All settings that the search or the budget has tried."""
+    if run.benchmark.budget is None:
+        return run.benchmark.searched(case)
+    first = run.benchmark.experiment(case, 0, {}).training.epochs
+    tried = ({EPOCHS: first * 2**k} for k in count())
+    return [*takewhile(lambda of: run.training(case, 0, of).folder.exists(), tried)]
+
+
+def _searched(run: BenchmarkRun, case: Case, how: Execution) -> dict[str, Any]:
+    """The settings with the smallest validation error among all settings tried. Settings whose
+    training diverges are ignored.
+    """
+    best: dict[str, Any] = {}
+    smallest, failure = float("inf"), None
+    for chosen in run.benchmark.searched(case):
+        try:
+            history = run.training(case, 0, chosen).run(how)
+        except TrainingError as error:
+            failure = error
+            continue
+        score = min(epoch.score for epoch in history)
+        if score < smallest:
+            best, smallest = chosen, score
+    if not best and failure is not None:
+        raise failure
+    return best
+
+
+def tuning_seconds(run: BenchmarkRun, case: Case, chosen: Mapping[str, object]) -> float:
+    """Time in seconds of the trainings whose settings the search or the budget did not choose."""
+    others = [values for values in _tried(run, case) if values != chosen]
+    folders = [run.training(case, 0, values).folder for values in others]
+    return sum(e.seconds for f in folders if f.exists() for e in read_history(f))

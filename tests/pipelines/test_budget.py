@@ -1,0 +1,208 @@
+"""Benchmarks that double the epochs of their trainings, and tables that are not finished."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from operators.training.files import write_json
+from operators.training.fit import Stopped, TrainingError, read_history
+from pdegen.schema import SchemaError
+from pipelines.config.benchmark import Benchmark, Case, load_benchmark
+from pipelines.config.entries import Budget
+from pipelines.reports.benchmark_report import write_benchmark_report
+from pipelines.studies import budget as module
+from pipelines.studies import runner
+from pipelines.studies.benchmark import BenchmarkRun
+from pipelines.studies.budget import counted, doubled, seconds
+from tests.pipelines.conftest import CPU
+from tests.pipelines.test_benchmark import CONTENT, declared
+
+LONG = 1e9  # seconds
+ONE: dict[str, Any] = {"operators": {"FNO": CONTENT["operators"]["FNO"]}}
+
+
+def learning(errors: dict[int, float]) -> Callable[[int], tuple[float, float]]:
+    """A training of which an epoch takes a second; it diverges where no error is known."""
+
+    def train(epochs: int) -> tuple[float, float]:
+        if epochs not in errors:
+            raise TrainingError("diverged")
+        return errors[epochs], float(epochs)
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("errors", "spent", "chosen"),
+    [
+        ({1: 0.4, 2: 0.2, 4: 0.195}, LONG, (4, "flat")),
+        ({1: 0.4, 2: 0.2, 4: 0.21}, LONG, (2, "flat")),  # longer and worse
+        ({1: 0.4, 2: 0.2, 4: 0.1}, 6.9, (2, "time")),  # 1 + 2 + 4 seconds are not there
+        ({1: 0.4, 2: 0.2, 4: 0.1}, 7.0, (4, "time")),
+        ({1: 0.4}, 0.5, (1, "time")),  # the declared epochs are always trained
+        ({1: 0.4, 2: 0.2}, LONG, (2, "")),
+    ],
+)
+def test_epochs_are_doubled_until_the_error_is_flat_or_time_is_spent(errors, spent, chosen):
+    assert doubled(Budget(flat=0.05, seconds=spent), 1, learning(errors)) == chosen
+
+
+def test_a_first_training_that_diverges_is_an_error():
+    with pytest.raises(TrainingError):
+        doubled(Budget(), 1, learning({}))
+
+
+def test_seconds_of_a_training_are_added_up_over_its_parts(tmp_path, monkeypatch):
+    now = iter([10.0, 13.0, 100.0, 104.0, 0.0, 1.0])
+    monkeypatch.setattr(module.time, "process_time", lambda: next(now))
+    write_json(tmp_path / "run.json", {})
+    with pytest.raises(Stopped), counted(tmp_path, CPU):
+        raise Stopped
+    write_json(tmp_path / "state.pt", {})  # a stopped training has a state, and goes on
+    with counted(tmp_path, CPU):
+        pass
+    assert seconds(tmp_path) == 7.0
+    (tmp_path / "state.pt").unlink()  # a training that begins anew
+    with counted(tmp_path, CPU):
+        pass
+    assert seconds(tmp_path) == 1.0
+
+
+@pytest.fixture(scope="module")
+def flat(burgers, tmp_path_factory):
+    """Two seeds, one doubling: the error does not fall to a hundredth."""
+    benchmark = declared(**ONE, budget={"flat": 0.99, "seconds": LONG})
+    run = BenchmarkRun(benchmark, {"burgers": str(burgers)}, tmp_path_factory.mktemp("flat") / "b")
+    run.run(CPU)
+    return run
+
+
+def test_all_seeds_have_the_epochs_that_the_first_one_chose(flat):
+    first, second = flat.rows()
+    assert first.ended == second.ended == "flat"
+    assert first.chosen == second.chosen
+    assert first.seed != second.seed
+    folders = {path.name: path for path in (flat.folder / "runs/burgers/fno").iterdir()}
+    assert folders.keys() == {
+        "seed-0-epochs-2",
+        "seed-0-epochs-4",
+        f"seed-1-epochs-{epochs(first)}",
+    }
+    scores = {n: min(e.score for e in read_history(folders[f"seed-0-epochs-{n}"])) for n in (2, 4)}
+    assert epochs(first) == min(scores, key=lambda n: scores[n])
+    other = folders[f"seed-0-epochs-{6 - epochs(first)}"]
+    assert first.tuning_seconds == sum(epoch.seconds for epoch in read_history(other))
+    assert seconds(other) > 0
+
+
+def epochs(row):
+    return row.chosen["training.epochs"]
+
+
+def test_a_budget_is_resumed_row_by_row(flat, monkeypatch):
+    before = [row.errors for row in flat.rows()]
+    lost = flat.row_path((Case("burgers", "FNO"), 1))
+    lost.unlink()
+    assert len(flat.rows()) == 1
+
+    def train_part(*arguments, **how):
+        raise AssertionError("all trainings are finished")
+
+    monkeypatch.setattr(runner, "train_part", train_part)
+    flat.run(CPU, resume=True)
+    assert [row.errors for row in flat.rows()] == before
+
+
+def test_rows_of_another_budget_are_not_used(flat):
+    changed = declared(**ONE, budget={"flat": 0.98, "seconds": LONG})
+    for benchmark in (changed, declared(**ONE)):
+        assert BenchmarkRun(benchmark, flat.stores, flat.folder).rows() == []
+
+
+def test_the_table_says_why_a_budget_ended(flat, burgers, tmp_path):
+    page = write_benchmark_report(flat, CPU).with_suffix(".md").read_text("utf-8")
+    assert f"| {epochs(flat.rows()[0])} epochs, flat |" in page
+    assert "2, doubled until the validation error of seed 0 falls by less than 99%" in page
+    dataset = CONTENT["datasets"]["burgers"]
+    content = {"datasets": {"burgers": dataset, "again": {**dataset, "seeds": 1}}}
+    benchmark = declared(**ONE, **content, budget={"seconds": 1e-9})
+    run = BenchmarkRun(benchmark, {name: str(burgers) for name in content["datasets"]}, tmp_path)
+    run.run(CPU)
+    page = write_benchmark_report(run, CPU).with_suffix(".md").read_text("utf-8")
+    assert "| 2 epochs, time spent |" in page
+    assert "*: the time of the budget was spent before the error was flat." in page
+    lines = csv.DictReader((tmp_path / "table.csv").read_text("utf-8").splitlines())
+    assert [(line["dataset"], line["seeds"], line["ended"]) for line in lines] == [
+        ("burgers", "2", "time"), ("again", "1", "time"),
+    ]  # fmt: skip
+
+
+def test_an_interrupted_benchmark_has_a_report_that_names_the_missing_rows(
+    pdegen, burgers, tmp_path, monkeypatch
+):
+    made = BenchmarkRun.make
+
+    def make(self, part, how):
+        if part == (Case("burgers", "FNO"), 1):
+            raise Stopped("the study was stopped")
+        return made(self, part, how)
+
+    monkeypatch.setattr(BenchmarkRun, "make", make)
+    path = tmp_path / "small.toml"
+    path.write_text(
+        'name = "small"\nsummary = "Two operators"\nseeds = 2\n'
+        '[datasets.burgers]\nexperiment = "benchmark-burgers-quick"\n'
+        'overrides = { "data.resolution" = 16, resolutions = [16], "training.epochs" = 1, '
+        '"training.batch" = 2 }\n'
+        '[operators.FNO]\nmodel = { name = "fno", width = 4, depth = 1, modes = 4 }\n'
+        "[operators.DeepONet]\n"
+        'model = { name = "deeponet", sensors = 16, basis = 4, width = 8 }\n',
+        "utf-8",
+    )
+    outcome = pdegen("benchmark", path, "--data", f"burgers={burgers}", "--out", "run")
+    assert outcome.status == 130
+    assert outcome.out[-1] == "run/report.html"
+    page = (tmp_path / "run/report.md").read_text("utf-8")
+    assert "2 of 4 trainings are not finished. burgers: FNO, seed 1; DeepONet, seed 1." in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"search": {"training.lr": [1e-3, 1e-2]}}, "either budget or search and widths, got both"),
+        ({"widths": [1.0, 2.0]}, "either budget or search and widths, got both"),
+        (
+            {
+                "budget": None,
+                "search": {"training.lr": [1e-3]},
+                "quick": {"datasets": ["burgers"], "budget": {}},
+            },
+            "either budget or search and widths, got both",
+        ),
+        ({"budget": {"flat": 1.0}}, "flat: .*less than 1, got 1.0"),
+        ({"budget": {"seconds": 0.0}}, "seconds: .*greater than 0, got 0.0"),
+    ],
+)
+def test_an_impossible_budget_is_refused(changes, message):
+    with pytest.raises(SchemaError, match=message):
+        declared(**{"budget": {}, **changes})
+
+
+def test_a_budget_by_the_test_samples_is_refused():
+    with pytest.raises(SchemaError, match="small: a budget needs a validation error"):
+        declared(budget={}).with_overrides({"training.protocol": "published"})
+
+
+def test_the_converged_table_has_two_seeds_on_five_datasets():
+    benchmark = load_benchmark("standard-converged", sound=False)
+    assert isinstance(benchmark, Benchmark)
+    small = benchmark.quickly()
+    seeds = [small.seeds_on(dataset) for dataset in small.datasets]
+    assert sorted(seeds) == [1, 1, 1, 1, 2, 2, 2, 2, 2]
+    assert small.budget == Budget(flat=0.05, seconds=600.0)
+    assert small.most_seeds == 2
+    assert small.with_seeds(3).seeds_on("pipe") == small.with_seeds(3).seeds_on("darcy") == 3
