@@ -133,7 +133,7 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("map", {"data.recipe": "burgers-shock"}, "is not a store of burgers-shock with"),
     ("map", {"data.overrides.seed": 5}, "is not a store of burgers-quick with .*'seed': 5"),
-    ("map", {"data.resolutions": [16]}, "data.resolutions: .* at least 2 items"),
+    ("map", {"data.resolutions": [16]}, "data.resolutions: must have 2 or more values, got"),
     ("map", {"data.resolutions": [8, 8]}, r"resolutions must differ, got \[8, 8\]"),
     ("map", {"data.resolutions": [7, 16]}, "resolution 7 is not a subsample of the 16 periodic"),
     (
