@@ -53,6 +53,7 @@ class Case:
         sizes: Growing sizes, such as numbers of points along an axis.
         make: Returns the work at a size.
         above: Why a measured exponent exceeds its theory; empty if none does.
+        longest: Seconds of the longest repetition.
     """
 
     time: str
@@ -61,6 +62,7 @@ class Case:
     sizes: Sequence[int]
     make: Callable[[int], Work]
     above: str = ""
+    longest: float = LONGEST
 
 
 def seconds(run: Callable[[], object]) -> float:
@@ -96,13 +98,13 @@ def resident_bytes(run: Callable[[], object]) -> int:
 def measured(case: Case) -> dict[str, Any]:
     """Points, seconds and bytes at the largest sizes, and the exponents.
 
-    Sizes are measured in turn, until a repetition takes longer than `LONGEST`.
+    Sizes are measured in turn, until a repetition takes too long.
     """
     rows: list[tuple[int, float, int]] = []
     for size in case.sizes:
         work = case.make(size)
         taken = seconds(work.run)
-        if taken > LONGEST:
+        if taken > case.longest:
             break
         if taken >= SHORTEST:
             rows.append((work.points, taken, work.peak()))
