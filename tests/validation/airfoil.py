@@ -5,18 +5,25 @@ streams: the stated error of flows at other Mach numbers and angles on 176 cells
     distance to the flow on 352.
 designs: how many of the first random airfoils have a steady flow, and its cost.
 errors: the stated error of samples beside the distance to the flow on a grid twice as fine.
+spacing: drag and lift of the NACA 0012 at Mach 0.8 and 1.25 degrees on the published grid, and on
+    grids with the same number of cells that are finer at the nose and the trailing edge, or whose
+    cells grow in one ratio away from the section.
 
     python -m tests.validation.airfoil limits 110 220          # by default 440 too
     python -m tests.validation.airfoil streams
     python -m tests.validation.airfoil designs 200             # the first 200
     python -m tests.validation.airfoil errors 0 20 220 kept.npz  # samples 0 to 19 on 220 cells
+    python -m tests.validation.airfoil spacing 110 220
 """
 
 import sys
 import time
+from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 
+from pdegen.equations.airfoil.grid import NORMAL_CELLS, PUBLISHED_CELLS, SIDE_CELLS, c_grid
 from pdegen.equations.airfoil.problem import richardson_error
 from pdegen.equations.airfoil.solver import Airfoil
 from pdegen.equations.airfoil.stream import FreeStream
@@ -99,6 +106,52 @@ def errors(first: int, last: int, resolution: int = 220, file: str = "") -> None
         _summary(np.array(rows))
 
 
+@dataclass(frozen=True)
+class Respaced(Airfoil):
+    """The flow around an airfoil on a C-grid with other distances between the nodes."""
+
+    # clustering: 1 less the width of cells at nose and trailing edge, over the published width
+    # ratio: of successive cells away from the section, in the published number; 0: as published
+    clustering: float = 0.0
+    ratio: float = 0.0
+
+    def points(self, resolution: int) -> Float[np.ndarray, "n m 2"]:
+        fine = c_grid(self.design, times := 16 * resolution // 22 * 22)
+        i = self._index(np.linspace(-1, 1, resolution + 1)) * times
+        nodes = fine[np.rint(i).astype(int)]
+        if not self.ratio:
+            return nodes[:, :: times // resolution]
+        j = np.linspace(0, NORMAL_CELLS, resolution * NORMAL_CELLS // PUBLISHED_CELLS + 1)
+        w = ((self.ratio**j - 1) / (self.ratio**NORMAL_CELLS - 1))[None, :, None]
+        return (1 - w) * nodes[:, :1] + w * nodes[:, -1:]  # lines of constant i are straight
+
+    def _index(self, t: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """The place in the published grid, from 0 to 1, of the node at the place t in [-1, 1]."""
+        edge, c = 2 * SIDE_CELLS / PUBLISHED_CELLS, self.clustering
+        side, wake = abs(t) / edge, np.maximum(abs(t) - edge, 0) / (1 - edge)
+        side = side - c * np.sin(2 * np.pi * side) / (2 * np.pi)
+        wake = (1 - c) * wake + c * wake**2
+        return (1 + np.sign(t) * np.where(abs(t) < edge, edge * side, edge + (1 - edge) * wake)) / 2
+
+
+SPACINGS = {
+    "published": (0.0, 0.0),
+    "finer at nose and trailing edge": (0.75, 0.0),
+    "growing in one ratio": (0.0, 1.12),
+    "both": (0.75, 1.12),
+}
+
+
+def spacing(*grids: int) -> None:
+    stream = FreeStream(*CASES[0])
+    for name, spaces in SPACINGS.items():
+        near = None
+        for n in grids or GRIDS[:2]:
+            near = Respaced(np.zeros(8), stream, 1e-6, *spaces).solve(n, near)
+            drag, lift = near[0].forces(near[1].q)
+            print(f"{name}, {n}: drag {drag:.4f}, lift {lift:.4f}", flush=True)
+
+
 STREAMS = (  # Mach number, angle, and the random section; None is the NACA 0012
     (0.63, 2.0, None), (0.5, 1.0, None), (0.8, 1.25, None), (0.8, 0.0, 0), (0.7, 1.0, 3),
     (0.6, 0.0, 1), (0.3, 0.0, 2),
@@ -132,5 +185,6 @@ def _summary(rows: np.ndarray) -> None:
 
 if __name__ == "__main__":
     what, *numbers = sys.argv[1:]
-    command = {"limits": limits, "streams": streams, "designs": designs, "errors": errors}[what]
+    command = {"limits": limits, "streams": streams, "designs": designs, "errors": errors,
+               "spacing": spacing}[what]  # fmt: skip
     command(*(int(n) if n.isdigit() else n for n in numbers))

@@ -23,17 +23,19 @@ from pdegen.recipe import load_recipe
 from pdegen.store.reading import open_sealed
 
 
-def ratios(resolution: int, samples: range) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+def ratios(
+    resolution: int, samples: range, compared: str
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yields the number of a sample, its two true errors, and its two estimates."""
     coarse, fine = (_problem(n) for n in (resolution, 2 * resolution - 1))
     for sample in samples:
         frames, reference = _frames(coarse, sample), _frames(fine, sample)
         forging = coarse.forging
-        coarser = forging.coarser()
-        coarse_frames = coarser(coarse.dies(0, range(sample, sample + 1))[0])
+        other = forging.finer() if compared == "finer" else forging.coarser()
+        other_frames = other(coarse.dies(0, range(sample, sample + 1))[0])
         true = [forging.difference(frames.u, reference.u),
                 forging.difference(centred(frames), centred(reference))]  # fmt: skip
-        estimate = forging.estimates(frames, coarse_frames)
+        estimate = forging.estimates(frames, other_frames)
         yield sample, np.array(true), np.array(estimate)
 
 
@@ -50,7 +52,7 @@ def _frames(problem: Plasticity, sample: int) -> Frames:
 def errors(options: argparse.Namespace) -> None:
     quotients = list[np.ndarray]()
     samples = range(options.first, options.first + options.samples)
-    for sample, true, estimate in ratios(options.resolution, samples):
+    for sample, true, estimate in ratios(options.resolution, samples, options.compared):
         quotients.append(estimate / true)
         print(f"sample {sample}: error {true[0]:.4f}, estimate {estimate[0]:.4f}; "
               f"without drift {true[1]:.4f}, {estimate[1]:.4f}", flush=True)  # fmt: skip
@@ -137,6 +139,7 @@ def main() -> None:
         command.add_argument("--resolution", type=int, default=101)
         command.add_argument("--samples", type=int, default=20)
         command.add_argument("--first", type=int, default=0)
+        command.add_argument("--compared", choices=["coarser", "finer"], default="coarser")
         command.set_defaults(run=function)
     command = commands.add_parser("statistics")
     command.add_argument("store")

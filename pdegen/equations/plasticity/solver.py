@@ -17,6 +17,8 @@ _LEAST_STEP = 1e-3
 # Error over the difference to elements twice as large. It is 0.5 for order 1, as observed with 101
 # points; with fewer points it is less (`python -m tests.validation.plasticity errors`).
 _ERROR_FACTOR = 0.5
+# The same for elements 2/3 as large, at order 1.
+_FINER_FACTOR = 1.5
 
 Displacement = Float[np.ndarray, "frames 2 nx ny"]
 
@@ -71,6 +73,14 @@ class Billet:
         if self.across % 2 or self.up % 2:
             raise ValueError(f"{self.across} x {self.up} elements cannot be joined in pairs")
         return replace(self, across=self.across // 2, up=self.up // 2)
+
+    def finer(self) -> Billet:
+        """The same block with elements 2/3 as large. Every third of its nodes is every second here.
+
+        Raises ValueError under the condition of `coarser`.
+        """
+        half = self.coarser()
+        return replace(self, across=3 * half.across, up=3 * half.up)
 
 
 class Frames(NamedTuple):
@@ -243,31 +253,38 @@ class Forging:
         """The same forging with elements twice as large."""
         return replace(self, block=self.block.coarser())
 
-    def difference(self, u: Displacement, reference: Displacement) -> float:
-        """Relative L² difference of two displacements over all nodes of this block and all frames.
+    def finer(self) -> Forging:
+        """The same forging with elements 2/3 as large."""
+        return replace(self, block=self.block.finer())
 
-        `reference` may be the displacement of a block with smaller elements.
+    def difference(self, u: Displacement, reference: Displacement) -> float:
+        """Relative L² difference of two displacements over their common nodes and all frames.
+
+        `reference` may be the displacement of the same block with elements of another size.
         """
-        strides = [
-            (fine - 1) // (coarse - 1)
-            for fine, coarse in zip(reference.shape[2:], u.shape[2:], strict=True)
-        ]
-        reference = reference[..., :: strides[0], :: strides[1]]
+        sizes = [[n - 1 for n in values.shape[2:]] for values in (u, reference)]
+        common = [math.gcd(*pair) for pair in zip(*sizes, strict=True)]
+        u, reference = (
+            values[..., :: size[0] // common[0], :: size[1] // common[1]]
+            for values, size in zip((u, reference), sizes, strict=True)
+        )
+        weights = replace(self.block, across=common[0], up=common[1]).weights
         return math.sqrt(
-            float((self.block.weights * (u - reference) ** 2).sum())
-            / float((self.block.weights * reference**2).sum())
+            float((weights * (u - reference) ** 2).sum()) / float((weights * reference**2).sum())
         )
 
-    def estimates(self, frames: Frames, coarse: Frames) -> tuple[float, float]:
+    def estimates(self, frames: Frames, other: Frames) -> tuple[float, float]:
         """Two estimates of the relative L² error, for the displacement with and without its drift.
 
-        Each is half the difference between `frames` and `coarse`, the frames of `coarser()`.
+        `other` has the frames of `coarser()` or of `finer()`. Each estimate is the difference
+        between both displacements, multiplied by the factor that order 1 gives.
         """
-        forging = self.coarser()
-        return (
-            _ERROR_FACTOR * forging.difference(coarse.u, frames.u),
-            _ERROR_FACTOR * forging.difference(centred(coarse), centred(frames)),
-        )
+        pairs = ((frames.u, other.u), (centred(frames), centred(other)))
+        if other.u.shape[2] > frames.u.shape[2]:
+            with_drift, at_rest = (self.difference(u, fine) for u, fine in pairs)
+            return _FINER_FACTOR * with_drift, _FINER_FACTOR * at_rest
+        with_drift, at_rest = (self.difference(coarse, u) for u, coarse in pairs)
+        return _ERROR_FACTOR * with_drift, _ERROR_FACTOR * at_rest
 
 
 def centred(frames: Frames) -> Displacement:

@@ -1,0 +1,45 @@
+"""Errors that forgings state, by blocks with coarser and with finer elements."""
+
+import numpy as np
+import pytest
+
+from pdegen.equations.plasticity.solver import Billet, Forging, centred
+from pdegen.recipe import load_recipe
+from tests.pdegen.test_plasticity import forged, random_die
+
+
+def test_two_grids_estimate_the_error():
+    """Error of the displacement without drift, against a block with elements a quarter as large."""
+    forging = Forging(Billet(across=20, up=6))
+    frames, coarse = forging(random_die()), forging.coarser()(random_die())
+    with_drift, error = forging.estimates(frames, coarse)
+    true = forging.difference(centred(frames), centred(forged(0, 80)))
+    assert true / 3 < error < 3 * true
+    assert with_drift > error / 3
+
+
+def test_a_block_with_finer_elements_shares_every_second_node():
+    block = Billet(across=20, up=6)
+    fine = block.finer().nodes
+    np.testing.assert_allclose(block.nodes[:, ::2, ::2], fine[:, ::3, ::3])
+    assert Forging(block).difference(block.nodes[None], fine[None]) < 1e-15
+    assert Forging(block).difference(1.1 * block.nodes[None], fine[None]) == pytest.approx(0.1)
+
+
+def test_a_finer_block_states_the_error_of_the_drift():
+    """The drift of a block is no regular function of its elements: coarse ones do not tell its
+    error, but finer ones do."""
+    forging = Forging(Billet(across=20, up=6))
+    frames, finer = forging(random_die()), forging.finer()(random_die())
+    with_drift, error = forging.estimates(frames, finer)
+    fine = forged(0, 80)
+    assert 0.5 < with_drift / forging.difference(frames.u, fine.u) < 2
+    assert 0.5 < error / forging.difference(centred(frames), centred(fine)) < 2
+
+
+def test_recipes_without_the_key_keep_their_fingerprints():
+    recipe = load_recipe("plasticity")
+    assert "compared" not in recipe.model_dump()["problem"]["solver"]
+    assert recipe.fingerprint == recipe.with_overrides({"compared": "coarser"}).fingerprint
+    assert recipe.fingerprint != recipe.with_overrides({"compared": "finer"}).fingerprint
+    assert recipe.fingerprint.startswith("3f7f82267e97")
