@@ -26,13 +26,10 @@ def test_a_block_with_finer_elements_shares_every_second_node():
     assert Forging(block).difference(1.1 * block.nodes[None], fine[None]) == pytest.approx(0.1)
 
 
-def test_a_finer_block_states_the_error_of_the_drift():
-    """The drift of a block is no regular function of its elements: coarse ones do not tell its
-    error, but finer ones do."""
-    forging = Forging(Billet(across=20, up=6))
-    frames, finer = forging(random_die()), forging.finer()(random_die())
+def test_a_finer_block_states_the_error_of_labels_with_their_drift():
+    forging = Forging(Billet(across=40, up=12))
+    frames, finer, fine = (forged(2, across) for across in (40, 60, 80))
     with_drift, error = forging.estimates(frames, finer)
-    fine = forged(0, 80)
     assert 0.5 < with_drift / forging.difference(frames.u, fine.u) < 2
     assert 0.5 < error / forging.difference(centred(frames), centred(fine)) < 2
 

@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Float
 
 from pdegen.equations.airfoil.grid import NORMAL_CELLS, PUBLISHED_CELLS, SIDE_CELLS, c_grid
-from pdegen.equations.airfoil.problem import richardson_error
+from pdegen.equations.airfoil.problem import AirfoilFlow, richardson_error
 from pdegen.equations.airfoil.solver import Airfoil
 from pdegen.equations.airfoil.stream import FreeStream
 from pdegen.numerics.errors import SolveError
@@ -33,6 +33,12 @@ from tests.pdegen.test_airfoil import mach_number, pressure_coefficients, shock
 
 CASES = ((0.8, 1.25), (0.8, 0.0), (0.3, 0.0))
 GRIDS = (110, 220, 440)
+
+
+def _problem() -> AirfoilFlow:
+    problem = load_recipe("airfoil").problem
+    assert isinstance(problem, AirfoilFlow)
+    return problem
 
 
 def limits(*grids: int) -> None:
@@ -55,7 +61,7 @@ def limits(*grids: int) -> None:
 
 
 def designs(count: int) -> None:
-    problem = load_recipe("airfoil").problem
+    problem = _problem()
     all_designs = problem.design.build(0, range(count))
     steps, seconds, failed = [], [], []
     for sample, design in enumerate(all_designs):
@@ -76,7 +82,7 @@ def designs(count: int) -> None:
 
 
 def errors(first: int, last: int, resolution: int = 220, file: str = "") -> None:
-    problem = load_recipe("airfoil").problem
+    problem = _problem()
     rows = list[tuple[float, ...]]()
     fields = dict[str, np.ndarray]()
     for sample, design in enumerate(problem.design.build(0, range(first, last)), first):
@@ -100,7 +106,7 @@ def errors(first: int, last: int, resolution: int = 220, file: str = "") -> None
         }
         fields |= {f"{sample}-drag": drag, f"{sample}-lift": lift}
         if file:
-            np.savez(file, **fields)
+            np.savez(file, allow_pickle=False, **fields)
         print(f"sample {sample}: stated {stated:.5f}, true {true:.5f}; drag {drag.round(5)}, lift "
               f"{lift.round(4)}; {time.process_time() - start:.0f} s", flush=True)  # fmt: skip
         _summary(np.array(rows))
@@ -159,7 +165,7 @@ STREAMS = (  # Mach number, angle, and the random section; None is the NACA 0012
 
 
 def streams() -> None:
-    all_designs = load_recipe("airfoil").problem.design.build(0, range(4))
+    all_designs = _problem().design.build(0, range(4))
     for mach, angle, number in STREAMS:
         airfoil = Airfoil(
             np.zeros(8) if number is None else all_designs[number], FreeStream(mach, angle)

@@ -17,6 +17,8 @@ _LEAST_STEP = 1e-3
 # Error over the difference to elements twice as large. It is 0.5 for order 1, as observed with 101
 # points; with fewer points it is less (`python -m tests.validation.plasticity errors`).
 _ERROR_FACTOR = 0.5
+# The same for elements 2/3 as large. Both factors give the distance to elements half as large.
+_FINER_FACTOR = 1.5
 
 Displacement = Float[np.ndarray, "frames 2 nx ny"]
 
@@ -274,13 +276,14 @@ class Forging:
     def estimates(self, frames: Frames, other: Frames) -> tuple[float, float]:
         """Two estimates of the relative L² error, for the displacement with and without its drift.
 
-        `other` has the frames of `finer()` or of `coarser()`. The estimate is the difference to the
-        frames of the finer block, or half the difference to those of the coarser block.
+        `other` has the frames of `finer()` or of `coarser()`. Each estimate is 1.5 times the
+        difference to the finer block, or half the difference to the coarser block. At order 1 this
+        is the distance to a block with elements half as large.
         """
         pairs = ((frames.u, other.u), (centred(frames), centred(other)))
         if other.u.shape[2] > frames.u.shape[2]:
             with_drift, at_rest = (self.difference(u, fine) for u, fine in pairs)
-            return with_drift, at_rest
+            return _FINER_FACTOR * with_drift, _FINER_FACTOR * at_rest
         with_drift, at_rest = (self.difference(coarse, u) for u, coarse in pairs)
         return _ERROR_FACTOR * with_drift, _ERROR_FACTOR * at_rest
 
