@@ -26,12 +26,16 @@ def test_a_block_with_finer_elements_shares_every_second_node():
     assert Forging(block).difference(1.1 * block.nodes[None], fine[None]) == pytest.approx(0.1)
 
 
-def test_a_finer_block_states_the_error_of_labels_with_their_drift():
-    forging = Forging(Billet(across=40, up=12))
-    frames, finer, fine = (forged(2, across) for across in (40, 60, 80))
+def test_a_finer_block_states_the_error_of_a_label_with_its_drift():
+    """A coarser block errs more than the label, in a way that says little of it."""
+    forging = Forging(Billet(across=20, up=6))
+    frames, finer, fine = (forged(3, across) for across in (20, 30, 40))
     with_drift, error = forging.estimates(frames, finer)
-    assert 0.5 < with_drift / forging.difference(frames.u, fine.u) < 2
+    true = forging.difference(frames.u, fine.u)
+    assert 0.5 < with_drift / true < 2
     assert 0.5 < error / forging.difference(centred(frames), centred(fine)) < 2
+    coarse, _ = forging.estimates(frames, forging.coarser()(random_die(3)))
+    assert coarse > 3 * true
 
 
 def test_recipes_without_the_key_keep_their_fingerprints():
