@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from operators.data import Batch, Resident, Samples
+from operators.data.drawing import Drawn
 from operators.norms import mean_defined, undefined
 from operators.plugins import digests_of
 from operators.seeds import stream_seed
@@ -77,13 +78,13 @@ def fit(
     description: dict[str, Any],
     *,
     resume: bool = False,
-    acceleration: Acceleration = AS_WRITTEN,
-    ranks: Ranks = ALONE,
+    acceleration: Acceleration = AS_WRITTEN, ranks: Ranks = ALONE,
+    draw: Callable[[Predictor, int], Drawn] | None = None,
     on_start: Callable[[str], None] = lambda how: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     on_saved: Callable[[list[Epoch]], None] = lambda history: None,
     stop: Callable[[], bool] = lambda: False,
-) -> list[Epoch]:
+) -> list[Epoch]:  # fmt: skip
     """Train a predictor; write best.safetensors, last.safetensors and state.pt into a folder.
 
     The random numbers of a step depend only on the seed and the step. An interrupted and resumed
@@ -98,6 +99,9 @@ def fit(
         ranks: The processes that share each batch. If the samples are in memory, the losses do not
             depend on the number of processes, unless the training has dropout, augmentation or
             batch statistics. The order of streamed or solved samples depends on that number.
+        draw: Function (predictor, epoch) -> samples of the epoch, called before each epoch with the
+            weights that are evaluated. The state contains its result. The reader of `train` needs
+            an attribute `drawn`. By default `train` decides on the samples of an epoch.
         on_start: Called after the first step, with a line that says how steps are run.
         on_epoch: Called after each epoch, while its files are being written.
         on_saved: Called with all completed epochs when their checkpoint is on the disk. The writer
@@ -136,7 +140,7 @@ def fit(
     with Writer() as writer:
         write: Callable[..., None] = writer if ranks.first else lambda *jobs: None
         for epoch in range(len(state.history), settings.epochs):
-            with closing(_steps(state, gradient, train, settings, ranks, epoch)) as steps:
+            with closing(_steps(state, gradient, train, settings, ranks, epoch, draw)) as steps:
                 for _ in steps:
                     if state.step == start_step + 1:
                         on_start(str(gradient))
@@ -174,6 +178,7 @@ class _State:
         # seconds of the epoch before a stop, and start of the clock
         self.seconds, self.start = 0.0, time.monotonic()
         self.history: list[Epoch] = []
+        self.drawn: Drawn | None = None  # samples of the present epoch
         identity = [description.get(key) for key in ("operator", "experiment")]
         if digests := digests_of(description):  # of users' files
             identity.append(digests)
@@ -192,6 +197,7 @@ class _State:
             self.schedule.go_to(saved["step"])
             self.step, self.total, self.seconds = saved["step"], saved["total"], saved["seconds"]
             self.history = [Epoch(**epoch) for epoch in saved["history"]]
+            self.drawn = Drawn(**saved["drawn"]) if "drawn" in saved else None
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{path} belongs to another model: {error}") from None
         plain = json.loads(json.dumps(description))
@@ -214,6 +220,8 @@ class _State:
             "seconds": self.seconds + time.monotonic() - self.start,
             "history": [vars(epoch) for epoch in self.history], "of": self.identity,
         }  # fmt: skip
+        if self.drawn is not None:
+            state["drawn"] = vars(self.drawn)
         return saving_state(folder / "state.pt", state)
 
     def count(self, loss: Tensor) -> None:
@@ -246,7 +254,7 @@ class _State:
         largest = float(errors.nan_to_num(nan=-math.inf).max())
         seconds = self.seconds + now - self.start
         self.history.append(Epoch(epoch, loss, score, lr, seconds, largest))
-        self.seconds, self.start = 0.0, now
+        self.seconds, self.start, self.drawn = 0.0, now, None
         self.total = torch.zeros_like(self.total)
         return best
 
@@ -270,9 +278,13 @@ def _checkpoints(
 
 
 def _steps(
-    state: _State, gradient: Step, train: Samples, settings: Settings, ranks: Ranks, epoch: int
-) -> Generator[None, None, None]:
+    state: _State, gradient: Step, train: Samples, settings: Settings, ranks: Ranks, epoch: int,
+    draw: Callable[[Predictor, int], Drawn] | None,
+) -> Generator[None, None, None]:  # fmt: skip
     """Run the remaining steps of an epoch, one in each iteration."""
+    if draw is not None:
+        state.drawn = state.drawn or draw(state.averaged, epoch)
+        train = train.with_reader(drawn=state.drawn.numbers)
     batch, first = settings.batch, state.step - epoch * (len(train) // settings.batch)
     share = batch // ranks.count, first, ranks.rank, ranks.count
     with closing(train.batches(settings.seed, epoch, *share)) as batches:

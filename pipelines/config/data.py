@@ -9,24 +9,10 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import Count, Strict
+from pipelines.config.stream import Stream
 
 _GRIDS = ("resolution", "resolutions")  # keys of `Data`, of which exactly one is set
 _NAMES = {"resolution", *(f"data.{key}" for key in _GRIDS)}  # `resolutions` is another key
-
-
-class Stream(Strict):
-    """An unlimited stream of training samples. Each one is solved during training and used once.
-
-    Args:
-        recipe: Name of the recipe that generates the samples, or its TOML file.
-        overrides: Values of keys of this recipe.
-    """
-
-    recipe: str
-    overrides: Annotated[dict[str, Any], Field(default_factory=dict)]
-
-    def load_recipe(self) -> Recipe:
-        return load_recipe(self.recipe).with_overrides(self.overrides)
 
 
 class Data(Strict):
@@ -72,6 +58,8 @@ class Data(Strict):
             raise ValueError(f"needs either resolution or resolutions, got {both}")
         if self.resolutions and len(set(self.resolutions)) < len(self.resolutions):
             raise ValueError(f"resolutions must differ, got {list(self.resolutions)}")
+        if self.resolutions and self.stream is not None and self.stream.sampling == "tail":
+            raise ValueError('resolutions are for uniform streams: leave sampling = "tail" out')
         stored = {"reading": self.reading != "auto", "samples": self.samples is not None}
         for key in (key for key, is_set in stored.items() if is_set):
             if self.stream is not None:

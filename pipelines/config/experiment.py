@@ -12,11 +12,12 @@ from pdegen.domains import Box, Domain
 from pdegen.schema import Count, Name, SchemaError, Strict, is_name
 from pdegen.store.reading import open_sealed
 from pipelines.config.choices import LossTable, OptimizerTable, ScheduleTable
-from pipelines.config.data import Data, Stream, alternatives
+from pipelines.config.data import Data, alternatives
 from pipelines.config.models import Model, ModelSpec, parse_model
 from pipelines.config.physics import domain_of, functions_in, physics_of
 from pipelines.config.registry import InputNoise, Normalization, Symmetries
 from pipelines.config.shipped import check_asked, file_of
+from pipelines.config.stream import RECIPE_KEYS, change_stream
 from pipelines.config.training import (
     FORMER_KEYS,
     BlockTask,
@@ -125,6 +126,14 @@ class Experiment(Strict):
             raise SchemaError(
                 f"noise.fresh is for stored samples, the stream of {stream.recipe} uses each "
                 "sample once: leave it out"
+            )
+        if (
+            stream is not None
+            and stream.sampling == "tail"
+            and not isinstance(task, MapTask | None)
+        ):
+            raise SchemaError(
+                f'data.stream.sampling = "tail" is for the task map, the task is {task.kind}'
             )
 
     @property
@@ -243,9 +252,9 @@ class Experiment(Strict):
     def with_overrides(self, overrides: Mapping[str, Any]) -> Experiment:
         """This experiment with new values of some keys such as "training.epochs".
 
-        Keys below `data.overrides` and `data.stream.overrides` are keys of the recipes. The
-        key `data.stream.recipe` adds a stream to an experiment that has none. In the same way,
-        `task.kind` adds a task, and the table `noise` adds noise.
+        Keys below `data.overrides`, `data.stream.overrides` and `data.stream.coarse` are keys of
+        the recipes. The key `data.stream.recipe` adds a stream to an experiment that has none. In
+        the same way, `task.kind` adds a task, and the table `noise` adds noise.
 
         Raises:
             SchemaError: For an unknown key, an impossible value, or a key that the task does not
@@ -253,34 +262,20 @@ class Experiment(Strict):
         """
         where = f"experiment {self.name}"
         below = {
-            prefix: {key: v for key, v in overrides.items() if key.startswith(f"{prefix}.")}
-            for prefix in ("data.overrides", "data.stream.overrides")
-        }
-        of_recipes = set().union(*below.values())
+            prefix: {k.removeprefix(f"{prefix}."): v for k, v in overrides.items()
+                     if k.startswith(f"{prefix}.")}
+            for prefix in ("data.overrides", *(f"data.stream.{name}" for name in RECIPE_KEYS))
+        }  # fmt: skip
+        of_recipes = {f"{prefix}.{key}" for prefix, values in below.items() for key in values}
         direct = {key: value for key, value in overrides.items() if key not in of_recipes}
         table = self.with_values(direct)
         changes = {self.full_key(key, content=table): value for key, value in direct.items()}
-        stream = self.data.stream
-        if "data.stream.recipe" in changes:
-            kept = {"overrides": stream.overrides} if stream else {}
-            recipe = changes.pop("data.stream.recipe")
-            stream = Stream.parse({**kept, "recipe": recipe}, f"{where}, data.stream")
-            changes["data.stream"] = stream.model_dump()
-        for prefix, declared in zip(below, (self.data, stream), strict=True):
-            if not below[prefix]:
-                continue
-            if declared is None:
-                raise SchemaError(f"{where}: {prefix} needs a stream: set data.stream.recipe")
-            recipe = declared.load_recipe()
-            values = {key.removeprefix(f"{prefix}."): value for key, value in below[prefix].items()}
-            changed_keys = {
-                recipe.resolved_key(key, values): value for key, value in values.items()
-            }
-            merged = {**declared.overrides, **changed_keys}
-            if isinstance(declared, Stream):
-                changes["data.stream"] = {"recipe": declared.recipe, "overrides": merged}
-            else:
-                changes[prefix] = merged
+        streamed = {name: below[f"data.stream.{name}"] for name in RECIPE_KEYS}
+        change_stream(self.data.stream, changes, streamed, where)
+        if values := below["data.overrides"]:
+            recipe = self.data.load_recipe()
+            changed_keys = {recipe.resolved_key(key, values): v for key, v in values.items()}
+            changes["data.overrides"] = {**self.data.overrides, **changed_keys}
         if self.task is None:  # then keys of a task form a whole table
             keys = [key for key in changes if key.startswith("task.")]
             task = {key.removeprefix("task."): changes.pop(key) for key in keys}
@@ -295,7 +290,7 @@ class Experiment(Strict):
             ):
                 raise SchemaError(f"{where}: {key} has no effect: {reason}")
         if changed.data.stream is not None:
-            changed.data.stream.load_recipe()  # reports a wrong recipe now
+            changed.data.stream.load_coarse()  # reports a wrong recipe now
         return changed
 
 
@@ -331,5 +326,5 @@ def load_experiment(name: str, store: str | None = None) -> Experiment:
     if store is None or data.recipe != open_sealed(store).metadata.recipe.name:
         data.load_recipe()  # reports a wrong recipe now
     if stream is not None:
-        stream.load_recipe()
+        stream.load_coarse()
     return experiment

@@ -96,6 +96,8 @@ def _stream(run: FinishedRun) -> list[tuple[str, ...]]:
         return []
     changed = f" ({settings(stream.overrides)})" if stream.overrides else ""
     text = f"of {stream.recipe}{changed}, {distinct(run):,} solved during training, each used once"
+    if stream.sampling == "tail":
+        text += f", drawn for their errors against cheap solutions ({settings(stream.coarse)})"
     return [("Training samples", text)]
 
 

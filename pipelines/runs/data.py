@@ -29,7 +29,8 @@ from pipelines.runs.noise import (
     ZeroNoise,
     check_noise,
 )
-from pipelines.runs.stream import APART, check_alike, solved_pairs
+from pipelines.runs.solving import APART
+from pipelines.runs.stream import check_alike, solved_pairs
 
 _CGROUP = Path("/sys/fs/cgroup")
 Purpose = Literal["training", "selection", "test"]

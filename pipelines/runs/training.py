@@ -43,6 +43,7 @@ from pipelines.runs.run_folder import (
     remove_run,
 )
 from pipelines.runs.run_tracking import Saved, tracked_run
+from pipelines.runs.tail import tail_draw
 from pipelines.tracking.following import Following
 from pipelines.tracking.tracker import Tracker
 
@@ -87,6 +88,7 @@ def train(
     settings = experiment.training.settings()
     if settings.batch % ranks.count:
         raise SchemaError(f"batch {settings.batch} cannot be divided among {ranks.count} processes")
+    draw = tail_draw(experiment, pairs, ranks.count)
     declared = _declaration(experiment, pairs, selection, acceleration, ranks)
     if files := resumed_plugins(experiment, _recorded(folder) if resume else {}):
         declared["plugins"] = files
@@ -115,8 +117,8 @@ def train(
             with _removed_at_failure(folder, ranks), Saved(folder, following) as on_saved:
                 return fit(
                     predictor, pairs, selection, settings, folder, description,
-                    resume=resume, acceleration=acceleration, ranks=ranks, on_start=on_start,
-                    on_epoch=on_epoch, on_saved=on_saved, stop=stop,
+                    resume=resume, acceleration=acceleration, ranks=ranks, draw=draw,
+                    on_start=on_start, on_epoch=on_epoch, on_saved=on_saved, stop=stop,
                 )  # fmt: skip
     except BusyError as error:
         raise in_use(error) from None

@@ -22,6 +22,7 @@ from pipelines.config.keys import keys_of
 from pipelines.runs.checks import check_applies, check_symmetries
 from pipelines.runs.data import Source
 from pipelines.runs.predictions import experiment_key
+from pipelines.runs.tail import tail_draw
 from pipelines.studies.samples import samples_study
 from tests.pipelines.shapes import a_store
 
@@ -39,6 +40,7 @@ BASE: dict[str, Any] = {
     "normalization": {"input": "scalar", "target": "scalar"},
 }
 STREAM = {"recipe": "burgers-quick", "overrides": RECIPE}
+COARSE = {"problem.initial.modes": 3}
 # by name: the store, and what the experiment says beside `BASE`
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "map": ("circle", {}),
@@ -48,6 +50,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "correlated": ("circle", {"noise": {"kind": "correlated", "level": 0.1}}),
     "sensors": ("circle", {"noise": {"kind": "sensors", "level": 0.1}}),
     "stream": ("circle", {"data": {"stream": STREAM}, "noise": {"level": 0.1}}),
+    "tail": ("circle", {"data": {"stream": {**STREAM, "sampling": "tail", "coarse": COARSE}}}),
     "pointwise": ("circle", {"normalization": {"input": "pointwise"}}),
     "soap": ("circle", {"training": {"optimizer": {"name": "soap"}}}),
     "sgd": ("circle", {"training": {"optimizer": {"name": "sgd"}}}),
@@ -90,6 +93,7 @@ EACH: dict[str, list[tuple[str, Any]]] = {
         ("data.stream.overrides.seed", 5), ("data.epoch_samples", 16), ("noise.seed", 3),
         ("data.resolutions", [8, 16]),
     ],
+    "tail": [("data.stream.coarse", {"problem.initial.modes": 2})],
     "mesh": [("training.weights", "points")],
     "soap": [
         ("training.optimizer.beta1", 0.5), ("training.optimizer.beta2", 0.5),
@@ -129,6 +133,7 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
     *((setting, {key: value}) for setting, each in EACH.items() for key, value in each),
     ("map", {"data.stream.recipe": "burgers-quick",
              **{f"data.stream.overrides.{key}": value for key, value in RECIPE.items()}}),
+    ("stream", {"data.stream.sampling": "tail", "data.stream.coarse": COARSE}),
 ]  # fmt: skip
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("map", {"data.recipe": "burgers-shock"}, "is not a store of burgers-shock with"),
@@ -146,6 +151,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("map", {"data.stream.overrides.seed": 5}, "needs a stream"),
     ("stream", {"data.samples": 4}, "samples is for stored samples"),
     ("stream", {"data.reading": "streamed"}, "reading is for stored samples"),
+    ("stream", {"data.stream.coarse": COARSE}, 'coarse is for sampling = "tail"'),
     ("stream", {"noise.fresh": False}, "noise.fresh is for stored samples, the stream of"),
     ("map of names", {"data.input": "u"}, "data.input has no effect: task.inputs names the var"),
     ("map of names", {"data.target": "a"}, "data.target has no effect: task.targets names the"),
@@ -230,12 +236,15 @@ def built(experiment: Experiment, url: str) -> dict[str, Any]:
         rates.append(schedule.rate)
         schedule.step()
     batches = [batch for epoch in (0, 1) for batch in pairs.batches(seed, epoch, settings.batch)]
+    draw = tail_draw(experiment, pairs, 1)
+    candidates = [] if draw is None else [*draw.candidates.in_order(8)]
     normalizers = experiment.normalization.of(pairs)
     tested = [
         source.samples("test", noise=None, resolution=n).first() for n in experiment.resolutions
     ]
     return {
         "batches": [digest(b.a, b.u) for b in batches],
+        "candidates": [digest(b.a, b.u) for b in candidates],
         "weights": (digest(pairs.weight), pairs.channels),
         "selection": digest(*(x for part in selection.in_order(8) for x in (part.a, part.u))),
         "tested": [digest(one.a, one.u) for one in tested],

@@ -27,7 +27,8 @@ from pdegen.schema import SchemaError
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.runs.data import Source
 from pipelines.runs.predictions import experiment_key
-from pipelines.runs.stream import SolvedAhead, first_number, solved_pairs
+from pipelines.runs.solving import SolvedAhead, first_number
+from pipelines.runs.stream import solved_pairs
 from pipelines.runs.training import train
 from tests.pipelines.command import history
 from tests.pipelines.conftest import CPU, DARCY_DATA, DATA, SMALL, SMALL_DARCY, learned
