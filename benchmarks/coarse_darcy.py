@@ -91,7 +91,7 @@ def errors(recipe: Recipe, train: int, test: int) -> list[dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("recipes", nargs="*", default=["darcy-421"], metavar="RECIPE")
     parser.add_argument("--train", type=int, default=256, help="samples for the factors")
     parser.add_argument("--test", type=int, default=100)
