@@ -38,7 +38,7 @@ def inclusion(
         uniform: Share λ > 0 of the probability that all candidates have in common.
 
     >>> inclusion(torch.tensor([1.0, 1.0, 2.0, 12.0]), 2, 0.5)
-    tensor([0.2812, 0.2812, 0.4375, 1.0000])
+    tensor([0.3125, 0.3125, 0.3750, 1.0000])
     """
     total = scores.sum()
     shares = scores / total if total > 0 else torch.full_like(scores, 1 / len(scores))

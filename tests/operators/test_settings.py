@@ -47,7 +47,7 @@ REFUSES = {("pod-deeponet", "points")}
 BESIDE = {
     "galerkin-transformer": [Beside({"quadrature": True}, weighted=True)],
     "galerkin-transformer-2d": [Beside({"decoder": "pointwise"})],
-    "fno": [FRAMES],
+    "fno": [FRAMES, Beside({"padding": 0.0, "padding_points": 0, "period": 1.2})],
     "f-fno": [FRAMES],
     "u-fno": [FRAMES],
     "deeponet": [

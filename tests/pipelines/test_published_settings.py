@@ -157,7 +157,7 @@ def published(name: str, case: Case) -> dict[str, Any]:
     row = MESHES[dataset]
     if label == "Transolver":
         return row
-    if name == "standard":  # one protocol for all, which `differs` says
+    if name in ("standard", "standard-converged"):  # one protocol for all, which `differs` says
         return of(row, batch=None, weight_decay=None, clip=None)
     own = _MESHES_ROWS.get(label, {}).get(dataset, {})
     cited = {} if label == "ONO" else {"batch": None, "clip": None}
