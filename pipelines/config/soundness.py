@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pdegen.schema import SchemaError, is_name
 
 if TYPE_CHECKING:
-    from pipelines.config.benchmark import Benchmark
+    from pipelines.config.benchmark import Benchmark, Case
 
 
 def check(benchmark: Benchmark) -> None:
@@ -29,12 +29,8 @@ def check(benchmark: Benchmark) -> None:
                     raise SchemaError(f"{owner} may only try settings of the training, got {key}")
                 if full.startswith("model."):
                     raise SchemaError(f"{owner}: {key} is set in its model, not in overrides")
-        searches = bool(benchmark.search or benchmark.widths or benchmark.budget)
-        if searches and (benchmark.protocols or (experiment.training.protocol,)) == ("published",):
-            raise SchemaError(
-                f"{search if benchmark.budget is None else f'benchmark {benchmark.name}: a budget'}"
-                " needs a validation error, which the protocol published does not have"
-            )
+        if benchmark.search or benchmark.widths or benchmark.budget:
+            _check_selects_by_validation(benchmark, cases, search)
         searched = [{key: value} for key, values in benchmark.search.items() for value in values]
         for overrides in filter(None, [*changed.values(), *searched]):
             experiment.with_overrides(overrides)
@@ -44,3 +40,15 @@ def check(benchmark: Benchmark) -> None:
                 raise SchemaError(f"benchmark {benchmark.name}: the name of {case} is too long")
             for chosen in benchmark.searched(case):
                 benchmark.model(case, chosen)
+
+
+def _check_selects_by_validation(benchmark: Benchmark, cases: list[Case], search: str) -> None:
+    """Raise SchemaError if the search or the budget would choose by errors of the test split."""
+    for case in cases:
+        if case.protocol == "published" and len(benchmark.protocols) > 1:
+            continue  # it has the settings that the other protocol chooses, or declared ones
+        if benchmark.experiment(case, 0, {}).training.protocol == "published":
+            raise SchemaError(
+                f"{search if benchmark.budget is None else f'benchmark {benchmark.name}: a budget'}"
+                " needs a validation error, which the protocol published does not have"
+            )
