@@ -280,6 +280,8 @@ def table(name: str) -> Iterator[str]:
         entry = json.loads(text)
         if entry["settings"]["study"] == name:
             last |= {(line["rule"], line["seed"]): line for line in entry["figures"]["lines"]}
+    if not last:
+        raise SystemExit(f"no run of {name} is recorded: run the study without --table first")
     columns = [key for key in next(iter(last.values())) if key not in ("rule", "seed")]
     yield f"| rule | seeds | {' | '.join(columns)} | mean / uniform | p99 / uniform |"
     yield "|---" * (len(columns) + 4) + "|"

@@ -18,7 +18,7 @@ from array_api_compat import array_namespace
 from jaxtyping import Complex, Float
 
 from pdegen.domains import CellGrid, NodalGrid, PeriodicGrid
-from pdegen.numerics.device import ARRAY_POINTS, Array, blocks, constant, empty
+from pdegen.numerics.device import ARRAY_POINTS, Array, blocks, constant, empty, reuse_memory
 from pdegen.numerics.sines import faster_by_fft
 from pdegen.sampling import streams
 
@@ -153,6 +153,7 @@ class PeriodicGaussianField:
             )
         if grid.length != 1:
             raise ValueError(f"the field lives on the circle of length 1, got {grid.length}")
+        reuse_memory()
         u = empty((len(samples), grid.n), np.float64, device)
         # cos and sin coefficients (ξ, ζ) of mode k are the rfft entry n (ξ - iζ)/2
         scale = constant(self.mode_deviations * (grid.n / 2), u)

@@ -338,7 +338,8 @@ class Benchmark(Extending):
             datasets[name] = dataset.model_copy(update={"overrides": own})
         operators = {}
         for label, entry in self.operators.items():
-            rest = {key: v for key, v in entry.overrides.items() if key not in overrides}
+            both = merged(entry.overrides, overrides)
+            rest = {key: v for key, v in both.items() if key not in overrides}
             operators[label] = entry.model_copy(update={"overrides": rest})
         return self.model_copy(update={"datasets": datasets, "operators": operators})
 

@@ -77,7 +77,7 @@ class Data(Strict):
         return {key: v for key, v in table.items() if key not in _GRIDS or v is not None}
 
     @property
-    def trained(self) -> tuple[int, ...]:
+    def training_resolutions(self) -> tuple[int, ...]:
         """Numbers of points along the first axis of the training batches."""
         if self.resolutions is not None:
             return self.resolutions
@@ -85,9 +85,9 @@ class Data(Strict):
         return (self.resolution,)
 
     @property
-    def finest(self) -> int:
+    def finest_resolution(self) -> int:
         """The largest of these numbers. Selection and the main scores are at this resolution."""
-        return max(self.trained)
+        return max(self.training_resolutions)
 
     def load_recipe(self) -> Recipe:
         return load_recipe(self.recipe).with_overrides(self.overrides)

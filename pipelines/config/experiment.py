@@ -71,6 +71,11 @@ class Experiment(Strict):
             raise ValueError(
                 "reflection changes the sign of all inputs, the noise level among them"
             )
+        if self.noise and self.noise.kind == "sensors" and self.data.resolutions:
+            raise ValueError(
+                "noise.kind = 'sensors' chooses points of one grid and is not for "
+                "data.resolutions: use data.resolution, or another kind"
+            )
         if self.task is None:
             return self
         if self.noise is not None and not isinstance(self.task, MapTask):

@@ -8,7 +8,10 @@ from pdegen.schema import SchemaError, brief, read_toml
 from pipelines.config.shipped import file_of
 
 _KINDS = ("name", "experiment")  # keys that say what a table is about
-_EITHER = {"model": "models", "models": "model"}  # an operator has only one of the two
+_EITHER = {  # a table has only one of the two
+    "model": "models", "models": "model",
+    "data.resolution": "data.resolutions", "data.resolutions": "data.resolution",
+}  # fmt: skip
 
 
 def read_benchmark(path: Path) -> dict[str, Any]:
@@ -49,7 +52,8 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
     Tables merge by key; a list or another value replaces the former one. A table whose `name` or
     `experiment` changes is about something else, and replaces the former table as a whole. Of
-    `model` and `models`, the former one is dropped if the changes have the other.
+    `model` and `models`, and of `data.resolution` and `data.resolutions`, the former one is dropped
+    if the changes have the other.
 
     >>> merged({"seeds": 3, "search": {"lr": [1, 2]}}, {"seeds": 1, "search": {"batch": [4]}})
     {'seeds': 1, 'search': {'lr': [1, 2], 'batch': [4]}}

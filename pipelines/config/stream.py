@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -64,7 +64,23 @@ class Stream(Strict):
                 f"{_TABLE}.coarse: samples of {self.recipe} would have other points or components: "
                 "change keys of the solver alone"
             )
+        keys = [f"problem.{key}" for key in recipe.problem.discretization]
+        contents = [_exact(r.model_dump(mode="json"), keys) for r in (recipe, coarse)]
+        if contents[0] != contents[1]:
+            raise SchemaError(
+                f"{_TABLE}.coarse: samples of {self.recipe} would be of another problem: change "
+                f"{', '.join(recipe.problem.discretization)} and modes alone"
+            )
         return coarse
+
+
+def _exact(value: object, keys: Collection[str], place: str = "") -> object:
+    """A recipe without the keys that change only how well its functions are resolved: the dotted
+    `keys` of its discretisation, and the numbers of modes of random fields."""
+    if not isinstance(value, Mapping):
+        return value
+    table = {f"{place}{key}": item for key, item in value.items() if key != "modes"}
+    return {key: _exact(item, keys, f"{key}.") for key, item in table.items() if key not in keys}
 
 
 def change_stream(

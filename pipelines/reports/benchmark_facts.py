@@ -25,7 +25,7 @@ def protocol_facts(run: BenchmarkRun, dataset: str) -> Facts:
     training = experiment.training.model_dump(mode="json", exclude_none=True)
     training |= {"protocol": " and ".join(benchmark.protocols) or training["protocol"]}
     inputs, targets = map(listed, experiment.variables)
-    grid = trained_points(data.trained, run.source(dataset).stored("test").domain)
+    grid = trained_points(data.training_resolutions, run.source(dataset).stored("test").domain)
     return [
         *of_data(store, f"{inputs} → {targets} on {grid} points"),
         ("Trained on", part_of(data.samples, stop - start)),

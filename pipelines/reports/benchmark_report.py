@@ -288,7 +288,7 @@ class _DatasetReport:
             entry = self.run.benchmark.operators[name]
             published = dict(entry.published_grids.get(self.dataset, {}))
             if published and self.dataset in entry.published:
-                published[data.finest] = entry.published[self.dataset]
+                published[data.finest_resolution] = entry.published[self.dataset]
             for label, errors, absent in ((name, means[name], "–"), ("", published, "")):
                 if errors:
                     words = (scientific(errors[n]) if n in errors else absent for n in grids)
@@ -299,12 +299,12 @@ class _DatasetReport:
                 reasons.append(f"{name} at {at}: {reason}")
         circle = self.run.source(self.dataset).stored("test").dim == 1
         what = "points" if circle else "points of each axis"
-        trained = " or ".join(map(str, data.trained))
+        trained = " or ".join(map(str, data.training_resolutions))
         text = f"Trained on {trained} {what}; the same functions on all grids."
         figure = charts.curves(
             {name: (list(of), list(of.values())) for name, of in means.items()},
             what, looks=looks(self.run, means), ticks={n: str(n) for n in grids},
-            trained=data.finest, log=True,
+            trained=data.finest_resolution, log=True,
         )  # fmt: skip
         return Section(
             f"{self.dataset}: other grids without training again",

@@ -60,7 +60,7 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
         ("Model settings", settings(model)),
         (
             "Trained on",
-            f"n = {trained_points(experiment.data.trained, run.pairs.domain)} points, "
+            f"n = {trained_points(experiment.data.training_resolutions, run.pairs.domain)} points, "
             f"{_trained_on(run)}{how_read(run.scores.reading)}",
         ),
         ("Optimizer", f"{in_words(optimizer)}, momentum {experiment.training.momentum}"),
@@ -133,7 +133,7 @@ def quality(store: Store) -> list[tuple[str, ...]]:
 def _learned(run: FinishedRun) -> str:
     """Description of the learned map, such as "a on 43 x 43 points → u on the same points"."""
     data, task = run.experiment.data, run.experiment.learned
-    grid = trained_points(data.trained, run.pairs.domain)
+    grid = trained_points(data.training_resolutions, run.pairs.domain)
     if isinstance(task, TrajectoryTask):
         a, u = (symbol(run.store, name) for name in (data.input, data.target))
         seen = not task.history or (isinstance(task, Rollout) and task.static)

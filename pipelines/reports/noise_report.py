@@ -147,7 +147,7 @@ class _NoiseReport:
         study, experiment = self.study, self.study.experiment
         assert experiment.noise is not None
         fresh, data = experiment.noise.fresh, experiment.data
-        points, cells = f"{data.finest}{self._power} points", "the same points"
+        points, cells = f"{data.finest_resolution}{self._power} points", "the same points"
         if data.target_resolution is not None:
             cells = f"{data.target_resolution}{self._power} cells"
         input, target = study.names
@@ -206,7 +206,7 @@ class _NoiseReport:
         if not study.classical:
             reason = study.inversions.absent
             return [*facts, ("Classical methods", f"none: {reason}")] if reason else facts
-        points, cells = study.experiment.data.finest, study.inversions.setting.cells
+        points, cells = study.experiment.data.finest_resolution, study.inversions.setting.cells
         grid = f"{cells}{self._power} {'points' if study.values is None else 'cells'}"
         facts.append(("Classical methods", f"data on {points}{self._power} points → {grid}"))
         return facts

@@ -55,7 +55,7 @@ def section(run: FinishedRun) -> Section:
         pictures.append(_frames(run, truth, predicted, samples.ranked(errors)["median"]))
     text = (
         f"Predictions of the checkpoint “{run.checkpoint}” for the test samples at n = "
-        f"{points(run.experiment.data.finest, run.pairs.domain)}."
+        f"{points(run.experiment.data.finest_resolution, run.pairs.domain)}."
     )
     return Section("Predictions and their errors", (text,), pictures=tuple(pictures))
 

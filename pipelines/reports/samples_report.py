@@ -98,7 +98,7 @@ class _Part:
         splits = open_sealed(store).metadata.splits
         validation, test = (splits[key][1] - splits[key][0] for key in ("validation", "test"))
         changed = model.model_dump(mode="json", exclude_defaults=True)
-        grid = points(data.finest, self.run.source(name).samples("test", noise=None).dim)
+        grid = points(data.finest_resolution, self.run.source(name).samples("test", noise=None).dim)
         steps = f"{training.batch} samples per step, evaluated {training.epochs} times"
         same = f"{validation:,} validation and {test:,} test samples of one store"
         facts: Facts = [

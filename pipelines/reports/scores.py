@@ -44,9 +44,10 @@ def section(run: FinishedRun) -> Section:
     data, evaluated = run.experiment.data, {r.resolution for r in run.scores.results}
     comparison, table = _comparison(run)
     missing = (left_out(run.main.left_out),) if run.main.left_out else ()
+    sizes = grids(data.training_resolutions, evaluated, run.pairs.domain)
     return Section(
         "Scores",
-        (meaning, *missing, grids(data.trained, evaluated, run.pairs.domain), *comparison),
+        (meaning, *missing, sizes, *comparison),
         (
             Table(rows, header, name="of each checkpoint on each grid"), table, *_further(run),
             *_by_part(run),
@@ -66,7 +67,9 @@ def _on_grids(run: FinishedRun) -> tuple[Picture, ...]:
         "Relative L² error on each grid with the same weights: all test samples, and the mean. The "
         "dotted line marks the training grid, or the finest of several."
     )
-    figure = charts.error_by_grid(errors, run.experiment.data.finest, _axis(run.pairs.domain))
+    figure = charts.error_by_grid(
+        errors, run.experiment.data.finest_resolution, _axis(run.pairs.domain)
+    )
     return (picture(figure, "error-by-grid", caption, half=True),)
 
 
@@ -122,8 +125,8 @@ def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
     """Text and table that compare the model with trivial predictions on the training grid."""
     text: tuple[str, ...] = (
         f"The table “{_BESIDE}” is for the same {len(run.pairs)} samples at n = "
-        f"{points(run.experiment.data.finest, run.pairs.domain)}. Trivial predictions need no "
-        "training.",
+        f"{points(run.experiment.data.finest_resolution, run.pairs.domain)}. Trivial predictions "
+        "need no training.",
     )
     header: tuple[str, ...] = ("prediction", "mean", "median", "worst", "spread")
     rows = []

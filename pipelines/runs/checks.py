@@ -1,5 +1,6 @@
 """Checks before a training: whether device, memory, operator and data fit together."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from operators.training.evaluate import check_defined, positions, quadrature_of
 from operators.training.memory import is_out_of_memory
 from operators.training.settings import Settings
 from operators.training.step import Augmentation
-from operators.transforms import Predictor
+from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box
 from pdegen.plugins import error_in_plugin
 from pdegen.schema import SchemaError
@@ -140,6 +141,11 @@ def check_training(experiment: Experiment, source: Source, device: torch.device)
     operator = checked_operator(experiment, pairs)
     check_applies(source)
     check_scores(source)
+    if trained := experiment.data.resolutions:
+        inputs = Normalizer.identity(operator.in_channels)
+        targets = Normalizer.identity(operator.out_channels)
+        predictor = Predictor(operator, inputs, targets, task=source.task)
+        _check_at(dict.fromkeys(trained, "data.resolutions"), experiment, source, predictor)
     if experiment.training.start is None:  # such weights include what `adapt` computes
         operator.check_samples(len(pairs.single_step))
 
@@ -185,10 +191,19 @@ def check_scores(source: Source) -> None:
 def check_resolutions(experiment: Experiment, source: Source, predictor: Predictor) -> None:
     """Raise SchemaError if a predictor cannot be evaluated at a resolution of the experiment, or at
     one of several training resolutions."""
+    trained = dict.fromkeys(experiment.data.resolutions or (), "data.resolutions")
+    keys = dict.fromkeys(experiment.resolutions, "resolutions") | trained
+    _check_at(keys, experiment, source, predictor)
+
+
+def _check_at(
+    keys: Mapping[int, str], experiment: Experiment, source: Source, predictor: Predictor
+) -> None:
+    """Raise SchemaError if a predictor cannot be evaluated at one of the resolutions. `keys` has
+    the key of the experiment that names a resolution."""
     operator = predictor.operator
     device = next(operator.parameters()).device
-    trained = dict.fromkeys(experiment.data.resolutions or (), "data.resolutions")
-    for resolution, key in (dict.fromkeys(experiment.resolutions, "resolutions") | trained).items():
+    for resolution, key in keys.items():
         try:
             pairs = source.samples("test", noise=None, resolution=resolution).to(device)
             first = pairs.first()

@@ -90,7 +90,7 @@ class Source:
     @property
     def _containing(self) -> int:
         """The smallest resolution that contains the points of all training batches."""
-        trained = self.experiment.data.trained
+        trained = self.experiment.data.training_resolutions
         return containing(domain_of(open_sealed(self.url)), trained, self.url)
 
     @property
@@ -143,7 +143,7 @@ class Source:
         pairs = task.training(pairs) if learning else task.evaluation(pairs)
         pairs = pairs.resident() if fits else pairs
         pairs = pairs if device is None else pairs.to(device)
-        pairs = pairs.mixed(*self.experiment.data.trained) if mixed else pairs
+        pairs = pairs.mixed(*self.experiment.data.training_resolutions) if mixed else pairs
         return self._epochs(pairs) if learning and not solved else pairs
 
     def stored(
@@ -180,7 +180,7 @@ class Source:
         data, (input, target) = self.experiment.data, self.experiment.variables
         self._check_equation()
         return open_pairs(
-            self.url, split, resolution or data.finest, input=input, target=target,
+            self.url, split, resolution or data.finest_resolution, input=input, target=target,
             target_resolution=data.target_resolution, weighted=weighted,
         )  # fmt: skip
 

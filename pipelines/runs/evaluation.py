@@ -177,7 +177,7 @@ def trivial_scores(
 def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch.device) -> dict:
     """Evaluate the reported checkpoints on the test split at all resolutions. Writes
     scores.json."""
-    grid, (first, *_) = experiment.data.finest, experiment.training.reported
+    grid, (first, *_) = experiment.data.finest_resolution, experiment.training.reported
     results = [
         evaluate(
             folder / f"{name}.safetensors", store, device, resolution=resolution,

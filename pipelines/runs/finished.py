@@ -112,7 +112,7 @@ class FinishedRun:
     def main(self) -> Score:
         """Score of the first reported checkpoint at the resolution closest to the training
         resolution."""
-        grid = self.experiment.data.finest
+        grid = self.experiment.data.finest_resolution
         results = [r for r in self.scores.results if r.checkpoint == self.checkpoint]
         return min(results, key=lambda r: abs(r.resolution - grid))
 

@@ -52,7 +52,7 @@ def solved_pairs(
     training, stream = experiment.training, experiment.data.stream
     assert stream is not None
     recipe, on = stream.load_recipe(), None if device.type == "cpu" else str(device)
-    grid = resolution or experiment.data.finest
+    grid = resolution or experiment.data.finest_resolution
     pairs = _pairs(recipe, experiment, samples, grid, f"stream {recipe.name}")
     try:
         recipe.problem.check_solver(None if on is None else device.type)
@@ -185,9 +185,13 @@ def check_data(experiment: Experiment, device: torch.device) -> int:
         check_noise(experiment.noise, inputs, channels, padded(recipe), where)
     dims, shape = variable_of(recipe, target).dims, variable_of(recipe, target).shape
     experiment.learned.check(shape[dims.index("time")] if "time" in dims else 0, where)
-    for resolution in (*data.trained, *experiment.resolutions):
+    for resolution in (*data.training_resolutions, *experiment.resolutions):
         Subsample.of(domain, resolution, data.target_resolution, where)
-    resolution = containing(domain, data.trained, where) if data.resolutions else data.finest
+    resolution = (
+        containing(domain, data.training_resolutions, where)
+        if data.resolutions
+        else data.finest_resolution
+    )
     if data.stream is None:
         return domain.dim
     pairs = solved_pairs(experiment, samples, device, resolution)

@@ -49,7 +49,7 @@ class TailDraw:
         candidates = self.candidates.with_reader(samples=numbers.numpy())
         errors = scores(predictor, candidates).cpu().nan_to_num(0, 0, 0)  # 0 where undefined
         probabilities = inclusion(errors**POWER, self.count, UNIFORM)
-        rows = systematic(probabilities, generator(self.seed, 5, epoch))
+        rows = systematic(probabilities, generator(self.seed, 6, epoch))
         return Drawn(numbers[rows], probabilities[rows])
 
 

@@ -295,7 +295,7 @@ class BenchmarkRun(Study[Seeded]):
             .to(device)
         )
         predictor = training.predictor(device)
-        finest = training.experiment.data.finest
+        finest = training.experiment.data.finest_resolution
         pairs = Source(training.store, training.experiment).samples(
             "train", "training", resolution=finest, device=device
         )
@@ -322,7 +322,7 @@ class BenchmarkRun(Study[Seeded]):
 def _evaluate(row: Row, training: StudyTraining, measure: str, device: torch.device) -> None:
     """Compute the errors of a finished training and enter them in its row."""
     experiment, store = training.experiment, training.store
-    grid = experiment.data.finest
+    grid = experiment.data.finest_resolution
     alone = experiment.model_copy(update={"resolutions": (grid,)})
     summary = evaluate_run(alone, store, training.folder, device)
     main, *others = map(Score.of, summary["results"])

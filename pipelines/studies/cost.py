@@ -188,7 +188,7 @@ def random_pairs(experiment: Experiment, device: torch.device) -> Samples:
     problem = data.load_recipe().problem
     domain, channels = problem.domain, {v.name: _channels(v) for v in problem.variables()}
     if isinstance(domain, Box):
-        factor = data.finest / domain.shape[0]
+        factor = data.finest_resolution / domain.shape[0]
         domain = Box(tuple(
             replace(grid, n=max(grid.minimum, round(grid.n * factor))) for grid in domain.grids
         ))  # fmt: skip

@@ -108,7 +108,7 @@ class Inversions:
     def _on_cells(self, overrides: Mapping[str, object]) -> Source:
         experiment, changed = self.source.experiment, {**overrides}
         if set(domain_of(open_sealed(self.source.url)).kinds) == {"cell"}:
-            changed["data.target_resolution"] = self.cells or experiment.data.finest
+            changed["data.target_resolution"] = self.cells or experiment.data.finest_resolution
         elif self.cells is not None:
             raise SchemaError(f"cells: {self.source.url} holds no averages over cells")
         return Source(self.source.url, experiment.with_overrides(changed))
@@ -321,11 +321,13 @@ def check_methods(experiment: Experiment, only: tuple[str, ...], cells: int | No
     averaged = problem.domain.grid == "cell"
     if cells is not None and not averaged:
         raise SchemaError(f"--cells: recipe {data.recipe} holds no averages over cells")
-    estimated = cells or data.finest
+    estimated = cells or data.finest_resolution
     where = f"recipe {data.recipe}"
-    subsample = Subsample.of(problem.domain, data.finest, estimated if averaged else None, where)
+    subsample = Subsample.of(
+        problem.domain, data.finest_resolution, estimated if averaged else None, where
+    )
     x = subsample.domain.grids[0].x if isinstance(subsample.domain, Box) else np.empty(0)
-    a, u = (np.empty((0, *[n] * problem.domain.dim)) for n in (estimated, data.finest))
+    a, u = (np.empty((0, *[n] * problem.domain.dim)) for n in (estimated, data.finest_resolution))
     chosen(problem, InverseProblem(x, a, u), only, cells)
 
 

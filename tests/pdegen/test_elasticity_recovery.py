@@ -7,6 +7,7 @@ from pdegen.equations.elasticity.mesh import PointTransfer, Rings
 from pdegen.equations.elasticity.recovery import Recovery
 from pdegen.equations.elasticity.solver import Body, Sheet
 from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError
 from tests.pdegen.test_elasticity import THETA, UNIT, VOID
 
 
@@ -82,3 +83,13 @@ def test_recipes_without_graded_meshes_keep_their_fingerprints():
     named = recipe.with_overrides({"grading": 0, "stress": "direct"})
     assert named.fingerprint == recipe.fingerprint
     assert load_recipe("elasticity-certified").model_dump()["problem"]["grading"] == 2
+
+
+@pytest.mark.parametrize(("refinement", "grading"), [(2, 0), (1, 1)])
+def test_recovered_stresses_need_two_elements_across(refinement, grading):
+    recipe = load_recipe("elasticity-quick")
+    few = {"resolution": 12, "stress": "recovered", "refinement": 1, "grading": 0}
+    with pytest.raises(SchemaError, match="two elements of the solver from the void to the side"):
+        recipe.with_overrides(few)
+    problem = recipe.with_overrides({**few, "refinement": refinement, "grading": grading}).problem
+    assert np.isfinite(problem.solve(0, range(1))["u"]).all()

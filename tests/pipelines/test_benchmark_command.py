@@ -101,6 +101,9 @@ def test_a_benchmark_with_an_operator_that_cannot_act_on_the_data_is_refused(
     line = refused("benchmark", write_toy(tmp_path, modes=12), *data)
     assert "FNO on burgers: model fno on" in line
     assert "12 modes need a grid of at least 24 points" in line
+    grids = ["--set", "data.resolutions=[8,32]"]
+    line = refused("benchmark", write_toy(tmp_path, modes=8), *grids, *data)
+    assert "FNO on burgers: data.resolutions: fno at 8 points along each axis: 8 modes need" in line
     line = refused("benchmark", write_toy(tmp_path, sensors=12), *data)
     assert "DeepONet on burgers" in line
     assert "12 sensors" in line

@@ -197,6 +197,20 @@ def test_a_budget_by_the_test_samples_is_refused():
         declared(budget={}).with_overrides({"training.protocol": "published"})
 
 
+@pytest.mark.parametrize("way", [{"budget": {}}, {"search": {"training.lr": [1e-3, 1e-2]}}])
+def test_an_operator_that_is_chosen_by_the_test_samples_is_refused(way):
+    fno = {**CONTENT["operators"]["FNO"], "overrides": {"training.protocol": "published"}}
+    with pytest.raises(SchemaError, match="needs a validation error"):
+        declared(**way, operators={"FNO": fno}).check()
+
+
+def test_training_resolutions_of_the_command_replace_those_of_an_operator():
+    fno = {**CONTENT["operators"]["FNO"], "overrides": {"data.resolution": 32}}
+    changed = declared(operators={"FNO": fno}).with_overrides({"data.resolutions": [8, 16]})
+    (case, *_) = changed.cases()
+    assert changed.experiment(case, 0, {}).data.training_resolutions == (8, 16)
+
+
 def test_the_converged_table_has_two_seeds_on_five_datasets():
     benchmark = load_benchmark("standard-converged", sound=False)
     assert isinstance(benchmark, Benchmark)

@@ -17,7 +17,7 @@ def test_every_experiment_builds_what_it_declares(name):
     problem = experiment.data.load_recipe().problem
     domain = problem.domain
     allowed = allowed_resolutions(domain.shape[0], domain.kinds[0])
-    assert {*experiment.data.trained, *experiment.resolutions} <= set(allowed)
+    assert {*experiment.data.training_resolutions, *experiment.resolutions} <= set(allowed)
     dim = problem.domain.dim
     model = {"model": experiment.model.model_dump(), "in_channels": 1, "out_channels": 1}
     # about as many as published at most: 530,305 on the circle, 3.1 million of Transolver's in the

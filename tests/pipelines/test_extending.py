@@ -32,6 +32,11 @@ def test_a_row_in_three_lines_is_the_extended_table_with_that_row(tmp_path):
     assert "extends" not in table.model_dump()
 
 
+def test_training_resolutions_replace_the_one_of_the_extended_file():
+    base, changes = {"overrides": {"data.resolution": 85, "b": 1}}, {"data.resolutions": [43, 85]}
+    assert merged(base, {"overrides": changes}) == {"overrides": {"b": 1, **changes}}
+
+
 def test_tables_merge_by_key_and_lists_and_values_replace(tmp_path):
     text = """
 extends = "standard"

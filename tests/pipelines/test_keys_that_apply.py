@@ -146,6 +146,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"data.resolutions": [8, 16], "data.resolution": 8},
         "needs either resolution or resolutions, got both",
     ),
+    (
+        "noise",
+        {"data.resolutions": [8, 16], "noise.kind": "sensors"},
+        "'sensors' chooses points of one grid and is not for data.resolutions",
+    ),
     ("mesh", {"data.resolutions": [8, 16]}, "need a grid of a box, .* has a curvilinear domain"),
     ("map", {"data.target_resolution": 8}, "target_resolution averages cells"),
     ("map", {"data.stream.overrides.seed": 5}, "needs a stream"),

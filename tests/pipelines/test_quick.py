@@ -30,7 +30,9 @@ def test_every_benchmark_has_a_quick_version_that_is_small(name):
         domain = recipe.problem.domain
         points = math.prod(domain.shape)
         if not isinstance(domain, Cloud):
-            points *= mean((n / domain.shape[0]) ** domain.dim for n in experiment.data.trained)
+            points *= mean(
+                (n / domain.shape[0]) ** domain.dim for n in experiment.data.training_resolutions
+            )
         steps = training.epochs * math.ceil(
             (experiment.data.samples or last - first) / training.batch
         )

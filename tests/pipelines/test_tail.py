@@ -134,6 +134,11 @@ def test_records_of_uniform_streams_are_those_of_earlier_versions():
         ({**TAIL, "data.stream.coarse.solver.resolutoin": 32}, "unknown key 'solver.resolutoin'"),
         ({**TAIL, "data.stream.coarse.problem.resolution": 16}, "other points or components"),
         ({**TAIL, "data.stream.coarse.times": [0.1, 0.2]}, "other points or components"),
+        (
+            {**TAIL, "data.stream.coarse.seed": 5},
+            "another problem: change resolution, solver and modes",
+        ),
+        ({**TAIL, "data.stream.coarse.viscosity": 1.0}, "another problem"),
     ],
 )
 def test_an_impossible_table_is_refused_in_one_line(refused, store, changes, message):

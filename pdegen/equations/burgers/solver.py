@@ -19,7 +19,15 @@ from jaxtyping import Float
 
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.times import checked_times
-from pdegen.numerics.device import ARRAY_POINTS, Array, blocks, constant, first_true, scaled
+from pdegen.numerics.device import (
+    ARRAY_POINTS,
+    Array,
+    blocks,
+    constant,
+    first_true,
+    reuse_memory,
+    scaled,
+)
 from pdegen.numerics.errors import SolveError
 from pdegen.numerics.pseudospectral import Pseudospectral
 from pdegen.numerics.semilinear import Discrete
@@ -153,6 +161,7 @@ class ColeHopf(BurgersSolver):
         return constant(to_exponent, like), constant(to_flux, like), like_decays
 
     def _integrate(self, u0: Rows, times: list[float]) -> tuple[AtTimes, Float[Array, "b t"]]:
+        reuse_memory()
         xp = array_namespace(u0)
         u = xp.empty((len(u0), len(times), self.grid.n), dtype=u0.dtype, device=device(u0))
         error = xp.empty_like(u[:, :, 0])

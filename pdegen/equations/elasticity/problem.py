@@ -182,6 +182,16 @@ class Elasticity(Problem):
     void: GaussianRadius
     material: Annotated[LinearMaterial | MooneyRivlinMaterial, Field(discriminator="law")]
 
+    @model_validator(mode="after")
+    def _recoverable(self) -> Self:
+        across = self.refinement * self.resolution // _ASPECT + self.grading
+        if self.stress == "recovered" and across < 2:
+            raise ValueError(
+                'stress = "recovered" needs two elements of the solver from the void to the '
+                f"side, got {across}: increase refinement or resolution"
+            )
+        return self
+
     @property
     def formula(self) -> str:
         return (
