@@ -349,8 +349,10 @@ def test_the_law_notices(quick, change):
 
 
 @pytest.mark.parametrize("recovered", [{}, {"grading": 2, "stress": "recovered"}])
-def test_the_law_of_a_finer_solution_notices_other_ones(recovered):
-    recipe = load_recipe("elasticity-quick").with_overrides({"refinement": 2, **recovered})
+@pytest.mark.parametrize("resolution", [12, 24])
+def test_the_law_of_a_finer_solution_notices_other_ones(resolution, recovered):
+    changes = {"problem.resolution": resolution, "refinement": 4, **recovered}
+    recipe = load_recipe("elasticity-quick").with_overrides(changes)
     values = recipe.problem.compute(0, range(6))
     assert findings(recipe.problem.law(), values) == []
     twice = {**values, "u": values["u"] * 2, "displacement": values["displacement"] * 2}

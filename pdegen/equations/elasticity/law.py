@@ -95,12 +95,14 @@ class _Physics:
         u = rings.assembled(by_element) / rings.assembled(np.ones((1, *by_element.shape[1:])))
         return body, by_element, u * self._sheet.free[..., None]
 
-    def _of_a_finer_mesh(self, stored: Values, limit: float) -> np.ndarray:
+    def _of_a_finer_mesh(self, stored: Values, limit: float, order: int = 1) -> np.ndarray:
         """`limit`, scaled for solutions that were computed on a finer mesh.
 
-        The result is proportional to the size of the elements, and grows with the stored error.
+        The result is proportional to a power of the size of the elements, and grows with the stored
+        error.
         """
-        return limit * 36 / self._sheet.rings.around * np.maximum(1, 100 * stored["error"])
+        size = 36 / self._sheet.rings.around
+        return limit * size**order * np.maximum(1, 100 * stored["error"])
 
     def _rounding(self, body: Body, u: np.ndarray) -> np.ndarray:
         """Bound on the error of ∇u that rounding the displacements to float32 causes."""
@@ -147,4 +149,4 @@ class _Physics:
         difference = (displacement - expected).reshape(len(displacement), -1)
         distance = np.linalg.norm(difference, axis=1)
         distance /= np.linalg.norm(expected.reshape(len(displacement), -1), axis=1)
-        return distance, self._of_a_finer_mesh(stored, _DISPLACEMENT)
+        return distance, self._of_a_finer_mesh(stored, _DISPLACEMENT, order=2)
