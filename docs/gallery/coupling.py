@@ -57,11 +57,11 @@ def caption(experiment: Experiment) -> str:
     first, end = recipe.splits.ranges(recipe.samples)["train"]
     samples = experiment.data.samples or end - first
     if recipe.problem.domain.dim == 1:
-        point, axes = "$y$", f"{experiment.data.finest} points"
+        point, axes = "$y$", f"{experiment.data.finest_resolution} points"
     else:
         point, axes = (
             "the point $y$ (cross)",
-            f"{experiment.data.finest} points along each axis",
+            f"{experiment.data.finest_resolution} points along each axis",
         )
     return (
         f"A test sample, and $\\lvert\\partial u(y)/\\partial a(x)\\rvert$: how strongly the "
@@ -86,7 +86,7 @@ def draw(name: str, folder: Path, out: Path) -> None:
         pdegen.generate(recipe, out=store, workers=1)
     checkpoint = pipelines.train(experiment, data=store, out=folder / name, overwrite=True)
     model = operators.load_model(checkpoint)
-    test = operators.read_pairs(store, "test", resolution=experiment.data.finest)
+    test = operators.read_pairs(store, "test", resolution=experiment.data.finest_resolution)
     a, u, x = test.a[:1], test.u[0, ..., 0], test.x
     assert x is not None
     p = model.predict(a, x)[0, ..., 0]
