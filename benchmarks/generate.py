@@ -288,11 +288,9 @@ def _clock(on: str | None) -> Clock:
 
 
 def _pairs(u0: Any) -> Callable[[], object]:
-    """rfft and irfft of every row; NumPy takes one row at a time, which fits the cache."""
-    n = u0.shape[-1]
-    if isinstance(u0, np.ndarray):
-        return lambda: [np.fft.irfft(np.fft.rfft(row), n) for row in u0]
-    return lambda: torch.fft.irfft(torch.fft.rfft(u0), n=n)
+    """rfft and irfft of all rows at once; NumPy plans anew in each call."""
+    n, fft = u0.shape[-1], np.fft if isinstance(u0, np.ndarray) else torch.fft
+    return lambda: fft.irfft(fft.rfft(u0), n=n)
 
 
 def _sine_pairs(values: np.ndarray) -> Callable[[], object]:
