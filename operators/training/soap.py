@@ -13,13 +13,15 @@ algorithm 3; V. Gupta, T. Koren, Y. Singer, Shampoo, ICML 2018.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.training.recording import Repeated
+
+LARGEST = 1024  # dimension of the largest eigenbasis
 
 Basis = Float[Tensor, "count k k"]
 Matrices = Float[Tensor, "count m n"]
@@ -47,7 +49,9 @@ class SOAP(torch.optim.Optimizer):
     Q_L and Q_R are the eigenvectors of running means of G Gᵀ and Gᵀ G. Adam's second moment is
     computed in these eigenbases. Every few steps, one orthogonal iteration updates the bases. Plain
     Adam updates vectors and matrices with a single row or column. The first step computes the
-    bases, but does not change the matrices. A missing gradient counts as 0.
+    bases, but does not change the matrices. A missing gradient counts as 0. Axes with more than
+    `LARGEST` rows or columns keep the identity as their basis, as in one-sided SOAP: their
+    eigenvectors would take longer, and more memory, than the training.
 
     Args:
         params: Parameters with one or more axes. Weights that are not matrices are reshaped as in
@@ -122,6 +126,16 @@ class _Bases:
         return order
 
 
+class _Side(NamedTuple):
+    """The bases of one side of stacked matrices: those of its dimension, and which of them.
+
+    Without bases, which large dimensions lack, the basis is the identity.
+    """
+
+    bases: _Bases | None
+    rows: slice
+
+
 @dataclass(eq=False)
 class _Stack:
     """All matrices of one shape (m, n), with their state.
@@ -129,8 +143,8 @@ class _Stack:
     Args:
         gradient, mean, square: Gradient, first moment and second moment of Adam. The second moment
             is that in the eigenbases.
-        left: Range of indices of the bases Q_L of these matrices in `bases[m]`.
-        right: Range of indices of the bases Q_R of these matrices in `bases[n]`.
+        left: Range of indices of the bases Q_L of these matrices in `bases[m]`, if m has bases.
+        right: Range of indices of the bases Q_R of these matrices in `bases[n]`, if n has bases.
         bases: All bases. Each key is a dimension, and the value contains all bases of it.
     """
 
@@ -143,9 +157,10 @@ class _Stack:
     bases: dict[int, _Bases]
 
     @property
-    def sides(self) -> tuple[tuple[_Bases, slice], tuple[_Bases, slice]]:
+    def sides(self) -> tuple[_Side, _Side]:
+        """The bases Q_L and Q_R."""
         m, n = self.gradient.shape[1:]
-        return (self.bases[m], self.left), (self.bases[n], self.right)
+        return _Side(self.bases.get(m), self.left), _Side(self.bases.get(n), self.right)
 
     def parts(self, values: Tensor) -> list[Tensor]:
         """Split values of the stacked matrices into the values of each parameter."""
@@ -158,11 +173,10 @@ class _Stack:
 
     def state(self) -> list[dict[str, Tensor]]:
         """The state of each parameter; its tensors are views of the stacked memory."""
-        (left, rows), (right, columns) = self.sides
-        tensors = {
-            "mean": self.mean, "square": self.square, "left": left.gram[rows],
-            "right": right.gram[columns], "q_left": left.q[rows], "q_right": right.q[columns],
-        }  # fmt: skip
+        tensors = {"mean": self.mean, "square": self.square}
+        for name, (bases, rows) in zip(("left", "right"), self.sides, strict=True):
+            if bases is not None:
+                tensors |= {name: bases.gram[rows], f"q_{name}": bases.q[rows]}
         parts = {name: self.parts(values) for name, values in tensors.items()}
         return [
             {name: each[i] for name, each in parts.items()} for i in range(len(self.parameters))
@@ -171,18 +185,21 @@ class _Stack:
     def rotated(self, g: Matrices) -> Matrices:
         """Q_Lᵀ G Q_R."""
         (left, rows), (right, columns) = self.sides
-        return left.q[rows].mT @ g @ right.q[columns]
+        g = g if left is None else left.q[rows].mT @ g
+        return g if right is None else g @ right.q[columns]
 
     def back(self, g: Matrices) -> Matrices:
         """Q_L G Q_Rᵀ."""
         (left, rows), (right, columns) = self.sides
-        return left.q[rows] @ g @ right.q[columns].mT
+        g = g if left is None else left.q[rows] @ g
+        return g if right is None else g @ right.q[columns].mT
 
     def add_products(self, decay: float) -> None:
         """Update the means of G Gᵀ and Gᵀ G."""
         g = self.gradient
         for (bases, rows), f in zip(self.sides, (g, g.mT), strict=True):
-            bases.gram[rows].baddbmm_(f, f.mT, beta=decay, alpha=1 - decay)
+            if bases is not None:
+                bases.gram[rows].baddbmm_(f, f.mT, beta=decay, alpha=1 - decay)
 
 
 @dataclass(eq=False)
@@ -230,6 +247,8 @@ class _Group:
             self.state[p] |= {"step": 0, "mean": torch.zeros_like(v), "square": torch.zeros_like(v)}
             if id(p) not in vector_ids:
                 for side, k in (("left", v.shape[1]), ("right", v.shape[2])):
+                    if k > LARGEST:
+                        continue
                     self.state[p][side] = v.new_zeros(len(v), k, k)
                     self.state[p][f"q_{side}"] = torch.eye(k).to(v).repeat(len(v), 1, 1)
 
@@ -240,6 +259,9 @@ class _Group:
         for shape, parameters in shaped.items():
             rows = []
             for side, k in zip(("left", "right"), shape, strict=True):
+                if k > LARGEST:
+                    rows.append(slice(0))
+                    continue
                 entries = sides.setdefault(k, [])
                 start = sum(len(gram) for gram, _ in entries)
                 entries += [(self.state[p][side], self.state[p][f"q_{side}"]) for p in parameters]
@@ -357,7 +379,9 @@ class _Group:
         """Update the eigenvectors, and permute the second moments in the same way."""
         orders = {k: bases.iterate() for k, bases in self.bases.items()}
         for stack in self.stacks:
-            m, n = stack.square.shape[1:]
-            rows = orders[m][stack.left][:, :, None].expand_as(stack.square)
-            columns = orders[n][stack.right][:, None, :].expand_as(stack.square)
-            stack.square.copy_(stack.square.gather(1, rows).gather(2, columns))
+            square, (m, n) = stack.square, stack.square.shape[1:]
+            if m in orders:
+                square = square.gather(1, orders[m][stack.left][:, :, None].expand_as(square))
+            if n in orders:
+                square = square.gather(2, orders[n][stack.right][:, None, :].expand_as(square))
+            stack.square.copy_(square)

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+import operators.training.soap
 from benchmarks.launches import counted
 from operators.training.soap import SOAP, _as_matrices
 
@@ -23,8 +24,13 @@ def test_is_adam_on_vectors(shape):
     torch.testing.assert_close(ours, theirs)
 
 
-def test_every_step_is_that_of_one_matrix_written_out():
-    """A gradient whose large directions change, so that the bases change their order."""
+@pytest.mark.parametrize("largest", [3, 4, 1024])
+def test_every_step_is_that_of_one_matrix_written_out(monkeypatch, largest):
+    """A gradient whose large directions change, so that the bases change their order.
+
+    An axis of more than `largest` rows or columns has no basis.
+    """
+    monkeypatch.setattr(operators.training.soap, "LARGEST", largest)
     torch.manual_seed(0)
     every, lr, beta1, beta2, decay, eps = 3, 0.1, 0.9, 0.95, 0.8, 1e-8
     ours = torch.nn.Parameter(torch.randn(5, 4, dtype=torch.float64))
@@ -41,6 +47,8 @@ def test_every_step_is_that_of_one_matrix_written_out():
         if number == 0:  # sets up the bases, by falling eigenvalue
             left, right = g @ g.T, g.T @ g
             bases = [torch.linalg.eigh(a).eigenvectors.flip(1) for a in (left, right)]
+            sides = [side for side, basis in enumerate(bases) if len(basis) <= largest]
+            bases = [q if len(q) <= largest else torch.eye(len(q)).double() for q in bases]
             continue
         mean = beta1 * mean + (1 - beta1) * g
         rotated = bases[0].T @ g @ bases[1]
@@ -51,7 +59,8 @@ def test_every_step_is_that_of_one_matrix_written_out():
         left = decay * left + (1 - decay) * g @ g.T
         right = decay * right + (1 - decay) * g.T @ g
         if number == 1 or number % every == 0:
-            for side, a in enumerate((left, right)):
+            for side in sides:
+                a = (left, right)[side]
                 quotients = [float(q @ a @ q) for q in bases[side].T]
                 order = sorted(range(len(quotients)), key=lambda k: -quotients[k])
                 reordered += order != sorted(order)
@@ -59,7 +68,23 @@ def test_every_step_is_that_of_one_matrix_written_out():
                 square = square[order] if side == 0 else square[:, order]
                 bases[side] = torch.linalg.qr(a @ bases[side][:, order]).Q
         torch.testing.assert_close(ours.detach(), w, rtol=1e-9, atol=1e-9)
-    assert reordered > 2
+    assert reordered > 2 or not sides
+
+
+def test_the_state_has_no_basis_of_a_large_dimension():
+    p = torch.nn.Parameter(torch.zeros(2, operators.training.soap.LARGEST + 1))
+    soap = SOAP([p], lr=0.1)
+    for _ in range(2):
+        p.grad = torch.ones_like(p)
+        soap.step()
+    assert soap.state[p].keys() == {"step", "mean", "square", "left", "q_left"}
+    other = torch.nn.Parameter(p.detach().clone())
+    copied = SOAP([other], lr=0.1)
+    copied.load_state_dict(copy.deepcopy(soap.state_dict()))
+    for optimizer, weight in ((soap, p), (copied, other)):
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+    assert torch.equal(p, other)
 
 
 def test_a_stack_of_matrices_is_treated_one_by_one():
