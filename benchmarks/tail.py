@@ -35,8 +35,9 @@ from operators.norms import relative_l2
 from operators.training.schedules import OneCycle
 from operators.transforms import Normalizer, Predictor
 from pdegen.recipe import Recipe, load_recipe
+from pipelines.config.stream import CANDIDATES
 from pipelines.runs.solving import first_number
-from pipelines.runs.tail import CANDIDATES, POWER, UNIFORM
+from pipelines.runs.tail import POWER, UNIFORM
 
 _AT_ONCE = 2**13  # points that are predicted at a time
 _DECAY = 0.99  # of the moving average of the weights
@@ -61,7 +62,8 @@ class Rule:
         weighted: Whether a sample has the weight n/(M π), so that the loss is an unbiased estimate
             of its mean over the candidates. If not, all weights are 1.
         loss_power: Power of the relative error in the loss.
-        longer: Factor of the numbers of steps and of solves; at most `CANDIDATES`.
+        longer: Factor of the numbers of steps and of solves; at most `candidates`.
+        candidates: Number of candidates for each drawn sample.
     """
 
     score: Literal["coarse", "average", "true"] | None = None
@@ -70,6 +72,7 @@ class Rule:
     weighted: bool = False
     loss_power: int = 1
     longer: int = 1
+    candidates: int = CANDIDATES
 
 
 RULES: Mapping[str, Rule] = {
@@ -82,7 +85,9 @@ RULES: Mapping[str, Rule] = {
     "weighted, squared loss": Rule("coarse", uniform=UNIFORM, weighted=True, loss_power=2),
     "tail, power 1": Rule("coarse", 1, UNIFORM),
     "tail": Rule("coarse", POWER, UNIFORM),
+    "tail, 16 candidates": Rule("coarse", POWER, UNIFORM, candidates=16),
     "tail, power 3": Rule("coarse", 3, UNIFORM),
+    "tail, power 3, 8 candidates": Rule("coarse", 3, UNIFORM, candidates=8),
     "tail, by the true error": Rule("true", POWER, UNIFORM),
 }
 
@@ -150,10 +155,14 @@ def solved(recipe: Recipe, numbers: range) -> tuple[Pair, float]:
 
 
 class Candidates:
-    """Candidates of all rounds of a seed, with their solutions and cheap solutions."""
+    """Candidates of all rounds of a seed, with their solutions and cheap solutions.
 
-    def __init__(self, study: Study, seed: int) -> None:
-        start, count = first_number(seed, study.fine.problem), CANDIDATES * study.count
+    Args:
+        factor: Number of candidates for each drawn sample.
+    """
+
+    def __init__(self, study: Study, seed: int, factor: int) -> None:
+        start, count = first_number(seed, study.fine.problem), factor * study.count
         blocks = [range(start + k * count, start + (k + 1) * count) for k in range(study.rounds)]
         coarse = study.fine.with_overrides(dict(study.coarse))
         fine = [solved(study.fine, numbers) for numbers in blocks]
@@ -249,7 +258,7 @@ class Training:
         errors, study = self._errors(*test).numpy(), self.study
         solves, scored = study.steps * study.batch * self.rule.longer, 0
         if self.rule.score is not None:
-            scored = CANDIDATES * study.count * (study.rounds - 1)
+            scored = self.rule.candidates * study.count * (study.rounds - 1)
         return {
             "mean": float(errors.mean()),
             "median": float(np.median(errors)),
@@ -267,9 +276,12 @@ def measured(study: Study, rules: Sequence[str], seeds: Sequence[int]) -> Iterat
     """Figures of each rule and seed."""
     test, _ = solved(study.fine, range(study.test))
     for seed in seeds:
-        candidates = Candidates(study, seed)
-        for name in rules:
-            figures = Training(study, RULES[name], seed, candidates)().figures(test)
+        of_factor = dict[int, Candidates]()
+        for name in sorted(rules, key=lambda name: RULES[name].candidates):
+            factor = RULES[name].candidates
+            if factor not in of_factor:
+                of_factor = {factor: Candidates(study, seed, factor)}
+            figures = Training(study, RULES[name], seed, of_factor[factor])().figures(test)
             yield {"rule": name, "seed": seed} | {k: rounded(v) for k, v in figures.items()}
 
 

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from pdegen.recipe import Recipe, load_recipe
-from pdegen.schema import SchemaError, Strict
+from pdegen.schema import Count, SchemaError, Strict
 
 _TABLE = "data.stream"
+CANDIDATES = 4  # for each drawn sample, by default
 RECIPE_KEYS = ("overrides", "coarse")  # tables whose keys are those of a recipe
 
 
@@ -21,15 +22,20 @@ class Stream(Strict):
         recipe: Name of the recipe that generates the samples, or its TOML file.
         overrides: Values of keys of this recipe.
         sampling: "uniform" uses all samples in turn. "tail" draws the samples of each epoch from
-            four times as many candidates, more of those with large errors of the current weights.
+            several times as many candidates, more of those with large errors of the current
+            weights.
         coarse: Values of keys of the recipe that make cheap solutions. With `sampling = "tail"` the
             errors of candidates are those against these solutions.
+        candidates: With `sampling = "tail"`, number of candidates for each drawn sample. More of
+            them lower large errors further, and their solutions and predictions take longer.
     """
 
     recipe: str
     overrides: Annotated[dict[str, Any], Field(default_factory=dict)]
     sampling: Literal["uniform", "tail"] = "uniform"
     coarse: Annotated[dict[str, Any], Field(default_factory=dict)]
+    # left out of records at its default, which earlier trainings have
+    candidates: Annotated[Count, Field(ge=2, exclude_if=lambda n: n == CANDIDATES)] = CANDIDATES
 
     @model_validator(mode="after")
     def _scored(self) -> Self:
@@ -40,6 +46,8 @@ class Stream(Strict):
             )
         if self.sampling != "tail" and self.coarse:
             raise ValueError('coarse is for sampling = "tail": leave it out')
+        if self.sampling != "tail" and self.candidates != CANDIDATES:
+            raise ValueError('candidates is for sampling = "tail": leave it out')
         return self
 
     @model_serializer(mode="wrap")

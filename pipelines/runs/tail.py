@@ -16,7 +16,6 @@ from pdegen.schema import SchemaError
 from pipelines.config.experiment import Experiment
 from pipelines.runs.solving import APART
 
-CANDIDATES = 4  # for each drawn sample
 POWER = 2  # of the error, in the probability that a candidate is drawn
 UNIFORM = 0.1  # share of the probability that all candidates have in common
 
@@ -71,7 +70,7 @@ def tail_draw(experiment: Experiment, pairs: Samples, processes: int) -> TailDra
     if processes > 1:
         raise SchemaError(f"{key} is for training in one process, got {processes}")
     count = len(pairs.reader)
-    total = CANDIDATES * count
+    total = stream.candidates * count
     if training.epochs * total > APART:
         raise SchemaError(
             f"{key}: a stream has 2^32 candidates for a training, got {training.epochs} epochs of "

@@ -15,10 +15,10 @@ from operators.training.fit import Stopped
 from pdegen.generation.recipe_arrays import compute
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import load_experiment
-from pipelines.config.stream import Stream
+from pipelines.config.stream import CANDIDATES, Stream
 from pipelines.runs.data import Source
 from pipelines.runs.solving import first_number
-from pipelines.runs.tail import CANDIDATES, TailDraw, tail_draw
+from pipelines.runs.tail import TailDraw, tail_draw
 from pipelines.runs.training import train
 from tests.pipelines.command import history
 from tests.pipelines.conftest import CPU, DATA, SMALL
@@ -125,12 +125,25 @@ def test_records_of_uniform_streams_are_those_of_earlier_versions():
     assert stream.model_dump(mode="json") == {"recipe": "burgers-quick", "overrides": {}}
 
 
+def test_more_candidates_are_drawn_from_and_recorded(experiment, pairs, predictor):
+    assert "candidates" not in experiment.data.stream.model_dump(mode="json")
+    changed = experiment.with_overrides({"data.stream.candidates": 8})
+    assert changed.data.stream.model_dump(mode="json")["candidates"] == 8
+    draw = tail_draw(changed, pairs, 1)
+    assert draw is not None
+    first = draw.candidates.samples[0]
+    numbers = draw(predictor, 1).numbers.tolist()
+    assert len(numbers) == 16
+    assert first + 8 * 16 <= min(numbers) < first + 12 * 16 <= max(numbers) < first + 16 * 16
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"data.stream.sampling": "tail"}, 'sampling = "tail" predicts errors with cheap solut'),
         ({"data.stream.sampling": "tails"}, "sampling"),
         ({"data.stream.coarse.solver.resolution": 32}, 'coarse is for sampling = "tail"'),
+        ({**TAIL, "data.stream.candidates": 1}, "candidates: must be at least 2, got 1"),
         ({**TAIL, "data.stream.coarse.solver.resolutoin": 32}, "unknown key 'solver.resolutoin'"),
         ({**TAIL, "data.stream.coarse.problem.resolution": 16}, "other points or components"),
         ({**TAIL, "data.stream.coarse.times": [0.1, 0.2]}, "other points or components"),
