@@ -83,11 +83,10 @@ RULES: Mapping[str, Rule] = {
     "weighted, by the true error": Rule("true", weighted=True),
     "uniform, squared loss": Rule(loss_power=2),
     "weighted, squared loss": Rule("coarse", uniform=UNIFORM, weighted=True, loss_power=2),
-    "tail, power 1": Rule("coarse", 1, UNIFORM),
     "tail": Rule("coarse", POWER, UNIFORM),
-    "tail, 16 candidates": Rule("coarse", POWER, UNIFORM, candidates=16),
-    "tail, power 3": Rule("coarse", 3, UNIFORM),
-    "tail, power 3, 8 candidates": Rule("coarse", 3, UNIFORM, candidates=8),
+    "tail, 4 candidates": Rule("coarse", POWER, UNIFORM, candidates=4),
+    "tail, squares of errors": Rule("coarse", 2, UNIFORM),
+    "tail, squares of errors, 4 candidates": Rule("coarse", 2, UNIFORM, candidates=4),
     "tail, by the true error": Rule("true", POWER, UNIFORM),
 }
 

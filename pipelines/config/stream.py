@@ -11,7 +11,7 @@ from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import Count, SchemaError, Strict
 
 _TABLE = "data.stream"
-CANDIDATES = 4  # for each drawn sample, by default
+CANDIDATES = 8  # for each drawn sample, by default
 RECIPE_KEYS = ("overrides", "coarse")  # tables whose keys are those of a recipe
 
 
@@ -34,8 +34,7 @@ class Stream(Strict):
     overrides: Annotated[dict[str, Any], Field(default_factory=dict)]
     sampling: Literal["uniform", "tail"] = "uniform"
     coarse: Annotated[dict[str, Any], Field(default_factory=dict)]
-    # left out of records at its default, which earlier trainings have
-    candidates: Annotated[Count, Field(ge=2, exclude_if=lambda n: n == CANDIDATES)] = CANDIDATES
+    candidates: Annotated[Count, Field(ge=2)] = CANDIDATES
 
     @model_validator(mode="after")
     def _scored(self) -> Self:
@@ -55,7 +54,7 @@ class Stream(Strict):
         """Leave out the keys of uniform streams that records of earlier versions do not have."""
         table = content(self)
         if self.sampling == "uniform":
-            del table["sampling"], table["coarse"]
+            del table["sampling"], table["coarse"], table["candidates"]
         return table
 
     def load_recipe(self) -> Recipe:

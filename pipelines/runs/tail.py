@@ -16,7 +16,7 @@ from pdegen.schema import SchemaError
 from pipelines.config.experiment import Experiment
 from pipelines.runs.solving import APART
 
-POWER = 2  # of the error, in the probability that a candidate is drawn
+POWER = 3  # of the error, in the probability that a candidate is drawn
 UNIFORM = 0.1  # share of the probability that all candidates have in common
 
 
@@ -25,7 +25,7 @@ class TailDraw:
     """Draws the samples of each epoch, more of those with large relative errors.
 
     The error e of a candidate is that of the operator against a cheap solution. Of M candidates, n
-    are drawn with the probabilities n (λ/M + (1 - λ) e²/Σe²), at most 1. The loss does not divide
+    are drawn with the probabilities n (λ/M + (1 - λ) e³/Σe³), at most 1. The loss does not divide
     by the probabilities, so a training minimises a mean in which samples count by these. The
     samples of the first epoch are the first candidates, since initial weights predict nothing.
 

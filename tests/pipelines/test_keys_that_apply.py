@@ -94,7 +94,7 @@ EACH: dict[str, list[tuple[str, Any]]] = {
         ("data.resolutions", [8, 16]),
     ],
     "tail": [
-        ("data.stream.coarse", {"problem.initial.modes": 2}), ("data.stream.candidates", 8),
+        ("data.stream.coarse", {"problem.initial.modes": 2}), ("data.stream.candidates", 12),
     ],
     "mesh": [("training.weights", "points")],
     "soap": [
@@ -159,7 +159,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("stream", {"data.samples": 4}, "samples is for stored samples"),
     ("stream", {"data.reading": "streamed"}, "reading is for stored samples"),
     ("stream", {"data.stream.coarse": COARSE}, 'coarse is for sampling = "tail"'),
-    ("stream", {"data.stream.candidates": 8}, 'candidates is for sampling = "tail"'),
+    ("stream", {"data.stream.candidates": 12}, 'candidates is for sampling = "tail"'),
     ("stream", {"noise.fresh": False}, "noise.fresh is for stored samples, the stream of"),
     ("map of names", {"data.input": "u"}, "data.input has no effect: task.inputs names the var"),
     ("map of names", {"data.target": "a"}, "data.target has no effect: task.targets names the"),
