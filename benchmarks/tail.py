@@ -6,7 +6,8 @@ python -m benchmarks.tail burgers --table
 
 All rules to draw n of M candidates, `RULES`, have equal numbers of solves and steps, except
 "uniform, three times the steps". Each run appends its lines to benchmarks/results/tail.jsonl;
---table prints means over all seeds there, of the last line of each rule and seed.
+--table prints means over the seeds there that have "uniform", of the last line of each rule and
+seed.
 """
 
 from __future__ import annotations
@@ -281,7 +282,9 @@ def measured(study: Study, rules: Sequence[str], seeds: Sequence[int]) -> Iterat
             if factor not in of_factor:
                 of_factor = {factor: Candidates(study, seed, factor)}
             figures = Training(study, RULES[name], seed, of_factor[factor])().figures(test)
-            yield {"rule": name, "seed": seed} | {k: rounded(v) for k, v in figures.items()}
+            yield {"rule": name, "seed": seed, "candidates": factor} | {
+                k: rounded(v) for k, v in figures.items()
+            }
 
 
 def table(name: str) -> Iterator[str]:
@@ -293,11 +296,11 @@ def table(name: str) -> Iterator[str]:
             last |= {(line["rule"], line["seed"]): line for line in entry["figures"]["lines"]}
     if not last:
         raise SystemExit(f"no run of {name} is recorded: run the study without --table first")
-    columns = [key for key in next(iter(last.values())) if key not in ("rule", "seed")]
+    columns = [c for c in next(iter(last.values())) if c not in ("rule", "seed", "candidates")]
     yield f"| rule | seeds | {' | '.join(columns)} | mean / uniform | p99 / uniform |"
     yield "|---" * (len(columns) + 4) + "|"
     for rule in RULES:
-        seeds = [seed for named, seed in last if named == rule]
+        seeds = [seed for named, seed in last if named == rule and ("uniform", seed) in last]
         if not seeds:
             continue
         values = {c: [last[rule, seed][c] for seed in seeds] for c in columns}

@@ -26,10 +26,11 @@ class Normalizer(nn.Module):
     """The map v -> (v - mean)/std and its inverse. Mean and std are saved with the model.
 
     Mean and std have one value per channel, or one value per point and channel. Pointwise values on
-    a box are interpolated linearly to other grids. Pointwise values on a mesh or a cloud can only
-    be used at the same points. If each sample has its own mesh, the values belong to node numbers
-    and can only be used on meshes of the same size. Interpolation to other nodes is not supported,
-    because its errors would be larger than the standard deviations.
+    a box are interpolated linearly to other grids; beyond the outermost points they are constant,
+    also on periodic grids. Pointwise values on a mesh or a cloud can only be used at the same
+    points. If each sample has its own mesh, the values belong to node numbers and can only be used
+    on meshes of the same size. Interpolation to other nodes is not supported, because its errors
+    would be larger than the standard deviations.
 
     Args:
         mean, std: Means and standard deviations, shape (c,) or (*grid, c); std > 0.
@@ -69,9 +70,9 @@ class Normalizer(nn.Module):
         self.register_buffer("mean", mean)
         self.register_buffer("std", std)
         for number, axis in enumerate(axes):
-            self.register_buffer(f"axis{number}", axis.contiguous())
+            self.register_buffer(f"axis{number}", axis.clone())  # not shared with x
         if points is not None:
-            self.register_buffer("points", points.contiguous())
+            self.register_buffer("points", points.clone())
         if log is not None:
             self.register_buffer("log", log)
 

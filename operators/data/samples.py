@@ -276,7 +276,10 @@ class Samples(Dataset[dict[str, Tensor]]):
 
         Raises:
             DataError: If the domain is not a box, or a resolution does not fit its grid.
+            ValueError: If there are no resolutions.
         """
+        if not resolutions:
+            raise ValueError("batches of several resolutions need the resolutions, got none")
         where = str(self.source.get("url"))
         return replace(self, subsamples=subsamples(self.domain, resolutions, where))
 

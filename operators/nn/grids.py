@@ -1,5 +1,6 @@
 """Base of operators on grids and structured meshes: padding, an axis of frames, output points."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal, TypeVar
 
@@ -27,8 +28,8 @@ class GridOperator(Operator):
             axes. Padding is for functions that are not periodic.
         padding_points: Number of zeros at all resolutions; replaces `padding`.
         period: Length of the padded axis, divided by the distance between its first and its last
-            point; replaces `padding`. Rounding aside, it is the same at all resolutions, also on
-            grids that contain both ends. 0 for none.
+            point; replaces `padding`. Rounding aside, it is the same at all resolutions of a grid
+            that contains both ends. 0 for none.
         frame_channels: Number of channels of a frame if the channels of u are consecutive frames,
             otherwise 0. Frames become the last axis of the grid. The input is repeated along this
             axis, with the position of the frame, 0 ... 1, as a further feature.
@@ -71,9 +72,9 @@ class GridOperator(Operator):
                 "one of padding and padding_points must be 0 and the other at least 0, "
                 f"got padding={padding}, padding_points={padding_points}"
             )
-        if period and (period <= 1 or any(shares) or padding_points):
+        if period and (not 1 < period < math.inf or any(shares) or padding_points):
             raise ValueError(
-                "period must be above 1, without padding and padding_points, "
+                "period must be finite and above 1, without padding and padding_points, "
                 f"got period={period}, padding={padding}, padding_points={padding_points}"
             )
         self.positions = Positions(coordinates, dim, last=True)

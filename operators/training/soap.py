@@ -84,8 +84,19 @@ class SOAP(torch.optim.Optimizer):
         self._groups: dict[int, _Group] = {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a copied or loaded state. Its tensors are stacked again in the next step."""
+        """Restore a copied or loaded state. Its tensors are stacked again in the next step.
+
+        Raises ValueError if the state has eigenbases of more than `LARGEST` dimensions, as those of
+        earlier versions have.
+        """
         super().__setstate__(state)
+        for of_parameter in self.state.values():
+            for side in ("left", "right"):
+                if side in of_parameter and of_parameter[side].shape[-1] > LARGEST:
+                    raise ValueError(
+                        f"SOAP has eigenbases of at most {LARGEST} dimensions, this state has "
+                        f"{of_parameter[side].shape[-1]}: it is of an earlier version"
+                    )
         self.graphed = getattr(self, "graphed", False)
         self._groups = {}
 

@@ -57,6 +57,11 @@ class Stream(Strict):
             del table["sampling"], table["coarse"], table["candidates"]
         return table
 
+    @property
+    def numbers_per_sample(self) -> int:
+        """How many numbers of samples of the recipe each sample of an epoch takes."""
+        return self.candidates if self.sampling == "tail" else 1
+
     def load_recipe(self) -> Recipe:
         return load_recipe(self.recipe).with_overrides(self.overrides)
 
@@ -72,7 +77,9 @@ class Stream(Strict):
                 "change keys of the solver alone"
             )
         keys = [f"problem.{key}" for key in recipe.problem.discretization]
-        contents = [_exact(r.model_dump(mode="json"), keys) for r in (recipe, coarse)]
+        words = {"name", "summary", "remark"}  # which say nothing of the samples
+        dumps = [r.model_dump(mode="json", exclude=words) for r in (recipe, coarse)]
+        contents = [_exact(dump, keys) for dump in dumps]
         if contents[0] != contents[1]:
             raise SchemaError(
                 f"{_TABLE}.coarse: samples of {self.recipe} would be of another problem: change "

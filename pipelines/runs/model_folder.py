@@ -198,7 +198,8 @@ def _limits(result: Result) -> Iterator[str]:
     recipe = escaped(data["recipe"])
     yield f"- The errors hold for functions drawn by the recipe {recipe}; others were not tested."
     grids = ", ".join(str(score.resolution) for score in _main(result))
-    yield f"- Trained on {data['resolution']} points along each axis, evaluated on {grids}."
+    trained = " or ".join(map(str, result.experiment.data.training_resolutions))
+    yield f"- Trained on {trained} points along each axis, evaluated on {grids}."
     seed = result.experiment.training.seed
     yield f"- It is a single training with seed {seed}; other seeds give other errors."
     yield f"- The scores are over {samples} samples. Predictions have no guaranteed error bound."

@@ -54,14 +54,16 @@ def solved_pairs(
     recipe, on = stream.load_recipe(), None if device.type == "cpu" else str(device)
     grid = resolution or experiment.data.finest_resolution
     pairs = _pairs(recipe, experiment, samples, grid, f"stream {recipe.name}")
-    try:
-        recipe.problem.check_solver(None if on is None else device.type)
-    except SchemaError as error:
-        raise SchemaError(f"{pairs.source['url']}: {error}") from error
-    if training.epochs * samples > APART:
+    for solved in (recipe, stream.load_coarse()):
+        try:
+            solved.problem.check_solver(None if on is None else device.type)
+        except SchemaError as error:
+            raise SchemaError(f"{pairs.source['url']}: {error}") from error
+    numbers = samples * stream.numbers_per_sample
+    if training.epochs * numbers > APART:
         raise SchemaError(
-            f"{pairs.source['url']} has 2^32 samples for a training, got {training.epochs} "
-            f"epochs of {samples}"
+            f"{pairs.source['url']} has 2^32 samples and candidates for a training, got "
+            f"{training.epochs} epochs of {numbers}"
         )
     reader = pairs.reader
     if on is None:

@@ -14,7 +14,6 @@ from operators.training.evaluate import scores
 from operators.transforms import Predictor
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import Experiment
-from pipelines.runs.solving import APART
 
 POWER = 3  # of the error, in the probability that a candidate is drawn
 UNIFORM = 0.1  # share of the probability that all candidates have in common
@@ -24,10 +23,11 @@ UNIFORM = 0.1  # share of the probability that all candidates have in common
 class TailDraw:
     """Draws the samples of each epoch, more of those with large relative errors.
 
-    The error e of a candidate is that of the operator against a cheap solution. Of M candidates, n
-    are drawn with the probabilities n (λ/M + (1 - λ) e³/Σe³), at most 1. The loss does not divide
-    by the probabilities, so a training minimises a mean in which samples count by these. The
-    samples of the first epoch are the first candidates, since initial weights predict nothing.
+    The error e of a candidate is that of the operator against a cheap solution without noise. Of M
+    candidates, n are drawn with the probabilities n (λ/M + (1 - λ) e³/Σe³), at most 1. The loss
+    does not divide by the probabilities, so a training minimises a mean in which samples count by
+    these. The samples of the first epoch are the first candidates, since initial weights predict
+    nothing.
 
     Args:
         candidates: Candidates of the first epoch with cheap solutions. Those of later epochs have
@@ -60,8 +60,7 @@ def tail_draw(experiment: Experiment, pairs: Samples, processes: int) -> TailDra
         processes: Number of processes of the training.
 
     Raises:
-        SchemaError: If several processes train, the stream is too short for the candidates, or
-            cheap solutions have other points.
+        SchemaError: If several processes train, or cheap solutions have other points.
     """
     stream, training = experiment.data.stream, experiment.training
     if stream is None or stream.sampling == "uniform":
@@ -70,12 +69,6 @@ def tail_draw(experiment: Experiment, pairs: Samples, processes: int) -> TailDra
     if processes > 1:
         raise SchemaError(f"{key} is for training in one process, got {processes}")
     count = len(pairs.reader)
-    total = stream.candidates * count
-    if training.epochs * total > APART:
-        raise SchemaError(
-            f"{key}: a stream has 2^32 candidates for a training, got {training.epochs} epochs of "
-            f"{total}"
-        )
-    numbers = pairs.samples[0] + np.arange(total)
-    candidates = pairs.with_reader(recipe=stream.load_coarse(), samples=numbers)
+    numbers = pairs.samples[0] + np.arange(stream.candidates * count)
+    candidates = pairs.with_reader(recipe=stream.load_coarse(), samples=numbers, target_noise=None)
     return TailDraw(candidates, count, training.seed)

@@ -64,12 +64,14 @@ def test_a_period_is_the_same_length_on_grids_that_contain_both_ends():
 
     assert lengths(period=8 / 7) == {480}
     assert lengths(padding=9 / 85) == {480, 470, 468, 466}
+    assert 61 + FNO(period=8 / 7).margins((61,))[-1] == 69  # 60 * 8/7 = 68.6, rounded
 
 
 @pytest.mark.parametrize(
     ("settings", "n", "message"),
     [
-        ({"period": 1.0}, 9, "period must be above 1, .* got period=1.0"),
+        ({"period": 1.0}, 9, "period must be finite and above 1, .* got period=1.0"),
+        ({"period": math.nan}, 9, "period must be finite and above 1, .* got period=nan"),
         ({"period": 1.2, "padding": 0.1}, 9, "without padding and padding_points"),
         ({"period": 1.05}, 9, "period=1.05 is shorter than an axis of 9 points"),
     ],

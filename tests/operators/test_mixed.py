@@ -95,6 +95,19 @@ def test_an_epoch_of_another_length_is_divided_too(pairs):
     assert shapes(epoch_of(longer, 0, first=5)) == shapes(epoch_of(longer, 0))[5:]
 
 
+def test_orders_of_resolutions_differ_by_epoch_and_seed(pairs):
+    def orders(seed):
+        return {tuple(shapes(pairs.batches(seed, epoch, 4))) for epoch in range(8)}
+
+    assert len(orders(3)) > 4
+    assert orders(3) != orders(4)
+
+
+def test_no_resolutions_are_refused(pairs):
+    with pytest.raises(ValueError, match="need the resolutions, got none"):
+        pairs.mixed()
+
+
 def test_targets_on_cells_of_their_own_keep_them(plane_store):
     options = {"input": "u", "target": "a", "target_resolution": 4}
     pairs = read_pairs(plane_store, "train", **options).mixed(5, 7)

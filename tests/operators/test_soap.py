@@ -206,3 +206,14 @@ def test_a_step_launches_few_kernels_between_and_at_updates_of_the_bases():
     assert ordinary <= 60
     assert tenth <= 120
     assert kernels(12)[0] <= ordinary + 20  # lists of more tensors than a launch takes
+
+
+def test_a_state_with_a_basis_of_a_large_dimension_is_refused(monkeypatch):
+    p = torch.nn.Parameter(torch.zeros(2, 5))
+    soap = SOAP([p], lr=0.1)
+    p.grad = torch.ones_like(p)
+    soap.step()
+    state = copy.deepcopy(soap.state_dict())
+    monkeypatch.setattr(operators.training.soap, "LARGEST", 4)
+    with pytest.raises(ValueError, match="at most 4 dimensions, this state has 5: it is of an ear"):
+        SOAP([p], lr=0.1).load_state_dict(state)

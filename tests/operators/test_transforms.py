@@ -3,6 +3,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from scipy.interpolate import RegularGridInterpolator
 
@@ -98,6 +99,17 @@ def test_pointwise_on_a_line():
     m = normalizer.mean
     expected = torch.stack([(m[0] + m[1]) / 2, 0.75 * m[3] + 0.25 * m[4]])
     torch.testing.assert_close(normalizer.inverse(torch.zeros(1, 2, 1), between)[0], expected)
+
+
+@pytest.mark.parametrize("box", [True, False])
+@pytest.mark.parametrize("dim", [1, 2])
+def test_pointwise_normalisers_of_the_same_points_can_be_saved_together(dim, box):
+    x = POINTS if dim == 2 else torch.arange(16)[:, None] / 16
+    v = torch.randn(20, *x.shape[:-1], 1)
+    both = torch.nn.ModuleList(Normalizer.pointwise(v, x, box=box) for _ in range(2))
+    storages = [t.untyped_storage().data_ptr() for t in (x, *both.state_dict().values())]
+    assert len(set(storages)) == len(storages)
+    assert safetensors.torch.save(both.state_dict())
 
 
 class Constant(Operator):

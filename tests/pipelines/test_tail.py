@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,14 +11,17 @@ import torch
 
 from operators.data.drawing import inclusion
 from operators.registry import build_operator
+from operators.training import fit as training
 from operators.training.checkpoint import load_checkpoint, load_state
 from operators.training.fit import Stopped
 from pdegen.generation.recipe_arrays import compute
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import load_experiment
 from pipelines.config.stream import CANDIDATES, Stream
+from pipelines.runs import tail
 from pipelines.runs.data import Source
 from pipelines.runs.solving import first_number
+from pipelines.runs.stream import solved_pairs
 from pipelines.runs.tail import TailDraw, tail_draw
 from pipelines.runs.training import train
 from tests.pipelines.command import history
@@ -169,9 +173,75 @@ def test_trajectories_are_refused(experiment):
         task.check_applies(task.data.load_recipe().problem.domain, "here")
 
 
+@pytest.mark.parametrize(
+    ("name", "coarse"),
+    [
+        ("burgers-quick", {"solver.resolution": 512, "initial.modes": 255}),
+        ("darcy-quick", {"solver.refinement": 1}),
+    ],
+)
+def test_a_recipe_with_a_remark_has_cheap_solutions(name, coarse):
+    stream = Stream.parse({"recipe": name, "sampling": "tail", "coarse": coarse}, "stream")
+    assert stream.load_recipe().remark
+    assert stream.load_coarse().problem != stream.load_recipe().problem
+
+
+def test_equal_errors_are_drawn_otherwise_in_each_epoch_and_seed(draw, predictor, monkeypatch):
+    monkeypatch.setattr(tail, "scores", lambda predictor, pairs: torch.ones(len(pairs.samples)))
+    other = replace(draw, seed=draw.seed + 1)
+    numbers = [
+        (each(predictor, epoch).numbers - each.candidates.samples[0]) % (16 * CANDIDATES)
+        for each in (draw, other)
+        for epoch in (1, 2)
+    ]
+    assert len({tuple(sorted(drawn.tolist())) for drawn in numbers}) == 4
+
+
+def test_a_candidate_without_a_relative_error_is_drawn_like_one_without_error(
+    draw, predictor, monkeypatch
+):
+    """The relative error of the solution 0 is not a number."""
+    errors = torch.ones(16 * CANDIDATES)
+    errors[3], errors[5] = torch.nan, torch.inf
+    monkeypatch.setattr(tail, "scores", lambda predictor, pairs: errors)
+    drawn = draw(predictor, 1)
+    assert bool(drawn.probabilities.isfinite().all())
+    assert float(drawn.probabilities.sum()) < 16
+
+
+def test_candidates_are_scored_by_the_averaged_weights(experiment, store, tmp_path, monkeypatch):
+    scored, averages = [], []
+    draw, average = TailDraw.__call__, training._average
+
+    def watched_draw(self, predictor, epoch):
+        scored.append(predictor)
+        return draw(self, predictor, epoch)
+
+    def watched_average(averaged, current, decay):
+        averages.append(averaged)
+        average(averaged, current, decay)
+
+    monkeypatch.setattr(TailDraw, "__call__", watched_draw)
+    monkeypatch.setattr(training, "_average", watched_average)
+    averaged = experiment.with_overrides({"training.average": 0.9, "training.epochs": 2})
+    train(averaged, store, tmp_path / "run", CPU)
+    assert len(scored) == 2
+    assert all(predictor is averages[0] for predictor in scored)
+
+
+def test_noise_on_targets_is_not_in_the_cheap_solutions(experiment, store):
+    noisy = experiment.with_overrides({"noise": {"level": 0.5, "on": "targets"}})
+    pairs = Source(store, noisy).samples("train", "training", device=CPU)
+    made = tail_draw(noisy, pairs, 1)
+    assert made is not None
+    assert made.candidates.reader.target_noise is None
+
+
 def test_several_processes_and_too_many_candidates_are_refused(experiment, pairs):
     with pytest.raises(SchemaError, match="is for training in one process, got 2"):
         tail_draw(experiment, pairs, 2)
-    many = experiment.with_overrides({"training.epochs": 2**27})
-    with pytest.raises(SchemaError, match=r"2\^32 candidates .* got 134217728 epochs of 128"):
-        tail_draw(many, pairs, 1)
+    many = experiment.with_overrides({"training.epochs": 2**26})
+    with pytest.raises(SchemaError, match=r"2\^32 samples and candidates .* epochs of 128"):
+        solved_pairs(many, 16, CPU)
+    uniform = load_experiment("burgers-quick").with_overrides({**SETS, "training.epochs": 2**26})
+    solved_pairs(uniform, 16, CPU)
