@@ -27,8 +27,12 @@ def main() -> None:
 
 
 def _leave() -> None:
-    """End this process at once. A normal exit would wait for threads that are not needed."""
+    """End this process at once. A normal exit would wait for threads that are not needed.
+
+    The last line is printed already. What these threads still print says only that they end.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     end = threading.Timer(_PATIENCE, os._exit, [_INTERRUPTED])
     end.daemon = True
     end.start()

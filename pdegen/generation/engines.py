@@ -23,7 +23,6 @@ _LOCAL = ("processes", "dask")  # clusters of processes on this machine
 _ADDRESS = re.compile(r"(?:(?:tcp|tls|ucx|ws|wss|inproc)://)?[^/\s:]+:\d+")
 _TIMEOUT = 30  # seconds to find an existing scheduler, or its first worker
 _FORK = {"distributed.worker.multiprocessing-method": "forkserver"}
-_SAFE_PATH = "PYTHONSAFEPATH"
 _PRELOADED = [  # slow modules that the fork server of worker processes imports
     "array_api_compat", "distributed.nanny", "distributed.worker", "fsspec.implementations.local",
     "google_crc32c", "jaxtyping", "numcodecs.blosc", "psutil", "pydantic", "scipy.fft",
@@ -90,25 +89,28 @@ def _start_server() -> None:
     """Start the fork server. This is a process without threads that imports the modules which
     workers need, and then forks the workers. It serves all pools and ends with this process."""
     multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
-    with _safe_path():
-        resource_tracker.ensure_running()  # first, because its start unblocks Ctrl-C
+    # modules of the working directory are no code that the user has named: import none of them
+    with _environment(PYTHONSAFEPATH="1"):
+        # semaphores that an interrupt leaves are removed, which needs no warning
+        with _environment(PYTHONWARNINGS="ignore:resource_tracker"):
+            resource_tracker.ensure_running()  # first, because its start unblocks Ctrl-C
         with _shielded():
             forkserver.ensure_running()
 
 
 @contextmanager
-def _safe_path() -> Iterator[None]:
-    """Keep processes that are started in this context from importing modules of the working
-    directory, which are no code that the user has named."""
-    before = os.environ.get(_SAFE_PATH)
-    os.environ[_SAFE_PATH] = "1"
+def _environment(**variables: str) -> Iterator[None]:
+    """Set environment variables of the processes that are started in this context."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_SAFE_PATH]
-        else:
-            os.environ[_SAFE_PATH] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager
