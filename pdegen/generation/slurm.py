@@ -98,11 +98,13 @@ def _slurm() -> tuple[Any, dict[str, Any]]:
     from dask import config
 
     try:
+        from dask_jobqueue.config import reconfigure
         from dask_jobqueue.slurm import SLURMJob
     except ImportError:
         raise EngineError(
             "the scheduler slurm needs dask-jobqueue: pip install 'pdegen-operators[slurm]'"
         ) from None
+    reconfigure()  # a dask.config.set that was entered before the import removes its defaults
     configured = config.get("jobqueue.slurm")
     defaults = {"cores": 1, "processes": 1, "memory": "4GB"}
     options = {key: value for key, value in defaults.items() if configured.get(key) is None}

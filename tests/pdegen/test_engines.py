@@ -254,10 +254,13 @@ def test_the_job_script_says_what_is_asked_for():
     script = slurm_script()
     assert "#SBATCH --cpus-per-task=1" in script
     assert "distributed.cli.dask_worker" in script
+    dask.config.config.pop("jobqueue")  # as before the first import of dask-jobqueue
     with dask.config.set({"jobqueue.slurm.queue": "long", "jobqueue.slurm.walltime": "12:00:00"}):
         script = slurm_script()
     assert "#SBATCH -p long" in script
     assert "#SBATCH -t 12:00:00" in script
+    assert "jobqueue" not in dask.config.config
+    assert "-t 12:00:00" not in slurm_script()
 
 
 @pytest.mark.filterwarnings("ignore")  # of Dask, on workers that end with their job
