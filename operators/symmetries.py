@@ -50,6 +50,39 @@ class CircleSymmetries:
         return sign * a[sample, point % n], sign * u[sample, point % n]
 
 
+class DiagonalShifts:
+    """Random shifts of the torus along (1, -1), drawn separately for each sample of a batch.
+
+    A shift by s grid points maps w(x, y) to w(x + s, y - s). It maps solutions of the vorticity
+    equation to solutions, because its force depends on x + y only (`pdegen.equations.vorticity`).
+    It does not change the distribution of a homogeneous random field. The same shift is applied to
+    the input and the target of a sample.
+    """
+
+    names = frozenset({"diagonal-shift"})
+
+    def check(self, domain: Domain, x: Float[Tensor, "n1 n2 2"]) -> None:
+        """Raise ValueError if the domain is not a torus with the same points along both axes."""
+        if not isinstance(domain, Box) or domain.kinds != ("periodic", "periodic"):
+            kinds = f" with axes {' x '.join(domain.kinds)}" if isinstance(domain, Box) else ""
+            raise ValueError(
+                f"diagonal needs two periodic axes, the data are on a {domain.kind}{kinds}"
+            )
+        first, second = axes_of(x)
+        if first.shape != second.shape or not torch.allclose(first, second):
+            raise ValueError("diagonal needs the same points along both axes")
+
+    def __call__(
+        self, a: Float[Tensor, "batch n n c_in"], u: Float[Tensor, "batch n n c_out"]
+    ) -> tuple[Float[Tensor, "batch n n c_in"], Float[Tensor, "batch n n c_out"]]:
+        batch, n = a.shape[:2]
+        shift = torch.randint(n, (batch, 1, 1), device=a.device)
+        point = torch.arange(n, device=a.device)
+        sample = torch.arange(batch, device=a.device)[:, None, None]
+        row, column = (point[:, None] + shift) % n, (point - shift) % n
+        return a[sample, row, column], u[sample, row, column]
+
+
 class SquareSymmetries:
     """One of the 8 symmetries of the square, drawn at random for each sample of a batch.
 

@@ -217,7 +217,7 @@ class Physics:
 
     # value of a variable on the boundary of the domain, by name
     boundary: Mapping[Name, Finite] = field(default_factory=dict[str, float])
-    # symmetries of the solution map, such as "shift", "odd-reflection" or "square"
+    # symmetries of the solution map: "shift", "odd-reflection", "square" or "diagonal-shift"
     symmetries: tuple[str, ...] = ()
     # variable that weights the derivative in the loss weighted-h1
     loss_weight: Name | None = None

@@ -15,7 +15,7 @@ from pipelines.config.choices import LossTable, OptimizerTable, ScheduleTable
 from pipelines.config.data import Data, alternatives
 from pipelines.config.models import Model, ModelSpec, parse_model
 from pipelines.config.physics import domain_of, functions_in, physics_of
-from pipelines.config.registry import InputNoise, Normalization, Symmetries
+from pipelines.config.registry import InputNoise, Normalization
 from pipelines.config.shipped import check_asked, file_of
 from pipelines.config.stream import RECIPE_KEYS, change_stream
 from pipelines.config.training import (
@@ -80,8 +80,10 @@ class Experiment(Strict):
             return self
         if self.noise is not None and not isinstance(self.task, MapTask):
             raise ValueError(f"noise is for the task map, the task is {self.task.kind}")
-        if self.training.symmetries != Symmetries() and not isinstance(self.task, MapTask):
-            raise ValueError(f"symmetries are for the task map, the task is {self.task.kind}")
+        if self.training.symmetries.for_maps and not isinstance(self.task, MapTask):
+            raise ValueError(
+                f"symmetries other than diagonal are for the task map, the task is {self.task.kind}"
+            )
         if self.training.symmetries.reflection and self.task.parameters:
             raise ValueError("reflection changes the sign of all inputs, parameters among them")
         return self

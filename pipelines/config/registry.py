@@ -18,7 +18,7 @@ from pydantic import (
 from torch import Tensor
 
 from operators.data import Samples
-from operators.symmetries import CircleSymmetries, SquareSymmetries
+from operators.symmetries import CircleSymmetries, DiagonalShifts, SquareSymmetries
 from operators.training.step import Augmentation
 from operators.transforms import Normalizer
 from pdegen.domains import Box, Cloud
@@ -37,19 +37,37 @@ class Symmetries(Strict):
         shift: Random shifts along the circle.
         reflection: Random odd reflections u(x) -> -u(-x) of the circle.
         square: Random reflections and rotations of the square.
+        diagonal: Random shifts of the torus along (1, -1), for the vorticity equation.
     """
 
     shift: bool = False
     reflection: bool = False
     square: bool = False
+    diagonal: bool = False
 
     @model_validator(mode="after")
     def _of_one_domain(self) -> Self:
-        if self.square and (self.shift or self.reflection):
-            raise ValueError("square excludes shift and reflection, which are for the circle")
+        domains = {
+            "the circle": self.shift or self.reflection,
+            "the square": self.square,
+            "the torus": self.diagonal,
+        }
+        drawn = [domain for domain, is_drawn in domains.items() if is_drawn]
+        if len(drawn) > 1:
+            raise ValueError(
+                "shift and reflection are for the circle, square is for the square and diagonal "
+                f"for the torus: choose one domain, not {' and '.join(drawn)}"
+            )
         return self
 
+    @property
+    def for_maps(self) -> bool:
+        """Whether one is drawn that only the task map allows."""
+        return self.shift or self.reflection or self.square
+
     def build(self) -> Augmentation | None:
+        if self.diagonal:
+            return DiagonalShifts()
         if self.square:
             return SquareSymmetries()
         if self.shift or self.reflection:

@@ -10,7 +10,7 @@ from operators.base import Operator, check_domain
 from operators.boundary import Boundary
 from operators.data import Channel, DataError, Samples
 from operators.registry import build_operator
-from operators.symmetries import CircleSymmetries, SquareSymmetries
+from operators.symmetries import CircleSymmetries, DiagonalShifts, SquareSymmetries
 from operators.training.evaluate import check_defined, positions, quadrature_of
 from operators.training.memory import is_out_of_memory
 from operators.training.settings import Settings
@@ -103,6 +103,8 @@ def _check_settings(settings: Settings, pairs: Samples) -> None:
         check(pairs.domain)
     if isinstance(settings.augment, CircleSymmetries):
         settings.augment.check(pairs.domain)
+    if isinstance(settings.augment, DiagonalShifts):
+        settings.augment.check(pairs.domain, pairs.points)
     if isinstance(settings.augment, SquareSymmetries):
         if not isinstance(pairs.domain, Box) or pairs.dim != 2:
             raise ValueError(
@@ -163,7 +165,8 @@ def check_symmetries(source: Source, augment: Augmentation | None) -> None:
     """Raise SchemaError if `augment` uses a symmetry that the store's equation lacks. If the store
     declares no symmetries, nothing is checked."""
     stated = physics_of(open_sealed(source.url)).symmetries
-    used = augment.names if isinstance(augment, CircleSymmetries | SquareSymmetries) else ()
+    known = CircleSymmetries | DiagonalShifts | SquareSymmetries
+    used = augment.names if isinstance(augment, known) else ()
     for name in sorted(used):
         if stated and name not in stated:
             raise SchemaError(

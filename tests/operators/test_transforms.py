@@ -9,11 +9,13 @@ from scipy.interpolate import RegularGridInterpolator
 
 from operators.base import Operator
 from operators.boundary import Boundary
-from operators.symmetries import CircleSymmetries, SquareSymmetries
+from operators.symmetries import CircleSymmetries, DiagonalShifts, SquareSymmetries
 from operators.transforms import Extent, Normalizer, Predictor
 from pdegen.domains import Box, CellGrid, Cloud, NodalGrid, PeriodicGrid
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.equations.darcy.finite_volume import FiniteVolume
+from pdegen.equations.vorticity.solver import Flow
+from pdegen.numerics.torus import Torus
 
 
 def square(axis):
@@ -308,3 +310,50 @@ def test_symmetries_of_the_circle_refuse_other_domains():
     for domain in (Box.periodic(8, 8), Box.nodal(8), cloud):
         with pytest.raises(ValueError, match="shift and reflection need one periodic axis"):
             CircleSymmetries().check(domain)
+
+
+def forced_flow(w):
+    """Vorticity at t = 0.5 and 1, shape (samples, n, n, 2), with the published force."""
+    torus = Torus((PeriodicGrid(w.shape[1]),) * 2)
+    v = torus.to_modes(w)[:, None]
+    steps = Flow(torus, viscosity=0.02, amplitude=5.0).solver(v, dt=0.1, tolerance=1e-6)
+    return np.moveaxis(torus.to_points(steps.solve(v, [0.5, 1.0]).v[:, :, 0]), 1, -1)
+
+
+def test_diagonal_shifts_map_forced_flows_to_flows():
+    x, y = np.meshgrid(*[PeriodicGrid(32).x] * 2, indexing="ij")
+    turns = 2 * np.pi * np.arange(6)[:, None, None] / 7
+    w = np.sin(2 * np.pi * x + turns) + np.cos(4 * np.pi * y - turns) * np.sin(2 * np.pi * x)
+    torch.manual_seed(0)
+    shifts = DiagonalShifts()
+    b, v = shifts(torch.from_numpy(w)[..., None], torch.from_numpy(forced_flow(w)))
+    b = b[..., 0].numpy()
+    np.testing.assert_allclose(forced_flow(b), v.numpy(), atol=1e-11)
+    assert sum(not np.allclose(one, two) for one, two in zip(b, w, strict=True)) >= 3
+    other = np.roll(w, 3, axis=1)  # along one axis alone the force changes
+    assert not np.allclose(forced_flow(other), np.roll(forced_flow(w), 3, axis=1), atol=1e-2)
+
+
+def test_diagonal_shifts_are_drawn_equally_often():
+    v = torch.arange(64.0).reshape(8, 8, 1)
+    torch.manual_seed(0)
+    b, u = DiagonalShifts()(v.repeat(4000, 1, 1, 1), v.repeat(4000, 1, 1, 2))
+    assert torch.equal(u, b.repeat(1, 1, 1, 2))
+    images = [v.roll((-s, s), (0, 1)) for s in range(8)]
+    counts = [int((b == image).all((1, 2, 3)).sum()) for image in images]
+    assert sum(counts) == 4000
+    # chi-square with 7 degrees of freedom: below 24.3 with probability 0.999
+    assert sum((count - 500) ** 2 / 500 for count in counts) < 24.3
+
+
+def test_diagonal_shifts_refuse_other_domains():
+    def check(domain):
+        DiagonalShifts().check(domain, torch.from_numpy(domain.points).float())
+
+    check(Box.periodic(8, 8))
+    cloud = Cloud.of(np.random.default_rng(0).random((8, 2)))
+    for domain in (Box.periodic(8), Box.nodal(8, 8), cloud):
+        with pytest.raises(ValueError, match="diagonal needs two periodic axes, the data are on a"):
+            check(domain)
+    with pytest.raises(ValueError, match="diagonal needs the same points along both axes"):
+        check(Box.periodic(8, 16))

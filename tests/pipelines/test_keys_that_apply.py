@@ -67,6 +67,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "time": ("times", {"task": {"kind": "time"}}),
     "frames": ("times", {"task": {"kind": "time", "history": 1}}),
     "block": ("times", {"task": {"kind": "block"}}),
+    "torus": ("torus", {"task": {"kind": "block"}}),
 }
 # by the name of a setting: keys, each with another value
 EACH: dict[str, list[tuple[str, Any]]] = {
@@ -97,6 +98,7 @@ EACH: dict[str, list[tuple[str, Any]]] = {
         ("data.stream.coarse", {"problem.initial.modes": 2}), ("data.stream.candidates", 12),
     ],
     "mesh": [("training.weights", "points")],
+    "torus": [("training.symmetries.diagonal", True)],
     "soap": [
         ("training.optimizer.beta1", 0.5), ("training.optimizer.beta2", 0.5),
         ("training.optimizer.every", 1),
@@ -188,7 +190,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("noise", {"noise.fraction": 0.2}, "'fraction' does not apply to ensemble"),
     ("map", {"task.steps": 2}, "task"),
     ("block", {"task.static": True}, "does not apply to block"),
-    ("block", {"training.symmetries.shift": True}, "symmetries are for the task map"),
+    (
+        "block",
+        {"training.symmetries.shift": True},
+        "symmetries other than diagonal are for the task map, the task is block",
+    ),
+    (
+        "map",
+        {"training.symmetries.shift": True, "training.symmetries.diagonal": True},
+        "choose one domain, not the circle and the torus",
+    ),
     ("frames", {"task.parameters": True}, "the samples have no parameters"),
 ]
 
@@ -207,6 +218,7 @@ def stores(tmp_path_factory):
         "square": a_store(str(folder / "square"), Box.cell(16, 16)),
         "mesh": a_store(str(folder / "mesh"), bent),
         "times": a_store(str(folder / "times"), wave, times=TIMES, inputs=("b",)),
+        "torus": a_store(str(folder / "torus"), Box.periodic(16, 16), times=TIMES),
     }
 
 

@@ -227,6 +227,7 @@ class Vorticity(Problem):
         force = f"{size} (sin θ + cos θ), θ = 2π(x + y) + {self.force.phase:g}{law}"
         error = f"relative error at most {self.solver.tolerance:g}"
         return Physics(
+            symmetries=("diagonal-shift",),
             sentences={
                 "initial": self.initial.sentence,
                 "force": force if self.force.amplitude else "none",
