@@ -1,10 +1,12 @@
-"""Random symmetries of solution maps, for data augmentation."""
+"""Symmetries of solution maps: drawn at random for data augmentation, or averaged over."""
+
+from collections.abc import Callable
+from itertools import product
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from operators.transforms import axes_of
 from pdegen.domains import Box, Domain
 
 
@@ -68,7 +70,7 @@ class DiagonalShifts:
             raise ValueError(
                 f"diagonal needs two periodic axes, the data are on a {domain.kind}{kinds}"
             )
-        first, second = axes_of(x)
+        first, second = x[:, 0, 0], x[0, :, 1]
         if first.shape != second.shape or not torch.allclose(first, second):
             raise ValueError("diagonal needs the same points along both axes")
 
@@ -90,13 +92,20 @@ class SquareSymmetries:
     solutions. They do not change the distribution of the Gaussian fields on the square. The same
     symmetry is applied to the input and the target of a sample. The grids of inputs and targets may
     differ, but each grid must be symmetric.
+
+    Args:
+        mean: Whether predictions of the trained operator are means over the images of the input,
+            as computed by `square_mean`.
     """
 
     names = frozenset({"square"})
 
+    def __init__(self, mean: bool = False) -> None:
+        self.mean = mean
+
     def check(self, x: Float[Tensor, "n1 n2 2"]) -> None:
         """Raise ValueError if a grid does not have the symmetries of the square."""
-        first, second = axes_of(x)
+        first, second = x[:, 0, 0], x[0, :, 1]
         if first.shape != second.shape or not torch.equal(first, second):
             raise ValueError("symmetries of the square need the same points along both axes")
         if not torch.allclose(first, 1 - first.flip(0), atol=1e-6):
@@ -113,3 +122,36 @@ class SquareSymmetries:
             return torch.where(drawn[2], v.transpose(1, 2), v)
 
         return transformed(a), transformed(u)
+
+
+def check_mean(x: Tensor | None, y: Tensor | None) -> None:
+    """Raise ValueError if `square_mean` cannot be taken for inputs at x and outputs at y.
+
+    Args:
+        x: Points of the inputs that all samples share; None if they differ by sample.
+        y: Points of the outputs that all samples share; None if they are those of the inputs.
+    """
+    for points in (x, x if y is None else y):
+        if points is None or points.ndim != 3:
+            raise ValueError("a mean over the symmetries of the square needs points of a grid")
+        SquareSymmetries().check(points)
+
+
+def square_mean(
+    apply: Callable[[Tensor], Tensor], a: Float[Tensor, "batch n n c_in"]
+) -> Float[Tensor, "batch m m c_out"]:
+    """The mean of g⁻¹ G(g a) over the 8 symmetries g of the square.
+
+    The map from a to the mean has these symmetries, whatever the map G is. If the true map has
+    them too, the mean squared error of the mean is at most that of G on the images of a.
+
+    Args:
+        apply: The map G.
+    """
+    total = torch.zeros((), dtype=a.dtype, device=a.device)
+    for swapped, *flipped in product((False, True), repeat=3):
+        axes = [axis for axis, is_flipped in enumerate(flipped, 1) if is_flipped]
+        image = a.flip(axes).transpose(1, 2) if swapped else a.flip(axes)
+        u = apply(image)
+        total = total + (u.transpose(1, 2) if swapped else u).flip(axes)
+    return total / 8

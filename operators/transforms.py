@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from operators.base import Blocks, Operator
 from operators.boundary import Boundary
 from operators.data import Map, Samples, Task
+from operators.symmetries import check_mean, square_mean
 from pdegen.domains import Box, Domain
 from pdegen.store.format import ParameterLaw
 
@@ -292,6 +293,8 @@ class Predictor(nn.Module):
             values.
         task: The learning task, which may apply the operator repeatedly.
         extent: The box whose points are rescaled to the unit box; None for no rescaling.
+        mean: Whether predictions in evaluation mode are means over the 8 symmetries of the square
+            (`operators.symmetries.square_mean`). The points are then those of a symmetric grid.
     """
 
     def __init__(
@@ -302,10 +305,11 @@ class Predictor(nn.Module):
         boundary: Boundary | None = None,
         task: Task = MAP,
         extent: Extent | None = None,
+        mean: bool = False,
     ) -> None:
         super().__init__()
         self.operator, self.input, self.target, self.boundary = operator, input, target, boundary
-        self.task, self.extent = task, extent
+        self.task, self.extent, self.mean = task, extent, mean
 
     def forward(
         self,
@@ -354,6 +358,9 @@ class Predictor(nn.Module):
         if self.boundary is not None and x is not None and y is None:
             fixed = self.boundary.on(tuple(x.shape[:-1]), x)
         shared_x, shared_y = self._rescaled(x), self._rescaled(y)
+        averages = self.mean and not self.training
+        if averages:
+            check_mean(shared_x, shared_y)
 
         def applied(operator: Callable[..., Tensor], positions: Positions, a: Tensor) -> Tensor:
             self.input.check(tuple(a.shape[1:-1]))
@@ -381,7 +388,9 @@ class Predictor(nn.Module):
             positions = (x, y) if mask is None else (x, y, mask)
             weighted = self.operator.weights and weight is not None
             operator = partial(self.operator, weight=weight) if weighted else self.operator
-            return self.task.predict(partial(applied, operator, positions), a, steps, truth)
+            apply = partial(applied, operator, positions)
+            apply = partial(square_mean, apply) if averages else apply
+            return self.task.predict(apply, a, steps, truth)
 
         return predicted
 

@@ -117,13 +117,12 @@ def load_checkpoint(
         operator = build(header["operator"])
         boundary, extent = header["boundary"], header["extent"]
         return Predictor(
-            operator,
-            input,
-            target,
+            operator, input, target,
             None if boundary is None else Boundary.described(boundary),
             task_from(header["task"]),
             None if extent is None else Extent(*map(tuple, extent)),
-        )
+            mean=header.get("mean") == "square",
+        )  # fmt: skip
 
     try:
         input, target = (Normalizer.from_state(tensors, name) for name in ("input", "target"))

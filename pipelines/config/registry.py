@@ -38,12 +38,16 @@ class Symmetries(Strict):
         reflection: Random odd reflections u(x) -> -u(-x) of the circle.
         square: Random reflections and rotations of the square.
         diagonal: Random shifts of the torus along (1, -1), for the vorticity equation.
+        mean: With `square`, whether predictions of the trained operator are means over the 8 images
+            of the input. A prediction then takes eight times as long. The epoch is chosen without
+            the mean.
     """
 
     shift: bool = False
     reflection: bool = False
     square: bool = False
     diagonal: bool = False
+    mean: bool = False
 
     @model_validator(mode="after")
     def _of_one_domain(self) -> Self:
@@ -58,6 +62,8 @@ class Symmetries(Strict):
                 "shift and reflection are for the circle, square is for the square and diagonal "
                 f"for the torus: choose one domain, not {' and '.join(drawn)}"
             )
+        if self.mean and not self.square:
+            raise ValueError("mean is a mean over the symmetries of the square: set square = true")
         return self
 
     @property
@@ -69,7 +75,7 @@ class Symmetries(Strict):
         if self.diagonal:
             return DiagonalShifts()
         if self.square:
-            return SquareSymmetries()
+            return SquareSymmetries(self.mean)
         if self.shift or self.reflection:
             return CircleSymmetries(self.shift, self.reflection)
         return None

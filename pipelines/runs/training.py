@@ -160,6 +160,7 @@ def _declaration(
     return {
         "experiment": experiment.model_dump(mode="json"),
         "data": data,
+        "mean": "square" if experiment.training.symmetries.mean else None,  # of trained predictors
         "reading": pairs.reading,
         "precision": acceleration.precision,
         "compiled": "tuned" if acceleration.tuned else acceleration.compiled,

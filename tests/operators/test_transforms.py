@@ -9,7 +9,14 @@ from scipy.interpolate import RegularGridInterpolator
 
 from operators.base import Operator
 from operators.boundary import Boundary
-from operators.symmetries import CircleSymmetries, DiagonalShifts, SquareSymmetries
+from operators.models.fno import FNO
+from operators.symmetries import (
+    CircleSymmetries,
+    DiagonalShifts,
+    SquareSymmetries,
+    check_mean,
+    square_mean,
+)
 from operators.transforms import Extent, Normalizer, Predictor
 from pdegen.domains import Box, CellGrid, Cloud, NodalGrid, PeriodicGrid
 from pdegen.equations.burgers.solver import ColeHopf
@@ -357,3 +364,48 @@ def test_diagonal_shifts_refuse_other_domains():
             check(domain)
     with pytest.raises(ValueError, match="diagonal needs the same points along both axes"):
         check(Box.periodic(8, 16))
+
+
+def test_a_mean_over_the_square_is_that_over_the_images_and_has_its_symmetries():
+    torch.manual_seed(0)
+    a, filters = torch.randn(3, 9, 9, 1), torch.randn(9, 9, 9, 9)
+
+    def apply(a):  # a linear map without symmetries
+        return torch.einsum("ijkl,bklc->bijc", filters, a)
+
+    mean = square_mean(apply, a)
+    turned = []
+    for k in range(4):
+        u, v = (apply(torch.rot90(b, k, (1, 2))) for b in (a, a.transpose(1, 2)))
+        turned += [torch.rot90(u, -k, (1, 2)), torch.rot90(v, -k, (1, 2)).transpose(1, 2)]
+    torch.testing.assert_close(mean, torch.stack(turned).mean(0), atol=1e-4, rtol=0)
+    for image in (a.flip(1), a.transpose(1, 2), torch.rot90(a, 1, (1, 2))):
+        assert not torch.allclose(apply(image), apply(a), atol=1e-2)
+    rotated = torch.rot90(mean, 1, (1, 2))
+    torch.testing.assert_close(square_mean(apply, torch.rot90(a, 1, (1, 2))), rotated,
+                               atol=1e-4, rtol=0)  # fmt: skip
+    torch.testing.assert_close(square_mean(apply, a.transpose(1, 2)), mean.transpose(1, 2),
+                               atol=1e-4, rtol=0)  # fmt: skip
+
+
+def test_a_predictor_takes_the_mean_in_physical_units_and_in_evaluation_alone():
+    """Also with normalisers and boundary values that differ from point to point."""
+    torch.manual_seed(0)
+    x = square(NodalGrid(9).x)
+    values = torch.randn(20, 9, 9, 1) + x[..., :1]
+    normalizer = Normalizer.pointwise([values], x, None, True)
+    boundary = Boundary.of(Box.nodal(9, 9), [0.0])
+    operator = FNO(dim=2, width=4, depth=1, modes=3)
+    plain = Predictor(operator, normalizer, normalizer, boundary).eval()
+    averaged = Predictor(operator, normalizer, normalizer, boundary, mean=True).eval()
+    a = torch.randn(2, 9, 9, 1)
+    expected = square_mean(lambda image: plain(image, x), a)
+    torch.testing.assert_close(averaged(a, x), expected, atol=0, rtol=0)
+    assert not torch.allclose(expected, plain(a, x), atol=1e-3)
+    assert torch.equal(averaged.train()(a, x), plain.train()(a, x))
+    averaged.eval()
+    for points in ((None, None), (x, x.flatten(0, 1)), (x.flatten(0, 1), None)):
+        with pytest.raises(ValueError, match="needs points of a grid"):
+            check_mean(*points)
+    with pytest.raises(ValueError, match=r"points symmetric in \(0, 1\)"):
+        averaged(a, square(PeriodicGrid(9).x))

@@ -68,6 +68,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "frames": ("times", {"task": {"kind": "time", "history": 1}}),
     "block": ("times", {"task": {"kind": "block"}}),
     "torus": ("torus", {"task": {"kind": "block"}}),
+    "symmetric": ("square", {"training": {"symmetries": {"square": True}}}),
 }
 # by the name of a setting: keys, each with another value
 EACH: dict[str, list[tuple[str, Any]]] = {
@@ -99,6 +100,7 @@ EACH: dict[str, list[tuple[str, Any]]] = {
     ],
     "mesh": [("training.weights", "points")],
     "torus": [("training.symmetries.diagonal", True)],
+    "symmetric": [("training.symmetries.mean", True)],
     "soap": [
         ("training.optimizer.beta1", 0.5), ("training.optimizer.beta2", 0.5),
         ("training.optimizer.every", 1),
@@ -200,6 +202,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"training.symmetries.shift": True, "training.symmetries.diagonal": True},
         "choose one domain, not the circle and the torus",
     ),
+    ("square", {"training.symmetries.mean": True}, "of the square: set square = true"),
     ("frames", {"task.parameters": True}, "the samples have no parameters"),
 ]
 
