@@ -12,6 +12,7 @@ from operators.data.drawing import Drawn, inclusion, systematic
 from operators.seeds import generator
 from operators.training.evaluate import scores
 from operators.transforms import Predictor
+from pdegen.equations.base import SampleError
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import Experiment
 
@@ -46,7 +47,12 @@ class TailDraw:
         if epoch == 0:
             return Drawn(numbers[: self.count], torch.full((self.count,), self.count / total))
         candidates = self.candidates.with_reader(samples=numbers.numpy())
-        errors = scores(predictor, candidates).cpu().nan_to_num(0, 0, 0)  # 0 where undefined
+        try:
+            errors = scores(predictor, candidates).cpu()
+        except SampleError as error:
+            reason = f"{error.reason}; this is its cheap solution: change data.stream.coarse"
+            raise SampleError(error.sample, reason) from error
+        errors = errors.nan_to_num(0, 0, 0)  # 0 where undefined
         probabilities = inclusion(errors**POWER, self.count, UNIFORM)
         rows = systematic(probabilities, generator(self.seed, 6, epoch))
         return Drawn(numbers[rows], probabilities[rows])

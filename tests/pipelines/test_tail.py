@@ -14,6 +14,7 @@ from operators.registry import build_operator
 from operators.training import fit as training
 from operators.training.checkpoint import load_checkpoint, load_state
 from operators.training.fit import Stopped
+from pdegen.equations.base import SampleError
 from pdegen.generation.recipe_arrays import compute
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import load_experiment
@@ -245,3 +246,12 @@ def test_several_processes_and_too_many_candidates_are_refused(experiment, pairs
         solved_pairs(many, 16, CPU)
     uniform = load_experiment("burgers-quick").with_overrides({**SETS, "training.epochs": 2**26})
     solved_pairs(uniform, 16, CPU)
+
+
+def test_a_failing_cheap_solution_names_its_table(draw, predictor, monkeypatch):
+    def fails(self, seed, samples, on=None):
+        raise SampleError(samples[0], "by hand")
+
+    monkeypatch.setattr(type(draw.candidates.reader.recipe.problem), "solve_in_blocks", fails)
+    with pytest.raises(SampleError, match=r"sample \d+: by hand; .* change data\.stream\.coarse$"):
+        draw(predictor, 1)
