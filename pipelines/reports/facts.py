@@ -28,6 +28,12 @@ PROTOCOLS = {
     "published": "The test slice was watched after every epoch; the last epoch and the best one "
     "on the test slice itself are reported.",
 }
+SYMMETRIES = {
+    "shift": "shifts of the circle",
+    "reflection": "odd reflections of the circle",
+    "square": "reflections and rotations of the square",
+    "diagonal": "shifts of the torus along (1, -1)",
+}
 
 
 def facts(run: FinishedRun) -> list[tuple[str, ...]]:
@@ -38,6 +44,7 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
         for part in (experiment.training, experiment.model)
     )
     protocol, optimizer = training.pop("protocol"), training.pop("optimizer")
+    symmetries = training.pop("symmetries")
     decay = training.pop("average")  # 0 averages nothing
     training |= {"weights averaged with decay": decay} if decay else {}
     splits = {k: f"{stop - start:,}" for k, (start, stop) in metadata.splits.items()}
@@ -65,8 +72,17 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
         ),
         ("Optimizer", f"{in_words(optimizer)}, momentum {experiment.training.momentum}"),
         ("Training", settings(training)),
+        *symmetries_row(symmetries),
         ("Protocol", f"{protocol}: {PROTOCOLS[protocol]}"),
     ]
+
+
+def symmetries_row(used: Mapping[str, bool]) -> list[tuple[str, ...]]:
+    drawn = [words for name, words in SYMMETRIES.items() if used[name]]
+    if not drawn:
+        return []
+    mean = "; predictions are means over the 8 images of the input" if used["mean"] else ""
+    return [("Symmetries", f"random {' and '.join(drawn)} in training{mean}")]
 
 
 def _part(part: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from pdegen.schema import parse_override
 from pdegen.software import processor
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import load_experiment
+from pipelines.reports.facts import symmetries_row
 from pipelines.reports.report import write_report
 from pipelines.reports.wording import scientific
 from pipelines.runs.finished import ReportError
@@ -119,6 +120,27 @@ def test_the_facts_of_the_data_and_of_what_is_learned_are_told(finished, darcy, 
     assert backward["Noise on u"].startswith("ensemble, level 0.1, seed 0; drawn anew in every")
     assert backward["Normalisation"] == "input pointwise, target scalar"
     assert quick["Optimizer"].startswith("soap (beta1 0.95, beta2 0.95, every 10), momentum const")
+    assert quick["Symmetries"] == (
+        "random shifts of the circle and odd reflections of the circle in training"
+    )
+    square = "random reflections and rotations of the square in training"
+    assert forward["Symmetries"] == square
+    assert backward["Symmetries"] == square
+
+
+def test_the_symmetries_of_a_run_are_told():
+    unused = dict.fromkeys(("shift", "reflection", "square", "diagonal", "mean"), False)
+    assert symmetries_row(unused) == []
+    assert symmetries_row({**unused, "square": True, "mean": True}) == [
+        (
+            "Symmetries",
+            "random reflections and rotations of the square in training; predictions are means "
+            "over the 8 images of the input",
+        )
+    ]
+    assert symmetries_row({**unused, "diagonal": True})[0][1] == (
+        "random shifts of the torus along (1, -1) in training"
+    )
 
 
 def test_a_published_run_is_labelled_as_watched_on_the_test_slice(published, finished):
