@@ -9,11 +9,12 @@ import torch
 
 from operators.base import Operator
 from operators.data import Samples
-from operators.training.checkpoint import CheckpointError, StartError, start_from
+from operators.training.checkpoint import CheckpointError
 from operators.training.files import BusyError, locked
 from operators.training.fit import Epoch, fit
 from operators.training.ranks import ALONE, Ranks
 from operators.training.settings import Settings
+from operators.training.start import StartError, start_from
 from operators.training.step import Acceleration
 from operators.transforms import Extent, Predictor
 from pdegen.ownership import note_part, remove

@@ -53,3 +53,25 @@ def test_a_run_starts_from_a_file_and_records_its_digest(store, tmp_path):
     ):
         train(experiment(start="https://a.org/w"), store, tmp_path / "other", CPU)
     assert not (tmp_path / "other").exists()
+
+
+def test_a_run_starts_from_a_checkpoint_of_another_run(store, tmp_path):
+    """On another resolution, with normalisers of its own samples."""
+    first, path, run = tmp_path / "first", tmp_path / "first" / "best.safetensors", tmp_path / "run"
+    train(experiment(), store, first, CPU)
+    begun = experiment(start=str(path), lr=1e-12, seed=7)  # of which no weight moves
+    changes = {"data.resolution": 32, "normalization.input": "scalar"}
+    train(begun.with_overrides(changes), store, run, CPU)
+    given = weights(first)
+    for name, tensor in weights(run).items():
+        torch.testing.assert_close(tensor, given[name], rtol=1e-5, atol=1e-7)
+    assert json.loads((run / "run.json").read_text("utf-8"))["start"]["anew"] == []
+    one, other = (load_checkpoint(r / "last.safetensors", build_operator)[0] for r in (first, run))
+    assert not torch.equal(one.input.std, other.input.std)
+
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(SchemaError, match=r"training\.start: .*best\.safetensors is damaged"):
+        train(begun, store, tmp_path / "other", CPU)
+    assert not (tmp_path / "other").exists()
