@@ -358,9 +358,6 @@ class Predictor(nn.Module):
         if self.boundary is not None and x is not None and y is None:
             fixed = self.boundary.on(tuple(x.shape[:-1]), x)
         shared_x, shared_y = self._rescaled(x), self._rescaled(y)
-        averages = self.mean and not self.training
-        if averages:
-            check_mean(shared_x, shared_y)
 
         def applied(operator: Callable[..., Tensor], positions: Positions, a: Tensor) -> Tensor:
             self.input.check(tuple(a.shape[1:-1]))
@@ -389,7 +386,11 @@ class Predictor(nn.Module):
             weighted = self.operator.weights and weight is not None
             operator = partial(self.operator, weight=weight) if weighted else self.operator
             apply = partial(applied, operator, positions)
-            apply = partial(square_mean, apply) if averages else apply
+            if self.mean and not self.training:
+                if mask is not None:
+                    raise ValueError("a mean over the symmetries of the square takes no mask")
+                check_mean(x, y)
+                apply = partial(square_mean, apply)
             return self.task.predict(apply, a, steps, truth)
 
         return predicted

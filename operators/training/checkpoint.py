@@ -57,6 +57,7 @@ def saving_checkpoint(
     header = {
         "sha256": _BLANK.decode(),  # first, where _DIGEST finds it
         **description,
+        **({"mean": "square"} if predictor.mean else {}),
         "format_version": FORMAT_VERSION,
         "channels": [operator.in_channels, operator.out_channels],
         "dim": operator.dim,
@@ -121,7 +122,7 @@ def load_checkpoint(
             None if boundary is None else Boundary.described(boundary),
             task_from(header["task"]),
             None if extent is None else Extent(*map(tuple, extent)),
-            mean=header.get("mean") == "square",
+            mean={None: False, "square": True}[header.get("mean")],
         )  # fmt: skip
 
     try:

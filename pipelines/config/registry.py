@@ -66,6 +66,15 @@ class Symmetries(Strict):
             raise ValueError("mean is a mean over the symmetries of the square: set square = true")
         return self
 
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out keys that are false and that records of earlier versions do not have."""
+        table = content(self)
+        for name in ("diagonal", "mean"):
+            if not table[name]:
+                del table[name]
+        return table
+
     @property
     def for_maps(self) -> bool:
         """Whether one is drawn that only the task map allows."""

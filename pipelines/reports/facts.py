@@ -78,10 +78,10 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
 
 
 def symmetries_row(used: Mapping[str, bool]) -> list[tuple[str, ...]]:
-    drawn = [words for name, words in SYMMETRIES.items() if used[name]]
+    drawn = [words for name, words in SYMMETRIES.items() if used.get(name)]
     if not drawn:
         return []
-    mean = "; predictions are means over the 8 images of the input" if used["mean"] else ""
+    mean = "; predictions are means over the 8 images of the input" if used.get("mean") else ""
     return [("Symmetries", f"random {' and '.join(drawn)} in training{mean}")]
 
 

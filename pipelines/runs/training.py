@@ -100,7 +100,7 @@ def train(
     predictor = _adapted(source, pairs, operator, device)
     model = operator_description(experiment, pairs)
     description = {"operator": model, **declared, "parameters": operator.parameter_count,
-                   "problem": training_problem(experiment, store)}  # fmt: skip
+                   "problem": training_problem(experiment, store), **_mean(experiment)}  # fmt: skip
     if ranks.first:  # only this process writes
         check_run_folder(folder, resume, overwrite)
         check_run_room(folder, predictor, settings)
@@ -125,6 +125,12 @@ def train(
         raise in_use(error) from None
     except CheckpointError as error:
         raise RunError(f"{error}: train again by --overwrite") from None
+
+
+def _mean(experiment: Experiment) -> dict[str, str]:
+    """The entry of checkpoints that lets trained predictors take the mean; the training does not
+    take it."""
+    return {"mean": "square"} if experiment.training.symmetries.mean else {}
 
 
 def _check(source: Source, settings: Settings, resume: bool) -> None:
@@ -161,7 +167,6 @@ def _declaration(
     return {
         "experiment": experiment.model_dump(mode="json"),
         "data": data,
-        "mean": "square" if experiment.training.symmetries.mean else None,  # of trained predictors
         "reading": pairs.reading,
         "precision": acceleration.precision,
         "compiled": "tuned" if acceleration.tuned else acceleration.compiled,

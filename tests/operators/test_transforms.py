@@ -403,6 +403,13 @@ def test_a_predictor_takes_the_mean_in_physical_units_and_in_evaluation_alone():
     torch.testing.assert_close(averaged(a, x), expected, atol=0, rtol=0)
     assert not torch.allclose(expected, plain(a, x), atol=1e-3)
     assert torch.equal(averaged.train()(a, x), plain.train()(a, x))
+    prepared = averaged.eval().on(x)
+    assert torch.equal(prepared(a), expected)
+    averaged.train()  # decided when a prediction is made
+    assert torch.equal(prepared(a), plain(a, x))
+    averaged.eval()
+    with pytest.raises(ValueError, match="takes no mask"):
+        averaged(a, x, mask=torch.ones(2, 9, 9, dtype=torch.bool))
     averaged.eval()
     for points in ((None, None), (x, x.flatten(0, 1)), (x.flatten(0, 1), None)):
         with pytest.raises(ValueError, match="needs points of a grid"):

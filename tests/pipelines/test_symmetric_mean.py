@@ -1,12 +1,21 @@
 """Predictions of a trained operator as means over the symmetries of the square."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
 from operators import load_model
-from operators.symmetries import square_mean
+from operators.registry import build_operator
+from operators.symmetries import DiagonalShifts, square_mean
+from operators.training.checkpoint import CheckpointError, load_checkpoint, saving_checkpoint
+from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box
+from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError
 from pipelines.config.experiment import Experiment
+from pipelines.config.registry import Symmetries
+from pipelines.runs.checks import check_symmetries
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate
 from pipelines.runs.training import train
@@ -46,3 +55,40 @@ def test_only_the_trained_operator_takes_the_mean(tmp_path):
     errors = (expected - u).flatten(1).norm(dim=1) / u.flatten(1).norm(dim=1)
     found = evaluate(tmp_path / "True" / "best.safetensors", store, CPU).errors
     assert found == pytest.approx(errors.tolist(), rel=1e-5)
+
+
+def test_records_without_new_symmetries_are_those_of_earlier_versions():
+    kept = {"shift": False, "reflection": False, "square": True}
+    for table in ({"square": True}, {"square": True, "mean": False, "diagonal": False}):
+        dump = Symmetries.model_validate(table).model_dump(mode="json")
+        assert dump == kept
+        assert Symmetries.model_validate(dump) == Symmetries(square=True)
+    averaged = Symmetries(square=True, mean=True)
+    assert Symmetries.model_validate(averaged.model_dump(mode="json")) == averaged
+
+
+def test_checkpoints_keep_the_mean_and_refuse_another(tmp_path):
+    path = tmp_path / "m.safetensors"
+    normalizers = Normalizer.identity(1), Normalizer.identity(1)
+    model = {"name": "fno", "width": 4, "depth": 1, "modes": 3}
+    described = {"operator": {"model": model, "in_channels": 1, "out_channels": 1, "dim": 2}}
+    operator = build_operator(described["operator"])
+    for mean in (False, True):
+        saving_checkpoint(path, Predictor(operator, *normalizers, mean=mean), described)()
+        assert load_checkpoint(path, build_operator)[0].mean is mean
+    plain = Predictor(operator, *normalizers)
+    saving_checkpoint(path, plain, {**described, "mean": "torus"})()
+    with pytest.raises(CheckpointError, match="torus"):
+        load_checkpoint(path, build_operator)
+
+
+def test_vorticity_states_the_symmetry_that_its_trainings_draw(tmp_path):
+    assert set(load_recipe("ns-1e-3").problem.physics().symmetries) == DiagonalShifts.names
+    for stated, message in ((("square",), "has no diagonal-shift, known: square"), ((), None)):
+        name = "".join(stated) or "none"
+        store = a_store(
+            str(tmp_path / name), Box.periodic(16, 16), physics={"symmetries": list(stated)}
+        )
+        source = Source(store, experiment(False))
+        with pytest.raises(SchemaError, match=message) if message else nullcontext():
+            check_symmetries(source, DiagonalShifts())
