@@ -165,8 +165,9 @@ def check_symmetries(source: Source, augment: Augmentation | None) -> None:
     """Raise SchemaError if `augment` uses a symmetry that the store's equation lacks. If the store
     declares no symmetries, nothing is checked."""
     stated = physics_of(open_sealed(source.url)).symmetries
-    known = CircleSymmetries | DiagonalShifts | SquareSymmetries
-    used = augment.names if isinstance(augment, known) else ()
+    used = set[str]()
+    if isinstance(augment, CircleSymmetries | DiagonalShifts | SquareSymmetries):
+        used |= augment.names
     for name in sorted(used):
         if stated and name not in stated:
             raise SchemaError(
