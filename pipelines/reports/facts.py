@@ -78,6 +78,7 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
 
 
 def symmetries_row(used: Mapping[str, bool]) -> list[tuple[str, ...]]:
+    """The row about the symmetries that a training draws; no row if it draws none."""
     drawn = [words for name, words in SYMMETRIES.items() if used.get(name)]
     if not drawn:
         return []

@@ -128,8 +128,8 @@ def train(
 
 
 def _mean(experiment: Experiment) -> dict[str, str]:
-    """The entry of checkpoints that lets trained predictors take the mean; the training does not
-    take it."""
+    """The entry of checkpoints for which `load_checkpoint` gives a predictor with `mean`. The
+    predictor in training has none, so `saving_checkpoint` cannot write this entry itself."""
     return {"mean": "square"} if experiment.training.symmetries.mean else {}
 
 
