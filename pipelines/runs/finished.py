@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -123,6 +123,7 @@ class _Folder:
 
     path: Path
     words: tuple[str, ...] = ("EXPERIMENT",)
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # the experiment in run.json
 
     @classmethod
     def of(cls, path: Path) -> tuple[_Folder, Experiment]:
@@ -139,7 +140,7 @@ class _Folder:
         if "store" in content:
             words += ["--data", content["store"]]
         words += [word for file in loaded_plugins() for word in ("--plugin", file.path)]
-        return cls(path, tuple(words)), experiment
+        return cls(path, tuple(words), content["experiment"]), experiment
 
     def command(self, option: str) -> str:
         """The `pdegen run` command of this run, with `option` appended."""
@@ -210,7 +211,7 @@ def read_result(path: Path) -> Result:
         description = check_checkpoint(checkpoint)
     except CheckpointError as error:
         raise ReportError(f"{error}: train again by {folder.command('--overwrite')}") from error
-    if description.get("experiment") != experiment.model_dump(mode="json"):
+    if description.get("experiment") != folder.recorded:
         raise ReportError(
             f"{checkpoint} belongs to another run: train again by {folder.command('--overwrite')}"
         )

@@ -10,6 +10,8 @@ from operators.training.settings import Settings
 from operators.transforms import Predictor
 from pdegen.errors import check_room
 from pdegen.ownership import LOCK, PARTIAL, is_ours, remove
+from pdegen.schema import SchemaError
+from pipelines.config.experiment import Experiment
 from pipelines.runs.folder import (
     FolderClaim,
     InUseError,
@@ -79,6 +81,20 @@ def declared_in(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise RunError(f"{folder / 'run.json'}: {error}: start again by --overwrite") from None
     return declared
+
+
+def recorded_experiment(experiment: Experiment, recorded: Any) -> dict[str, Any]:
+    """The content of an experiment for the record of a run or study.
+
+    If an earlier record of it, `recorded`, has the same experiment, the result is that record:
+    versions differ in their keys, and what is resumed keeps its record.
+    """
+    content = experiment.model_dump(mode="json")
+    try:
+        same = Experiment.parse(recorded, "experiment").model_dump(mode="json") == content
+    except SchemaError:
+        return content
+    return recorded if same else content
 
 
 def claim_run(

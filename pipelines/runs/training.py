@@ -41,6 +41,7 @@ from pipelines.runs.run_folder import (
     claim_run,
     declared_in,
     in_use,
+    recorded_experiment,
     remove_run,
 )
 from pipelines.runs.run_tracking import Saved, tracked_run
@@ -91,7 +92,9 @@ def train(
         raise SchemaError(f"batch {settings.batch} cannot be divided among {ranks.count} processes")
     draw = tail_draw(experiment, pairs, ranks.count)
     declared = _declaration(experiment, pairs, selection, acceleration, ranks)
-    if files := resumed_plugins(experiment, _recorded(folder) if resume else {}):
+    recorded = _recorded(folder) if resume else {}
+    declared["experiment"] = recorded_experiment(experiment, recorded.get("experiment"))
+    if files := resumed_plugins(experiment, recorded):
         declared["plugins"] = files
     operator = checked_operator(experiment, pairs)
     if experiment.training.start is not None:
@@ -165,7 +168,6 @@ def _declaration(
     if experiment.data.stream is not None:
         data["selection"] = _identity(selection)
     return {
-        "experiment": experiment.model_dump(mode="json"),
         "data": data,
         "reading": pairs.reading,
         "precision": acceleration.precision,

@@ -22,10 +22,11 @@ from pipelines.config.physics import physics_of
 from pipelines.runs.data import Source
 from pipelines.runs.folder import FolderClaim, RunError
 from pipelines.runs.predictions import experiment_key, kept_mean
+from pipelines.runs.run_folder import recorded_experiment
 from pipelines.studies.inversions import KNOWN, TUNED_ON, Inversions, Observed
 from pipelines.studies.noise_cells import CONSTANT, Cell, key
 from pipelines.studies.noise_measures import MEASURES, Reconstructed, measured
-from pipelines.studies.noise_operators import recorded_operators
+from pipelines.studies.noise_operators import recorded_study
 from pipelines.studies.noise_plan import NoisePlan
 from pipelines.studies.row import Row
 from pipelines.studies.runner import Execution, Study, content
@@ -95,8 +96,9 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         _ = self.inversions.equation_digest  # raises if the equation is of another file
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
+        recorded = recorded_study(self.folder) if resume else {}
         declared = {
-            "experiment": self.experiment.model_dump(mode="json"),
+            "experiment": recorded_experiment(self.experiment, recorded.get("experiment")),
             "content": content(self.store),
             "train_levels": self.train_levels,
             "test_levels": self.test_levels,
@@ -108,13 +110,15 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             "cells": self.cells,
             "store": self.store,
         }
-        others = {name: e.model_dump(mode="json") for name, e in self.experiments.items() if name}
-        recorded = recorded_operators(self.folder) if resume else {}
-        for name in others.keys() & recorded.keys():
-            if others[name] != recorded[name]:
+        operators = dict(recorded.get("operators", {}))
+        for name, experiment in self.experiments.items():
+            if not name:
+                continue
+            record = recorded_experiment(experiment, operators.get(name))
+            if operators.setdefault(name, record) != record:
                 raise RunError(f"{self.folder} holds a study of another {name}")
-        if others or recorded:
-            declared["operators"] = recorded | others
+        if operators:
+            declared["operators"] = operators
         same = ("experiment", "content")
         _HOLDING.claim(self.folder, declared, same=same, resume=resume, overwrite=overwrite)
 

@@ -97,10 +97,9 @@ def _variant(experiment: Experiment, name: str, changes: Mapping[str, Any]) -> E
     return experiment.with_overrides(changes) if changes else experiment
 
 
-def recorded_operators(folder: Path) -> dict[str, Any]:
-    """The operators, other than that of the experiment, that study.json records."""
+def recorded_study(folder: Path) -> dict[str, Any]:
+    """The content of study.json; empty if the file is absent or damaged."""
     try:
-        recorded = read_json(folder / "study.json")
+        return read_json(folder / "study.json")
     except (FileNotFoundError, DamagedError):
         return {}
-    return recorded.get("operators", {})
