@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 
 _INTERRUPTED = 130
 _PATIENCE = 1.0  # seconds for the functions that are registered with atexit
@@ -36,13 +37,30 @@ def _leave() -> None:
     end = threading.Timer(_PATIENCE, os._exit, [_INTERRUPTED])
     end.daemon = True
     end.start()
+    _kill_workers()
     if (clusters := sys.modules.get("distributed.deploy.spec")) is not None:
         atexit.unregister(clusters.close_clusters)
     atexit._run_exitfuncs()  # ends processes, removes temporary files
-    server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
-    if (process := getattr(server, "_forkserver_pid", None)) is not None:  # it may still import
-        os.kill(process, signal.SIGKILL)
     os._exit(_INTERRUPTED)
+
+
+def _kill_workers() -> None:
+    """Kill the fork server and the processes that it has started.
+
+    This comes before the exit functions, because these remove semaphores: a process that is just
+    starting would print that they are absent.
+    """
+    server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
+    if (number := getattr(server, "_forkserver_pid", None)) is None:
+        return
+    import psutil
+
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(number)
+        process.suspend()  # it starts no further process
+        for each in (*process.children(recursive=True), process):
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
 
 
 def _open_standard_streams() -> None:

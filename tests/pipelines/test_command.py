@@ -100,6 +100,32 @@ def test_an_interrupt_while_processes_start_reaches_this_one_alone():
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
 
 
+STARTING = """
+import multiprocessing, time
+from pipelines import command
+
+class Slow:
+    def __reduce__(self):
+        return time.sleep, (1,)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=print, args=(Slow(), context.Semaphore()))
+    process._popen = process._Popen(process)  # as in a thread that has not yet recorded it
+    time.sleep(0.5)
+    command._leave()
+"""
+
+
+def test_a_process_that_is_starting_at_an_interrupt_prints_nothing(tmp_path):
+    (tmp_path / "starting.py").write_text(STARTING)
+    done = subprocess.run(
+        [sys.executable, "starting.py"], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_an_error_that_follows_from_an_interrupt_is_none(pdegen, monkeypatch):
     def compiled(*arguments, **options):
         with suppress(KeyboardInterrupt):  # as where C calls Python
