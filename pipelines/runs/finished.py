@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -123,7 +123,7 @@ class _Folder:
 
     path: Path
     words: tuple[str, ...] = ("EXPERIMENT",)
-    recorded: Mapping[str, Any] = field(default_factory=dict)  # the experiment in run.json
+    recorded: object = None  # the experiment in run.json
 
     @classmethod
     def of(cls, path: Path) -> tuple[_Folder, Experiment]:

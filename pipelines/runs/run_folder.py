@@ -83,13 +83,15 @@ def declared_in(folder: Path) -> dict[str, Any]:
     return declared
 
 
-def recorded_experiment(experiment: Experiment, recorded: Any) -> dict[str, Any]:
+def recorded_experiment(experiment: Experiment, recorded: object) -> object:
     """The content of an experiment for the record of a run or study.
 
     If an earlier record of it, `recorded`, has the same experiment, the result is that record:
     versions differ in their keys, and what is resumed keeps its record.
     """
     content = experiment.model_dump(mode="json")
+    if not isinstance(recorded, dict):
+        return content
     try:
         same = Experiment.parse(recorded, "experiment").model_dump(mode="json") == content
     except SchemaError:

@@ -91,11 +91,8 @@ def train(
     if settings.batch % ranks.count:
         raise SchemaError(f"batch {settings.batch} cannot be divided among {ranks.count} processes")
     draw = tail_draw(experiment, pairs, ranks.count)
-    declared = _declaration(experiment, pairs, selection, acceleration, ranks)
     recorded = _recorded(folder) if resume else {}
-    declared["experiment"] = recorded_experiment(experiment, recorded.get("experiment"))
-    if files := resumed_plugins(experiment, recorded):
-        declared["plugins"] = files
+    declared = _declaration(experiment, recorded, pairs, selection, acceleration, ranks)
     operator = checked_operator(experiment, pairs)
     if experiment.training.start is not None:
         declared["start"] = _initial_weights(operator, experiment.training.start)
@@ -158,22 +155,28 @@ def _removed_at_failure(folder: Path, ranks: Ranks) -> Iterator[None]:
 
 def _declaration(
     experiment: Experiment,
+    recorded: dict[str, object],
     pairs: Samples,
     selection: Samples,
     acceleration: Acceleration,
     ranks: Ranks,
 ) -> dict[str, object]:
-    """Content of run.json. A training can only be resumed with the same declaration."""
+    """Content of run.json. A training can only be resumed with the same declaration as the one that
+    is recorded."""
     data = _identity(pairs)
     if experiment.data.stream is not None:
         data["selection"] = _identity(selection)
-    return {
+    declared = {
+        "experiment": recorded_experiment(experiment, recorded.get("experiment")),
         "data": data,
         "reading": pairs.reading,
         "precision": acceleration.precision,
         "compiled": "tuned" if acceleration.tuned else acceleration.compiled,
         "processes": ranks.count,
     }
+    if files := resumed_plugins(experiment, recorded):
+        declared["plugins"] = files
+    return declared
 
 
 def _identity(pairs: Samples) -> dict[str, object]:
