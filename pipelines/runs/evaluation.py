@@ -32,7 +32,7 @@ from pipelines.runs.checks import operator_description
 from pipelines.runs.data import Source
 from pipelines.runs.differences import differences
 from pipelines.runs.measures import measures_of
-from pipelines.runs.predictions import KEPT_BYTES, kept_mean, kept_predictions
+from pipelines.runs.predictions import KEPT_BYTES, kept_mean, kept_predictions, mean_target
 from pipelines.runs.score import Score, channel_parts
 
 
@@ -172,6 +172,16 @@ def trivial_scores(
         replace(scored(predictor, pairs, source.task), checkpoint=name)
         for name, predictor in trivial(experiment, open_sealed(store), pairs, mean).items()
     ]
+
+
+def trivial_validation_error(experiment: Experiment, store: str, device: torch.device) -> float:
+    """Error of the best trivial predictor on the samples that select the weights of a training. It
+    is measured in the same way as the validation errors in the history of a run."""
+    source = Source(store, experiment)
+    pairs = source.samples(experiment.training.selection_split, "selection", device=device)
+    mean = mean_target(source.samples("train", noise=None)).to(device)
+    predictors = trivial(experiment, open_sealed(store), pairs, mean).values()
+    return min(float(scores(predictor, pairs).mean()) for predictor in predictors)
 
 
 def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch.device) -> dict:

@@ -18,11 +18,13 @@ Ended = Literal["", "flat", "time"]
 """Why epochs were not doubled again: the error was flat, or there was no time. Empty without a
 budget, or if the longest training diverged."""
 
+_LEARNED = 0.95  # of the error of a trivial predictor
+
 _FILE = "processor.json"
 
 
 def doubled(
-    budget: Budget, epochs: int, train: Callable[[int], tuple[float, float]]
+    budget: Budget, epochs: int, train: Callable[[int], tuple[float, float]], trivial: float
 ) -> tuple[int, Ended]:
     """The number of epochs with the smallest validation error, and why it was not doubled again.
 
@@ -32,14 +34,16 @@ def doubled(
         epochs: Number of epochs of the first training.
         train: Function of the number of epochs. It trains from the beginning, and returns the
             smallest validation error and the seconds spent.
+        trivial: Validation error of the best trivial predictor. Many operators learn nothing else
+            in their first epochs, so errors that are not 5 % smaller are never flat.
 
     Raises:
         TrainingError: If the first training fails. A longer one that fails is ignored.
 
     >>> errors = {10: 0.4, 20: 0.2, 40: 0.1, 80: 0.099, 160: 0.01}
-    >>> doubled(Budget(seconds=1e9), 10, lambda epochs: (errors[epochs], epochs))
+    >>> doubled(Budget(seconds=1e9), 10, lambda epochs: (errors[epochs], epochs), 0.5)
     (80, 'flat')
-    >>> doubled(Budget(seconds=100), 10, lambda epochs: (errors[epochs], epochs))
+    >>> doubled(Budget(seconds=100), 10, lambda epochs: (errors[epochs], epochs), 0.5)
     (40, 'time')
     """
     error, spent = train(epochs)
@@ -52,7 +56,7 @@ def doubled(
             return best[1], ""
         total += spent
         best = min(best, (longer, epochs))
-        if longer > (1 - budget.flat) * error:
+        if longer > (1 - budget.flat) * error and best[0] < _LEARNED * trivial:
             return best[1], "flat"
         error = longer
     return best[1], "time"

@@ -10,6 +10,7 @@ from operators.training.fit import TrainingError, read_history
 from pipelines.config.benchmark import Case
 from pipelines.config.entries import Budget
 from pipelines.config.shipped import slug
+from pipelines.runs.evaluation import trivial_validation_error
 from pipelines.studies.budget import Ended, counted, doubled, seconds
 from pipelines.studies.runner import Execution
 
@@ -43,8 +44,9 @@ def _budgeted(
         spent = seconds(training.folder) or sum(epoch.seconds for epoch in history)
         return min(epoch.score for epoch in history), spent
 
-    first = run.benchmark.experiment(case, 0, {}).training.epochs
-    epochs, ended = doubled(budget, first, train)
+    experiment, store = run.benchmark.experiment(case, 0, {}), run.stores[case.dataset]
+    trivial = trivial_validation_error(experiment, store, how.device)
+    epochs, ended = doubled(budget, experiment.training.epochs, train, trivial)
     return {EPOCHS: epochs}, ended
 
 

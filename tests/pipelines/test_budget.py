@@ -14,6 +14,7 @@ from pdegen.schema import SchemaError
 from pipelines.config.benchmark import Benchmark, Case, load_benchmark
 from pipelines.config.entries import Budget
 from pipelines.reports.benchmark_report import write_benchmark_report
+from pipelines.runs.evaluation import trivial_validation_error
 from pipelines.studies import budget as module
 from pipelines.studies import runner
 from pipelines.studies.benchmark import BenchmarkRun
@@ -48,12 +49,26 @@ def learning(errors: dict[int, float]) -> Callable[[int], tuple[float, float]]:
     ],
 )
 def test_epochs_are_doubled_until_the_error_is_flat_or_time_is_spent(errors, spent, chosen):
-    assert doubled(Budget(flat=0.05, seconds=spent), 1, learning(errors)) == chosen
+    assert doubled(Budget(flat=0.05, seconds=spent), 1, learning(errors), 0.9) == chosen
+
+
+@pytest.mark.parametrize(
+    ("errors", "spent", "chosen"),
+    [
+        ({1: 0.9, 2: 0.9, 4: 0.87, 8: 0.2, 16: 0.195}, LONG, (16, "flat")),
+        ({1: 0.9, 2: 0.9, 4: 0.84}, LONG, (4, "")),  # it falls
+        ({1: 0.9, 2: 0.85, 4: 0.84}, LONG, (4, "flat")),
+        ({1: 0.85, 2: 0.9, 4: 0.2}, LONG, (1, "flat")),  # the best one counts
+        ({1: 0.95, 2: 0.95, 4: 0.95}, 7.0, (1, "time")),
+    ],
+)
+def test_an_error_near_that_of_a_trivial_predictor_is_not_flat(errors, spent, chosen):
+    assert doubled(Budget(flat=0.05, seconds=spent), 1, learning(errors), 0.9) == chosen
 
 
 def test_a_first_training_that_diverges_is_an_error():
     with pytest.raises(TrainingError):
-        doubled(Budget(), 1, learning({}))
+        doubled(Budget(), 1, learning({}), 0.9)
 
 
 def test_seconds_of_a_training_are_added_up_over_its_parts(tmp_path, monkeypatch):
@@ -87,16 +102,20 @@ def test_all_seeds_have_the_epochs_that_the_first_one_chose(flat):
     assert first.chosen == second.chosen
     assert first.seed != second.seed
     folders = {path.name: path for path in (flat.folder / "runs/burgers/fno").iterdir()}
-    assert folders.keys() == {
-        "seed-0-epochs-2",
-        "seed-0-epochs-4",
-        f"seed-1-epochs-{epochs(first)}",
-    }
-    scores = {n: min(e.score for e in read_history(folders[f"seed-0-epochs-{n}"])) for n in (2, 4)}
+    longest = 2 ** (len(folders) - 1)  # of seed 0, from 2 epochs on
+    tried = {2**k: f"seed-0-epochs-{2**k}" for k in range(1, len(folders))}
+    assert folders.keys() == {*tried.values(), f"seed-1-epochs-{epochs(first)}"}
+    scores = {n: min(e.score for e in read_history(folders[tried[n]])) for n in tried}
     assert epochs(first) == min(scores, key=lambda n: scores[n])
-    other = folders[f"seed-0-epochs-{6 - epochs(first)}"]
-    assert first.tuning_seconds == sum(epoch.seconds for epoch in read_history(other))
-    assert seconds(other) > 0
+    source = flat.source("burgers")
+    trivial = trivial_validation_error(source.experiment, source.url, CPU)
+    earlier = [min(scores[m] for m in scores if m <= n) for n in scores if 2 < n < longest]
+    assert all(error > 0.95 * trivial for error in earlier)  # the first flat one ends it
+    assert min(scores.values()) < 0.95 * trivial
+    others = [folders[tried[n]] for n in tried if n != epochs(first)]
+    spent = sum(epoch.seconds for folder in others for epoch in read_history(folder))
+    assert first.tuning_seconds == pytest.approx(spent)
+    assert all(seconds(folder) > 0 for folder in others)
 
 
 def epochs(row):
