@@ -23,7 +23,7 @@ from pipelines.config.entries import (
     Quick,
     TrainingFact,
 )
-from pipelines.config.experiment import Experiment
+from pipelines.config.experiment import Experiment, without
 from pipelines.config.extending import read_benchmark
 from pipelines.config.shipped import check_slugs, file_of, slug
 from pipelines.config.soundness import check
@@ -338,8 +338,7 @@ class Benchmark(Extending):
             datasets[name] = dataset.model_copy(update={"overrides": own})
         operators = {}
         for label, entry in self.operators.items():
-            both = merged(entry.overrides, overrides)
-            rest = {key: v for key, v in both.items() if key not in overrides}
+            rest = without(merged(entry.overrides, overrides), overrides)
             operators[label] = entry.model_copy(update={"overrides": rest})
         return self.model_copy(update={"datasets": datasets, "operators": operators})
 

@@ -98,9 +98,9 @@ def merged(*layers: Mapping[str, object]) -> dict[str, object]:
     sense `data.resolution` and `data.resolutions` are the same key."""
     overrides = dict[str, object]()
     for layer in layers:
-        if layer.keys() & _NAMES:
-            overrides = {key: value for key, value in overrides.items() if key not in _NAMES}
-        overrides |= layer
+        replaced = layer.keys() | (_NAMES if layer.keys() & _NAMES else set())
+        kept = {key: value for key, value in overrides.items() if key not in replaced}
+        overrides = {**kept, **layer}  # those of a later layer come last
     return overrides
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -29,6 +29,7 @@ from pipelines.config.training import (
 )
 
 _FORMER = {f"training.{key}": key for key in FORMER_KEYS}
+_OF_RECIPES = ("data.overrides", *(f"data.stream.{name}" for name in RECIPE_KEYS))
 
 
 class Experiment(Strict):
@@ -271,12 +272,15 @@ class Experiment(Strict):
         below = {
             prefix: {k.removeprefix(f"{prefix}."): v for k, v in overrides.items()
                      if k.startswith(f"{prefix}.")}
-            for prefix in ("data.overrides", *(f"data.stream.{name}" for name in RECIPE_KEYS))
+            for prefix in _OF_RECIPES
         }  # fmt: skip
         of_recipes = {f"{prefix}.{key}" for prefix, values in below.items() for key in values}
         direct = {key: value for key, value in overrides.items() if key not in of_recipes}
         table = self.with_values(direct)
-        changes = {self.full_key(key, content=table): value for key, value in direct.items()}
+        changes = dict[str, Any]()
+        for key, value in direct.items():
+            full = self.full_key(key, content=table)
+            changes = without(changes, [full]) | {full: value}
         streamed = {name: below[f"data.stream.{name}"] for name in RECIPE_KEYS}
         change_stream(self.data.stream, changes, streamed, where)
         if values := below["data.overrides"]:
@@ -299,6 +303,20 @@ class Experiment(Strict):
         if changed.data.stream is not None:
             changed.data.stream.load_coarse()  # reports a wrong recipe now
         return changed
+
+
+def without(changes: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Overrides of an experiment, without those of keys in `keys`. Keys may be short, full or former
+    names."""
+    changed = {_full(key) for key in keys}
+    return {key: value for key, value in changes.items() if _full(key) not in changed}
+
+
+def _full(key: str) -> str:
+    if key.startswith(tuple(f"{prefix}." for prefix in _OF_RECIPES)):
+        return key
+    full = Experiment.full_key(key)
+    return f"training.schedule.{_FORMER[full]}" if full in _FORMER else full
 
 
 def asked_for(
