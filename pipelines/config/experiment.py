@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -28,6 +28,7 @@ from pipelines.config.training import (
     Training,
 )
 
+_T = TypeVar("_T")
 _FORMER = {f"training.{key}": key for key in FORMER_KEYS}
 _OF_RECIPES = ("data.overrides", *(f"data.stream.{name}" for name in RECIPE_KEYS))
 
@@ -305,9 +306,9 @@ class Experiment(Strict):
         return changed
 
 
-def without(changes: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    """Overrides of an experiment, without those of keys in `keys`. Keys may be short, full or former
-    names."""
+def without(changes: Mapping[str, _T], keys: Iterable[str]) -> dict[str, _T]:
+    """Overrides of an experiment, without those of keys in `keys`. Keys may be given by short, full
+    or former names."""
     changed = {_full(key) for key in keys}
     return {key: value for key, value in changes.items() if _full(key) not in changed}
 

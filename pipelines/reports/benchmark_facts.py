@@ -51,7 +51,8 @@ def _budget(run: BenchmarkRun, dataset: str) -> Facts:
     rule = (
         f"{run.benchmark.datasets[dataset].load().training.epochs}, doubled until the validation "
         "error of seed 0 is below that of a predictor without learning and falls by less than "
-        f"{budget.flat:.0%}, or until {budget.seconds:g} s are spent on all trainings of an operator"
+        f"{budget.flat:.0%}, or until {budget.seconds:g} s are spent on all trainings of an "
+        "operator"
     )
     return [("Epochs", rule)]
 

@@ -268,10 +268,13 @@ class _DatasetReport:
         """Table with the model of each operator, its settings, and their differences from
         publications."""
         rows: Facts = []
-        for name in self.finished:
+        for name, (row, *_) in self.finished.items():
             entry = self.run.benchmark.operators[name]
-            model = self.run.benchmark.model(self.case(name))
-            overrides = ", ".join(f"{key} {value}" for key, value in entry.overrides.items())
+            model = self.run.benchmark.model(self.case(name), row.chosen)
+            searched = {k: v for k, v in row.chosen.items() if not k.startswith("model.")}
+            overrides = ", ".join(
+                f"{key} {value}" for key, value in {**entry.overrides, **searched}.items()
+            )
             given = settings(model.model_dump(exclude_defaults=True, exclude={"name"}))
             note = "; ".join(part for part in (overrides, entry.differs) if part)
             rows.append((name, f"{model.name} {given}".strip(), note))

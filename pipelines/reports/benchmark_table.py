@@ -20,7 +20,7 @@ from pipelines.reports.wording import duration, scientific
 from pipelines.runs.measures import NORMS, PARTS
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.choice import EPOCHS
-from pipelines.studies.row import Row, by_case, mean_and_spread
+from pipelines.studies.row import Row, by_case, mean_and_spread, mean_measured
 
 _COLUMNS: tuple[str, ...] = (
     "dataset", "operator", "protocol", "seeds", "parameters", "mean", "spread", "median", "p95",
@@ -89,10 +89,10 @@ def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
             "epoch": " ".join(str(row.epoch) for row in finished),
             "training seconds": mean(row.training_seconds for row in finished),
             "tuning seconds": mean(row.tuning_seconds for row in finished),
-            "inference seconds": mean(row.inference_seconds for row in finished),
-            "step seconds": mean(row.step_seconds for row in finished),
-            "step MiB": mean(row.step_bytes for row in finished) / 2**20,
-            "step GFLOP": mean(row.step_flops for row in finished) / 1e9,
+            "inference seconds": mean_measured(row.inference_seconds for row in finished),
+            "step seconds": mean_measured(row.step_seconds for row in finished),
+            "step MiB": mean_measured(row.step_bytes for row in finished) / 2**20,
+            "step GFLOP": mean_measured(row.step_flops for row in finished) / 1e9,
             "chosen": json.dumps(first.chosen) if first.chosen else "",
             "ended": first.ended,
         }
@@ -100,7 +100,7 @@ def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
         solver = run.solver(case.dataset)
         if solver is not None:
             line["data seconds"] = solver.data_seconds
-            if solver.comparable:
+            if solver.comparable and line["inference seconds"]:
                 spent = line["training seconds"] + line["tuning seconds"]
                 line["break-even"] = solver.break_even(
                     error_, spent, line["inference seconds"], line["trivial"]

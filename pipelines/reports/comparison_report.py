@@ -307,7 +307,14 @@ def _cost_section(comparison: Comparison) -> Section:
             variant.name, f"{runs[0].parameters:,}", duration(seconds), duration(seconds / epochs),
             f"{each:.3g}", f"{where['device']}, threads {where['threads']}",
         ))  # fmt: skip
-    header = ("run", "parameters", "training", "each epoch", "ms per test sample", "evaluated on")
+    header = (
+        "run",
+        "parameters",
+        "training",
+        "each epoch",
+        "evaluation, ms per sample",
+        "evaluated on",
+    )
     return Section("Cost", tables=(Table(rows, header),))
 
 

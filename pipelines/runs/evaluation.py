@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import pdegen
 from operators.data import Batch, Samples, Task
+from operators.norms import mean_defined
 from operators.registry import build_operator
 from operators.training.checkpoint import (
     CheckpointError,
@@ -179,9 +180,9 @@ def trivial_validation_error(experiment: Experiment, store: str, device: torch.d
     is measured in the same way as the validation errors in the history of a run."""
     source = Source(store, experiment)
     pairs = source.samples(experiment.training.selection_split, "selection", device=device)
-    mean = mean_target(source.samples("train", noise=None)).to(device)
+    mean = mean_target(source.samples("train", "selection", noise=None)).to(device)
     predictors = trivial(experiment, open_sealed(store), pairs, mean).values()
-    return min(float(scores(predictor, pairs).mean()) for predictor in predictors)
+    return min(mean_defined(scores(predictor, pairs)) for predictor in predictors)
 
 
 def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch.device) -> dict:

@@ -13,7 +13,7 @@ from pipelines.config.benchmark import Benchmark, Case
 from pipelines.runs.folder import RunError
 from pipelines.runs.score import Score
 from pipelines.studies.benchmark import BenchmarkRun
-from pipelines.studies.row import Row
+from pipelines.studies.row import Row, mean_measured
 
 
 def break_evens(folder: Path) -> dict[str, tuple[float, float]]:
@@ -56,7 +56,7 @@ def _logged(run: BenchmarkRun, case: Case) -> float:
     if error >= min(_error(summary, measure) for summary in scores[0]["trivial"]):
         return math.inf
     spent = mean(map(_seconds, folders)) + mean(_searched(run, case, row) for row in rows)
-    saved = solver.seconds(error) - mean(row.inference_seconds for row in rows)
+    saved = solver.seconds(error) - mean_measured(row.inference_seconds for row in rows)
     data = solver.samples * solver.solves[0].seconds
     return (data + spent) / saved if saved > 0 else math.inf
 

@@ -63,24 +63,29 @@ def doubled(
 
 
 @contextmanager
-def counted(folder: Path, device: torch.device) -> Iterator[None]:
+def counted(folder: Path, of: str, device: torch.device) -> Iterator[None]:
     """Add the seconds of a training to those recorded in its folder, also if it is interrupted.
 
-    They are processor time on a CPU and wall time on a GPU.
+    They are processor time on a CPU and wall time on a GPU. Seconds of a training that is replaced
+    do not count.
+
+    Args:
+        of: Hash of what is trained.
     """
     now = time.process_time if device.type == "cpu" else time.monotonic
     resumed = (folder / "state.pt").exists()
-    before, start = seconds(folder) if resumed else 0.0, now()
+    before, start = (seconds(folder, of) or 0.0) if resumed else 0.0, now()
     try:
         yield
     finally:
         if (folder / "run.json").exists():  # else it failed, and its folder was removed
-            write_json(folder / _FILE, {"seconds": before + now() - start})
+            write_json(folder / _FILE, {"of": of, "seconds": before + now() - start})
 
 
-def seconds(folder: Path) -> float:
-    """Seconds of a training, recorded by `counted`; 0 if there is no record."""
+def seconds(folder: Path, of: str) -> float | None:
+    """Seconds of a training, recorded by `counted`; None if there is no record."""
     try:
-        return float(read_json(folder / _FILE)["seconds"])
+        recorded = read_json(folder / _FILE)
+        return float(recorded["seconds"]) if recorded.get("of", of) == of else None
     except (FileNotFoundError, DamagedError, KeyError):
-        return 0.0
+        return None

@@ -39,9 +39,9 @@ def _budgeted(
         training = run.training(case, 0, {EPOCHS: epochs})
         history = training.finished()
         if history is None:
-            with counted(training.folder, how.device):
+            with counted(training.folder, training.key, how.device):
                 history = training.run(how)
-        spent = seconds(training.folder) or sum(epoch.seconds for epoch in history)
+        spent = seconds(training.folder, training.key) or sum(epoch.seconds for epoch in history)
         return min(epoch.score for epoch in history), spent
 
     experiment, store = run.benchmark.experiment(case, 0, {}), run.stores[case.dataset]
@@ -56,7 +56,12 @@ def _tried(run: BenchmarkRun, case: Case) -> list[dict[str, Any]]:
         return run.benchmark.searched(case)
     first = run.benchmark.experiment(case, 0, {}).training.epochs
     tried = ({EPOCHS: first * 2**k} for k in count())
-    return [*takewhile(lambda of: run.training(case, 0, of).folder.exists(), tried)]
+
+    def was_tried(chosen: Mapping[str, object]) -> bool:
+        training = run.training(case, 0, chosen)
+        return seconds(training.folder, training.key) is not None
+
+    return [*takewhile(was_tried, tried)]
 
 
 def _searched(run: BenchmarkRun, case: Case, how: Execution) -> dict[str, Any]:

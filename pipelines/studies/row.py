@@ -101,6 +101,13 @@ class Row(BaseModel):
         return self.failed.startswith(NO_MEMORY)
 
 
+def mean_measured(costs: Iterable[float]) -> float:
+    """Mean of the costs that are measured. A cost of 0 is not measured; if none is, the mean is
+    0."""
+    measured = [cost for cost in costs if cost]
+    return mean(measured) if measured else 0.0
+
+
 def mean_and_spread(rows: Sequence[Row], measure: str = "errors") -> tuple[float, float]:
     """Mean over samples and seeds, and the spread between seeds.
 

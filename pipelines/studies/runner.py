@@ -130,7 +130,7 @@ class StudyTraining:
         None if the training is unfinished or damaged, or belongs to another experiment or store.
         """
         try:
-            if read(self.folder / "done") != self._made_from():
+            if read(self.folder / "done") != self.key.encode():
                 return None
             for name in self.experiment.training.reported:
                 check_checkpoint(self.folder / f"{name}.safetensors")
@@ -146,11 +146,13 @@ class StudyTraining:
         if history is None:
             training = self.experiment, self.store, self.folder, how.device
             history = train_part(*training, on_epoch=how.on_epoch, stop=how.stop)
-            write(self.folder / "done", self._made_from())
+            write(self.folder / "done", self.key.encode())
         return history
 
-    def _made_from(self) -> bytes:
-        return experiment_key(self.experiment, self.store).encode()
+    @property
+    def key(self) -> str:
+        """Hash of all that the training depends on."""
+        return experiment_key(self.experiment, self.store)
 
 
 class Study(ABC, Generic[Part]):

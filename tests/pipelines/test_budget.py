@@ -72,19 +72,23 @@ def test_a_first_training_that_diverges_is_an_error():
 
 
 def test_seconds_of_a_training_are_added_up_over_its_parts(tmp_path, monkeypatch):
-    now = iter([10.0, 13.0, 100.0, 104.0, 0.0, 1.0])
+    now = iter([10.0, 13.0, 100.0, 104.0, 0.0, 2.0, 0.0, 1.0])
     monkeypatch.setattr(module.time, "process_time", lambda: next(now))
     write_json(tmp_path / "run.json", {})
-    with pytest.raises(Stopped), counted(tmp_path, CPU):
+    with pytest.raises(Stopped), counted(tmp_path, "a", CPU):
         raise Stopped
     write_json(tmp_path / "state.pt", {})  # a stopped training has a state, and goes on
-    with counted(tmp_path, CPU):
+    with counted(tmp_path, "a", CPU):
         pass
-    assert seconds(tmp_path) == 7.0
+    assert seconds(tmp_path, "a") == 7.0
+    assert seconds(tmp_path, "b") is None
+    with counted(tmp_path, "b", CPU):  # another training replaces it
+        pass
+    assert seconds(tmp_path, "b") == 2.0
     (tmp_path / "state.pt").unlink()  # a training that begins anew
-    with counted(tmp_path, CPU):
+    with counted(tmp_path, "b", CPU):
         pass
-    assert seconds(tmp_path) == 1.0
+    assert seconds(tmp_path, "b") == 1.0
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +119,8 @@ def test_all_seeds_have_the_epochs_that_the_first_one_chose(flat):
     others = [folders[tried[n]] for n in tried if n != epochs(first)]
     spent = sum(epoch.seconds for folder in others for epoch in read_history(folder))
     assert first.tuning_seconds == pytest.approx(spent)
-    assert all(seconds(folder) > 0 for folder in others)
+    keys = {n: flat.training(Case("burgers", "FNO"), 0, {"training.epochs": n}).key for n in tried}
+    assert all(seconds(folders[tried[n]], keys[n]) for n in tried)
 
 
 def epochs(row):
