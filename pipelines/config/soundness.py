@@ -9,6 +9,8 @@ from pdegen.schema import SchemaError, is_name
 if TYPE_CHECKING:
     from pipelines.config.benchmark import Benchmark, Case
 
+_FIXED = ("training.seed", "training.protocol", "training.weights")  # of all trials of a search
+
 
 def check(benchmark: Benchmark) -> None:
     """Raise SchemaError if a dataset, an operator's overrides, the search or the budget are
@@ -25,7 +27,7 @@ def check(benchmark: Benchmark) -> None:
                 full = key if ".overrides." in key else experiment.full_key(key)
                 if full.startswith(("data.recipe", "data.overrides")):
                     raise SchemaError(f"{owner}: {key} belongs to the dataset, for all operators")
-                if owner == search and (full.startswith("model.") or full == "training.seed"):
+                if owner == search and (full in _FIXED or not full.startswith("training.")):
                     raise SchemaError(f"{owner} may only try settings of the training, got {key}")
                 if full.startswith("model."):
                     raise SchemaError(f"{owner}: {key} is set in its model, not in overrides")

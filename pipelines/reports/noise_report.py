@@ -244,6 +244,11 @@ class _NoiseReport:
             "seconds: processor time of one sample, samples one after another. solves: systems of "
             "equations of any size for one sample, tangents and adjoints included.",
         ]
+        if study.classical or study.corrected:
+            text.append(
+                "Rows of classical methods and of corrected models, and misfits of all methods, "
+                f"are over the first {self._few} of the test samples."
+            )
         if study.corrected:
             text.append(
                 "A corrected model is a model whose prediction starts steps of "

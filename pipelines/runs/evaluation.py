@@ -4,7 +4,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,7 @@ def scored(
     keep: Callable[[Tensor], None] = lambda p: None,
 ) -> Score:
     """Evaluate a predictor on samples. `keep` is called with the predictions of each batch."""
-    parts, by_measure = channel_parts(pairs.target_channels), dict[str, list[Tensor]]()
+    parts, batches = channel_parts(pairs.target_channels), list[dict[str, Tensor]]()
 
     def measure(p: Tensor, batch: Batch) -> None:
         keep(p)
@@ -143,13 +143,16 @@ def scored(
             f"of {kind}": errors_of(p, batch, pairs, parts=len(names))
             for kind, names in parts.items()
         }
-        for name, errors in (of_parts | measures_of(p, batch, pairs, task)).items():
-            by_measure.setdefault(name, []).append(errors.cpu())
+        found = of_parts | measures_of(p, batch, pairs, task)
+        batches.append({name: errors.cpu() for name, errors in found.items()})
 
     start = time.perf_counter()
     errors = scores(predictor, pairs, keep=measure)
     seconds = time.perf_counter() - start
-    measured = {name: torch.cat(errors) for name, errors in by_measure.items()}
+    measured = {
+        name: torch.cat([batch.get(name, torch.full_like(batch["l1"], nan)) for batch in batches])
+        for name in dict.fromkeys(name for batch in batches for name in batch)
+    }
     means = {kind: measured.pop(f"of {kind}").nanmean(dim=0).tolist() for kind in parts}
     return Score(
         checkpoint="", epoch=0, split="test", resolution=pairs.source["resolution"],

@@ -50,7 +50,8 @@ def measures_of(
     """Errors of the predictions of a batch in all `MEASURES` that apply to the data.
 
     Each has shape (batch,). An error is nan if the target is 0, and infinite if the prediction is
-    not finite.
+    not finite. "interface" is nan for samples whose input has no two phases, and absent if no
+    sample has.
     """
     finite = prediction.isfinite().flatten(1).all(dim=1)
     measured = _measures_of(prediction, batch, pairs, task)
@@ -80,10 +81,9 @@ def _measures_of(
     if not all(grid.periodic):
         measured["boundary"] = grid.at(grid.outermost)
     if batch.a.shape[1:-1] == batch.u.shape[1:-1]:
-        for channel in batch.a.unbind(-1):
-            if (jumps := grid.jumps(channel)) is not None:
-                measured["interface"] = grid.at(jumps)
-                break
+        jumps = grid.jumps(batch.a)
+        if jumps.any():
+            measured["interface"] = grid.at(jumps)
     return measured
 
 
@@ -219,12 +219,20 @@ class _Grid:
         mask = mask.scatter(1, flat.topk(count, dim=1).indices, True) & (flat > 0)
         return mask.reshape(slope.shape)
 
-    def jumps(self, a: Float[Tensor, " batch *grid"]) -> Bool[Tensor, " batch *grid"] | None:
-        """Mask of the points with a neighbour of the other phase; None unless `a` has exactly two
-        values."""
-        low, high = a.amin(), a.amax()
-        if low == high or not ((a == low) | (a == high)).all():
-            return None
+    def jumps(self, a: Float[Tensor, "batch *grid c"]) -> Bool[Tensor, " batch *grid"]:
+        """Mask of the points with a neighbour of the other phase. It is that of the first channel
+        of a sample with exactly two values, and empty for samples without such a channel."""
+        mask = torch.zeros_like(a[..., 0], dtype=torch.bool)
+        for channel in a.unbind(-1):
+            values, shape = channel.flatten(1), (-1, *[1] * (channel.ndim - 1))
+            low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
+            two = ((values == low) | (values == high)).all(dim=1) & (low != high)[:, 0]
+            absent = two & ~mask.flatten(1).any(dim=1)
+            mask |= self._changes(channel) & absent.reshape(shape)
+        return mask
+
+    def _changes(self, a: Float[Tensor, " batch *grid"]) -> Bool[Tensor, " batch *grid"]:
+        """Mask of the points with a neighbour of another value."""
         mask = torch.zeros_like(a, dtype=torch.bool)
         for axis, periodic in enumerate(self.periodic, start=1):
             n = a.shape[axis]

@@ -139,6 +139,11 @@ def test_a_benchmark_of_no_operator_is_refused(refused, tmp_path):
         ("search.'model.width' = [8]", "a search may only try settings of the training, got model"),
         ("search.width = [8]", "a search may only try settings of the training, got width"),
         ("search.'training.seed' = [1]", "a search may only try settings of the training, got"),
+        (
+            "search.weights = ['area']",
+            "a search may only try settings of the training, got weights",
+        ),
+        ("search.'data.resolution' = [8, 16]", "settings of the training, got data.resolution"),
         ("search.'data.recipe' = ['burgers-r10']", "a search: data.recipe belongs to the dataset"),
         ("search.'training.batch' = [4, 100]", "batch 100 is larger than the 8 training samples"),
         ("overrides.'data.recipe' = 'darcy-quick'", "FNO: data.recipe belongs to the dataset"),

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from operators.data import Samples
+from operators.data import Map, Samples
 from pdegen.domains import Box, Cloud, Domain
+from pipelines.runs.baselines import Trivial
+from pipelines.runs.evaluation import scored
 from pipelines.runs.measures import BANDS, measures_of
 
 ALWAYS = {"l1", "max", "mean", "energy"}
@@ -20,7 +22,8 @@ def pairs_on(domain: Domain, u: torch.Tensor, a: torch.Tensor | None = None) -> 
     points = torch.from_numpy(domain.points)
     a = torch.zeros_like(u) if a is None else a
     return Samples.of(
-        a=a, u=u, x=points, y=None, samples=np.arange(len(u)), domain=domain, source={}
+        a=a, u=u, x=points, y=None, samples=np.arange(len(u)), domain=domain,
+        source={"resolution": 0},
     )  # fmt: skip
 
 
@@ -152,6 +155,22 @@ def test_errors_next_to_phases_are_of_the_interface():
     assert measured(pairs_on(domain, u, a), u + e)["interface"] == 0
     a = a + torch.rand(a.shape, generator=torch.Generator().manual_seed(0))
     assert "interface" not in measured(pairs_on(domain, u, a), u + e)
+
+
+def test_each_sample_has_phases_of_its_own():
+    """Contrasts, levels in a channel and samples without phases, in any batches."""
+    a = torch.full((103, 10, 10, 2), 3.0)
+    a[:, 5:, :, 1] = torch.linspace(4, 9, 103)[:, None, None]  # two phases, which differ
+    a[::2, ..., 0] = 5.0  # a level or parameter
+    a[7, ..., 1] = 1.0  # a sample with a single phase
+    u, e = torch.ones(103, 10, 10, 1), torch.zeros(103, 10, 10, 1)
+    e[:, 4:6] = 0.2
+    pairs = pairs_on(Box.cell(10, 10), u, a)
+    lookup = iter((u + e).split([50, 50, 3]))
+    score = scored(Trivial(lambda a: next(lookup)), pairs, Map())
+    found = torch.tensor(score.measures["interface"])
+    assert found[7].isnan()
+    torch.testing.assert_close(found[torch.arange(103) != 7], torch.full((102,), 0.2))
 
 
 def test_nothing_is_relative_to_zero():
