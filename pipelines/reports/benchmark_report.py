@@ -185,7 +185,13 @@ class _DatasetReport:
         if not self.finished:
             return {}
         label = self.run.label_error(self.dataset)
-        return self.run.trivial(self.dataset) | ({} if label is None else {_LABELS: label})
+        name = _LABELS if self.measure in ("l2", "points") else f"{_LABELS} (relative L² error)"
+        return self.run.trivial(self.dataset) | ({} if label is None else {name: label})
+
+    @property
+    def _axis(self) -> str:
+        """Label of axes that show errors in the measure of the dataset."""
+        return charts.MEAN_ERROR if self.measure == "l2" else f"mean error ({self.measure})"
 
     @property
     def headline(self) -> tuple[str, str]:
@@ -306,7 +312,7 @@ class _DatasetReport:
         text = f"Trained on {trained} {what}; the same functions on all grids."
         figure = charts.curves(
             {name: (list(of), list(of.values())) for name, of in means.items()},
-            what, looks=looks(self.run, means), ticks={n: str(n) for n in grids},
+            what, self._axis, looks=looks(self.run, means), ticks={n: str(n) for n in grids},
             trained=data.finest_resolution, log=True,
         )  # fmt: skip
         return Section(
@@ -325,7 +331,7 @@ class _DatasetReport:
             },
         }
         against = charts.errors_against_costs(
-            costs, self.means, self.references[MEAN], looks=looks(self.run, self.means)
+            costs, self.means, self.references[MEAN], self._axis, looks(self.run, self.means)
         )
         caption = "Mean error against parameters and against training time."
         curves = learning(self.run, self.finished, watched, f"{slug(self.dataset)}-learning")

@@ -1,6 +1,7 @@
 """Benchmarks: what is declared, what is kept, what the table says, what is refused."""
 
 import csv
+import re
 import shutil
 import tomllib
 from dataclasses import replace
@@ -25,6 +26,7 @@ from pipelines.runs.reproduction import toml
 from pipelines.studies import benchmark as module
 from pipelines.studies import runner
 from pipelines.studies.benchmark import BenchmarkRun, row_case
+from pipelines.studies.cost import Cost
 
 CPU = torch.device("cpu")
 SMALL = {"samples": 12, "shard": 5, "resolution": 32, "modes": 31, "train": 8, "validation": 2,
@@ -265,8 +267,17 @@ def test_the_search_has_the_same_widths_for_all_and_its_cost_in_the_table(stores
     report = write_benchmark_report(run, CPU).with_suffix(".md").read_text("utf-8")
     assert "factor of the width from 0.5, 1.0; 4 trainings per operator" in report
     line = next(csv.DictReader((run.folder / "table.csv").read_text("utf-8").splitlines()))
-    tuning = [row.tuning_seconds for row in run.rows() if row.operator == "FNO"]
-    assert float(line["tuning seconds"]) == pytest.approx(np.mean(tuning))
+    fno = [row for row in run.rows() if row.operator == "FNO"]
+    assert float(line["tuning seconds"]) == pytest.approx(np.mean([r.tuning_seconds for r in fno]))
+    width = fno[0].chosen["model.width"]
+    assert re.search(rf"\| FNO \| fno width {width}, .* \| training.lr 0.01; ", report)
+    row = fno[1]
+    row.inference_seconds, row.cost = 0.0, Cost(0.0, 0, 0)  # they could not be measured
+    run.keep((row_case(row), row.seed), row)
+    write_benchmark_report(run, CPU)
+    line = next(csv.DictReader((run.folder / "table.csv").read_text("utf-8").splitlines()))
+    assert float(line["inference seconds"]) == pytest.approx(fno[0].inference_seconds)
+    assert float(line["step seconds"]) == pytest.approx(fno[0].step_seconds)
 
 
 def test_widths_stay_multiples_of_the_heads():
