@@ -95,7 +95,7 @@ def train(
     declared = _declaration(experiment, recorded, pairs, selection, acceleration, ranks)
     operator = checked_operator(experiment, pairs)
     if experiment.training.start is not None:
-        declared["start"] = _initial_weights(operator, experiment.training.start)
+        declared["start"] = _initial_weights(operator, experiment.training.start, folder)
     _check(source, settings, resume)
     predictor = _adapted(source, pairs, operator, device)
     model = operator_description(experiment, pairs)
@@ -184,11 +184,13 @@ def _identity(pairs: Samples) -> dict[str, object]:
     return {key: value for key, value in pairs.source.items() if key != "url"}
 
 
-def _initial_weights(operator: Operator, start: str) -> dict[str, object]:
+def _initial_weights(operator: Operator, start: str, folder: Path) -> dict[str, object]:
     """Load the initial weights of an operator from a file. Returns what the run records about the
-    file."""
+    file. The file may not be in the folder of the run, which would replace it."""
     if "://" in start:
         raise SchemaError(f"training.start: {start} is a URL, a local file is needed")
+    if Path(start).resolve().is_relative_to(folder.resolve()):
+        raise SchemaError(f"training.start: {start} is in the folder of this run: choose another")
     try:
         return start_from(operator, Path(start))
     except StartError as error:
