@@ -50,17 +50,19 @@ def _kill_workers() -> None:
     This comes before the exit functions, because these remove semaphores: a process that is just
     starting would print that they are absent.
     """
-    server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
-    if (number := getattr(server, "_forkserver_pid", None)) is None:
+    state = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
+    if (number := getattr(state, "_forkserver_pid", None)) is None:
         return
     import psutil
 
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(number)
-        process.suspend()  # it starts no further process
-        for each in (*process.children(recursive=True), process):
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
+    with suppress(psutil.Error):
+        server = psutil.Process(number)
+        server.suspend()  # it starts no further process
+        for process in server.children(recursive=True):
+            with suppress(psutil.Error):
+                process.kill()
+    with suppress(ProcessLookupError):
+        os.kill(number, signal.SIGKILL)
 
 
 def _open_standard_streams() -> None:

@@ -48,7 +48,7 @@ class Budget(Strict):
 
     Args:
         flat: Epochs are not doubled again once doubling has reduced the validation error by less
-            than this share, if the error is also 5 % smaller than that of the best trivial
+            than this share, if the error is also below 0.95 times that of the best trivial
             predictor. [1]
         seconds: Largest processor time of all trainings of an operator on a dataset together (wall
             time on a GPU). Epochs are not doubled if the next training is expected to exceed it;

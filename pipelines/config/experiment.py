@@ -281,7 +281,9 @@ class Experiment(Strict):
         changes = dict[str, Any]()
         for key, value in direct.items():
             full = self.full_key(key, content=table)
-            changes = without(changes, [full]) | {full: value}
+            for other in [name for name in changes if _present(name) == _present(full)]:
+                del changes[other]
+            changes[full] = value
         streamed = {name: below[f"data.stream.{name}"] for name in RECIPE_KEYS}
         change_stream(self.data.stream, changes, streamed, where)
         if values := below["data.overrides"]:
@@ -316,7 +318,11 @@ def without(changes: Mapping[str, _T], keys: Iterable[str]) -> dict[str, _T]:
 def _full(key: str) -> str:
     if key.startswith(tuple(f"{prefix}." for prefix in _OF_RECIPES)):
         return key
-    full = Experiment.full_key(key)
+    return _present(Experiment.full_key(key))
+
+
+def _present(full: str) -> str:
+    """The present name of a full key."""
     return f"training.schedule.{_FORMER[full]}" if full in _FORMER else full
 
 

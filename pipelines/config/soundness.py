@@ -27,7 +27,9 @@ def check(benchmark: Benchmark) -> None:
                 full = key if ".overrides." in key else experiment.full_key(key)
                 if full.startswith(("data.recipe", "data.overrides")):
                     raise SchemaError(f"{owner}: {key} belongs to the dataset, for all operators")
-                if owner == search and (full in _FIXED or not full.startswith("training.")):
+                if owner == search and full in _FIXED:
+                    raise SchemaError(f"{owner} needs the same {key} for all trials")
+                if owner == search and not full.startswith("training."):
                     raise SchemaError(f"{owner} may only try settings of the training, got {key}")
                 if full.startswith("model."):
                     raise SchemaError(f"{owner}: {key} is set in its model, not in overrides")

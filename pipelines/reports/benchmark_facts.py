@@ -11,6 +11,7 @@ from pipelines.reports.wording import (
     trained_points,
 )
 from pipelines.studies.benchmark import BenchmarkRun
+from pipelines.studies.budget import LEARNED
 
 
 def protocol_facts(run: BenchmarkRun, dataset: str) -> Facts:
@@ -50,9 +51,9 @@ def _budget(run: BenchmarkRun, dataset: str) -> Facts:
         return []
     rule = (
         f"{run.benchmark.datasets[dataset].load().training.epochs}, doubled until the validation "
-        "error of seed 0 is below that of a predictor without learning and falls by less than "
-        f"{budget.flat:.0%}, or until {budget.seconds:g} s are spent on all trainings of an "
-        "operator"
+        f"error of seed 0 is below {LEARNED} times that of the best predictor without learning and "
+        f"falls by less than {budget.flat:.0%}, or until {budget.seconds:g} s are spent on all "
+        "trainings of an operator"
     )
     return [("Epochs", rule)]
 

@@ -19,7 +19,7 @@ from operators.training.files import write
 from operators.transforms import Predictor
 from pdegen.store.reading import open_sealed
 from pipelines.config.benchmark import Case
-from pipelines.config.experiment import Experiment
+from pipelines.config.experiment import Experiment, without
 from pipelines.config.shipped import slug
 from pipelines.reports import samples
 from pipelines.reports import study_charts as charts
@@ -278,9 +278,8 @@ class _DatasetReport:
             entry = self.run.benchmark.operators[name]
             model = self.run.benchmark.model(self.case(name), row.chosen)
             searched = {k: v for k, v in row.chosen.items() if not k.startswith("model.")}
-            overrides = ", ".join(
-                f"{key} {value}" for key, value in {**entry.overrides, **searched}.items()
-            )
+            changes = without(entry.overrides, searched) | searched
+            overrides = ", ".join(f"{key} {value}" for key, value in changes.items())
             given = settings(model.model_dump(exclude_defaults=True, exclude={"name"}))
             note = "; ".join(part for part in (overrides, entry.differs) if part)
             rows.append((name, f"{model.name} {given}".strip(), note))

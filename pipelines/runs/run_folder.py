@@ -83,7 +83,7 @@ def declared_in(folder: Path) -> dict[str, Any]:
     return declared
 
 
-def recorded_experiment(experiment: Experiment, recorded: object) -> object:
+def recorded_experiment(experiment: Experiment, recorded: object) -> dict[str, Any]:
     """The content of an experiment for the record of a run or study.
 
     If an earlier record of it, `recorded`, has the same experiment, the result is that record:

@@ -92,13 +92,15 @@ def train(
         raise SchemaError(f"batch {settings.batch} cannot be divided among {ranks.count} processes")
     draw = tail_draw(experiment, pairs, ranks.count)
     recorded = _recorded(folder) if resume else {}
-    declared = _declaration(experiment, recorded, pairs, selection, acceleration, ranks)
+    content = recorded_experiment(experiment, recorded.get("experiment"))
+    further = _declaration(experiment, recorded, pairs, selection, acceleration, ranks)
+    declared = {"experiment": content, **further}
     operator = checked_operator(experiment, pairs)
     if experiment.training.start is not None:
         declared["start"] = _initial_weights(operator, experiment.training.start, folder)
     _check(source, settings, resume)
     predictor = _adapted(source, pairs, operator, device)
-    model = operator_description(experiment, pairs)
+    model = operator_description(experiment, pairs) | {"model": content["model"]}
     description = {"operator": model, **declared, "parameters": operator.parameter_count,
                    "problem": training_problem(experiment, store), **_mean(experiment)}  # fmt: skip
     if ranks.first:  # only this process writes
@@ -161,13 +163,12 @@ def _declaration(
     acceleration: Acceleration,
     ranks: Ranks,
 ) -> dict[str, object]:
-    """Content of run.json. A training can only be resumed with the same declaration as the one that
-    is recorded."""
+    """Content of run.json beside the experiment. A training can only be resumed with the same
+    declaration as the one that is recorded."""
     data = _identity(pairs)
     if experiment.data.stream is not None:
         data["selection"] = _identity(selection)
     declared = {
-        "experiment": recorded_experiment(experiment, recorded.get("experiment")),
         "data": data,
         "reading": pairs.reading,
         "precision": acceleration.precision,
@@ -189,12 +190,16 @@ def _initial_weights(operator: Operator, start: str, folder: Path) -> dict[str, 
     file. The file may not be in the folder of the run, which would replace it."""
     if "://" in start:
         raise SchemaError(f"training.start: {start} is a URL, a local file is needed")
-    if Path(start).resolve().is_relative_to(folder.resolve()):
-        raise SchemaError(f"training.start: {start} is in the folder of this run: choose another")
     try:
-        return start_from(operator, Path(start))
+        read = start_from(operator, Path(start))
     except StartError as error:
         raise SchemaError(f"training.start: {error}") from None
+    if Path(start).resolve().is_relative_to(folder.resolve()):
+        raise SchemaError(
+            f"training.start: {start} is in the folder of this run, which would replace it: copy "
+            "it, or choose another --out"
+        )
+    return read
 
 
 def _adapted(source: Source, pairs: Samples, operator: Operator, device: torch.device) -> Predictor:

@@ -13,6 +13,7 @@ from pipelines.config.benchmark import Benchmark, Case
 from pipelines.runs.folder import RunError
 from pipelines.runs.score import Score
 from pipelines.studies.benchmark import BenchmarkRun
+from pipelines.studies.choice import tried
 from pipelines.studies.row import Row, mean_measured
 
 
@@ -73,8 +74,6 @@ def _searched(run: BenchmarkRun, case: Case, row: Row) -> float:
     """Time in seconds that the search or the budget spent on settings that it did not choose."""
     if not row.chosen:
         return 0.0
-    folder = run.run_folder(case, "")
-    first = "-".join(filter(None, [case.protocol, "seed-0"]))
-    chosen = run.training(case, 0, row.chosen).folder
-    tried = [path for path in folder.glob(f"{first}-*") if path != chosen]
-    return sum(map(_seconds, tried))
+    others = [chosen for chosen in tried(run, case) if chosen != row.chosen]
+    folders = [run.training(case, 0, chosen).folder for chosen in others]
+    return sum(_seconds(folder) for folder in folders if folder.exists())

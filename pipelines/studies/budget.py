@@ -18,13 +18,18 @@ Ended = Literal["", "flat", "time"]
 """Why epochs were not doubled again: the error was flat, or there was no time. Empty without a
 budget, or if the longest training diverged."""
 
-_LEARNED = 0.95  # of the error of a trivial predictor
+LEARNED = 0.95
+"""Share of the error of the best trivial predictor below which an operator has learned
+something."""
 
 _FILE = "processor.json"
 
 
 def doubled(
-    budget: Budget, epochs: int, train: Callable[[int], tuple[float, float]], trivial: float
+    budget: Budget,
+    epochs: int,
+    train: Callable[[int], tuple[float, float]],
+    trivial: Callable[[], float],
 ) -> tuple[int, Ended]:
     """The number of epochs with the smallest validation error, and why it was not doubled again.
 
@@ -34,16 +39,17 @@ def doubled(
         epochs: Number of epochs of the first training.
         train: Function of the number of epochs. It trains from the beginning, and returns the
             smallest validation error and the seconds spent.
-        trivial: Validation error of the best trivial predictor. Many operators learn nothing else
-            in their first epochs, so errors that are not 5 % smaller are never flat.
+        trivial: Function that returns the validation error of the best trivial predictor. Many
+            operators learn nothing else in their first epochs, so only errors below `LEARNED` times
+            that error are flat.
 
     Raises:
         TrainingError: If the first training fails. A longer one that fails is ignored.
 
     >>> errors = {10: 0.4, 20: 0.2, 40: 0.1, 80: 0.099, 160: 0.01}
-    >>> doubled(Budget(seconds=1e9), 10, lambda epochs: (errors[epochs], epochs), 0.5)
+    >>> doubled(Budget(seconds=1e9), 10, lambda epochs: (errors[epochs], epochs), lambda: 0.5)
     (80, 'flat')
-    >>> doubled(Budget(seconds=100), 10, lambda epochs: (errors[epochs], epochs), 0.5)
+    >>> doubled(Budget(seconds=100), 10, lambda epochs: (errors[epochs], epochs), lambda: 0.5)
     (40, 'time')
     """
     error, spent = train(epochs)
@@ -56,36 +62,34 @@ def doubled(
             return best[1], ""
         total += spent
         best = min(best, (longer, epochs))
-        if longer > (1 - budget.flat) * error and best[0] < _LEARNED * trivial:
+        if longer > (1 - budget.flat) * error and best[0] < LEARNED * trivial():
             return best[1], "flat"
         error = longer
     return best[1], "time"
 
 
 @contextmanager
-def counted(folder: Path, of: str, device: torch.device) -> Iterator[None]:
+def counted(folder: Path, resumed: bool, device: torch.device) -> Iterator[None]:
     """Add the seconds of a training to those recorded in its folder, also if it is interrupted.
 
-    They are processor time on a CPU and wall time on a GPU. Seconds of a training that is replaced
-    do not count.
+    They are processor time on a CPU and wall time on a GPU.
 
     Args:
-        of: Hash of what is trained.
+        resumed: Whether the training in the folder goes on. Otherwise it is replaced, and the
+            recorded seconds do not count.
     """
     now = time.process_time if device.type == "cpu" else time.monotonic
-    resumed = (folder / "state.pt").exists()
-    before, start = (seconds(folder, of) or 0.0) if resumed else 0.0, now()
+    before, start = seconds(folder) if resumed else 0.0, now()
     try:
         yield
     finally:
         if (folder / "run.json").exists():  # else it failed, and its folder was removed
-            write_json(folder / _FILE, {"of": of, "seconds": before + now() - start})
+            write_json(folder / _FILE, {"seconds": before + now() - start})
 
 
-def seconds(folder: Path, of: str) -> float | None:
-    """Seconds of a training, recorded by `counted`; None if there is no record."""
+def seconds(folder: Path) -> float:
+    """Seconds of a training, recorded by `counted`; 0 if there is no record."""
     try:
-        recorded = read_json(folder / _FILE)
-        return float(recorded["seconds"]) if recorded.get("of", of) == of else None
+        return float(read_json(folder / _FILE)["seconds"])
     except (FileNotFoundError, DamagedError, KeyError):
-        return None
+        return 0.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -39,29 +40,24 @@ def _budgeted(
         training = run.training(case, 0, {EPOCHS: epochs})
         history = training.finished()
         if history is None:
-            with counted(training.folder, training.key, how.device):
+            with counted(training.folder, training.begun, how.device):
                 history = training.run(how)
-        spent = seconds(training.folder, training.key) or sum(epoch.seconds for epoch in history)
+        spent = seconds(training.folder) or sum(epoch.seconds for epoch in history)
         return min(epoch.score for epoch in history), spent
 
     experiment, store = run.benchmark.experiment(case, 0, {}), run.stores[case.dataset]
-    trivial = trivial_validation_error(experiment, store, how.device)
+    trivial = partial(trivial_validation_error, experiment, store, how.device)
     epochs, ended = doubled(budget, experiment.training.epochs, train, trivial)
     return {EPOCHS: epochs}, ended
 
 
-def _tried(run: BenchmarkRun, case: Case) -> list[dict[str, Any]]:
+def tried(run: BenchmarkRun, case: Case) -> Sequence[Mapping[str, object]]:
     """All settings that the search or the budget has tried."""
     if run.benchmark.budget is None:
         return run.benchmark.searched(case)
     first = run.benchmark.experiment(case, 0, {}).training.epochs
-    tried = ({EPOCHS: first * 2**k} for k in count())
-
-    def was_tried(chosen: Mapping[str, object]) -> bool:
-        training = run.training(case, 0, chosen)
-        return seconds(training.folder, training.key) is not None
-
-    return [*takewhile(was_tried, tried)]
+    doublings = ({EPOCHS: first * 2**k} for k in count())
+    return [*takewhile(lambda chosen: run.training(case, 0, chosen).begun, doublings)]
 
 
 def _searched(run: BenchmarkRun, case: Case, how: Execution) -> dict[str, Any]:
@@ -86,6 +82,6 @@ def _searched(run: BenchmarkRun, case: Case, how: Execution) -> dict[str, Any]:
 
 def tuning_seconds(run: BenchmarkRun, case: Case, chosen: Mapping[str, object]) -> float:
     """Time in seconds of the trainings whose settings the search or the budget did not choose."""
-    others = [values for values in _tried(run, case) if values != chosen]
+    others = [values for values in tried(run, case) if values != chosen]
     folders = [run.training(case, 0, values).folder for values in others]
     return sum(e.seconds for f in folders if f.exists() for e in read_history(f))

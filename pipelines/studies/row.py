@@ -26,7 +26,8 @@ class Row(BaseModel):
         best, best_epoch: Mean error and number of the epoch with the smallest test error. They are
             None and 0 unless the protocol evaluates the test samples after each epoch.
         errors: Error of each test sample on the training grid, in the measure of the dataset (by
-            default the relative L² error). It is NaN where the target is 0; means omit NaN.
+            default the relative L² error). It is NaN where it is undefined, for example because the
+            target is 0; means omit NaN.
         scores: Other scores of each test sample, keyed by measure
             (`pipelines.studies.noise_measures`).
         means: Mean error, keyed by resolution, on the grids on which the operator can be evaluated.
@@ -102,8 +103,8 @@ class Row(BaseModel):
 
 
 def mean_measured(costs: Iterable[float]) -> float:
-    """Mean of the costs that are measured. A cost of 0 is not measured; if none is, the mean is
-    0."""
+    """Mean of the measured costs. A cost that could not be measured is 0. If there are no others,
+    the mean is 0."""
     measured = [cost for cost in costs if cost]
     return mean(measured) if measured else 0.0
 

@@ -33,6 +33,7 @@ from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.predictions import experiment_key, kept_predictions
+from pipelines.runs.run_folder import recorded_experiment
 from pipelines.runs.training import train_part
 from pipelines.studies.cost import clock_of
 from pipelines.studies.processes import LOCAL, Processes
@@ -123,6 +124,15 @@ class StudyTraining:
         start = now()
         predictions(predictor, few)
         return (now() - start) / len(few)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the folder contains a training of this experiment, finished or not."""
+        try:
+            recorded = read_json(self.folder / "run.json").get("experiment")
+        except (FileNotFoundError, FileError):
+            return False
+        return recorded == recorded_experiment(self.experiment, recorded)
 
     def finished(self) -> list[Epoch] | None:
         """The epochs of the finished training.

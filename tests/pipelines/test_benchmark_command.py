@@ -138,10 +138,10 @@ def test_a_benchmark_of_no_operator_is_refused(refused, tmp_path):
         ("search.'training.lr' = []", "search.training.lr: must have 1 or more values, got []"),
         ("search.'model.width' = [8]", "a search may only try settings of the training, got model"),
         ("search.width = [8]", "a search may only try settings of the training, got width"),
-        ("search.'training.seed' = [1]", "a search may only try settings of the training, got"),
+        ("search.'training.seed' = [1]", "a search needs the same training.seed for all trials"),
         (
             "search.weights = ['area']",
-            "a search may only try settings of the training, got weights",
+            "a search needs the same weights for all trials",
         ),
         ("search.'data.resolution' = [8, 16]", "settings of the training, got data.resolution"),
         ("search.'data.recipe' = ['burgers-r10']", "a search: data.recipe belongs to the dataset"),

@@ -25,10 +25,13 @@ def experiment(**changes):
 
 
 def earlier_record(experiment: Experiment, recorded: object) -> dict:
-    """The record of a version whose experiments had no keys `training.start` and `average`."""
+    """The record of a version without the keys `training.start`, `training.average` and
+    `model.quadrature`."""
     content = recorded_experiment(experiment, recorded)
-    table = {k: v for k, v in content["training"].items() if k not in ("start", "average")}
-    return {**content, "training": table}
+    tables = {name: dict(content[name]) for name in ("training", "model")}
+    for table, key in (("training", "start"), ("training", "average"), ("model", "quadrature")):
+        del tables[table][key]
+    return {**content, **tables}
 
 
 @pytest.fixture

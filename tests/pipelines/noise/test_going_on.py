@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from operators.training.files import read_json, write_json
 from operators.training.fit import Stopped
 from pipelines.config.experiment import Experiment
 from pipelines.reports.noise_report import write_noise_report
@@ -98,6 +99,16 @@ def test_what_is_damaged_or_stale_is_made_again(finished, tmp_path):
     study.run(CPU, resume=True)
     assert path.read_bytes() == right
     assert cells(study) == before
+
+
+def test_a_study_of_an_earlier_version_goes_on(experiment, store, finished, tmp_path):
+    """Its record lacks keys that experiments have now."""
+    folder = shutil.copytree(finished.folder, tmp_path / "study")
+    record = read_json(folder / "study.json")
+    del record["experiment"]["training"]["start"]
+    write_json(folder / "study.json", record)
+    a_study(experiment, store, folder).claim(CPU, resume=True, overwrite=False)
+    assert read_json(folder / "study.json")["experiment"] == record["experiment"]
 
 
 def test_another_study_in_the_folder_is_refused(experiment, store, finished):
