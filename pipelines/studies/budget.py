@@ -69,16 +69,17 @@ def doubled(
 
 
 @contextmanager
-def counted(folder: Path, resumed: bool, device: torch.device) -> Iterator[None]:
+def counted(folder: Path, begun: bool, device: torch.device) -> Iterator[None]:
     """Add the seconds of a training to those recorded in its folder, also if it is interrupted.
 
     They are processor time on a CPU and wall time on a GPU.
 
     Args:
-        resumed: Whether the training in the folder goes on. Otherwise it is replaced, and the
-            recorded seconds do not count.
+        begun: Whether the folder contains this training. It goes on if it has a state. Otherwise
+            the folder is replaced, and the recorded seconds do not count.
     """
     now = time.process_time if device.type == "cpu" else time.monotonic
+    resumed = begun and (folder / "state.pt").exists()
     before, start = seconds(folder) if resumed else 0.0, now()
     try:
         yield

@@ -72,17 +72,22 @@ def test_a_first_training_that_diverges_is_an_error():
 
 
 def test_seconds_of_a_training_are_added_up_over_its_parts(tmp_path, monkeypatch):
-    now = iter([10.0, 13.0, 100.0, 104.0, 0.0, 2.0])
+    now = iter([10.0, 13.0, 100.0, 104.0, 0.0, 2.0, 0.0, 1.0])
     monkeypatch.setattr(module.time, "process_time", lambda: next(now))
     write_json(tmp_path / "run.json", {})
     with pytest.raises(Stopped), counted(tmp_path, False, CPU):
         raise Stopped
+    write_json(tmp_path / "state.pt", {})  # a stopped training has a state, and goes on
     with counted(tmp_path, True, CPU):
         pass
     assert seconds(tmp_path) == 7.0
     with counted(tmp_path, False, CPU):  # another training replaces it
         pass
     assert seconds(tmp_path) == 2.0
+    (tmp_path / "state.pt").unlink()  # a training that begins anew
+    with counted(tmp_path, True, CPU):
+        pass
+    assert seconds(tmp_path) == 1.0
 
 
 @pytest.fixture(scope="module")
