@@ -89,10 +89,10 @@ def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
             "epoch": " ".join(str(row.epoch) for row in finished),
             "training seconds": mean(row.training_seconds for row in finished),
             "tuning seconds": mean(row.tuning_seconds for row in finished),
-            "inference seconds": mean_measured(row.inference_seconds for row in finished),
-            "step seconds": mean_measured(row.step_seconds for row in finished),
-            "step MiB": mean_measured(row.step_bytes for row in finished) / 2**20,
-            "step GFLOP": mean_measured(row.step_flops for row in finished) / 1e9,
+            "inference seconds": mean_measured(row.inference_seconds for row in finished) or "",
+            "step seconds": mean_measured(row.step_seconds for row in finished) or "",
+            "step MiB": mean_measured(row.step_bytes / 2**20 for row in finished) or "",
+            "step GFLOP": mean_measured(row.step_flops / 1e9 for row in finished) or "",
             "chosen": json.dumps(first.chosen) if first.chosen else "",
             "ended": first.ended,
         }
@@ -152,7 +152,7 @@ def costs_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
     return (
         case.operator,
         f"{line['parameters']:,}",
-        *(f"{v:.3g}" if v else "–" for v in [*steps, 1e3 * line["inference seconds"]]),
+        *(f"{v:.3g}" if v else "–" for v in [*steps, 1e3 * (line["inference seconds"] or 0)]),
         duration(line["training seconds"]),
         duration(tuning) if tuning else "",
         duration(line["data seconds"]) if "data seconds" in line else "",

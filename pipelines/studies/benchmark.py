@@ -177,9 +177,15 @@ class BenchmarkRun(Study[Seeded]):
         check_place(self.benchmark.name, self.folder, resume, overwrite)
         if resume:
             self.check_device(device)
-        if self.seed is None or not (self.folder / HOLDING.file).exists():  # else one seed of it
+        path = self.folder / HOLDING.file
+        if self.seed is None or not path.exists():
             declared = {**self.benchmark.model_dump(mode="json"), "stores": dict(self.stores)}
             HOLDING.claim(self.folder, declared, resume=resume, overwrite=overwrite)
+            return
+        recorded = read_json(path)  # of the table that these rows belong to
+        stores = {**recorded.get("stores", {}), **self.stores}
+        if stores != recorded.get("stores"):
+            write_json(path, {**recorded, "stores": stores})
 
     def stages(self) -> Sequence[Sequence[Seeded]]:
         """A single stage with all parts, ordered by seed.

@@ -278,6 +278,14 @@ def test_the_search_has_the_same_widths_for_all_and_its_cost_in_the_table(stores
     line = next(csv.DictReader((run.folder / "table.csv").read_text("utf-8").splitlines()))
     assert float(line["inference seconds"]) == pytest.approx(fno[0].inference_seconds)
     assert float(line["step seconds"]) == pytest.approx(fno[0].step_seconds)
+    assert float(line["step MiB"]) == pytest.approx(fno[0].step_bytes / 2**20)
+    fno[0].inference_seconds, fno[0].cost = 0.0, Cost(0.0, 0, 0)
+    run.keep((row_case(fno[0]), fno[0].seed), fno[0])
+    report = write_benchmark_report(run, CPU).with_suffix(".md").read_text("utf-8")
+    line = next(csv.DictReader((run.folder / "table.csv").read_text("utf-8").splitlines()))
+    costs = "inference seconds", "step seconds", "step MiB", "step GFLOP", "break-even"
+    assert [line[name] for name in costs] == [""] * 5
+    assert re.search(r"\| FNO \| [\d,]+ \| – \| – \| – \| – \|", report)
 
 
 def test_widths_stay_multiples_of_the_heads():

@@ -130,6 +130,25 @@ def test_rows_of_a_store_that_is_gone_leave_the_table(pdegen, burgers, tmp_path,
     assert [line.split(",")[:2] for line in table] == [["burgers", "FNO"], ["burgers", "DeepONet"]]
 
 
+def test_rows_of_single_seeds_on_several_datasets_are_in_one_table(
+    pdegen, burgers, tmp_path, trained
+):
+    toy, folder = write_toy(tmp_path), tmp_path / "run"
+    first, second = toy.read_text("utf-8").split("[operators.FNO]")
+    others = first[first.index("[datasets.burgers]") :].replace("datasets.burgers", "datasets.twin")
+    toy.write_text(f"{first}{others}[operators.FNO]{second}", "utf-8")
+    shutil.copytree(burgers, tmp_path / "twin.zarr")
+    for dataset, store in (("burgers", burgers), ("twin", tmp_path / "twin.zarr")):
+        data = ["--data", f"{dataset}={store}", "--on", dataset]
+        fno = ["benchmark", toy, *data, "--only", "FNO", "--out", folder, "--resume"]
+        assert pdegen(*fno, "--seed", "0").status == 0
+    outcome = pdegen(*fno)
+    assert outcome.status == 0, outcome.err
+    assert len(trained) == 2
+    table = (folder / "table.csv").read_text("utf-8").splitlines()[1:]
+    assert [line.split(",")[:2] for line in table] == [["burgers", "FNO"], ["twin", "FNO"]]
+
+
 def test_a_table_is_not_extended_without_resume(refused, pdegen, burgers, tmp_path, own):
     toy, folder = write_toy(tmp_path), tmp_path / "run"
     data = ["--data", f"burgers={burgers}", "--out", folder]
