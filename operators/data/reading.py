@@ -161,7 +161,8 @@ class Resident(Reader):
 
     def rows(self, rows: Rows) -> Resident:
         indices = rows if isinstance(rows, slice) else torch.from_numpy(rows)
-        return self._of(self.all[indices], samples=self.samples[rows])
+        fresh = self.epoch_inputs and self.epoch_inputs.rows(rows)
+        return self._of(self.all[indices], samples=self.samples[rows], epoch_inputs=fresh)
 
     def _of(self, all: Batch, **changes: object) -> Resident:
         return replace(self, a=all.a, u=all.u, per_sample=all.per_sample, **changes)  # pyright: ignore[reportArgumentType]
@@ -211,6 +212,11 @@ class EpochInputs:
         self.noise, self.clean, self.samples = noise, clean, samples
         self._thread: ThreadPoolExecutor | None = None
         self._next: tuple[int, Future[Tensor]] | None = None
+
+    def rows(self, rows: Rows) -> EpochInputs:
+        """The inputs of the samples at the indices `rows`."""
+        samples = np.asarray(self.samples)[rows].tolist()
+        return EpochInputs(self.noise, self.clean[rows], samples)
 
     def of(self, epoch: int | None) -> Tensor:
         """The noisy inputs of a training epoch; if `epoch` is None, the inputs for evaluation."""

@@ -76,7 +76,7 @@ def errors_of(
     if error.isfinite().all():
         return error
     defined = relative_error(torch.zeros_like(u), u, weight, order, parts).isfinite()
-    return error.nan_to_num(nan=math.inf).where(defined, math.nan)
+    return error.where(error.isfinite(), math.inf).where(defined, math.nan)
 
 
 def check_defined(pairs: Samples) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -337,7 +338,10 @@ def recognised_plan(files: Sequence[Contents], import_options: ImportOptions) ->
     recognisers = [dataset.of for dataset in _DATASETS]
     if import_options != grid_and_splits:  # the user describes the arrays
         recognisers = []
-    for recognise in (*recognisers, lambda file: well.trajectories(file, import_options)):
+    chosen = replace(grid_and_splits, input=import_options.input, target=import_options.target)
+    if import_options == chosen:
+        recognisers.append(lambda file: well.trajectories(file, import_options))
+    for recognise in recognisers:
         datasets = [dataset for file in files if (dataset := recognise(file)) is not None]
         if datasets and len(datasets) == len(files):
             return plan(datasets, files, import_options)

@@ -62,6 +62,7 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
         )
     domain = box(options.grid, a.space, {})
     count = max(dict(zip(f.dims, f.shape, strict=True)).get("time", 0) for f in (a, u))
+    first = 1 if options.input == options.target else 0  # the input is the frame 0
     boundary = {} if options.boundary is None else {"u": options.boundary}
     return Plan(
         name="imported",
@@ -72,7 +73,7 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
         coordinates=(
             numbers(a.samples),
             *positions(domain),
-            *((times(np.arange(count)),) if count else ()),
+            *((times(np.arange(first, first + count)),) if count else ()),
         ),
         splits=split_sizes(options.splits, a.samples),
         domain=domain,

@@ -138,8 +138,14 @@ class NoiseJob(Job):
             for samples in _training_blocks(parent)
             if len(values := _computed(parent, self.variable, samples))
         )
-        self._check_suits(deviation)
         axes = field.dims[1:]
+        others = [axis for axis in axes if axis not in parent.description.axes_of(field)]
+        if self.noises[0].kind == "correlated" and others:
+            raise StoreError(
+                f"correlated noise is for functions of space, {self.variable} of {self.parent} has "
+                f"the {'axes' if len(others) > 1 else 'axis'} {', '.join(others)} too"
+            )
+        self._check_suits(deviation)
         levels = np.array([noise.level for noise in self.noises])
         noise = self.noises[0]
         coordinates = [

@@ -181,6 +181,8 @@ class PublishedNoise(NoiseModel):
 class RelativeNoise(NoiseModel):
     """u(x) + ε rms(u) ξ(x), where rms(u) is the root mean square of the field.
 
+    A stored variable with several times or components is one field: rms(u) is over all of them.
+
     >>> data, known = np.array([3.0, -3.0]), np.zeros((1, 2))
     >>> RelativeNoise(0.75).equivalent(data, known, np.ones(2)).round(9).tolist()  # 0.6 rms(data)
     [1.8, 1.8]
@@ -196,6 +198,8 @@ class RelativeNoise(NoiseModel):
 @dataclass(frozen=True)
 class SNRNoise(NoiseModel):
     """u(x) + s ξ(x), where 10 log₁₀(mean u² / s²) is the level, a signal-to-noise ratio in dB.
+
+    For variables with several times or components, see `RelativeNoise`.
 
     Args:
         level: Any finite number. At 0 dB the noise is as strong as the field; a higher level means

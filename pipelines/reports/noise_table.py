@@ -8,12 +8,14 @@ from io import StringIO
 
 import numpy as np
 
+from operators.norms import defined
 from pipelines.reports.benchmark_table import without_empty
 from pipelines.reports.document import Table
+from pipelines.runs.comparison import mean_interval
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import Cell
 from pipelines.studies.noise_measures import MEASURES
-from pipelines.studies.row import Row, interval, mean_and_spread
+from pipelines.studies.row import Row, mean_and_spread
 from pipelines.studies.runner import Execution
 
 Rows = Mapping[Cell, Sequence[Sequence[Row]]]  # of a method: at each test level, one for each seed
@@ -51,8 +53,8 @@ def _lines(
     for method, levels in rows.items():
         for level, seeds in zip(study.test_levels, levels, strict=True):
             means = {name: mean_and_spread(seeds, name)[0] for name in measures}
-            words = [f"{v:.3g}" if math.isfinite(v) else "" for v in means.values()]
-            half = interval(np.mean([row.errors for row in seeds], axis=0).tolist())
+            words = ["" if math.isnan(mean) else f"{mean:.3g}" for mean in means.values()]
+            half = half_interval(seeds)
             words[0] += f" ± {half:.1g}" if half > _ROUNDING * means["errors"] else ""
             cost = seeds[0]
             seconds = f"{cost.inference_seconds:.2g}" if cost.inference_seconds else ""
@@ -62,6 +64,13 @@ def _lines(
                 number = study.pays_after(replace(method, at=level), how)
                 paid = f"{number:,.0f}" if math.isfinite(number) else "never"
             yield study.label(method), f"{level:g}", *words, seconds, solves, paid
+
+
+def half_interval(seeds: Sequence[Row]) -> float:
+    """Half the width of the 95 % confidence interval of the mean error over the test samples, whose
+    errors are means over the seeds. 0 if there is none: for a single sample or infinite errors."""
+    half = mean_interval(defined(np.mean([row.errors for row in seeds], axis=0).tolist()))[1]
+    return half if math.isfinite(half) else 0.0
 
 
 def csv(study: NoiseStudy, rows: Rows) -> str:

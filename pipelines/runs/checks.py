@@ -162,9 +162,16 @@ def boundary_of(source: Source, pairs: Samples) -> Boundary | None:
 
 
 def check_symmetries(source: Source, augment: Augmentation | None) -> None:
-    """Raise SchemaError if `augment` uses a symmetry that the store's equation lacks. If the store
-    declares no symmetries, nothing is checked."""
-    stated = physics_of(open_sealed(source.url)).symmetries
+    """Raise SchemaError if `augment` uses a symmetry that the store's equation lacks, or one that
+    changes parameters among the inputs. If the store declares no symmetries, the first is not
+    checked.
+
+    Parameters with a law are numbers such as a viscosity, which symmetries leave as they are.
+    Others can be positions, such as the centre of an inclusion.
+    """
+    store = open_sealed(source.url)
+    physics, task = physics_of(store), source.experiment.task
+    stated = physics.symmetries
     used = set[str]()
     if isinstance(augment, CircleSymmetries | DiagonalShifts | SquareSymmetries):
         used |= augment.names
@@ -174,6 +181,15 @@ def check_symmetries(source: Source, augment: Augmentation | None) -> None:
                 f"training.symmetries: the equation of {source.url} has no {name}, known: "
                 f"{', '.join(stated)}"
             )
+    parameters = [
+        name for name, variable in store.description.variables.items()
+        if variable.metadata.role == "parameter" and name not in physics.parameters
+    ]  # fmt: skip
+    if used and task is not None and task.parameters and parameters:
+        raise SchemaError(
+            f"training.symmetries does not move the parameters {', '.join(parameters)} of "
+            f"{source.url}: use task.parameters = false"
+        )
 
 
 def check_applies(source: Source) -> None:

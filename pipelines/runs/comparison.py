@@ -109,16 +109,20 @@ class Difference:
         """
         e, r = np.array([pair for pair in zip(errors, reference, strict=True)
                          if not any(map(math.isnan, pair))]).reshape(-1, 2).T  # fmt: skip
-        ratio, half = mean_interval(np.log(np.maximum(e, 1e-16) / np.maximum(r, 1e-16)))
+        with np.errstate(invalid="ignore", divide="ignore"):  # errors can be infinite
+            difference = e - r
+            ratio, half = mean_interval(np.log(np.maximum(e, 1e-16) / np.maximum(r, 1e-16)))
         low, high = np.exp([ratio - half, ratio + half]).tolist()
         return cls(
-            *mean_interval(e - r), float(np.exp(ratio)), low, high, int((e < r).sum()), len(e)
+            *mean_interval(difference), float(np.exp(ratio)), low, high, int((e < r).sum()), len(e)
         )
 
     @property
     def verdict(self) -> str:
         """Verdict: "smaller" or "larger" if the confidence interval of the mean excludes 0,
-        otherwise "not significant"."""
+        otherwise "not significant"; "not finite" if an error is infinite."""
+        if not math.isfinite(self.mean):
+            return "not finite"
         if not abs(self.mean) > self.half:
             return "not significant"
         return "smaller" if self.mean < 0 else "larger"
@@ -128,13 +132,15 @@ def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
     """Mean of n values, and half the width of its 95 % confidence interval.
 
     The half-width is t s/√n with the standard deviation s and Student's quantile t for n - 1
-    degrees of freedom. For a single value it is infinite.
+    degrees of freedom. For a single value it is infinite. Both are nan if a value is not finite.
 
     >>> mean, half = mean_interval([1.0, 2.0, 3.0])
     >>> mean, round(half, 3)
     (2.0, 2.484)
     """
     n = len(values)
+    if not np.isfinite(values).all():
+        return math.nan, math.nan
     if n < 2:
         return float(np.mean(values)), float("inf")
     half = stdtrit(n - 1, 0.975) * np.std(values, ddof=1) / n**0.5

@@ -184,12 +184,13 @@ def _scores(result: Result) -> Iterator[str]:
             row = " | ".join(map(str, cells))
             yield f"| {'this model' if name is None else escaped(score.checkpoint)} | {row} |"
     yield ""
-    yield f"Protocol `{training.protocol}`: the {training.selection_split} split chose the epoch"
-    yield (
-        "and is scored here, so the error is the smallest of several, not that on new samples."
-        if training.protocol == "published"
-        else "and the test split was read once, at the end."
-    )
+    split = training.selection_split
+    if result.checkpoint.stem == "last":
+        yield f"Protocol `{training.protocol}`: the {split} split was scored after each epoch, and"
+        yield "these are the weights of the last epoch, which it did not choose."
+    else:
+        yield f"Protocol `{training.protocol}`: the {split} split chose the epoch"
+        yield "and the test split was read once, at the end."
 
 
 def _limits(result: Result) -> Iterator[str]:

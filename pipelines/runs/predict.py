@@ -21,7 +21,7 @@ from zarr.errors import ZarrUserWarning
 
 from operators.data import Batch, Channel, Samples
 from operators.data.variables import names_of
-from operators.training.checkpoint import CheckpointError
+from operators.training.checkpoint import CheckpointError, checkpoint_file
 from operators.training.evaluate import errors
 from pdegen.domains import Box
 from pdegen.equations.base import Problem, SampleError
@@ -86,6 +86,7 @@ def predict(
         DataError: If the store lacks the variables, the split or the grid.
     """
     _check(out, overwrite)
+    checkpoint = checkpoint_file(checkpoint)
     predictor, description, pairs = opened(
         checkpoint, store, device, split, resolution, level, assumed_level, on_differences
     )

@@ -3,6 +3,7 @@ offers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -224,8 +225,10 @@ class Inversions:
 
         def mean_error(weight: float) -> float:
             fields = self.invert(name, weight, data).fields(known.shape[1])
-            errors = relative_error(torch.from_numpy(fields), torch.from_numpy(known))
-            return mean_defined(errors[:, 0])
+            found, true = torch.from_numpy(fields), torch.from_numpy(known)
+            errors = relative_error(found, true)[:, 0]
+            failed = errors.isnan() & true.flatten(1).any(dim=1)
+            return mean_defined(errors.masked_fill(failed, math.inf))
 
         return min(weights, key=mean_error)
 

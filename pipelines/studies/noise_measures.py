@@ -86,11 +86,12 @@ class Reconstructed:
         return np.mean(off <= HALF * spread, axis=tuple(range(1, off.ndim)))
 
     def by_norm(self, order: int) -> Scores:
-        """Relative error in L¹ or L² for order 1 or 2; NaN where the truth is 0."""
+        """Relative error in L¹ or L² for order 1 or 2; NaN where the truth is 0, infinite where
+        the reconstruction is not finite."""
         axes, power = tuple(range(1, self.truth.ndim)), 1 / order
         error = (abs(self.fields - self.truth) ** order).sum(axis=axes) ** power
         size = (abs(self.truth) ** order).sum(axis=axes) ** power
-        return error / np.where(size > 0, size, np.nan)
+        return np.where(np.isfinite(error), error, np.inf) / np.where(size > 0, size, np.nan)
 
     def each_stated(self, score: Callable[[np.ndarray, np.ndarray], float]) -> Scores | None:
         """A score of the estimated probabilities of each sample; None if the method gives no

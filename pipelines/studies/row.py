@@ -1,13 +1,13 @@
 """The record of the result of one part of a study. All studies use the same record."""
 
 from collections.abc import Iterable, Sequence
-from math import inf, isfinite
+from math import isfinite
 from statistics import mean, stdev
 from typing import Any
 
 from pydantic import BaseModel
 
-from operators.norms import defined, over_defined
+from operators.norms import over_defined
 from pipelines.studies.budget import Ended
 from pipelines.studies.cost import Cost
 
@@ -122,18 +122,6 @@ def mean_and_spread(rows: Sequence[Row], measure: str = "errors") -> tuple[float
              for row in rows]  # fmt: skip
     several = len(means) > 1 and all(map(isfinite, means))
     return float(mean(means)), stdev(means) if several else 0.0
-
-
-def interval(errors: Sequence[float]) -> float:
-    """Half the length of the 95 % confidence interval of the mean: 1.96 standard errors.
-
-    >>> round(interval([1.0, 3.0] * 50), 3)
-    0.197
-    """
-    values = defined(errors)
-    if not all(map(isfinite, values)):
-        return inf
-    return 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
 
 
 def by_case(rows: Iterable[Row]) -> dict[tuple[str, str, str], list[Row]]:

@@ -204,3 +204,23 @@ def test_positions_are_the_inputs_of_a_store_that_has_no_others(tmp_path):
     url = generate(recipe, str(tmp_path / "store.zarr"), workers=1).url
     pairs = read_pairs(url, "train")
     assert (pairs.source["input"], pairs.source["target"]) == (["x", "y"], "u")
+
+
+class Numbered:
+    """Replaces inputs by the numbers of their samples, anew in each epoch."""
+
+    channels = 0
+    fresh = True
+
+    def __call__(self, a, samples, epoch):
+        numbers = np.array(samples, np.float32) + 100 * (epoch or 0)
+        return np.broadcast_to(numbers.reshape(-1, *[1] * (a.ndim - 1)), a.shape).copy()
+
+
+@pytest.mark.parametrize("rows", [slice(3, 7), np.array([6, 2, 4, 3])])
+def test_samples_that_are_chosen_keep_their_own_fresh_noise(darcy_store, rows):
+    pairs = read_pairs(darcy_store, "train", 5).resident()
+    (batch,) = pairs.with_noise(Numbered()).rows(rows).batches(0, 1, 4)
+    numbers = batch.a[:, 0, 0, 0].long() - 100
+    assert sorted(numbers.tolist()) == sorted(pairs.samples[rows].tolist())
+    assert torch.equal(batch.u, pairs.u[numbers - int(pairs.samples[0])])

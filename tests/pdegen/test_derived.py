@@ -379,3 +379,8 @@ def test_impossible_levels_are_refused_in_one_line(declared, levels, message):
 def test_levels_are_kept_in_their_order():
     assert at_levels({"kind": "snr"}, [20, -3.0]) == (
         Noise(kind="snr", level=20.0), Noise(kind="snr", level=-3.0))  # fmt: skip
+
+
+def test_correlated_noise_is_for_functions_of_space(refused, trajectory):
+    noises = at_levels({"kind": "correlated"}, [0.1])
+    refused("is for functions of space, u of .* has the axis time", trajectory.url, noises=noises)

@@ -112,6 +112,10 @@ def test_the_verdict_follows_the_interval():
         assert Difference.of(e.tolist(), r.tolist()).verdict == verdict
     assert mean_interval([2.0]) == (2.0, float("inf"))
     assert Difference.of([1.0], [2.0]).verdict == "not significant"
+    for e in ([np.inf, 1.0, 1.0], [np.inf, np.nan, 1.0]):
+        assert Difference.of(e, [0.1, 0.1, 0.1]).verdict == "not finite"
+        assert Difference.of([0.1, 0.1, 0.1], e).verdict == "not finite"
+    assert Difference.of([np.inf, 1.0], [np.inf, 2.0]).verdict == "not finite"
 
 
 def test_only_keys_that_differ_are_shown_side_by_side(three):

@@ -436,3 +436,11 @@ def test_a_recipe_that_the_store_has_is_no_refusal(stores):
     each = {f"data.overrides.{key}": value for key, value in same.items()} | {"training.batch": 4}
     for store in (None, stores["circle"]):
         assert samples_study("burgers-quick", [8, None], 1, each, store).datasets
+
+
+def test_symmetries_do_not_move_parameters_that_may_be_positions(stores):
+    change = {"task.kind": "map", "task.parameters": True, "training.symmetries.shift": True}
+    experiment = declared("map").on(stores["numbered"], change)
+    source = Source(stores["numbered"], experiment)
+    with pytest.raises(SchemaError, match=r"does not move the parameters .* of"):
+        check_symmetries(source, experiment.training.settings().augment)

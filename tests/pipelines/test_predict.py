@@ -1,8 +1,10 @@
 """`pdegen predict`: what a checkpoint predicts, as a group that xarray opens."""
 
 import dataclasses
+import hashlib
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +13,10 @@ import xarray as xr
 
 import operators
 from operators.data import Channel
+from operators.training.checkpoint import checkpoint_file
 from pdegen.domains import Box
 from pipelines.runs import predict
+from pipelines.runs.model_folder import export_model
 from tests.pipelines.command import call, everything, quietly
 from tests.validation.earlier import DATA
 
@@ -102,3 +106,15 @@ def test_several_targets_are_variables_of_their_own():
     assert found.v.dims == ("sample", "v_channel", "x")
     np.testing.assert_array_equal(found.v[:, 1], values[..., 3])
     assert found.v.attrs == {"long_name": "predicted v", "channels": ["v, t = 0.5", "v, t = 1"]}
+
+
+def test_models_are_named_as_elsewhere(store, tmp_path, finished):
+    """A shipped model by its name, and the folder of an exported one."""
+    run, own = finished
+    folder = export_model(run, tmp_path / "model")
+    for k, (place, data) in enumerate((("burgers-fno-512-best", store), (folder, own))):
+        out = tmp_path / f"{k}.zarr"
+        quietly("predict", place, "--data", data, "--out", out)
+        weights = checkpoint_file(Path(place)).read_bytes()
+        with xr.open_zarr(out) as found:
+            assert found.attrs["checkpoint"] == hashlib.sha256(weights).hexdigest()

@@ -187,6 +187,17 @@ def test_the_well_asks_for_one_of_several_fields_and_for_the_grid(tmp_path):
     np.testing.assert_array_equal(value(store, "u"), 2 * values[:, 1:])
 
 
+def test_the_well_is_read_as_it_is_described(tmp_path):
+    values = random(5, 4, 8, 8, dtype="f4")
+    file = well_file(tmp_path / "toy.hdf5", {"density": values})
+    name, splits = "t0_fields/density", {"train": 3, "test": 1}
+    options = ImportOptions(name, name, "cell", splits, times="last", boundary=0.5)
+    store = imported(tmp_path, file, import_options=options)
+    assert store.raw_attributes["physics"] == {"boundary": {"u": 0.5}}
+    np.testing.assert_array_equal(value(store, "a"), values[..., 0])
+    np.testing.assert_array_equal(store.values("time"), np.arange(1, 8))
+
+
 def test_the_well_has_vectors_and_boxes_of_several_kinds(tmp_path):
     values = random(5, 4, 8, 6, 2, dtype="f4")
     file = well_file(tmp_path / "toy.hdf5", {}, bc="WALL")

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from pdegen.inverse.classical import Estimate
+from pipelines.reports.noise_table import half_interval
 from pipelines.studies.noise_measures import MEASURES, Reconstructed, measured
+from pipelines.studies.row import Row
 
 TRUTH = np.array([[[3.0, 12.0], [12.0, 12.0]]])
 FOUND = np.array([[[3.0, 9.0], [6.0, 12.0]]])
@@ -38,3 +41,18 @@ def test_stated_probabilities_are_scored_in_the_cells_of_the_method():
     assert found["miscalibration"] == pytest.approx([(1 / 9 + 1 / 3 + 2 / 3) / 4])
     wrong = (Estimate(15 - TRUTH[0], 1, np.ones((2, 2))),)
     assert of(estimates=wrong, cells=TRUTH)["coverage"] == [0]
+
+
+def test_reconstructions_that_failed_have_infinite_errors():
+    truth = np.stack([TRUTH[0], TRUTH[0], 0 * TRUTH[0]])
+    found = np.stack([np.full((2, 2), np.nan), FOUND[0], FOUND[0]])
+    errors = measured(Reconstructed(found, truth, (3.0, 12.0)))["errors"]
+    assert errors == pytest.approx([np.inf, np.sqrt(45 / 441), np.nan], nan_ok=True)
+
+
+def test_the_interval_of_a_mean_is_students():
+    seeds = [Row(errors=[0.1, 0.12, 0.16, np.nan]), Row(errors=[0.1, 0.12, 0.14, np.nan])]
+    found = stats.ttest_1samp([0.1, 0.12, 0.15], 0).confidence_interval()
+    assert half_interval(seeds) == pytest.approx((found.high - found.low) / 2)
+    for errors in ([0.1], [0.1, np.inf, 0.2], [0.1, np.nan]):
+        assert half_interval([Row(errors=errors)]) == 0
