@@ -392,3 +392,11 @@ def has_sides_apart(airfoil):
     except SolveError:
         return False
     return True
+
+
+def test_the_vortex_outside_is_odd_around_a_quarter_of_the_chord():
+    stream, angle = FreeStream(0.6, 3.0), 2 * np.pi * np.arange(720) / 720
+    circle = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+    q = stream.with_vortex(0.5, [0.25, 0.0] + 40 * circle)
+    swirl = q[:, 1:] - stream.state[1:]
+    np.testing.assert_allclose(swirl[360:], -swirl[:360], atol=1e-9 * abs(swirl).max())

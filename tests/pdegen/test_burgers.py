@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from pdegen.domains import PeriodicGrid
+from pdegen.equations.burgers import solver
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
 from pdegen.numerics.errors import SolveError
 from pdegen.sampling.gaussian import PeriodicGaussianField
@@ -297,3 +298,16 @@ def test_a_circle_of_another_length_scales_the_solution(solver):
     u = solver(unit, 0.05, **more)(u0, t=0.5)
     v = solver(PeriodicGrid(128, length=2.0), 0.1, **more)(u0, t=1.0)
     assert v == pytest.approx(u, abs=1e-6)  # the error of ETDRK4's steps
+
+
+def test_cole_hopf_has_the_viscosities_and_names_the_row_in_any_block(monkeypatch):
+    u0, viscosity = rough(5), np.linspace(0.02, 0.06, 5)
+    whole = ColeHopf(GRID, viscosity).solve(u0, [TIME, 1.0])
+    monkeypatch.setattr(solver, "ARRAY_POINTS", 2 * GRID.n)  # blocks of two rows
+    found = ColeHopf(GRID, viscosity).solve(u0, [TIME, 1.0])
+    np.testing.assert_allclose(found.u, whole.u, atol=1e-12)
+    np.testing.assert_allclose(found.error, whole.error, rtol=1e-6)
+    viscosity[3] = 1e-4
+    with pytest.raises(SolveError, match=r"sample 3 of the batch: .*viscosity 0\.0001") as refusal:
+        ColeHopf(GRID, viscosity)(u0, TIME)
+    assert refusal.value.row == 3

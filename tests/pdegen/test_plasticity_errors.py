@@ -5,7 +5,7 @@ import pytest
 
 from pdegen.equations.plasticity.solver import Billet, Forging, centred
 from pdegen.recipe import load_recipe
-from tests.pdegen.test_plasticity import forged, random_die
+from tests.pdegen.test_plasticity import forged, random_die, small_problem
 
 
 def test_two_grids_estimate_the_error():
@@ -44,3 +44,30 @@ def test_recipes_without_the_key_keep_their_fingerprints():
     assert recipe.fingerprint == recipe.with_overrides({"compared": "coarser"}).fingerprint
     assert recipe.fingerprint != recipe.with_overrides({"compared": "finer"}).fingerprint
     assert recipe.fingerprint.startswith("3f7f82267e97")
+
+
+@pytest.mark.parametrize("compared", ["coarser", "finer"])
+@pytest.mark.parametrize("drift", ["kept", "removed"])
+def test_labels_state_the_error_by_the_block_that_the_recipe_names(compared, drift):
+    problem = small_problem(frames=6, compared=compared, drift=drift)
+    (die,) = problem.dies(0, range(1))
+    forging = problem.forging
+    other = (forging.coarser() if compared == "coarser" else forging.finer())(die)
+    with_drift, at_rest = forging.estimates(forging(die), other)
+    values = problem.solve(0, range(1))
+    assert values["error"][0] == (with_drift if drift == "kept" else at_rest) != 0
+    assert values["error_at_rest"][0] == at_rest != with_drift
+
+
+def test_estimates_are_distances_to_elements_half_as_large_at_order_1():
+    forging, frames = Forging(Billet(across=20, up=6)), forged(0, 20)
+
+    def of(block, size):
+        """Frames with an error of 1/1000 per size of the elements, without drift."""
+        u = np.tile((1 + 1e-3 * size) * block.nodes, (len(frames.u), 1, 1, 1))
+        return frames._replace(u=u)
+
+    own = of(forging.block, 1.0)
+    for other, size in ((forging.coarser(), 2.0), (forging.finer(), 2 / 3)):
+        found, _ = forging.estimates(own, of(other.block, size))
+        assert found == pytest.approx(5e-4, rel=2e-3)

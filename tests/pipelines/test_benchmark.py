@@ -405,3 +405,13 @@ def test_folders_of_any_labels_are_their_slugs(tmp_path):
         datasets = {label: CONTENT["datasets"]["burgers"]}
         with pytest.raises(SchemaError, match=r"need a letter|too long"):
             declared(datasets=datasets, operators=operators).check()
+
+
+def test_rows_of_another_measure_are_not_used(burgers, tmp_path):
+    benchmark = declared()
+    other = benchmark.datasets["burgers"].model_copy(update={"measure": "h1"})
+    digests = {
+        BenchmarkRun(b, {"burgers": str(burgers)}, tmp_path).digest((Case("burgers", "FNO"), 0))
+        for b in (benchmark, benchmark.model_copy(update={"datasets": {"burgers": other}}))
+    }
+    assert len(digests) == 2

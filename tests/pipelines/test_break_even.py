@@ -169,3 +169,30 @@ def test_clouds_and_meshes_are_interpolated_between_their_points():
     line = _along(circle[:, None] * 0 + 2.0, 0, circle, finer, 1, True)
     np.testing.assert_allclose(line, 2.0)
     assert line.shape == (32, 1)
+
+
+def test_costs_that_were_not_measured_do_not_count(finished, tmp_path):
+    """Two seeds, of which one lacks costs, pay after as many solves as the other alone."""
+    folder = shutil.copytree(finished.folder, tmp_path / "run")
+    (row,) = finished.rows()
+    assert row.tuning_seconds > 0
+    case, run = (
+        row_case(row),
+        BenchmarkRun(finished.benchmark.with_seeds(2), finished.stores, folder),
+    )
+    none = {name: 0 for name in ("inference_seconds", "step_seconds", "step_bytes", "step_flops")}
+    twin = row.model_copy(update={"seed": 1, "made_from": run.digest((case, 1)), **none})
+    run.keep((case, 1), twin)
+    shutil.copytree(run.training_of(row).folder, run.training_of(twin).folder)
+    run.keep_solver("burgers", run.solver("burgers").model_copy(update={"solves": [
+        one.model_copy(update={"seconds": one.seconds + 10 * row.inference_seconds})
+        for one in run.solver("burgers").solves
+    ]}))  # fmt: skip
+    one, both, other = (line_of(run, case, rows) for rows in ([row], [row, twin], [twin]))
+    for name in ("inference seconds", "step seconds", "step MiB", "step GFLOP", "break-even"):
+        assert 0 < both[name] == pytest.approx(one[name])
+    assert "break-even" not in other
+    write_json(folder / "benchmark.json", {**read_json(folder / "benchmark.json"), "seeds": 2})
+    write_benchmark_report(run, CPU)
+    logged, stated = break_evens(folder)["FNO on burgers"]
+    assert logged == pytest.approx(stated) == pytest.approx(both["break-even"])

@@ -7,21 +7,33 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
+from operators.norms import mean_defined
+from operators.training.evaluate import scores
 from operators.training.files import write_json
-from operators.training.fit import Stopped, TrainingError, read_history
+from operators.training.fit import Epoch, Stopped, TrainingError, read_history
 from pdegen.schema import SchemaError
+from pdegen.store.reading import open_sealed
 from pipelines.config.benchmark import Benchmark, Case, load_benchmark
 from pipelines.config.entries import Budget
+from pipelines.config.experiment import load_experiment
 from pipelines.reports.benchmark_report import write_benchmark_report
+from pipelines.runs import evaluation
+from pipelines.runs.baselines import trivial
+from pipelines.runs.data import Source
 from pipelines.runs.evaluation import trivial_validation_error
+from pipelines.runs.predictions import mean_target
+from pipelines.runs.training import train_part
 from pipelines.studies import budget as module
-from pipelines.studies import runner
+from pipelines.studies import choice, runner
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.budget import counted, doubled, seconds
-from tests.pipelines.conftest import CPU
+from pipelines.studies.runner import Execution
+from tests.pipelines.conftest import CPU, SMALL
 from tests.pipelines.test_benchmark import CONTENT, declared
 
+FNO = Case("burgers", "FNO")
 LONG = 1e9  # seconds
 ONE: dict[str, Any] = {"operators": {"FNO": CONTENT["operators"]["FNO"]}}
 
@@ -243,3 +255,86 @@ def test_the_converged_table_has_two_seeds_on_five_datasets():
     assert small.budget == Budget(flat=0.05, seconds=600.0)
     assert small.most_seeds == 2
     assert small.with_seeds(3).seeds_on("pipe") == small.with_seeds(3).seeds_on("darcy") == 3
+
+
+def of_scores(*values):
+    return [Epoch(k, 1.0, score, 1e-3, 1.0, score) for k, score in enumerate(values, 1)]
+
+
+def test_the_best_epoch_of_each_training_is_compared(burgers, tmp_path, monkeypatch):
+    """As that epoch has the weights that are used, and not the last one."""
+    histories = {2: (0.4, 0.5), 4: (0.1, 0.3), 8: (0.099, 0.2), 16: (0.05, 0.05)}
+    monkeypatch.setattr(
+        runner.StudyTraining, "finished",
+        lambda self: of_scores(*histories[self.experiment.training.epochs]),
+    )  # fmt: skip
+    monkeypatch.setattr(choice, "trivial_validation_error", lambda *of: 0.9)
+    benchmark = declared(**ONE, budget={"flat": 0.05, "seconds": 40})
+    run = BenchmarkRun(benchmark, {"burgers": str(burgers)}, tmp_path / "b")
+    assert choice.settings_of(run, FNO, Execution(CPU)) == ({choice.EPOCHS: 8}, "flat")
+
+
+def test_the_published_protocol_has_the_declared_epochs(burgers, tmp_path, monkeypatch):
+    """As a budget would choose by its test samples."""
+    monkeypatch.setattr(runner.StudyTraining, "finished", lambda self: of_scores(0.1, 0.1))
+    protocols = ["validation", "published"]
+    benchmark = declared(**ONE, protocols=protocols, budget={"flat": 0.05, "seconds": LONG})
+    run = BenchmarkRun(benchmark, {"burgers": str(burgers)}, tmp_path / "b")
+    case = Case("burgers", "FNO", "published")
+    assert choice.settings_of(run, case, Execution(CPU)) == ({}, "")
+
+
+def test_seconds_of_a_replaced_training_do_not_count(burgers, tmp_path):
+    """A folder with an unfinished training of another experiment."""
+    benchmark = declared(**ONE, budget={"seconds": 1e-9})
+    run = BenchmarkRun(benchmark, {"burgers": str(burgers)}, tmp_path / "b")
+    folder, epochs = run.training(FNO, 0, {choice.EPOCHS: 2}).folder, []
+    other = run.training(FNO, 1, {choice.EPOCHS: 2}).experiment
+    with pytest.raises(Stopped), counted(folder, False, CPU):
+        train_part(other, str(burgers), folder, CPU, epochs.append, lambda: len(epochs) == 1)
+    write_json(folder / "processor.json", {"seconds": 1e6})
+    assert choice.settings_of(run, FNO, Execution(CPU)) == ({choice.EPOCHS: 2}, "time")
+    assert 0 < seconds(folder) < 1e5
+
+
+def test_a_trivial_predictor_is_measured_on_the_samples_that_choose(store):
+    experiment = load_experiment("burgers-quick").with_overrides(SMALL)
+    source = Source(store, experiment)
+    mean = mean_target(source.samples("train", "selection"))
+    best = {}
+    for split in ("validation", "test"):
+        pairs = source.samples(split, "selection")
+        of = trivial(experiment, open_sealed(store), pairs, mean).values()
+        best[split] = min(mean_defined(scores(predictor, pairs)) for predictor in of)
+    found = trivial_validation_error(experiment, store, CPU)
+    assert found == pytest.approx(best["validation"], rel=1e-6)
+    assert found != pytest.approx(best["test"], rel=1e-3)
+
+
+def test_the_best_of_several_trivial_predictors_counts(store, monkeypatch):
+    experiment = load_experiment("burgers-quick").with_overrides(SMALL)
+    errors = iter([0.5, 0.3])
+    monkeypatch.setattr(evaluation, "trivial", lambda *of: {"mean": None, "identity": None})
+    monkeypatch.setattr(evaluation, "scores", lambda *of: torch.full((2,), next(errors)))
+    assert trivial_validation_error(experiment, store, CPU) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_dataset_has_its_own_number_of_seeds(burgers, tmp_path, seeds):
+    content = {"datasets": {"burgers": {**CONTENT["datasets"]["burgers"], "seeds": seeds}}}
+    run = BenchmarkRun(declared(**content), {"burgers": str(burgers)}, tmp_path)
+    ((*parts,),) = run.stages()
+    assert [seed for case, seed in parts if case.operator == "FNO"] == [*range(seeds)]
+
+
+def test_a_row_has_the_errors_at_the_finest_training_resolution(burgers, tmp_path):
+    overrides = {"data.resolutions": [16, 32], "resolutions": [16, 32], "training.epochs": 1}
+    fno = {"FNO": {**ONE["operators"]["FNO"], "overrides": overrides}}
+    run = BenchmarkRun(declared(operators=fno, seeds=1), {"burgers": str(burgers)}, tmp_path / "b")
+    run.run(CPU)
+    (row,) = run.rows()
+    of = {n: evaluation.evaluate(run.training_of(row).checkpoint, str(burgers), CPU, resolution=n)
+          for n in (16, 32)}  # fmt: skip
+    assert row.errors == pytest.approx(list(of[32].errors), rel=1e-6)
+    assert row.errors != pytest.approx(list(of[16].errors), rel=1e-3)
+    assert row.means == pytest.approx({n: of[n].mean for n in of}, rel=1e-6)

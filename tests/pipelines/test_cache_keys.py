@@ -13,6 +13,7 @@ from pdegen.store.reading import Store
 from pipelines.config.benchmark import Benchmark, Case
 from pipelines.config.data import merged
 from pipelines.runs.predictions import experiment_key
+from pipelines.runs.reproduction import toml
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.runner import StudyTraining
 from pipelines.studies.solver import recipe_of, solver_cost
@@ -123,3 +124,13 @@ def test_a_recipe_that_is_not_that_of_the_fingerprint_is_refused(store, tmp_path
     sound = recipe_of(store, COARSER)
     assert sound is not None
     assert sound.seed == 5
+
+
+def test_a_stream_is_in_the_key_by_what_its_file_holds(store, tmp_path):
+    path, found = tmp_path / "stream.toml", set()
+    for seed in (1, 2):
+        recipe = load_recipe("burgers-quick").with_overrides({"seed": seed})
+        path.write_text(toml(recipe.model_dump(mode="json", exclude_none=True)))
+        changes = {"data.stream.recipe": str(path)}
+        found.add(experiment_key(declared(changes).datasets["burgers"].load(), store))
+    assert len(found) == 2

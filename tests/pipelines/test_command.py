@@ -157,3 +157,26 @@ def test_an_interrupt_does_not_wait_for_what_is_computed():
     seconds = time.monotonic() - start
     ended.set()
     assert seconds < 5  # the task takes ten
+
+
+def test_an_interrupt_waits_for_the_writing_of_what_is_computed():
+    begun, written = Event(), []
+
+    def then(number):
+        if number:
+            begun.set()
+            time.sleep(0.5)
+        written.append(number)
+
+    def interrupted():
+        with (
+            pool("threads", 1) as workers,
+            closing(workers.overlapped(lambda number: number, then, range(2))) as results,
+        ):
+            for _ in results:
+                begun.wait(10)
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert written == [0, 1]

@@ -190,3 +190,11 @@ def test_a_cloud_has_what_needs_no_grid():
     found = measured(cloud, 1.1 * u)
     assert found.keys() >= ALWAYS
     assert not found.keys() & {"h1", "low", "boundary", "steep", "interface"}
+
+
+def test_the_first_channel_with_two_phases_has_the_interface():
+    a = torch.full((1, 10, 10, 3), 3.0)
+    a[..., 0], a[:, 5:, :, 1], a[:, :, 2:, 2] = 1.0, 12.0, 12.0
+    u, e = torch.ones(1, 10, 10, 1), torch.zeros(1, 10, 10, 1)
+    e[:, 4:6] = 0.2
+    assert measured(pairs_on(Box.cell(10, 10), u, a), u + e)["interface"] == pytest.approx(0.2)

@@ -38,3 +38,9 @@ def test_the_error_at_the_finest_resolution_chooses_the_epoch(run):
 def test_the_card_of_the_model_names_all_resolutions(run, tmp_path):
     folder = export_model(run[0], tmp_path / "model")
     assert "Trained on 8 or 16 points along each axis" in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("resolutions", [[8, 16], [16, 8]])
+def test_the_finest_resolution_is_the_largest_in_any_order(resolutions):
+    several = load_experiment("burgers-quick").with_overrides({"data.resolutions": resolutions})
+    assert several.data.finest_resolution == 16

@@ -255,3 +255,17 @@ def test_a_failing_cheap_solution_names_its_table(draw, predictor, monkeypatch):
     monkeypatch.setattr(type(draw.candidates.reader.recipe.problem), "solve_in_blocks", fails)
     with pytest.raises(SampleError, match=r"sample \d+: by hand; .* change data\.stream\.coarse$"):
         draw(predictor, 1)
+
+
+def test_drawn_samples_have_the_noise_of_their_numbers(store):
+    noise = {"noise": {"level": 0.5, "on": "both"}}
+    experiment = load_experiment("burgers-quick").with_overrides({**SETS, **TAIL, **noise})
+    pairs = Source(store, experiment).samples("train", "training", device=CPU)
+    whole, rows = next(pairs.in_order(16)), torch.tensor([9, 2, 5, 0])
+    drawn = pairs.with_reader(drawn=torch.from_numpy(pairs.samples)[rows])
+    batch = next(drawn.batches(0, 1, 4))
+    torch.testing.assert_close(batch.a, whole.a[rows])
+    torch.testing.assert_close(batch.u, whole.u[rows])
+    clean = pairs.with_reader(noise=None, target_noise=None)
+    assert not torch.allclose(next(clean.in_order(16)).u[rows], batch.u, atol=0.01)
+    assert not torch.allclose(next(clean.in_order(16)).a[rows], batch.a, atol=0.01)
