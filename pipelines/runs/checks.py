@@ -8,7 +8,7 @@ from torch import Tensor
 
 from operators.base import Operator, check_domain
 from operators.boundary import Boundary
-from operators.data import Channel, DataError, Samples
+from operators.data import DataError, Samples
 from operators.registry import build_operator
 from operators.symmetries import CircleSymmetries, DiagonalShifts, SquareSymmetries
 from operators.training.evaluate import check_defined, positions, quadrature_of
@@ -156,8 +156,8 @@ def boundary_of(source: Source, pairs: Samples) -> Boundary | None:
     """Boundary values of the targets that the store declares; None if it declares no such
     values."""
     values = physics_of(open_sealed(source.url)).boundary
-    count = pairs.channels[1]
-    channels = pairs.target_channels or (Channel(source.experiment.data.target),) * count
+    stored = pairs if pairs.examples is None else pairs.examples.pairs
+    channels = stored.target_channels[: pairs.channels[1]]  # those of one step of the task
     return Boundary.of(pairs.domain, [values.get(channel.variable) for channel in channels])
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from operators.boundary import Boundary
-from operators.data import Resident, Streamed
+from operators.data import Map, Resident, Streamed
 from operators.training.fit import Stopped
 from pdegen.domains import Box
 from pdegen.schema import SchemaError
@@ -206,3 +206,16 @@ def test_values_on_the_boundary_are_those_that_the_store_says(shards, tmp_path):
     assert boundary("free.zarr", recipe={"name": "somebody's"}) is None
     said = boundary("said.zarr", physics={"boundary": {"u": 2.5}}, recipe={"name": "somebody's"})
     assert said == Boundary((2.5,), (True, True))
+
+
+def test_boundary_values_are_those_of_each_target_whether_or_not_parameters_are_inputs(shards):
+    experiment = load_experiment("darcy-quick").with_overrides(
+        {**SMALL_DARCY, "task.targets": ["a", "u"]}
+    )
+    source = Source(shards, experiment)
+    stored = source.stored("train").resident()
+    stored = replace(stored, domain=Box.nodal(*stored.domain.shape))
+    pairs = stored.with_reader(per_sample={"parameters": torch.zeros(len(stored), 1)})
+    for task in (Map(), Map(parameters=True)):
+        found = boundary_of(source, task.training(pairs))
+        assert found == Boundary((None, 0.0), (True, True))
