@@ -156,11 +156,12 @@ def _learned(run: FinishedRun) -> str:
         seen = not task.history or (isinstance(task, Rollout) and task.static)
         names = {data.target: u} | ({data.input: a} if seen else {})
         return f"{_in_time(task, a, u)}{_given(run)}, on {grid} points{_called(names)}"
-    target = f"{data.target} on the same points"
+    inputs, targets = map(listed, run.experiment.variables)
+    target = f"{targets} on the same points"
     if data.target_resolution is not None:
         cells = points(data.target_resolution, run.dimension)
-        target = f"{data.target}, its averages over {cells} cells"
-    return f"{listed(run.experiment.variables[0])} on {grid} points{_given(run)} → {target}"
+        target = f"{targets}, its averages over {cells} cells"
+    return f"{inputs} on {grid} points{_given(run)} → {target}"
 
 
 def _given(run: FinishedRun) -> str:
@@ -202,13 +203,13 @@ def _noise(run: FinishedRun) -> list[tuple[str, ...]]:
         return []
     declared = noise.model_dump(mode="json", exclude_none=True)
     fresh, kind, on = declared.pop("fresh"), declared.pop("kind"), declared.pop("on", "inputs")
-    data, facts = run.experiment.data, list[tuple[str, ...]]()
+    (inputs, targets), facts = map(listed, run.experiment.variables), list[tuple[str, ...]]()
     if noise.on_targets:
         text = f"{kind}, {settings(declared)}; drawn once for training; none in validation and test"
-        facts.append((f"Noise on {data.target}", text))
+        facts.append((f"Noise on {targets}", text))
     if on == "targets":
         return facts
     drawn = "drawn anew in every epoch of training" if fresh else "drawn once for training"
     levels = "; each sample has its own level, which the model is given" * bool(noise.levels)
     text = f"{kind}, {settings(declared)}{levels}; {drawn}; frozen in validation and test"
-    return [(f"Noise on {data.input}", text), *facts]
+    return [(f"Noise on {inputs}", text), *facts]

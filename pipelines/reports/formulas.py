@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from operators.data import AtTime, Block, Rollout, Task, TrajectoryTask
+from operators.data.variables import names_of
 from pdegen.equations.latex import Named
 from pdegen.equations.latex import number as latex_number
 from pdegen.recipe import Recipe
@@ -22,8 +23,10 @@ _INDEXED = re.compile(r"(?P<letter>\w)(?P<index>[₀-₉]*)")
 def of_run(run: FinishedRun) -> tuple[Formula, ...]:
     """The equation, the learned map, the training loss and the reported error."""
     experiment = run.experiment
-    given, u = experiment.variables[0], symbol(run.store, experiment.data.target)
-    inputs = [symbol(run.store, name) for name in ([given] if isinstance(given, str) else given)]
+    inputs, targets = (
+        [symbol(run.store, name) for name in names_of(names)] for names in experiment.variables
+    )
+    u = ", ".join(targets)
     return (
         Formula("Equation", equation(run.store)),
         Formula("Learned map", learned(experiment.learned, inputs, u, parameters(run))),
@@ -51,13 +54,13 @@ def learned(task: Task, inputs: list[str], u: str, parameters: Sequence[str] = (
     Args:
         task: The learning task.
         inputs: Symbols of the input functions.
-        u: Symbol of the target.
+        u: Symbol of the target, or symbols of several targets, separated by commas.
         parameters: Names of the numbers of a sample that are inputs too.
 
     >>> learned(Rollout(history=2), ["a"], "w")
     '(w_{k-1},\\,w_{k}) \\mapsto p \\approx w_{k+1}'
     """
-    u, numbers = _letters(u), [latex_number(Named(name)) for name in parameters]
+    u, numbers = _function(u), [latex_number(Named(name)) for name in parameters]
     if not isinstance(task, TrajectoryTask):
         given = r",\,".join([_letters(", ".join(inputs)), *numbers])
         return rf"{f'({given})' if numbers else given} \mapsto p \approx {u}"
@@ -100,23 +103,30 @@ def loss(of: LossTable, u: str) -> str:
     if of.name in ("l1", "l2"):
         return _quotient(u, int(of.name[1]))
     if of.name in ("mean-square", "squared-h1"):
-        square = rf"\|p - {_letters(u)}\|_{{L^2}}^2"
+        square = rf"\|p - {_function(u)}\|_{{L^2}}^2"
         if of.name == "mean-square":
             return square
         weight, gamma = "a " * of.arguments["weighted"], of.arguments["gamma"]
-        slope = rf"\|{weight}D(p - {_letters(u)})\|_{{L^2}}^2"
+        slope = rf"\|{weight}D(p - {_function(u)})\|_{{L^2}}^2"
         return rf"{square} + \gamma h\,{slope},\quad \gamma = {gamma:g}"
     if of.name not in ("h1", "weighted-h1"):
-        return rf"\mathrm{{{latex.text(of.name)}}}(p, {_letters(u)})"
-    u, weight = _letters(u), r"a^{1/2}" if of.name == "weighted-h1" else ""
+        return rf"\mathrm{{{latex.text(of.name)}}}(p, {_function(u)})"
+    truth, weight = _function(u), r"a^{1/2}" if of.name == "weighted-h1" else ""
     gamma = of.arguments["gamma"]
-    derivatives = rf"\frac{{\|{weight} D(p - {u})\|_{{L^2}}}}{{\|{weight} D{u}\|_{{L^2}}}}"
+    slope = rf"\|{weight} D(p - {truth})\|_{{L^2}}"
+    derivatives = rf"\frac{{{slope}}}{{\|{weight} D{truth}\|_{{L^2}}}}"
     return rf"{_quotient(u, 2)} + \sqrt{{\gamma h}}\,{derivatives},\quad \gamma = {gamma:g}"
 
 
 def _quotient(u: str, order: int) -> str:
-    u = _letters(u)
+    u = _function(u)
     return rf"\frac{{\|p - {u}\|_{{L^{order}}}}}{{\|{u}\|_{{L^{order}}}}}"
+
+
+def _function(names: str) -> str:
+    """Names of variables in LaTeX; several are the components of one function, in brackets."""
+    letters = _letters(names)
+    return f"({letters})" if ", " in names else letters
 
 
 def _letters(names: str) -> str:

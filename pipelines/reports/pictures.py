@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from operators.data import Channel, Samples
+from operators.data.variables import names_of
 from pdegen.domains import NAMES, Box
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, StoreError, open_sealed
@@ -147,7 +148,8 @@ class Tested:
 def functions_of(run: FinishedRun | Tested) -> tuple[Functions, Functions]:
     """Inputs and targets of test samples. Inputs contain the noise with which the model is
     tested."""
-    pairs, data, arrays = run.pairs, run.experiment.data, run.pairs.all.per_sample
+    pairs, arrays = run.pairs, run.pairs.all.per_sample
+    input, target = (names_of(names)[0] for names in run.experiment.variables)
     mask = arrays.get("mask")
     counts = None if mask is None else mask.sum(dim=1).numpy()
 
@@ -164,8 +166,8 @@ def functions_of(run: FinishedRun | Tested) -> tuple[Functions, Functions]:
         )  # fmt: skip
 
     targets = "y" if "y" in arrays or pairs.y is not None else "x"
-    inputs = of(data.input, pairs.a, pairs.input_channels, "x")
-    truth = of(data.target, pairs.u, pairs.target_channels, targets)
+    inputs = of(input, pairs.a, pairs.input_channels, "x")
+    truth = of(target, pairs.u, pairs.target_channels, targets)
     return inputs, replace(truth, above=Above.of(inputs) if truth.look.moves else None)
 
 

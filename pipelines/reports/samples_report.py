@@ -15,7 +15,7 @@ from pipelines.reports.benchmark_pictures import learning
 from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.figures import picture
 from pipelines.reports.studies import Facts, error, of_data, reproduction, write_tables
-from pipelines.reports.wording import duration, points, scientific, settings
+from pipelines.reports.wording import duration, listed, points, scientific, settings
 from pipelines.runs.baselines import MEAN
 from pipelines.runs.reproduction import toml
 from pipelines.studies.benchmark import BenchmarkRun
@@ -100,9 +100,10 @@ class _Part:
         changed = model.model_dump(mode="json", exclude_defaults=True)
         grid = points(data.finest_resolution, self.run.source(name).samples("test", noise=None).dim)
         steps = f"{training.batch} samples per step, evaluated {training.epochs} times"
+        inputs, targets = map(listed, self.experiment.variables)
         same = f"{validation:,} validation and {test:,} test samples of one store"
         facts: Facts = [
-            *of_data(store, f"{data.input} → {data.target} on {grid} points"),
+            *of_data(store, f"{inputs} → {targets} on {grid} points"),
             ("Model", settings({"name": model.name, **changed})),
             ("Steps", f"{self.steps:,} with each number of samples, {steps}"),
             ("Training", settings(training.model_dump(mode="json", exclude={"seed"}))),

@@ -5,6 +5,7 @@ from statistics import mean, median
 
 import numpy as np
 
+from operators.data.variables import names_of
 from operators.norms import defined, left_out, over_defined
 from pdegen.domains import Domain
 from pipelines.reports import charts
@@ -35,7 +36,8 @@ def section(run: FinishedRun) -> Section:
         for r in run.scores.results
     ]  # fmt: skip
     header = ("checkpoint", "epoch", "points", "samples", "mean", "median", "worst", "spread")
-    u = run.experiment.data.target
+    targets = names_of(run.experiment.variables[1])
+    u = targets[0] if len(targets) == 1 else f"({', '.join(targets)})"
     meaning = (
         f"Relative L² error ‖p − {u}‖/‖{u}‖ of each sample of the test "
         f"{'slice' if run.published else 'split'}; spread is the standard deviation over the "

@@ -14,6 +14,7 @@ import torch
 from pydantic import BaseModel, Field, ValidationError
 
 from operators.data import Samples
+from operators.data.variables import names_of
 from operators.registry import build_operator
 from operators.training.checkpoint import CheckpointError, check_checkpoint, load_checkpoint
 from operators.training.evaluate import errors_of, predictions
@@ -94,14 +95,16 @@ class FinishedRun:
 
     @property
     def phases(self) -> tuple[float, float] | None:
-        """The two values of a two-phase input or target, the smaller first; otherwise None."""
-        phases, data = physics_of(self.store).phases, self.experiment.data
-        return phases.get(data.input) or phases.get(data.target)
+        """The two values of a two-phase first input or single target, the smaller first; otherwise
+        None."""
+        first = names_of(self.experiment.variables[0])[0]
+        return physics_of(self.store).phases.get(first) or self.target_phases
 
     @property
     def target_phases(self) -> tuple[float, float] | None:
-        """The two values of a two-phase target, the smaller first; otherwise None."""
-        return physics_of(self.store).phases.get(self.experiment.data.target)
+        """The two values of a single two-phase target, the smaller first; otherwise None."""
+        target, *others = names_of(self.experiment.variables[1])
+        return None if others else physics_of(self.store).phases.get(target)
 
     @property
     def trivial(self) -> dict[str, Score]:

@@ -44,6 +44,13 @@ def test_losses_are_those_of_their_names():
     assert "a^{1/2}" not in plain
 
 
+def test_several_targets_are_the_components_of_one_function():
+    assert learned(Map(), ["a"], "u, v") == r"a \mapsto p \approx (u,\,v)"
+    for name in ("l2", "h1"):
+        found = loss(LossTable.tables[name].parse({"name": name}, ""), "u₀, rho")
+        assert found.startswith(r"\frac{\|p - (u_{0},\,\mathrm{rho})\|_{L^2}}")
+
+
 @pytest.mark.parametrize(
     ("task", "formula"),
     [

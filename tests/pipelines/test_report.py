@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,10 +19,11 @@ from pdegen.schema import parse_override
 from pdegen.software import processor
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import load_experiment
-from pipelines.reports.facts import symmetries_row
+from pipelines.reports import formulas, scores
+from pipelines.reports.facts import facts, symmetries_row
 from pipelines.reports.report import write_report
 from pipelines.reports.wording import scientific
-from pipelines.runs.finished import ReportError
+from pipelines.runs.finished import ReportError, read_finished
 from pipelines.runs.reproduction import reproduction
 from tests.pipelines.page import Page, stands_alone
 
@@ -104,10 +106,10 @@ def test_the_facts_of_the_data_and_of_what_is_learned_are_told(finished, darcy, 
         {row[0]: row[1] for row in page(run).rows if len(row) == 2}
         for run, _ in (finished, darcy, inverse)
     )
-    for facts, (_, url) in ((quick, finished), (forward, darcy)):
+    for rows, (_, url) in ((quick, finished), (forward, darcy)):
         said = open_sealed(url).metadata
         sizes = [f"{name} {stop - start}" for name, (start, stop) in said.splits.items()]
-        assert facts["Samples"] == f"{said.samples}; {', '.join(sizes)}; seed 0"
+        assert rows["Samples"] == f"{said.samples}; {', '.join(sizes)}; seed 0"
     worst = open_sealed(finished[1]).values("error").max()
     assert f"worst {scientific(worst)} (the solver's own estimate)" in quick["Error of the data"]
     measured = open_sealed(darcy[1]).raw_attributes["label_error"]["relative_l2"]
@@ -126,6 +128,15 @@ def test_the_facts_of_the_data_and_of_what_is_learned_are_told(finished, darcy, 
     square = "random reflections and rotations of the square in training"
     assert forward["Symmetries"] == square
     assert backward["Symmetries"] == square
+
+
+def test_a_report_is_the_same_whether_data_or_task_names_the_variables(inverse):
+    run = read_finished(*inverse, CPU)
+    by_task = {"data.input": "a", "data.target": "u", "task.inputs": ["u"], "task.targets": ["a"]}
+    other = replace(run, experiment=run.experiment.with_overrides(by_task))
+    for part in (facts, formulas.of_run, scores.section):
+        assert part(other) == part(run)
+    assert other.phases == run.phases == (3, 12)
 
 
 def test_the_symmetries_of_a_run_are_told():
