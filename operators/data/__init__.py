@@ -1,6 +1,6 @@
 """Read samples of sealed stores as batches of functions, and define the learning tasks."""
 
-from operators.data.batch import Batch, Channel
+from operators.data.batch import Batch, Channel, distinguished
 from operators.data.errors import DataError
 from operators.data.opening import BUFFER_BYTES, open_pairs, read_pairs
 from operators.data.reading import Perturbation, Reader, Resident
@@ -30,6 +30,7 @@ __all__ = [
     "TrajectoryTask",
     "allowed_resolutions",
     "averaging_weights",
+    "distinguished",
     "open_pairs",
     "read_pairs",
 ]

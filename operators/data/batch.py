@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,25 @@ class Channel:
     def name(self) -> str:
         function = self.component or self.variable
         return function if self.time is None else f"{function}, t = {self.time:g}"
+
+
+def distinguished(channels: Sequence[Channel]) -> list[Channel]:
+    """The channels, with the variable before the component if the component has the name of a
+    function of another variable.
+
+    >>> mach, *velocity = Channel("u"), Channel("velocity", "u"), Channel("velocity", "v")
+    >>> [channel.name for channel in distinguished([mach, *velocity])]
+    ['u', 'velocity.u', 'v']
+    """
+    variables = dict[str, set[str]]()
+    for channel in channels:
+        variables.setdefault(channel.component or channel.variable, set()).add(channel.variable)
+    return [
+        replace(channel, component=f"{channel.variable}.{channel.component}")
+        if channel.component and len(variables[channel.component]) > 1
+        else channel
+        for channel in channels
+    ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -240,7 +240,7 @@ def _given(inputs: Functions, noisy: bool, i: int, a: int, first: bool) -> Panel
     several = len(inputs.names) > 1
     name = inputs.names[a] if several else inputs.look.name
     title = f"input {name}{' with noise' if noisy else ''}" if first or several else ""
-    label = inputs.channels[a].component or inputs.look.name
+    label = inputs.symbol(a)
     return replace(inputs.panel(i, a, title=title), label=label)
 
 
@@ -261,7 +261,7 @@ def _beside(every: Sequence[Predicted], i: int, u: int, first: bool) -> tuple[_R
         above.append(one.prediction.panel(i, u, scale, word if titled else ""))
         word = f"error p − {name}" * titled if alone else f"error {scientific(one.errors[i])}"
         below.append(one.error.panel(i, u, of_error, word))
-    symbol = truth.channels[u].component or truth.look.name
+    symbol = truth.symbol(u)
     return [*_one_bar(above, f"{symbol}, p")], [*_one_bar(below, f"p − {symbol}")]
 
 

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from operators.data import Channel
+from operators.data import Channel, distinguished
 from pdegen.domains import Box, Cloud, Curvilinear, Domain
 from pipelines.reports.fields import (
     RIM,
@@ -234,14 +234,14 @@ class Functions:
 
     @property
     def names(self) -> list[str]:
-        return [channel.name for channel in self.channels]
+        return [channel.name for channel in distinguished(self.channels)]
 
     @property
     def components(self) -> dict[str, dict[float | None, int]]:
         """Channel numbers, keyed by component and then by time. The time is None for functions
         without time."""
         numbers: dict[str, dict[float | None, int]] = {}
-        for number, channel in enumerate(self.channels):
+        for number, channel in enumerate(distinguished(self.channels)):
             name = channel.component or channel.variable
             numbers.setdefault(name, {})[channel.time] = number
         return {
@@ -267,6 +267,12 @@ class Functions:
         return next(
             list(times.values()) for times in self.components.values() if channel in times.values()
         )
+
+    def symbol(self, channel: int) -> str:
+        """Symbol of the component to which `channel` belongs."""
+        if len(self.components) == 1:
+            return self.channels[channel].component or self.look.name
+        return next(name for name, like in self.components.items() if channel in like.values())
 
     def of(self, i: int, channels: int | list[int]) -> np.ndarray:
         """Values of one sample in some channels, without padding."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator
 
-from operators.data import Channel
+from operators.data import Channel, distinguished
 from operators.norms import over_defined, undefined
 
 
@@ -167,7 +167,7 @@ def channel_parts(channels: Sequence[Channel]) -> dict[str, list[str]]:
     """
     if len(channels) < 2:
         return {}
-    parts = {"channels": [channel.name for channel in channels]}
+    parts = {"channels": [channel.name for channel in distinguished(channels)]}
     times = times_in(channels)
     if 1 < len(times) < len(channels):
         parts["steps"] = [f"{time:g}" for time in times]

@@ -16,6 +16,7 @@ from pipelines.reports import fields, samples, sheets
 from pipelines.reports.fields import Look
 from pipelines.reports.samples import Predicted
 from pipelines.reports.sheets import Functions
+from pipelines.runs.score import channel_parts
 
 TIMES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 RNG = np.random.default_rng(0)
@@ -163,3 +164,13 @@ def test_a_displacement_is_drawn_where_it_takes_the_points():
     assert replace(one, look=Look("u")).panel(1, 2).domain is domain
     alone = functions(domain, ("u_x, t = 1",))
     assert replace(alone, look=one.look).panel(0, 0).domain is domain  # nobody knows where
+
+
+def test_components_of_one_name_in_two_variables_keep_their_own_names():
+    flow = (Channel("u"), Channel("velocity", "u"), Channel("velocity", "v"))
+    names = ["u", "velocity.u", "v"]
+    assert channel_parts(flow) == {"channels": names}
+    domain = Box.cell(4, 4)
+    drawn = Functions(Look("u"), RNG.normal(size=(1, *domain.shape, 3)), flow, domain)
+    assert drawn.names == [*drawn.components] == [drawn.symbol(k) for k in range(3)] == names
+    assert channel_parts(flow[1:]) == {"channels": ["u", "v"]}
