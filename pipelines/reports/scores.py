@@ -47,15 +47,16 @@ def section(run: FinishedRun) -> Section:
     comparison, table = _comparison(run)
     missing = (left_out(run.main.left_out),) if run.main.left_out else ()
     sizes = grids(data.training_resolutions, evaluated, run.pairs.domain)
+    further, grid = (*_further(run), *_by_part(run)), run.main.resolution
+    if further and grid != data.finest_resolution:
+        n = points(grid, run.pairs.domain)
+        comparison += (f"Further tables are for the model alone, at n = {n}.",)
     return Section(
         "Scores",
         (meaning, *missing, sizes, *comparison),
-        (
-            Table(rows, header, name="of each checkpoint on each grid"), table, *_further(run),
-            *_by_part(run),
-        ),
+        (Table(rows, header, name="of each checkpoint on each grid"), table, *further),
         _on_grids(run),
-    )  # fmt: skip
+    )
 
 
 def _on_grids(run: FinishedRun) -> tuple[Picture, ...]:
@@ -83,10 +84,17 @@ def _axis(domain: Domain) -> str:
     return f"points along {'each' if len(set(domain.shape)) == 1 else 'the first'} axis"
 
 
+def _on_one_grid(run: FinishedRun) -> dict[str, Score]:
+    """Scores of the model and of the trivial predictions on its grid, keyed by name."""
+    grid = run.main.resolution
+    trivial = {name: score for name, score in run.trivial.items() if score.resolution == grid}
+    return {f"model ({run.checkpoint})": run.main, **trivial}
+
+
 def _further(run: FinishedRun) -> list[Table]:
     """Table of the mean and the median of all other error measures, for the model and for trivial
-    predictions."""
-    every = {f"model ({run.checkpoint})": run.main, **run.trivial}
+    predictions on its grid."""
+    every = _on_one_grid(run)
     columns = [
         (f"{measure}, {word}", name, of)
         for name, measure in MEASURES.items()
@@ -110,7 +118,7 @@ def _statistic(of: Callable[[list[float]], float], score: Score, name: str) -> s
 def _by_part(run: FinishedRun) -> list[Table]:
     """Tables of the mean errors of each channel and at each time, if there are several channels or
     times."""
-    every = {f"model ({run.checkpoint})": run.main, **run.trivial}
+    every = _on_one_grid(run)
     tables = []
     for what, key in (("channel", "channels"), ("time", "steps")):
         names = list(getattr(run.main, key))

@@ -89,6 +89,21 @@ def test_the_mean_of_the_training_targets_is_measured_beside_the_model(darcy):
     assert float(model[1]) == pytest.approx(of_model["mean"], rel=5.1e-3)
 
 
+def test_further_measures_of_trivial_predictions_are_beside_the_model_on_their_grid_alone(darcy):
+    run = read_finished(*darcy, CPU)
+    coarse = [score for score in run.scores.results if score.resolution == 7]
+    elsewhere = replace(run, scores=run.scores.model_copy(update={"results": coarse}))
+    sections = [scores.section(each) for each in (run, elsewhere)]
+    beside, alone = (
+        next(table for table in section.tables if table.name == "other measures")
+        for section in sections
+    )
+    model = f"model ({run.checkpoint})"
+    assert (beside.header, alone.header) == (("measure", model, "mean"), ("measure", model))
+    note = "Further tables are for the model alone, at n = 7 x 7."
+    assert [note in section.text for section in sections] == [False, True]
+
+
 def test_an_inverse_run_measures_the_interface_beside_a_constant(inverse):
     header = ["prediction", "mean", "median", "worst", "spread", "IoU", "Hausdorff"]
     model, mean, constant = rows_named(page(inverse[0]), header, 3)
