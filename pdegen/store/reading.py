@@ -124,6 +124,11 @@ class Store:
         """Numbers of the samples that could not be computed; their values are NaN."""
         return [*self.metadata.skipped]
 
+    def samples_in(self, split: str) -> int:
+        """Number of samples of a split, without the skipped samples."""
+        numbers = range(*self.metadata.splits[split])
+        return len(numbers) - sum(sample in numbers for sample in self.skipped)
+
     @property
     def arrays(self) -> Mapping[str, Array]:
         """A dictionary that maps names to variables and coordinates."""

@@ -22,14 +22,14 @@ def protocol_facts(run: BenchmarkRun, dataset: str) -> Facts:
     searched = [f"{key} from {', '.join(map(str, of))}" for key, of in tried.items() if of]
     number = max(len(benchmark.searched(case)) for case in run.cases)
     by = f"; {number} trainings per operator, chosen by the validation error of seed 0"
-    start, stop = open_sealed(store).metadata.splits["train"]
+    stored = open_sealed(store).samples_in("train")
     training = experiment.training.model_dump(mode="json", exclude_none=True)
     training |= {"protocol": " and ".join(benchmark.protocols) or training["protocol"]}
     inputs, targets = map(listed, experiment.variables)
     grid = trained_points(data.training_resolutions, run.source(dataset).stored("test").domain)
     return [
         *of_data(store, f"{inputs} → {targets} on {grid} points"),
-        ("Trained on", part_of(data.samples, stop - start)),
+        ("Trained on", part_of(data.samples, stored)),
         ("Training", settings(training)),
         ("Normalisation", settings(experiment.normalization.model_dump(exclude_none=True))),
         (

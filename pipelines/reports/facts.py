@@ -94,17 +94,17 @@ def _part(part: Mapping[str, Any]) -> str:
 def _trained_on(run: FinishedRun) -> str:
     """Text about the number of training samples from the store. Streamed samples are described in
     another row."""
-    data, (start, stop) = run.experiment.data, run.store.metadata.splits["train"]
-    return "samples " if data.stream else f"{part_of(data.samples, stop - start)}, "
+    data, stored = run.experiment.data, run.store.samples_in("train")
+    return "samples " if data.stream else f"{part_of(data.samples, stored)}, "
 
 
 def distinct(run: FinishedRun) -> int:
     """Number of distinct training samples."""
-    data, (start, stop) = run.experiment.data, run.store.metadata.splits["train"]
+    data, stored = run.experiment.data, run.store.samples_in("train")
     if data.stream is None:
-        return data.samples or stop - start
+        return data.samples or stored
     batch = run.experiment.training.batch
-    return len(run.history) * ((data.epoch_samples or stop - start) // batch) * batch
+    return len(run.history) * ((data.epoch_samples or stored) // batch) * batch
 
 
 def _stream(run: FinishedRun) -> list[tuple[str, ...]]:

@@ -153,10 +153,10 @@ class _NoiseReport:
         input, target = study.names
         learned = f"{input} on {points} → {target} on {cells}"
         seeds = f"{study.seeds} seed{'s' if study.seeds > 1 else ''} each"
-        start, stop = open_sealed(study.store).metadata.splits["train"]
+        stored = open_sealed(study.store).samples_in("train")
         validated = "without noise" if study.on_targets else "with the training noise"
         few = f"; classical methods use the first {self._few}" if study.classical else ""
-        samples = f"{part_of(data.samples, stop - start)}, {experiment.training.epochs} epochs"
+        samples = f"{part_of(data.samples, stored)}, {experiment.training.epochs} epochs"
         facts: Facts = [
             *of_data(study.store, learned),
             *(

@@ -95,8 +95,7 @@ class _Part:
             self.experiment.training,
             self.experiment.model,
         )
-        splits = open_sealed(store).metadata.splits
-        validation, test = (splits[key][1] - splits[key][0] for key in ("validation", "test"))
+        validation, test = map(open_sealed(store).samples_in, ("validation", "test"))
         changed = model.model_dump(mode="json", exclude_defaults=True)
         grid = points(data.finest_resolution, self.run.source(name).samples("test", noise=None).dim)
         steps = f"{training.batch} samples per step, evaluated {training.epochs} times"

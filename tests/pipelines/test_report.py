@@ -17,15 +17,16 @@ import torch
 from operators.training.files import read_json, write_json
 from pdegen.schema import parse_override
 from pdegen.software import processor
-from pdegen.store.reading import open_sealed
+from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import load_experiment
 from pipelines.reports import formulas, scores
-from pipelines.reports.facts import facts, symmetries_row
+from pipelines.reports.facts import distinct, facts, symmetries_row
 from pipelines.reports.report import write_report
 from pipelines.reports.wording import scientific
 from pipelines.runs.finished import ReportError, read_finished
 from pipelines.runs.reproduction import reproduction
 from tests.pipelines.page import Page, stands_alone
+from tests.stores import resealed, with_attributes
 
 CPU = torch.device("cpu")
 RUNS = ["finished", "published", "darcy", "inverse"]
@@ -152,6 +153,15 @@ def test_a_report_is_the_same_whether_data_or_task_names_the_variables(inverse):
     for part in (facts, formulas.of_run, scores.section):
         assert part(other) == part(run)
     assert other.phases == run.phases == (3, 12)
+
+
+def test_skipped_samples_are_not_among_the_training_samples_of_a_report(darcy, tmp_path):
+    run, store = darcy
+    gaps = Store(str(shutil.copytree(store, tmp_path / "gaps.zarr")))
+    gaps = resealed(with_attributes(gaps, skipped=[0, 3, 17]))  # the first 16 are to be trained on
+    read = replace(read_finished(run, store, CPU), store=gaps)
+    assert distinct(read) == gaps.samples_in("train") == 14
+    assert dict(facts(read))["Trained on"] == "n = 13 x 13 points, all 14 samples, all in memory"
 
 
 def test_the_symmetries_of_a_run_are_told():
