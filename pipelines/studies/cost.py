@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 
 from operators.data import Batch, Samples
 from operators.data.samples import quadrature
+from operators.data.variables import names_of
 from operators.nn import fused, spectral  # noqa: F401 - they register operations
 from operators.training.memory import keep_memory, return_memory
 from operators.training.soap import SOAP
@@ -192,14 +193,17 @@ def random_pairs(experiment: Experiment, device: torch.device) -> Samples:
         domain = Box(tuple(
             replace(grid, n=max(grid.minimum, round(grid.n * factor))) for grid in domain.grids
         ))  # fmt: skip
+    inputs, targets = (
+        sum(channels[name] for name in names_of(names)) for names in experiment.variables
+    )
     shape = (count, *domain.shape)
     moves = {"x": torch.rand(*shape, domain.dim), "weight": torch.ones(shape)}
     moving = moves if domain.moves else {}
     return Samples.of(
         x=None if moving else torch.tensor(domain.points, dtype=torch.float32), y=None,
         samples=np.arange(count), domain=domain, source={"url": "random functions"},
-        a=torch.rand(*shape, channels[data.input]) + 1,
-        u=torch.randn(*shape, channels[data.target]), per_sample=moving,
+        a=torch.rand(*shape, inputs) + 1,
+        u=torch.randn(*shape, targets), per_sample=moving,
         weight=quadrature(domain),
     ).to(device)  # fmt: skip
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from operators.nn import affine, fused
+from pipelines.config.experiment import load_experiment
 from pipelines.config.models import parse_model
-from pipelines.studies.cost import step_flops
+from pipelines.studies.cost import random_pairs, step_flops
 
 
 @pytest.mark.parametrize("attention", ["galerkin", "softmax", "none"])
@@ -43,3 +44,10 @@ def test_products_that_are_operations_of_this_package_are_counted(transposed):
     words = "spectrum", 16, 4, transposed
     step = step_flops(lambda: torch.ops.operators.transformed(u, *words).sum().backward())
     assert step == 2 * (5 * 2 * 8 * 16 * 3)
+
+
+def test_random_functions_have_the_variables_of_the_task():
+    experiment = load_experiment("pipe-transolver").with_overrides(
+        {"task.targets": ["u", "v", "p"]}
+    )
+    assert random_pairs(experiment, torch.device("cpu")).channels == (2, 3)
