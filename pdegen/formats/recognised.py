@@ -340,7 +340,7 @@ def recognised_plan(files: Sequence[Contents], import_options: ImportOptions) ->
         recognisers = []
     chosen = replace(grid_and_splits, input=import_options.input, target=import_options.target)
     if import_options == chosen:
-        recognisers.append(lambda file: well.trajectories(file, import_options))
+        recognisers.append(lambda contents: well.trajectories(contents, import_options))
     for recognise in recognisers:
         datasets = [dataset for file in files if (dataset := recognise(file)) is not None]
         if datasets and len(datasets) == len(files):
