@@ -37,7 +37,8 @@ if TYPE_CHECKING:  # each command imports its own modules when it runs, so comma
     from pipelines.tracking.tracker import Tracker
 
 Checkpoint = Annotated[
-    Path, typer.Argument(help="A *.safetensors file of a run, or the name of a trained model.")
+    Path,
+    typer.Argument(help="A *.safetensors file of a run, or the name or folder of a trained model."),
 ]
 Resolution = Annotated[int | None, typer.Option(help="Points along each axis; default: all.")]
 Split = Annotated[str, typer.Option(help="Split of the store.")]
