@@ -110,8 +110,8 @@ class RelativeH1:
         self.periodic = periodic
 
     def check(self, domain: Domain) -> None:
-        """Raise ValueError unless the domain is a box with one axis."""
-        _check_box("h1", domain, 1)
+        """Raise ValueError unless the domain is a circle: a box with one periodic axis."""
+        check_periodic("h1", _box("h1", domain, 1))
 
     def __call__(self, prediction: Function, target: Function, a: Tensor) -> Tensor:
         h = 1 / target.shape[1]
@@ -152,8 +152,16 @@ class WeightedH1:
         self.gamma, self.published = gamma, published
 
     def check(self, domain: Domain) -> None:
-        """Raise ValueError unless the domain is a box in the plane."""
-        _check_box("weighted-h1", domain, 2)
+        """Raise ValueError unless the domain is a box in the plane with one spacing for both axes.
+
+        Otherwise the two components of the gradient would have different weights.
+        """
+        h1, h2 = _box("weighted-h1", domain, 2).spacing
+        if not math.isclose(h1, h2, rel_tol=1e-6):
+            raise ValueError(
+                f"the loss weighted-h1 needs the same spacing along both axes, got {h1:g} and "
+                f"{h2:g}: use l2 or l1"
+            )
 
     def __call__(
         self,
@@ -186,13 +194,21 @@ def gradient(u: Float[Tensor, "batch n1 n2 1"]) -> Float[Tensor, "batch m1 m2 2"
     return torch.cat([x, y], dim=-1) / 2
 
 
-def _check_box(loss: str, domain: Domain, dim: int) -> None:
-    """Raise ValueError unless the domain is a box of dimension `dim`."""
+def _box(loss: str, domain: Domain, dim: int) -> Box:
+    """The domain; raises ValueError unless it is a box of dimension `dim`."""
     if domain.dim != dim:
         plural = "dimension" if dim == 1 else "dimensions"
         raise ValueError(f"the loss {loss} needs {dim} {plural}, the data have {domain.dim}")
     if not isinstance(domain, Box):
         raise ValueError(f"the loss {loss} needs a box, not a {domain.kind} domain: use l2 or l1")
+    return domain
+
+
+def check_periodic(loss: str, domain: Box) -> None:
+    """Raise ValueError unless differences of functions may wrap around the ends of all axes."""
+    if domain.grid != "periodic":
+        kinds = " and ".join(dict.fromkeys(domain.kinds))
+        raise ValueError(f"the loss {loss} needs periodic axes, the data have {kinds} ones")
 
 
 def defined(errors: Iterable[float]) -> list[float]:

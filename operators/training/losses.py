@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.bounds import NonNegative, Positive, require
-from operators.norms import RelativeH1, RelativeL1, RelativeL2, WeightedH1
+from operators.norms import RelativeH1, RelativeL1, RelativeL2, WeightedH1, check_periodic
 from operators.registry import register_loss
 from pdegen.domains import Box, Domain
 
@@ -75,7 +75,8 @@ class SquaredH1:
         self.gamma, self.weighted, self.periodic = gamma, weighted, periodic
 
     def check(self, domain: Domain) -> None:
-        """Raise ValueError unless the domain is a box with sides of length 1.
+        """Raise ValueError unless the domain is a box with sides of length 1, and with periodic
+        axes if differences wrap around their ends.
 
         The points of a coarser grid may leave out a part, or reach too far, by less than a spacing.
         """
@@ -89,6 +90,8 @@ class SquaredH1:
                 "the loss squared-h1 needs a box with sides of length 1, as in its source, not "
                 f"{sides}: use mean-square"
             )
+        if self.periodic:
+            check_periodic("squared-h1 with periodic = true", domain)
 
     def __call__(self, prediction: _Values, target: _Values, a: Tensor) -> Tensor:
         error = prediction - target

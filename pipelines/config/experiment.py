@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Self, TypeVar
 
@@ -193,8 +194,8 @@ class Experiment(Strict):
         The protocol is "validation". All inputs of the store become input channels, and its first
         target is predicted. Numbers that differ from sample to sample by a law, such as a
         viscosity, are input channels too. On a circle, the loss is the relative H¹ error. On a
-        square, it is the weighted H¹ error if the store names the weight. In all other cases, it is
-        the relative L² error.
+        plane grid with one spacing, it is the weighted H¹ error if the store names the weight. In
+        all other cases, it is the relative L² error.
 
         Raises:
             StoreError: If the store is absent, or has no inputs or no targets.
@@ -206,7 +207,7 @@ class Experiment(Strict):
         first = inputs[0]
         name, box = f"{model}-on-{recipe}", domain if isinstance(domain, Box) else None
         circle = box is not None and box.axes == ("x",) and box.grid == "periodic"
-        plane = box is not None and box.dim == 2
+        plane = box is not None and box.dim == 2 and math.isclose(*box.spacing, rel_tol=1e-6)
         weighted = plane and physics_of(opened).loss_weight == first
         content = {
             "name": name if is_name(name) else f"{model}-on-a-store",

@@ -213,7 +213,10 @@ def _use(result: Result) -> Iterator[str]:
     plugin = f', plugin="PATH OF THIS FOLDER/{copy}"' if copy else ""
     yield f'model = operators.load_model("PATH OF THIS FOLDER"{plugin})'
     c_in, dim = result.description["channels"][0], result.description["dim"]
-    yield f"u = model.predict(a, x)  # a: (batch, *grid, {c_in}), x: (*grid, {dim})"
+    weight = ", weight=w" if getattr(result.experiment.model, "quadrature", False) else ""
+    comment = ", w: (*grid), quadrature weights" if weight else ""
+    yield f"# a: (batch, *grid, {c_in}), x: (*grid, {dim}){comment}"
+    yield f"u = model.predict(a, x{weight})"
     option = f" --plugin {shlex.quote(f'PATH/{copy}')}" if copy else ""
     yield from ("```", "", "```sh", f"pdegen evaluate PATH --data STORE{option}", "```", "")
     yield "Values are in physical units. `config.json` describes the model and has the SHA-256 of"

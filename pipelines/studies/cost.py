@@ -11,7 +11,7 @@ from statistics import median
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
@@ -48,16 +48,27 @@ def _transformed(u: Shape, *rest: object, out_shape: Shape, **words: object) -> 
     return 2 * math.prod(out_shape) * u[1]
 
 
+def _product(a: Tensor, b: Tensor, *rest: object, **words: object) -> int:
+    """A complex product has four real multiplications, each with an addition."""
+    return (8 if a.is_complex() else 2) * math.prod(a.shape) * b.shape[-1]
+
+
+_product._get_raw = True  # type: ignore[attr-defined] - PyTorch passes tensors, not shapes
+
+
 def _exact(f: Shape, g: Shape, **words: object) -> int:
     return 2 * math.prod(f) * g[-1]
 
 
-# PyTorch counts fused attention only on GPUs. It counts neither products that add to their result
-# nor the operations of this package.
+# PyTorch counts fused attention only on GPUs, and complex products as real ones. It counts neither
+# products that add to their result, or that a ReLU follows, nor the operations of this package.
 _COUNTED: dict[object, Callable[..., int]] = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
+    torch.ops.aten.mm: _product,
+    torch.ops.aten.bmm: _product,
     torch.ops.aten.addmm_: _added,
+    torch.ops.aten._addmm_activation: _added,
     torch.ops.aten.baddbmm_: _added,
     torch.ops.operators.transformed: _transformed,
     torch.ops.operators.exact_bmm: _exact,

@@ -106,3 +106,6 @@ def test_impossible_settings_and_domains_are_refused():
         SquaredH1().check(Box((PeriodicGrid(4), PeriodicGrid(4, 32.0))))
     SquaredH1().check(Box.cell(4, 4))
     SquaredH1().check(Box.cell(421, 421).every((5, 5)))  # 85 cells of 5/421, as published
+    SquaredH1(periodic=True).check(Box.periodic(4, 4))
+    with pytest.raises(ValueError, match=r"periodic = true needs periodic axes.* have cell ones"):
+        SquaredH1(periodic=True).check(Box.cell(4, 4))

@@ -13,7 +13,7 @@ from operators.norms import (
     relative_error,
     relative_l2,
 )
-from pdegen.domains import Box, Curvilinear
+from pdegen.domains import Box, CellGrid, Curvilinear
 
 pytestmark = pytest.mark.usefixtures("shapes")
 
@@ -148,13 +148,18 @@ def test_gradient_of_the_weighted_h1_loss_is_finite(plane, published, offset):
 
 def test_losses_of_derivatives_refuse_domains_without_their_differences():
     RelativeH1().check(Box.periodic(8))
-    WeightedH1().check(Box.cell(8, 8))
+    for spacing in (1, 2, 5):  # as the points of coarser grids are chosen
+        WeightedH1().check(Box.cell(421, 421).every((spacing, spacing)))
+    WeightedH1().check(Box((CellGrid(8), CellGrid(16, length=2.0))))
     bent = Curvilinear.of(Box.nodal(4, 4).points ** 2)
     for loss, domain, said in (
         (RelativeH1(), Box.periodic(8, 8), "the loss h1 needs 1 dimension, the data have 2"),
         (RelativeH1(), Curvilinear.of(Box.nodal(4).points), "needs a box, not a curvilinear"),
         (WeightedH1(), Box.cell(8), "the loss weighted-h1 needs 2 dimensions, the data have 1"),
         (WeightedH1(), bent, "needs a box, not a curvilinear"),
+        (RelativeH1(), Box.nodal(8), "the loss h1 needs periodic axes, the data have nodal ones"),
+        (RelativeH1(periodic=False), Box.cell(8), "needs periodic axes, the data have cell ones"),
+        (WeightedH1(), Box.cell(8, 16), "needs the same spacing along both axes, got 0.125 and"),
     ):
         with pytest.raises(ValueError, match=said):
             loss.check(domain)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from operators.nn import affine, fused
 from pipelines.config.experiment import load_experiment
@@ -32,6 +33,20 @@ def test_products_that_add_to_their_result_are_counted():
     assert step_flops(lambda: c.addmm_(a, b)) == 2 * 2 * 3 * 4
     a, b, c = torch.ones(5, 2, 3), torch.ones(5, 3, 4), torch.zeros(5, 2, 4)
     assert step_flops(lambda: c.baddbmm_(a, b)) == 5 * 2 * 2 * 3 * 4
+
+
+def test_products_that_a_relu_follows_are_counted():
+    """They are a single kernel of GPUs; the device meta has their shapes only."""
+    mlp = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8)).to("meta")
+    u = torch.ones(5, 16, 8, device="meta", requires_grad=True)
+    step = step_flops(lambda: fused.residual_mlp(u, mlp).sum().backward())
+    assert step == 3 * 2 * (2 * 5 * 16 * 8 * 32)
+
+
+def test_complex_products_count_as_four_real_ones():
+    a, b = torch.ones(5, 2, 3, dtype=torch.cfloat), torch.ones(5, 3, 4, dtype=torch.cfloat)
+    assert step_flops(lambda: a @ b) == 4 * step_flops(lambda: a.real @ b.real)
+    assert step_flops(lambda: a[0] @ b[0]) == 4 * (2 * 2 * 3 * 4)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

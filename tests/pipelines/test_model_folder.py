@@ -16,6 +16,7 @@ import operators
 from operators import CheckpointError
 from operators.training.files import read_json
 from pdegen.formats.arrays import FormatError
+from pipelines.config.models import parse_model
 from pipelines.runs import model_folder
 from pipelines.runs.finished import read_result
 from pipelines.runs.folder import RunError
@@ -152,6 +153,15 @@ def test_what_others_put_beside_a_model_is_never_lost(finished, copy, refused):
         words = ("export", finished[0], "--format", "model", "--out", copy, "--overwrite")
         assert f"holds {name}, which no export has written" in refused(*words)
         (copy / name).rmdir()
+
+
+def test_the_card_of_an_operator_with_quadrature_passes_its_weights(finished):
+    result = read_result(finished[0])
+    assert "\nu = model.predict(a, x)\n" in card(result)
+    model = parse_model({"name": "galerkin-transformer", "quadrature": True})
+    experiment = result.experiment.model_copy(update={"model": model})
+    text = card(replace(result, experiment=experiment))
+    assert "w: (*grid), quadrature weights\nu = model.predict(a, x, weight=w)\n" in text
 
 
 def test_words_of_people_end_neither_the_header_nor_the_text(finished):
