@@ -29,7 +29,7 @@ from pdegen.store.retries import as_os_errors, retried
 
 _WRITING = re.compile(r"[0-9a-f]{32}\.partial")  # end of the name of a file that is being written
 
-_AT_ONCE = 8  # objects that `write_all` writes at a time
+_AT_ONCE = 8  # objects that are written or removed at a time
 
 
 class TooLargeError(OSError):
@@ -334,8 +334,11 @@ class Objects:
         path = self._writable_path(key)
         if check is not None:
             check()
+        if not self.is_local:
+            self._remove_below(path)
+            return
         with as_os_errors(path):
-            if check is None or not self.is_local:
+            if check is None:
                 self._location[0].rm(path, recursive=True)
                 return
         aside = disk.beside(path)
@@ -348,6 +351,18 @@ class Objects:
             raise
         with as_os_errors(path):
             self._location[0].rm(aside, recursive=True)
+
+    def _remove_below(self, path: str) -> None:
+        """Remove an object, or everything below a path, from a server.
+
+        The file systems of servers take `*`, `?` and `[...]` in the argument of `rm` as a pattern,
+        which may match other stores. `find` and `rm_file` take them as they are.
+        """
+        filesystem = self._location[0]
+        with as_os_errors(path), ThreadPoolExecutor(_AT_ONCE) as threads:
+            filesystem.invalidate_cache()
+            for _ in threads.map(filesystem.rm_file, filesystem.find(path)):
+                pass
 
     def remove_partial(self) -> None:
         """Remove the temporary files that killed processes have left on a disk."""

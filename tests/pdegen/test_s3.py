@@ -40,6 +40,20 @@ def test_noise_is_added_from_one_to_another(small, finished, url, tmp_path):
     assert noisy.raw_attributes["content"] == local.raw_attributes["content"]
 
 
+@pytest.mark.parametrize("name", ["seed[12]", "seed?", "seed*"])
+def test_a_url_is_no_pattern_of_other_stores(small, url, name):
+    other, store = f"{url}/seed1/b.zarr", f"{url}/{name}/b.zarr"
+    for place in (other, store):
+        generate(small, place)
+    before = stored(other)
+    generate(small.with_overrides({"seed": 5}), store, overwrite=True)
+    assert stored(other) == before
+    assert faults(store) == []
+    Objects(store).remove_all()
+    assert not Objects(store).keys("")
+    assert stored(other) == before
+
+
 # the command line, killed
 
 
