@@ -51,6 +51,20 @@ class RandomVoid:
         # 1/(1 + exp g) without an overflow
         return self.least + self.span * (1 - np.tanh(g / 2)) / 2
 
+    def depth(
+        self,
+        theta: Float[np.ndarray, "batch 2K"],
+        points: Float[np.ndarray, "batch points 2"],
+    ) -> Float[np.ndarray, "batch points"]:
+        """How far points lie inside the void, along the ray from its center; negative outside.
+
+        The points are relative to the center.
+        """
+        x, y = points[..., 0], points[..., 1]
+        angles = np.arctan2(y, x)
+        radius = [self.radius(row[None], phi)[0] for row, phi in zip(theta, angles, strict=True)]
+        return np.stack(radius) - np.hypot(x, y)
+
     @cached_property
     def _wave_numbers(self) -> Float[np.ndarray, " K"]:
         """The wave numbers 1, ..., K."""

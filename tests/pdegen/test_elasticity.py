@@ -300,6 +300,18 @@ def test_a_void_that_leaves_the_square_is_a_named_sample():
         problem.compute(0, range(40))
 
 
+def test_a_point_inside_the_void_is_refused(monkeypatch):
+    """The void is rough beside 24 elements; a finer mesh follows it and leaves the point out."""
+    problem = load_recipe("elasticity-quick").with_overrides({"modes": 20, "sigma": 40}).problem
+    problem.compute(0, range(1, 2))
+    with pytest.raises(SampleError, match="sample 0: a point lies inside the void"):
+        problem.compute(0, range(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(RandomVoid, "depth", lambda *_: np.full((1, 432), -1.0))
+        values = problem.compute(0, range(1))
+    assert any("inside the void" in str(finding) for finding in findings(problem.law(), values))
+
+
 def test_a_stress_with_too_large_an_error_is_a_named_sample():
     """Three rows of elements must resolve the bending of the thin strip beside the void."""
     problem = load_recipe("elasticity-quick").with_overrides({"least": 0.495, "span": 0.0}).problem

@@ -26,10 +26,10 @@ def elasticity_law(
     """The law of stretched sheets.
 
     The numbers theta are normally distributed and define the void. The points are the Gauss points
-    of the mesh around this void. In each element, the displacements at the nine Gauss points
-    determine a quadratic polynomial. These polynomials are continuous across elements and vanish
-    where the sheet is clamped. The von Mises stress of the displacement is u. The stresses balance
-    the traction at each free node.
+    of the mesh around this void, and none lies inside the void. In each element, the displacements
+    at the nine Gauss points determine a quadratic polynomial. These polynomials are continuous
+    across elements and vanish where the sheet is clamped. The von Mises stress of the displacement
+    is u. The stresses balance the traction at each free node.
 
     If `exact` is false, the solution was computed on a finer mesh than that of the points. The
     checks then have larger limits, because the coarser mesh has a discretisation error. Instead of
@@ -40,6 +40,7 @@ def elasticity_law(
     bounds: list[tuple[str, str, Quantity]] = [
         ("radius", "the distance from the radius of theta", physics.radius),
         ("x", "the distance of the points from those of theta", physics.points),
+        ("x", "the depth of the points inside the void", physics.depth),
         ("weight", "the relative distance from the areas of theta", physics.weight),
         ("error", "the solver's error", lambda v: (v["error"], error)),
         ("error", "minus the solver's error", lambda v: (-v["error"], -SMALLEST_ERROR)),
@@ -78,6 +79,10 @@ class _Physics:
     def points(self, stored: Values) -> tuple[np.ndarray, float]:
         x = np.stack([stored["x"], stored["y"]], axis=-1)
         return abs(x - self._body(stored).points).max(axis=(1, 2)), 2 * EPSILON
+
+    def depth(self, stored: Values) -> tuple[np.ndarray, float]:
+        points = np.stack([stored["x"], stored["y"]], axis=-1).astype(np.float64)
+        return self._void.depth(stored["theta"], points - 0.5).max(axis=1), 2 * EPSILON
 
     def weight(self, stored: Values) -> tuple[np.ndarray, float]:
         expected = self._body(stored).weights

@@ -19,6 +19,8 @@ from pdegen.equations.elasticity.recovery import Recovery
 from pdegen.equations.elasticity.solver import Body, Sheet, Solution
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
+from pdegen.numerics.device import first_true
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.void import RandomVoid
 from pdegen.schema import Count, NonNegative, Positive, Strict
 from pdegen.store.format import Drawing, Physics
@@ -260,8 +262,8 @@ class Elasticity(Problem):
     def labels(self, theta: Float[np.ndarray, "batch 2K"]) -> dict[str, np.ndarray]:
         """Variables of the samples whose voids have the numbers theta.
 
-        Raises SolveError if a void leaves the square, if the solver does not converge, or if the
-        error of the stress is too large.
+        Raises SolveError if a void leaves the square or contains a point, if the solver does not
+        converge, or if the error of the stress is too large.
         """
         void, r, g = self.void.build(), self.refinement, self.grading
         transfers = [PointTransfer(self.rings, *mesh) for mesh in ((1,), (r, g), (2 * r, g))]
@@ -271,6 +273,11 @@ class Elasticity(Problem):
         )
         coarse.check()  # the solver checks the others
         points = coarse.points
+        row = first_true((void.depth(theta, points - 0.5) > 0).any(axis=1))
+        if row is not None:  # the finer meshes follow the void and have no values there
+            raise SolveError(
+                row, "a point lies inside the void, which is too rough for the mesh of the points"
+            )
         solution = self.sheet(fine.rings).solve(fine)
         nested = self.material.steps > 1 and not g
         start = fine.rings.halved(solution.u) if nested else None
