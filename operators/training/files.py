@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -41,8 +41,8 @@ class DamagedError(FileError):
 def write(path: Path, data: bytes) -> None:
     """Write a file atomically. After the return, the file survives a power failure.
 
-    The bytes are written to PATH.partial, which is then renamed to PATH. Two processes must not
-    write the same file at the same time.
+    The bytes are written to PATH.partial, which is then renamed to PATH. Of several processes that
+    write in the folder at the same time, one waits for the other.
 
     Raises:
         FileError: If the path exists and is not a regular file, or if it is a foreign file in a
@@ -59,18 +59,32 @@ def write(path: Path, data: bytes) -> None:
     path = Path(os.path.realpath(path))  # a link stays a link
     make_folder(path.parent)
     partial = path.with_name(path.name + PARTIAL)
-    partial.unlink(missing_ok=True)
-    try:
-        with partial.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except OSError as error:
+    with _only_writer(path.parent):
         partial.unlink(missing_ok=True)
-        error.filename = error.filename or str(path)  # errors of a full disk name no file
-        raise
-    _flush(path.parent)
+        try:
+            with partial.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            error.filename = error.filename or str(path)  # errors of a full disk name no file
+            raise
+        _flush(path.parent)
+
+
+@contextmanager
+def _only_writer(folder: Path) -> Iterator[None]:
+    """Wait until no other process writes in a folder. Does nothing on file systems without
+    locks."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def read(path: Path) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,25 @@ def test_bytes_are_flushed_before_the_name_and_names_after_it(
     monkeypatch.setattr(os, "replace", renamed)
     write(tmp_path / "new/file", b"bytes")
     assert done == [f"flush {tmp_path.name}", "flush file.partial", "rename to file", "flush new"]
+
+
+def _write_often(path: Path) -> None:
+    for _ in range(100):
+        write(path, os.urandom(8) * 4096)
+
+
+def test_processes_that_write_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """Two cells of a noise study keep the predictions of one checkpoint in one file."""
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_write_often, args=(tmp_path / "file",)) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    data = read(tmp_path / "file")
+    assert data == data[:8] * 4096
+    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
