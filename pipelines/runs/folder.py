@@ -1,6 +1,7 @@
 """Result folders: what a folder contains, and whether its contents may be resumed or replaced."""
 
 import json
+import re
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -128,8 +129,15 @@ def check_ours(folder: Path) -> None:
         )
 
 
+def is_url(path: Path) -> bool:
+    """Whether a path is a URL such as `s3://bucket/run`, of which paths keep a single slash."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)) is not None
+
+
 def check_folder(folder: Path) -> None:
     """Raise RunError if a folder cannot be created or written to."""
+    if is_url(folder):
+        raise RunError(f"{folder}: results are written to a local folder, not to a URL")
     if "\0" in str(folder):
         raise RunError(f"{str(folder)!r} contains a null byte: choose another --out")
     if store := enclosing_store(folder / "inside"):

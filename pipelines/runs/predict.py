@@ -35,7 +35,7 @@ from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, open_sealed
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluated, opened, provenance
-from pipelines.runs.folder import RunError, check_folder
+from pipelines.runs.folder import RunError, check_folder, is_url
 
 FORMAT = "pdegen-predictions"
 _ZARR = re.compile(r"zarr\.json|[^/]+/(zarr\.json|c(/\d+)*)")  # files of a Zarr group
@@ -199,7 +199,7 @@ def _layout(
 
 def _check(out: Path, overwrite: bool) -> None:
     """Raise RunError if predictions cannot be written."""
-    if "://" in str(out) or ":/" in str(out):
+    if is_url(out):
         raise RunError(f"{out}: predictions are written to a local folder, not to a URL")
     check_folder(out.absolute().parent)
     if not out.absolute().parent.is_dir():

@@ -124,6 +124,13 @@ def test_what_is_there_is_kept_unless_it_is_said(refused, store):
     assert "was made from another recipe" in refused(*words, "--set", "seed=1", "--resume")
 
 
+def test_results_are_not_written_to_a_url(refused, store, tmp_path):
+    """Paths keep a single slash of `s3://`, so the folder would be a local one of that name."""
+    for words in (["run", "burgers-quick", "--data", store], ["benchmark", "quick"]):
+        assert "to a local folder, not to a URL" in refused(*words, "--out", "s3://data/results")
+    assert not Path("s3:").exists()
+
+
 READERS = (
     ["plot"], ["train", "burgers-quick", *TINY, "--data"],
     ["evaluate", "CHECKPOINT", "--split", "train", "--data"],
