@@ -100,14 +100,14 @@ def moments(
     features: int,
     eps: float | None,
 ) -> tuple[Float[Tensor, "batch q _"], Float[Tensor, "batch d d"]]:
-    """zᵀ[K V] and KᵀV, where [K V] = u Wᵀ + b is normalised if `eps` is given; z gets no gradient.
+    """zᵀ[K V] and KᵀV, where [K V] = u Wᵀ + b is normalised if `eps` is given.
 
     Args:
         z: Values of q fixed functions at the points.
         features: Number of features in each group that is normalised to mean 0 and variance 1.
         eps: Added to the variance. If None, K and V are not normalised.
     """
-    if on_processor(u):
+    if on_processor(u) and not z.requires_grad:  # the written-out gradient has none for z
         return _Moments.apply(u, weight, bias, z, features, eps)  # pyright: ignore[reportReturnType]
     kv = nn.functional.linear(u, weight, bias)
     if eps is not None:

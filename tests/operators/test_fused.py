@@ -41,6 +41,17 @@ def test_moments(eps, features, columns, monkeypatch):
     compared(function, values(2, 7, 6), values(12, 6), values(12), monkeypatch=monkeypatch)
 
 
+@pytest.mark.parametrize("eps", [None, 1e-5])
+def test_moments_have_a_gradient_for_the_fixed_functions(eps, monkeypatch):
+    torch.manual_seed(0)
+
+    def function(u, weight, bias, z):
+        return moments(u, weight, bias, z, 3, eps)
+
+    inputs = values(2, 7, 6), values(12, 6), values(12), values(7, 3)
+    compared(function, *inputs, monkeypatch=monkeypatch)
+
+
 def test_residual_mlp(monkeypatch):
     torch.manual_seed(0)
     mlp = nn.Sequential(nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 6)).double()

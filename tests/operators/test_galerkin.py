@@ -43,6 +43,15 @@ def field(n, batch=2):
     return torch.randn(batch, n, n, 1, dtype=torch.float64)
 
 
+def test_points_that_samples_share_have_the_gradient_of_points_by_sample():
+    model, x = shaken(line()).eval(), points(16)
+    a, weight = torch.randn(2, 1, 16, 1, dtype=torch.float64)
+    slopes = []
+    for p in (x.clone().requires_grad_(), x[None].clone().requires_grad_()):
+        slopes.append(torch.autograd.grad((model(a, p) * weight).sum(), p)[0].reshape(x.shape))
+    torch.testing.assert_close(*slopes, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("kind", [RFA, FAVOR])
 def test_coordinates_come_once_after_attention_by_random_features(kind):
     model = shaken(line(attention=kind, heads=3)).eval()
