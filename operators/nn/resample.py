@@ -3,13 +3,13 @@ windows and back."""
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from operators.nn.caching import cached
 from operators.nn.fused import on_processor, product
 
 Function = Float[Tensor, "batch n1 n2 c"]
@@ -59,7 +59,7 @@ def _stretching(
     return (1 - distance).clamp(min=0).to(dtype)
 
 
-_cached_stretching = cache(_stretching)
+_cached_stretching = cached(_stretching)
 
 
 def stretched(u: Float[Tensor, "batch *grid c"], sizes: Sequence[int]) -> Float[Tensor, "b ... c"]:
@@ -149,7 +149,7 @@ def _resampling(
     return (matrix / matrix.sum(1, keepdim=True)).to(dtype)
 
 
-_cached_resampling = cache(_resampling)
+_cached_resampling = cached(_resampling)
 
 
 def _cubic(x: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from operators.nn.caching import cached
 from operators.nn.fused import exactly, on_processor, parts_of, widened
 from operators.nn.grids import for_each_axis
 from operators.nn.pointwise import Dropout
@@ -31,7 +31,7 @@ def frequencies(n: int, modes: int) -> Int[Tensor, " rows"]:
     return torch.cat([torch.arange(min(n, 2 * modes) - modes), torch.arange(-modes, 0)])
 
 
-@cache  # recorded graphs keep reading the cached matrices
+@cached  # recorded graphs keep reading the cached matrices
 def _matrix(kind: str, n: int, modes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A factor of the orthonormal DFT, restricted to low frequencies, as a real matrix.
 
