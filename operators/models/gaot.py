@@ -78,7 +78,8 @@ class Neighbourhoods(nn.Module):
             scores = nn.functional.cosine_similarity(source, query, dim=-1)
         else:
             scores = (self.query(query) * self.key(source - query)).sum(-1) / 8
-        w = scores.exp() * edges.near  # no overflow: scores are cosines, or of near points
+        # candidates that are not near may be far away, where a "dot" score overflows: 0 times inf
+        w = scores.masked_fill(~edges.near, 0.0).exp() * edges.near
         total = of_queries(summed(w[..., None], edges), edges)[..., 0]
         return w / torch.where(total > 0, total, 1)
 
@@ -218,7 +219,9 @@ class GAOT(TokenOperator):
     of that code.
 
     As published, the statistics of neighbourhoods are standardised over all points of the output. u
-    at one point therefore depends weakly on the positions of the other points.
+    at one point therefore depends on the other points y: weakly if they are many points spread over
+    the domain, and strongly if they are few. A single point y has statistics without deviation, all
+    of which become 0. Predict all points of an output in one call.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

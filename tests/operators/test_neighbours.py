@@ -95,6 +95,18 @@ def test_padding_does_not_scale_the_domain():
             torch.testing.assert_close(found[i, : len(alone)], alone, rtol=1e-10, atol=1e-10)
 
 
+def test_points_far_outside_of_all_neighbourhoods_have_no_scores():
+    """A "dot" score grows with the distance, and its exponential is infinite far away."""
+    model = shaken(gaot(attention="dot"))
+    x, a = cloud(40, 2, 2), torch.randn(2, 40, 1, dtype=torch.float64)
+    mask = torch.arange(40) < torch.tensor([[40], [30]])
+    places = torch.full_like(x, 0.5), 1e5 * torch.randn_like(x)  # in all directions
+    near, far = (model(a, torch.where(mask[..., None], x, p), None, mask) for p in places)
+    torch.testing.assert_close(far[mask], near[mask])
+    assert torch.isfinite(torch.autograd.grad(far[mask].sum(), model.encoder.key.weight)[0]).all()
+    assert torch.isfinite(model(a, x[0], places[1][0])).all()
+
+
 def test_a_draw_is_uniform():
     """Each of 10 points is one of 3 supernodes with probability 0.3; pairs of them are alike."""
     torch.manual_seed(0)
