@@ -149,9 +149,9 @@ class Operator(nn.Module, ABC):
                 (batch, *grid, dim).
             y: Coordinates of the output points, shape (*target_grid, dim) if the samples share x,
                 otherwise (batch, *target_grid, dim). None stands for x.
-            mask: False at padding, shape (batch, *grid). Values and positions at padding do not
-                influence other outputs, and the output at padding is meaningless. None stands for
-                no padding.
+            mask: False at padding, shape (batch, *grid). Values and squared positions at padding
+                must be finite. They do not influence other outputs, and the output at padding is
+                meaningless. None stands for no padding.
 
         Returns:
             Output function values u(y), shape (batch, *target_grid, out_channels).
@@ -174,7 +174,8 @@ class Operator(nn.Module, ABC):
     @property
     def parameter_count(self) -> int:
         """Number of trainable real numbers; a complex weight counts as two."""
-        return sum(p.numel() for p in self.parameters() if p.requires_grad)
+        trainable = (p for p in self.parameters() if p.requires_grad)
+        return sum(p.numel() * (2 if p.is_complex() else 1) for p in trainable)
 
 
 def at_least(least: int, **numbers: int) -> None:

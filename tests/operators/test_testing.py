@@ -118,3 +118,10 @@ def test_what_does_not_learn_is_found():
 def test_settings_that_the_constructor_refuses_are_no_fault_of_the_contract():
     with pytest.raises(TypeError, match="unexpected keyword argument 'width'"):
         check_operator(Local, QUICK, dims=[1], width=3)
+
+
+def test_a_complex_weight_is_two_numbers() -> None:
+    model = Local()
+    model.factors = nn.Parameter(torch.ones(8, dtype=torch.cfloat))
+    model.fixed = nn.Parameter(torch.ones(8), requires_grad=False)
+    assert model.parameter_count == 2 + 2 * 8
