@@ -16,7 +16,7 @@ from operators.base import Function, Mask, Operator, Preset, at_least, check_inp
 from operators.nn.attention import GALERKIN, AttentionKind
 from operators.nn.encoder import attention_layers
 from operators.nn.pointwise import Dropout
-from operators.nn.resample import interpolated, resized, resized_grid
+from operators.nn.resample import check_products, interpolated, resized, resized_grid
 from operators.nn.spectral import SpectralConv2d, SpectralLayer
 
 Grid = Float[Tensor, "n1 n2 2"]
@@ -175,7 +175,8 @@ class GalerkinTransformer2d(Operator):
     Attention and decoder take the coordinates of their points as features. If `y` is None, all
     grids have the same ends, and values are interpolated by index, which is fastest. Otherwise
     values are interpolated by coordinates, because y may have other ends than x, for example on
-    grids of cell centres. Beyond the outermost points x values are constant.
+    grids of cell centres. In evaluation, points x or y that are no product grid are then refused.
+    Beyond the outermost points x values are constant.
 
     Convolution kernels cover 3 x 3 points at every resolution, not a fixed length. The operator
     accepts every grid, but its values do not converge as grids are refined.
@@ -295,6 +296,8 @@ class GalerkinTransformer2d(Operator):
         self, a: Function, x: Grid, y: TargetGrid | None = None, mask: Mask | None = None
     ) -> Float[Tensor, "batch _ _ c_out"]:
         check_input(self, a, x, y, mask)
+        if y is not None and not (self.training or torch.compiler.is_compiling()):
+            check_products(x, y)
         target = x if y is None else y
         if self.latent == "output":
             coarse, points = size(target), target

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import MESHES, Function, Mask, Operator, Points, Targets, at_least, check_input
-from operators.nn.resample import interpolated, interpolation
+from operators.nn.resample import check_products, interpolated, interpolation
 from operators.nn.tokens import Coordinates, Positions
 
 Number = TypeVar("Number", int, float)
@@ -18,9 +18,11 @@ Number = TypeVar("Number", int, float)
 class GridOperator(Operator):
     """u = D L E (a, x). E and D act at each point; L acts on the grid, padded with zeros.
 
-    On a box, values at output points y are interpolated linearly along each axis. Beyond the
-    outermost points x the values are constant, even on periodic grids. On curvilinear meshes L acts
-    along the indices, and y must be None.
+    On a box, values at output points y are interpolated linearly along each axis. The points y must
+    be a product grid. In evaluation, others are refused, and so are points y beside points x that
+    are no product grid with ascending coordinates. Beyond the outermost points x the values are
+    constant, even on periodic grids. On curvilinear meshes L acts along the indices, and y must be
+    None.
 
     Args:
         padding: Number of zeros after the last point of each axis, divided by the number of points.
@@ -111,6 +113,8 @@ class GridOperator(Operator):
             raise ValueError(
                 f"{type(self).__name__} interpolates only between boxes: y must be None"
             )
+        if y is not None and not (self.training or torch.compiler.is_compiling()):
+            check_products(x, y)
         points = _index_points(a) if self.indices else x
         u = self.lift(self._with_frames(self.positions.beside(a, points)))
         margins = self.margins(a.shape[1:-1])

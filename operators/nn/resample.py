@@ -15,6 +15,7 @@ from operators.nn.fused import on_processor, product
 Function = Float[Tensor, "batch n1 n2 c"]
 Grid = Float[Tensor, "n1 n2 2"]
 Resampling = Literal["bicubic", "periodic", "fourier"]
+_ROUNDING = 1e-5  # relative; larger than the rounding of a coordinate in float32
 
 
 def resized(u: Function, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]:
@@ -104,6 +105,36 @@ def interpolated(
     v = torch.bmm(first.expand(batch, -1, -1), u.flatten(2))  # (batch, m1, n2 c)
     v = v.unflatten(2, (u.shape[2], -1)).flatten(0, 1)  # (batch m1, n2, c)
     return torch.bmm(second.expand(batch * m1, -1, -1), v).unflatten(0, (batch, m1))
+
+
+def check_products(x: Float[Tensor, "*grid dim"], y: Float[Tensor, "*target_grid dim"]) -> None:
+    """Raise ValueError unless values can be interpolated from x to y along each axis.
+
+    x and y must be products of their axes, and x must ascend along each axis. Operators call this
+    in evaluation only, because comparing values waits for the device.
+    """
+    if not _is_product(x, ascends=True):
+        raise ValueError(
+            "values are interpolated along each axis: the points x must be a product grid whose "
+            "coordinates ascend"
+        )
+    if not _is_product(y):
+        raise ValueError(
+            "values are interpolated along each axis: the points y must be a product grid"
+        )
+
+
+def _is_product(x: Float[Tensor, "*grid dim"], ascends: bool = False) -> bool:
+    """Whether coordinate i of x depends on grid axis i only, up to rounding."""
+    if not x.numel():
+        return True
+    fits: list[Tensor] = []
+    for axis, along in enumerate(x.unbind(-1)):
+        lines = along.movedim(axis, -1).flatten(0, -2) if along.ndim > 1 else along[None]
+        fits.append((lines - lines[0]).abs().amax() <= _ROUNDING * lines.abs().amax())
+        if ascends:
+            fits.append((lines[0].diff() > 0).all())
+    return bool(torch.stack(fits).all())
 
 
 def resampled(

@@ -7,6 +7,7 @@ import torch
 
 from operators.models.f_fno import FFNO
 from operators.models.fno import FNO
+from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.models.u_fno import UFNO
 from operators.models.unet import PlainUNet
 from operators.nn.resample import interpolated, interpolation
@@ -123,6 +124,53 @@ def test_predicts_at_other_points_by_linear_interpolation(dim):
     assert torch.equal(model(a, x, x), u)
     every = (slice(None, None, 2),) * dim
     assert torch.equal(model(a, x, x[every]), u[(slice(None), *every)])
+
+
+def turned(y):
+    """Points of a square, turned by half a radian around its centre."""
+    (s, c), (first, second) = (math.sin(0.5), math.cos(0.5)), (y - 0.5).unbind(-1)
+    return torch.stack([c * first - s * second, s * first + c * second], dim=-1) + 0.5
+
+
+def small_transformer():
+    return GalerkinTransformer2d(width=12, depth=1, feedforward=16, modes=3, decoder_width=6)
+
+
+on_a_square = pytest.mark.parametrize("make", [lambda: small(dim=2), small_transformer])
+
+
+@on_a_square
+@pytest.mark.parametrize(
+    ("x", "y", "name"),
+    [
+        (points(14, 17), turned(points(6, 9)), "y"),
+        (turned(points(14, 17)), points(6, 9), "x"),
+        (points(14, 17).flip(1), points(6, 9), "x"),
+    ],
+)
+def test_other_points_that_are_no_product_grid_are_refused_in_evaluation(make, x, y, name):
+    model, a = shaken(make()).eval(), some(2)[0]
+    with pytest.raises(ValueError, match=f"along each axis: the points {name} must be a product"):
+        model(a, x, y)
+    # in training nothing is compared: there are no values
+    model.train().to("meta")(*(v.to("meta") for v in (a, x, y)))
+
+
+@on_a_square
+def test_product_grids_with_rounded_coordinates_anywhere_are_other_points(make):
+    model, a = shaken(make()).float().eval(), some(2)[0].float()
+    x, y = (
+        (p + torch.tensor([-7.0, 40.0])).float() * (1 + 1e-7 * torch.randn(p.shape))
+        for p in (points(14, 17), points(6, 9, kind="cell").flip(0))
+    )
+    assert model(a, x, y).shape == (len(a), 6, 9, 1)
+
+
+def test_descending_points_are_refused_beside_others():
+    model, (a, x) = shaken(small()).eval(), some(1)
+    assert torch.isfinite(model(a, x.flip(0))).all()
+    with pytest.raises(ValueError, match="the points x must be a product grid whose coordinates"):
+        model(a, x.flip(0), x)
 
 
 def test_what_stands_after_the_last_points_is_zero():
