@@ -31,6 +31,7 @@ from operators.base import (
 )
 from operators.nn.sensors import (
     ACTIVATIONS,
+    CHANNELS,
     Activation,
     Branch,
     SensorGrid,
@@ -206,7 +207,7 @@ class DeepONet(SensorOperator):
         width: int = 128,
         branch_depth: int = 3,
         trunk_depth: int = 2,
-        channels: int = 64,
+        channels: int = CHANNELS,
         activation: Activation = "tanh",
         coordinates: Coordinates = "periodic",
         harmonics: int = 2,

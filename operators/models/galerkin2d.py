@@ -260,6 +260,10 @@ class GalerkinTransformer2d(Operator):
         super().__init__(in_channels, out_channels, 2)
         at_least(2, latent=2 if latent == "output" else latent)
         at_least(3, width=width)
+        if head_dropout and decoder != "pointwise":
+            raise ValueError(
+                f'head_dropout={head_dropout} needs decoder "pointwise", got {decoder!r}'
+            )
         self.latent: int | Literal["output"] = latent
         self.intermediate = INTERMEDIATE[intermediate]
         self.downscaler = Downscaler(in_channels, width, activation, downscaler_dropout)

@@ -27,6 +27,7 @@ from operators.base import (
     check_input,
 )
 from operators.nn.sensors import (
+    CHANNELS,
     Activation,
     Branch,
     SensorGrid,
@@ -139,7 +140,7 @@ class PODDeepONet(Operator):
         branch: Branch = "mlp",
         width: int = 128,
         branch_depth: int = 2,
-        channels: int = 64,
+        channels: int = CHANNELS,
         activation: Activation = "tanh",
     ) -> None:
         super().__init__(in_channels, out_channels, dim)

@@ -14,6 +14,7 @@ Activation = Literal["tanh", "relu", "gelu", "silu"]
 Branch = Literal["mlp", "convolution"]
 SensorGrid = Literal["periodic", "cells", "ends", "points"]
 
+CHANNELS = 64  # default of the first convolution of a branch
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
 
@@ -122,6 +123,8 @@ def branch_net(
     activation: Activation,
 ) -> nn.Sequential:
     """Network that maps values at sensors, shape (batch, c_in, *sensors), to coefficients."""
+    if channels != CHANNELS and branch != "convolution":
+        raise ValueError(f'channels={channels} needs branch "convolution", got {branch!r}')
     layers = list[nn.Module]([nn.Flatten()])
     values = in_channels * sensor_count(sensors, sensor_grid, dim)
     if branch == "convolution":

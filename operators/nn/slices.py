@@ -77,6 +77,10 @@ class SliceOperator(FieldOperator):
         super().__init__(in_channels, out_channels, dim, positions)
         at_least(1, depth=depth)
         at_least(2, lattice=positions.lattice)
+        if positions.lattice != Positions.lattice and positions.kind != "lattice":
+            raise ValueError(
+                f'lattice={positions.lattice} needs coordinates "lattice", got {positions.kind!r}'
+            )
         if projection == "convolution":
             self.domains, self.masks = MESHES, False
         self.embed = mlp(in_channels + positions.count, 2 * width, width)

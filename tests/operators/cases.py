@@ -73,14 +73,15 @@ SENSORS = {
     "cloud": POINTS,
 }
 POD = {"sensors": 16, "basis": 8, "width": 64, "branch_depth": 2, "activation": "gelu"}
+MLP = {"branch": "mlp", "channels": 64}
 # POD-DeepONet is of one number of points: of the domains of test_contract_domains.py
 POD_ON, POD_ON_2D = (
     {
-        "periodic": {"points": periodic, "branch": "mlp"},
-        "cell": {"points": cell, "branch": "mlp", "sensor_grid": "cells", "sensors": 12},
-        "nodal": {"points": nodal, "branch": "mlp", "sensor_grid": "ends", "sensors": 12},
-        "curvilinear": {"branch": "mlp", "sensor_grid": "points", "sensors": mesh},
-        "cloud": {"branch": "mlp", **POINTS},
+        "periodic": {"points": periodic, **MLP},
+        "cell": {"points": cell, **MLP, "sensor_grid": "cells", "sensors": 12},
+        "nodal": {"points": nodal, **MLP, "sensor_grid": "ends", "sensors": 12},
+        "curvilinear": {**MLP, "sensor_grid": "points", "sensors": mesh},
+        "cloud": {**MLP, **POINTS},
     }
     for periodic, cell, nodal, mesh in ((32, 36, 23, 18), (32 * 16, 36 * 12, 23 * 12, 18 * 12))
 )

@@ -71,7 +71,6 @@ def test_refuses_a_rate_that_is_none(p):
 IDLE = {
     ("galerkin-transformer", "decoder_dropout", "pointwise"),
     ("galerkin-transformer-2d", "decoder_dropout", "pointwise"),
-    ("galerkin-transformer-2d", "head_dropout", "spectral"),
     ("galerkin-transformer", "attention_dropout", "none"),
     ("galerkin-transformer-2d", "attention_dropout", "none"),
 }
@@ -83,7 +82,8 @@ def drops(label):
     beside = {str(arguments.get(key)).lower() for key in ("decoder", "attention")}
     name = CASES[label].name
     for rate in arguments:
-        if rate.endswith("dropout"):
+        refused = rate == "head_dropout" and arguments.get("decoder") == "spectral"
+        if rate.endswith("dropout") and not refused:
             idle = any((name, rate, word) in IDLE for word in beside)
             yield (name, rate, arguments.get("decoder"), "none" in beside), (label, rate, idle)
 

@@ -46,9 +46,10 @@ def field(n, batch=2):
 def test_points_that_samples_share_have_the_gradient_of_points_by_sample():
     model, x = shaken(line()).eval(), points(16)
     a, weight = torch.randn(2, 1, 16, 1, dtype=torch.float64)
-    slopes = []
-    for p in (x.clone().requires_grad_(), x[None].clone().requires_grad_()):
-        slopes.append(torch.autograd.grad((model(a, p) * weight).sum(), p)[0].reshape(x.shape))
+    slopes = [
+        torch.autograd.grad((model(a, p) * weight).sum(), p)[0].reshape(x.shape)
+        for p in (x.clone().requires_grad_(), x[None].clone().requires_grad_())
+    ]
     torch.testing.assert_close(*slopes, rtol=1e-9, atol=1e-12)
 
 

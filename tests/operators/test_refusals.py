@@ -52,6 +52,8 @@ REFUSED = [
         {"sensor_grid": "cells", "indices": True},
         'indices=true needs sensor_grid "points", got',
     ),
+    ("deeponet", {"channels": 32}, "channels=32 needs branch \"convolution\", got 'mlp'"),
+    ("pod-deeponet", {"channels": 32}, "channels=32 needs branch \"convolution\", got 'mlp'"),
     ("f-fno", {"modes": [4, 0]}, "modes must be at least 1, got 0"),
     ("f-fno", {"modes": [4]}, r"modes needs one number for each of 2 axes, got \[4\]"),
     ("f-fno", {"modes": [4, 4], "frame_channels": 1}, "one number for each of 3 axes"),
@@ -73,6 +75,11 @@ REFUSED = [
     ("fno", {"padding_points": -1}, "at least 0, got padding=0.0, padding_points=-1"),
     ("fno", {"padding": 0.1, "padding_points": 9}, "one of padding and padding_points must be 0"),
     ("fno", {"dropout": 1.0}, "a dropout rate must lie in"),
+    (
+        "galerkin-transformer-2d",
+        {"head_dropout": 0.1},
+        "head_dropout=0.1 needs decoder \"pointwise\", got 'spectral'",
+    ),
     ("gaot", {"lattice": [8]}, r"lattice needs one number for each of 2 axes, got \[8\]"),
     ("gaot", {"lattice": 7}, "at least 2 and a multiple of patch=2, got 7"),
     ("gaot", {"lattice": 1, "patch": 1}, "at least 2 and a multiple of patch=1, got 1"),
@@ -112,6 +119,10 @@ REFUSED = [
     ("scot", {"window": 3}, r"window must divide the grids \[.*\] of the stages, got 3"),
     ("scot", {"heads": [5, 1, 1, 1]}, "heads must divide width, got heads=5"),
     ("scot", {"skips": [-1, 0, 0, 0]}, "skips must be at least 0, got -1"),
+    *(
+        (name, {"lattice": 9, "coordinates": "raw"}, 'lattice=9 needs coordinates "lattice", got')
+        for name in ("transolver", "transolver-plus", "linear-no")
+    ),
     ("u-fno", {"padding": -0.1}, "at least 0, got padding=-0.1"),
     ("u-fno", {"padding": [0.1, 0.2, 0.3]}, "padding needs one number for each of 2 axes"),
     ("u-fno", {"frame_padding": 6}, "frame_padding=6 needs frame_channels, got 0"),
