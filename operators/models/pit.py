@@ -8,6 +8,7 @@ github.com/junfeng-chen/position_induced_transformer (the TensorFlow version is 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -116,7 +117,9 @@ class PiT(TokenOperator):
             the first and last attentions are blocks with MLP and skip connection, and the output is
             at x only.
         latent_points: "mesh": the latent points are a mesh on [0, 1]^dim. "farthest": `latent` is
-            the number of points that `operators.nn.farthest.farthest_points` chooses.
+            the number of points that `operators.nn.farthest.farthest_points` chooses. Evaluation
+            refuses samples with fewer points. Training on padded samples does not count them, and
+            chooses some points repeatedly.
         attention: "position", or one of three variants that the paper compares. "self-position"
             (Self-PiT): all attention matrices are softmax(QKᵀ/√d - λD). "self-a": all are
             softmax(QKᵀ/√d). "self-position" and "self-a" act at the points x, ignore `latent`, and
@@ -260,8 +263,12 @@ class PiT(TokenOperator):
             return x
         if not self.farthest:
             return mesh(self.latent, x)
-        if self.latent[0] > x.shape[-2]:
-            raise ValueError(f"latent={self.latent[0]} needs as many points, got {x.shape[-2]}")
+        count = x.shape[-2]
+        # not in training: counting padding waits for the device
+        if mask is not None and not (self.training or torch.compiler.is_compiling()):
+            count = int(mask.sum(dim=1).min())
+        if self.latent[0] > count:
+            raise ValueError(f"latent={self.latent[0]} needs as many points, got {count}")
         points = x if x.ndim == 3 else x[None]  # (batch, n, dim); a batch of 1 if samples share x
         points = points if mask is None else points.expand(len(mask), -1, -1)
         chosen = farthest_points(points, self.latent[0], self.periodic, mask)

@@ -92,6 +92,9 @@ def test_more_latent_points_than_points_and_impossible_settings_are_refused():
     model = PiT(dim=2, latent=9, latent_points="farthest", sharpening=False)
     with pytest.raises(ValueError, match="latent=9 needs as many points, got 8"):
         model(torch.zeros(2, 8, 1), torch.rand(8, 2))
+    mask = torch.arange(12) < torch.tensor([[12], [8]])
+    with pytest.raises(ValueError, match="latent=9 needs as many points, got 8"):
+        model.eval()(torch.zeros(2, 12, 1), torch.rand(2, 12, 2), None, mask)
     for settings, message in (
         ({"latent": [4, 4]}, "needs one number latent, got [4, 4]"),
         ({"latent": "input"}, 'needs a latent mesh, which latent "input"'),
