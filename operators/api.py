@@ -85,7 +85,7 @@ class TrainedModel:
             a tensor.
 
         Raises:
-            ValueError: If the shapes do not fit the operator.
+            ValueError: If the shapes do not fit the operator, or if there are no samples.
 
         Example:
             >>> import torch
@@ -98,6 +98,10 @@ class TrainedModel:
             (3, 16, 1)
         """
         values = torch.as_tensor(a)
+        if not len(values):
+            raise ValueError(
+                f"predict needs at least one sample, got a of shape {tuple(values.shape)}"
+            )
         points = torch.as_tensor(x, device=self.device).float()
         targets = None if y is None else torch.as_tensor(y, device=self.device).float()
         masks = None if mask is None else torch.as_tensor(mask, device=self.device).bool()

@@ -16,6 +16,7 @@ import operators
 import pdegen
 import pipelines
 from operators import Batch, CheckpointError
+from operators.api import TrainedModel
 from operators.models.fno import FNO
 from operators.training.checkpoint import saving_checkpoint
 from operators.transforms import Normalizer, Predictor
@@ -83,6 +84,13 @@ def test_a_loader_shuffles_each_epoch_anew_or_keeps_the_order(store: str) -> Non
     assert torch.equal(torch.cat([batch.a for batch in inorder]), whole)
     with pytest.raises(ValueError, match="batch must be at least 1, got 0"):
         pairs.loader(0)
+
+
+def test_no_samples_have_no_prediction() -> None:
+    identity = Normalizer.identity(1)
+    model = TrainedModel(Predictor(FNO(modes=4), identity, identity).eval(), {})
+    with pytest.raises(ValueError, match=r"at least one sample, got a of shape \(0, 16, 1\)"):
+        model.predict(np.ones((0, 16, 1)), torch.arange(16)[:, None] / 16)
 
 
 def test_a_loaded_model_predicts_as_the_predictor_does(store: str, checkpoint: Path) -> None:
