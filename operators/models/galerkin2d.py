@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from operators.base import Function, Mask, Operator, Preset, at_least, check_input
 from operators.nn.attention import GALERKIN, AttentionKind
 from operators.nn.encoder import attention_layers
-from operators.nn.pointwise import Dropout
+from operators.nn.pointwise import Dropout, mlp
 from operators.nn.resample import check_products, interpolated, resized, resized_grid
 from operators.nn.spectral import SpectralConv2d, SpectralLayer
 
@@ -261,9 +261,7 @@ class GalerkinTransformer2d(Operator):
         at_least(2, latent=2 if latent == "output" else latent)
         at_least(3, width=width)
         if head_dropout and decoder != "pointwise":
-            raise ValueError(
-                f'head_dropout={head_dropout} needs decoder "pointwise", got {decoder!r}'
-            )
+            raise ValueError(f'head_dropout needs decoder "pointwise", got {decoder!r}')
         self.latent: int | Literal["output"] = latent
         self.intermediate = INTERMEDIATE[intermediate]
         self.downscaler = Downscaler(in_channels, width, activation, downscaler_dropout)
@@ -279,9 +277,7 @@ class GalerkinTransformer2d(Operator):
             self.decoder = nn.Sequential(
                 SpectralLayer(SpectralConv2d, channels, channels, modes, decoder_dropout),
                 SpectralLayer(SpectralConv2d, channels, channels, modes, decoder_dropout),
-                nn.Linear(channels, head_width),
-                nn.SiLU(),
-                nn.Linear(head_width, out_channels),
+                *mlp(channels, head_width, out_channels, activation=nn.SiLU),
             )
         else:
             self.decoder = nn.Sequential(

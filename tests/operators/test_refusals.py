@@ -78,7 +78,7 @@ REFUSED = [
     (
         "galerkin-transformer-2d",
         {"head_dropout": 0.1},
-        "head_dropout=0.1 needs decoder \"pointwise\", got 'spectral'",
+        "head_dropout needs decoder \"pointwise\", got 'spectral'",
     ),
     ("gaot", {"lattice": [8]}, r"lattice needs one number for each of 2 axes, got \[8\]"),
     ("gaot", {"lattice": 7}, "at least 2 and a multiple of patch=2, got 7"),
