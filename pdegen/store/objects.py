@@ -353,16 +353,12 @@ class Objects:
             self._location[0].rm(aside, recursive=True)
 
     def _remove_below(self, path: str) -> None:
-        """Remove an object, or everything below a path, from a server.
-
-        The file systems of servers take `*`, `?` and `[...]` in the argument of `rm` as a pattern,
-        which may match other stores. `find` and `rm_file` take them as they are.
-        """
+        """Remove an object, or everything below a path, from a server. `rm` of the file systems of
+        servers takes `*`, `?` and `[...]` as a pattern, which may match other stores."""
         filesystem = self._location[0]
         with as_os_errors(path), ThreadPoolExecutor(_AT_ONCE) as threads:
             filesystem.invalidate_cache()
-            for _ in threads.map(filesystem.rm_file, filesystem.find(path)):
-                pass
+            list(threads.map(filesystem.rm_file, filesystem.find(path)))
 
     def remove_partial(self) -> None:
         """Remove the temporary files that killed processes have left on a disk."""
