@@ -118,8 +118,8 @@ class PiT(TokenOperator):
             at x only.
         latent_points: "mesh": the latent points are a mesh on [0, 1]^dim. "farthest": `latent` is
             the number of points that `operators.nn.farthest.farthest_points` chooses. Evaluation
-            refuses samples with fewer points. Training on padded samples does not count them, and
-            chooses some points repeatedly.
+            refuses samples with fewer points. Training does not count the points of a padded
+            sample, and chooses some of them repeatedly if they are too few.
         attention: "position", or one of three variants that the paper compares. "self-position"
             (Self-PiT): all attention matrices are softmax(QKᵀ/√d - λD). "self-a": all are
             softmax(QKᵀ/√d). "self-position" and "self-a" act at the points x, ignore `latent`, and

@@ -15,7 +15,7 @@ from operators.nn.fused import on_processor, product
 Function = Float[Tensor, "batch n1 n2 c"]
 Grid = Float[Tensor, "n1 n2 2"]
 Resampling = Literal["bicubic", "periodic", "fourier"]
-_ROUNDING = 1e-5  # relative; larger than the rounding of a coordinate in float32
+_ROUNDING = 1e-5  # largest deviation from a product grid, over the extent of the grid
 
 
 def resized(u: Function, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]:
@@ -111,7 +111,8 @@ def check_products(x: Float[Tensor, "*grid dim"], y: Float[Tensor, "*target_grid
     """Raise ValueError unless values can be interpolated from x to y along each axis.
 
     x and y must be products of their axes, and x must ascend along each axis. Operators call this
-    in evaluation only, because comparing values waits for the device.
+    in evaluation only, because comparing values waits for the device. `torch.func.vmap` over x or y
+    and the device meta have no values to compare, and fail here.
     """
     if not _is_product(x, ascends=True):
         raise ValueError(
@@ -131,7 +132,9 @@ def _is_product(x: Float[Tensor, "*grid dim"], ascends: bool = False) -> bool:
     fits: list[Tensor] = []
     for axis, along in enumerate(x.unbind(-1)):
         lines = along.movedim(axis, -1).flatten(0, -2) if along.ndim > 1 else along[None]
-        fits.append((lines - lines[0]).abs().amax() <= _ROUNDING * lines.abs().amax())
+        rounding = 4 * torch.finfo(x.dtype).eps * lines.abs().amax()
+        extent = lines.amax() - lines.amin()
+        fits.append((lines - lines[0]).abs().amax() <= _ROUNDING * extent + rounding)
         if ascends:
             fits.append((lines[0].diff() > 0).all())
     return bool(torch.stack(fits).all())

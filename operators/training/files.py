@@ -41,8 +41,8 @@ class DamagedError(FileError):
 def write(path: Path, data: bytes) -> None:
     """Write a file atomically. After the return, the file survives a power failure.
 
-    The bytes are written to PATH.partial, which is then renamed to PATH. Of several processes that
-    write in the folder at the same time, one waits for the other.
+    The bytes are written to PATH.partial, which is then renamed to PATH. Processes that write in
+    the folder at the same time wait for each other.
 
     Raises:
         FileError: If the path exists and is not a regular file, or if it is a foreign file in a
@@ -76,14 +76,16 @@ def write(path: Path, data: bytes) -> None:
 
 @contextmanager
 def _only_writer(folder: Path) -> Iterator[None]:
-    """Wait until no other process writes in a folder. Does nothing on file systems without
-    locks."""
+    """Wait until no other process writes in a folder. Does nothing where folders cannot be locked,
+    as on NFS."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
+        with suppress(OSError):  # a process that was forked meanwhile would keep the lock
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 

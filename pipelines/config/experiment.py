@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, model_validator
 
 from operators.data import Map, Task
+from operators.norms import has_one_spacing
 from pdegen.domains import Box, Domain
 from pdegen.schema import Count, Name, SchemaError, Strict, is_name
 from pdegen.store.reading import open_sealed
@@ -207,7 +207,7 @@ class Experiment(Strict):
         first = inputs[0]
         name, box = f"{model}-on-{recipe}", domain if isinstance(domain, Box) else None
         circle = box is not None and box.axes == ("x",) and box.grid == "periodic"
-        plane = box is not None and box.dim == 2 and math.isclose(*box.spacing, rel_tol=1e-6)
+        plane = box is not None and box.dim == 2 and has_one_spacing(box)
         weighted = plane and physics_of(opened).loss_weight == first
         content = {
             "name": name if is_name(name) else f"{model}-on-a-store",

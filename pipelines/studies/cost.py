@@ -40,10 +40,6 @@ def _backward(grad: Shape, q: Shape, k: Shape, v: Shape, *rest: object, **words:
     return sdpa_backward_flop_count(grad, q, k, v)
 
 
-def _added(total: Shape, a: Shape, b: Shape, *rest: object, **words: object) -> int:
-    return 2 * math.prod(a) * b[-1]
-
-
 def _transformed(u: Shape, *rest: object, out_shape: Shape, **words: object) -> int:
     return 2 * math.prod(out_shape) * u[1]
 
@@ -53,7 +49,12 @@ def _product(a: Tensor, b: Tensor, *rest: object, **words: object) -> int:
     return (8 if a.is_complex() else 2) * math.prod(a.shape) * b.shape[-1]
 
 
-_product._get_raw = True  # type: ignore[attr-defined] - PyTorch passes tensors, not shapes
+def _added(total: Tensor, a: Tensor, b: Tensor, *rest: object, **words: object) -> int:
+    return _product(a, b)
+
+
+for formula in (_product, _added):
+    formula._get_raw = True  # type: ignore[attr-defined] - PyTorch passes tensors, not shapes
 
 
 def _exact(f: Shape, g: Shape, **words: object) -> int:
@@ -67,8 +68,10 @@ _COUNTED: dict[object, Callable[..., int]] = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
     torch.ops.aten.mm: _product,
     torch.ops.aten.bmm: _product,
+    torch.ops.aten.addmm: _added,
     torch.ops.aten.addmm_: _added,
     torch.ops.aten._addmm_activation: _added,
+    torch.ops.aten.baddbmm: _added,
     torch.ops.aten.baddbmm_: _added,
     torch.ops.operators.transformed: _transformed,
     torch.ops.operators.exact_bmm: _exact,

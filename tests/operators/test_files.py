@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +88,33 @@ def test_processes_that_write_one_file_do_not_disturb_each_other(tmp_path: Path)
     data = read(tmp_path / "file")
     assert data == data[:8] * 4096
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_process_that_is_forked_during_a_write_does_not_delay_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a copy of the descriptor, with which the lock would stay."""
+    children: list[int] = []
+    replace = os.replace
+
+    def forks(one: Path, other: Path) -> None:
+        children.append(os.fork())
+        if not children[-1]:
+            time.sleep(60)
+            os._exit(0)
+        replace(one, other)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", forks)
+        write(tmp_path / "file", b"first")
+    try:
+        writer = threading.Thread(target=write, args=(tmp_path / "file", b"second"), daemon=True)
+        writer.start()
+        writer.join(timeout=20)
+        assert read(tmp_path / "file") == b"second"
+    finally:
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

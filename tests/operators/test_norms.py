@@ -148,6 +148,7 @@ def test_gradient_of_the_weighted_h1_loss_is_finite(plane, published, offset):
 
 def test_losses_of_derivatives_refuse_domains_without_their_differences():
     RelativeH1().check(Box.periodic(8))
+    WeightedH1().check(Box((CellGrid(85), CellGrid(43, length=0.50589))))  # rounded coordinates
     for spacing in (1, 2, 5):  # as the points of coarser grids are chosen
         WeightedH1().check(Box.cell(421, 421).every((spacing, spacing)))
     WeightedH1().check(Box((CellGrid(8), CellGrid(16, length=2.0))))

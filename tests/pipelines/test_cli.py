@@ -14,6 +14,7 @@ from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.store.checking import missing
 from pdegen.store.reading import Store
 from pipelines.runs import evaluation, run_folder
+from pipelines.runs.folder import is_url
 from tests.pipelines.command import SMALL, everything, quietly
 from tests.stores import faults, with_attributes
 
@@ -129,6 +130,8 @@ def test_results_are_not_written_to_a_url(refused, store, tmp_path):
     for words in (["run", "burgers-quick", "--data", store], ["benchmark", "quick"]):
         assert "to a local folder, not to a URL" in refused(*words, "--out", "s3://data/results")
     assert not Path("s3:").exists()
+    assert [is_url(Path(p)) for p in ("s3://b/x", "file:///x")] == [True, True]
+    assert [is_url(Path(p)) for p in ("c:/x", "runs/a:/b", "/s3:/x", "a:b", "x")] == [False] * 5
 
 
 READERS = (

@@ -47,6 +47,9 @@ def test_complex_products_count_as_four_real_ones():
     a, b = torch.ones(5, 2, 3, dtype=torch.cfloat), torch.ones(5, 3, 4, dtype=torch.cfloat)
     assert step_flops(lambda: a @ b) == 4 * step_flops(lambda: a.real @ b.real)
     assert step_flops(lambda: a[0] @ b[0]) == 4 * (2 * 2 * 3 * 4)
+    c = torch.zeros(5, 2, 4, dtype=torch.cfloat)
+    assert step_flops(lambda: torch.addmm(c[0], a[0], b[0])) == 4 * (2 * 2 * 3 * 4)
+    assert step_flops(lambda: torch.baddbmm(c, a, b)) == 4 * (5 * 2 * 2 * 3 * 4)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

@@ -126,6 +126,12 @@ def test_what_a_domain_does_not_have_is_refused_before_training(shape, tmp_path)
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("n", "loss"), [((8, 8), "weighted-h1"), ((8, 16), "l2")])
+def test_the_loss_that_follows_from_a_store_is_right_on_its_grid(tmp_path, n, loss):
+    url = a_store(str(tmp_path / "data.zarr"), Box.cell(*n), physics={"loss_weight": "a"})
+    assert Experiment.on_store(url, "fno").training.loss.name == loss
+
+
 def test_numbers_of_a_sample_are_not_its_domain(tmp_path):
     url = a_store(str(tmp_path / "data.zarr"), Box.periodic(16), parameters=3)
     assert domain_of(open_sealed(url)) == Box.periodic(16)
