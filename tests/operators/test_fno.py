@@ -166,6 +166,14 @@ def test_product_grids_with_rounded_coordinates_anywhere_are_other_points(make):
     assert model(a, x, y).shape == (len(a), 6, 9, 1)
 
 
+@on_a_square
+@pytest.mark.usefixtures("unchecked")  # the checks of shapes do not compile
+def test_compiled_operators_interpolate_to_other_points_in_one_graph(make):
+    model, (a, x), y = shaken(make()).eval(), some(2), points(6, 9, kind="cell")
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(a, x, y), model(a, x, y))
+
+
 def test_descending_points_are_refused_beside_others():
     model, (a, x) = shaken(small()).eval(), some(1)
     assert torch.isfinite(model(a, x.flip(0))).all()
