@@ -7,6 +7,7 @@ import json
 import math
 import stat
 from collections.abc import Collection, Iterator, Mapping
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, cast, get_args
@@ -131,7 +132,7 @@ class Strict(BaseModel):
             for parent in parents:
                 table = table.get(parent) if isinstance(table, dict) else None
             if isinstance(table, dict):
-                table[last] = value
+                table[last] = deepcopy(value)
         return content
 
     def replaced(self, changes: Mapping[str, Any], where: str) -> Self:
@@ -139,9 +140,11 @@ class Strict(BaseModel):
 
         A key such as solver.method selects a variant of a table. Its change removes the keys that
         the new variant lacks. A change of a key in `resets` removes the other keys of its table.
+        Such changes come before those of other keys in the table, in whatever order they are given.
         """
         content = self.model_dump()
-        for key, value in changes.items():
+        for key in sorted(changes, key=self._order):
+            value = changes[key]
             *parents, last = key.split(".")
             target = content
             for parent in parents:
@@ -152,14 +155,21 @@ class Strict(BaseModel):
             if any(last in variant.resets for variant in variants):
                 for removed in target.keys() - {"name"}:
                     del target[removed]
-            target[last] = value
+            target[last] = deepcopy(value)
             for variant in variants:
-                field = variant.model_fields.get(last)
-                # the key that selects a variant has one possible value there
-                if field is not None and get_args(field.annotation) == (value,):
+                if _selects(variant, last, value):
                     for unknown in target.keys() - variant.model_fields.keys():
                         del target[unknown]
         return self.parse(content, where)
+
+    @classmethod
+    def _order(cls, key: str) -> tuple[int, int]:
+        """Sort key: whole tables come before keys, and keys that remove others before these."""
+        *parents, last = key.split(".")
+        variants = _variants_at(cls, parents)
+        selects = any(_selects(variant, last) for variant in variants)
+        resets = any(last in variant.resets for variant in variants)
+        return len(parents), 0 if selects else 1 if resets else 2
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -196,26 +206,6 @@ def _leaves(content: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield prefix + name
 
 
-def parse_override(text: str) -> tuple[str, Any]:
-    """Parse KEY=VALUE, where VALUE is a TOML value. A bare word is a string.
-
-    >>> parse_override("problem.viscosity=0.01")
-    ('problem.viscosity', 0.01)
-    """
-    key, separator, value = text.partition("=")
-    if not separator or not key:
-        raise SchemaError(f"an override is KEY=VALUE, got {brief(text)}")
-    try:
-        content = toml.parsed(f"value = {value}")
-    except toml.LimitError as error:
-        raise SchemaError(f"{brief(key)}: {error}") from None
-    except toml.TomlError:
-        return key, value
-    if content.keys() != {"value"}:
-        raise SchemaError(f"an override is one KEY=VALUE, got {brief(text)}")
-    return key, content["value"]
-
-
 def models_in(annotation: Any) -> Iterator[type[Strict]]:
     """The models that a type annotation contains."""
     if isinstance(annotation, type) and issubclass(annotation, Strict):
@@ -242,6 +232,14 @@ def _not_here(model: type[Strict], parents: list[str], last: str, value: object)
         whole = f"{parents[0]}={{{last}={json.dumps(value)}}}"
         return f"key {brief(key)} is of a table that is not declared; set the whole table: {whole}"
     return f"key {brief(key)} does not apply here"
+
+
+def _selects(variant: type[Strict], key: str, value: object = None) -> bool:
+    """Whether a key selects a variant, by this value if it is given. Such a key has one possible
+    value there."""
+    field = variant.model_fields.get(key)
+    words = () if field is None else get_args(field.annotation)
+    return len(words) == 1 and isinstance(words[0], str) and value in (None, *words)
 
 
 def _variants_at(model: type[Strict], path: list[str]) -> list[type[Strict]]:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import typer
 
-from pdegen.schema import parse_override
+from pdegen.overrides import parse_overrides
 from pdegen.version import __version__
 from pipelines.cli import completion
 from pipelines.cli.terminal import note, redraw, say
@@ -181,7 +181,7 @@ def parsed(texts: list[str] | None) -> dict[str, Any]:
 
     Raises SchemaError if a text is not KEY=VALUE.
     """
-    return dict(parse_override(text) for text in texts or [])
+    return parse_overrides(texts or [])
 
 
 FEW = 16  # below this number of samples, single ones dominate the mean error

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pdegen.schema import SchemaError, parse_override
+from pdegen.overrides import parse_override
+from pdegen.schema import SchemaError
 from pipelines.cli.common import Overwrite, Plugin, Resume, SkipFailed, TakeOver, Workers, command
 from pipelines.cli.stores import SKIP, check_options, kept, shown_shards, stem
 from pipelines.cli.terminal import say

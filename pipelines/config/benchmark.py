@@ -298,6 +298,8 @@ class Benchmark(Extending):
     ) -> Benchmark:
         """This benchmark with some keys changed in the experiments of all datasets.
 
+        The search no longer varies these keys.
+
         Args:
             overrides: New values by key.
             stores: URLs of the stores given on the command line, by dataset.
@@ -316,11 +318,14 @@ class Benchmark(Extending):
         for key in keys:
             if key.split(".")[0] == "model" or key == "training.seed":
                 raise SchemaError(f"{key} cannot be set: the benchmark sets operators and seeds")
+            if key == "training.protocol" and self.protocols:
+                raise SchemaError(f"{key} cannot be set: the benchmark sets the protocols")
         for name in stores.keys() & self.datasets.keys():
             self.datasets[name].load().on(stores[name], keys)
         note = ", ".join(f"{key} = {value}" for key, value in keys.items())
         differs = " ".join(filter(None, [self.differs, f"Set by the command: {note}."]))
-        changed = self._with(keys).model_copy(update={"differs": differs})
+        update = {"differs": differs, "search": without(self.search, keys)}
+        changed = self._with(keys).model_copy(update=update)
         if sound:
             changed.check()
         return changed

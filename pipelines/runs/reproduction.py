@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from pdegen.overrides import parse_override, parse_overrides
 from pdegen.plugins import loaded_plugins
-from pdegen.schema import SchemaError, parse_override
+from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.config.shipped import names
@@ -87,7 +88,7 @@ def overriding(experiment: Experiment) -> list[str] | None:
         if defaults.get(key) != value and key != "training.schedule.name"
     ]
     try:
-        if shipped.with_overrides(dict(map(parse_override, changes))) != experiment:
+        if shipped.with_overrides(parse_overrides(changes)) != experiment:
             return None
     except SchemaError:  # such as keys of noise without a table of noise
         return None

@@ -21,7 +21,8 @@ from operators.registry import (
 )
 from operators.training.optimizers import Adam, MuonAndAdamW
 from operators.training.schedules import Cosine, OneCycle
-from pdegen.schema import SchemaError, known_keys, parse_override
+from pdegen.overrides import parse_overrides
+from pdegen.schema import SchemaError, known_keys
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.config.keys import keys_of
 from pipelines.config.shipped import names
@@ -198,7 +199,7 @@ def test_commands_that_reports_print_give_the_same_experiment(name, key, value):
     changed = load_experiment(name).with_overrides({key: value})
     words = overriding(changed)
     assert words is not None
-    overrides = dict(map(parse_override, words[2::2]))
+    overrides = parse_overrides(words[2::2])
     assert load_experiment(name).with_overrides(overrides) == changed
 
 

@@ -1,10 +1,14 @@
 """Values of a key that several layers set: dataset, quick version, operator, command, search. The
 layer that comes later holds, whichever name of the key it uses."""
 
+from copy import deepcopy
+from functools import reduce
 from itertools import permutations
 
 import pytest
 
+from pdegen.overrides import parse_overrides
+from pdegen.schema import SchemaError
 from pipelines.config.benchmark import Benchmark, Case, load_benchmark
 from pipelines.config.experiment import load_experiment
 from pipelines.config.shipped import names
@@ -18,6 +22,56 @@ def test_the_last_name_of_a_key_holds(order):
     changes = {key: 0.1 * (i + 1) for i, key in enumerate(order)}
     changed = load_experiment("burgers-quick").with_overrides(changes)
     assert changed.training.schedule.warmup == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model.name": "fno", "model.width": 32},
+        {"model": {"name": "fno"}, "model.width": 32},
+        {"model.name": "pit", "model.preset": "burgers", "model.width": 32},
+        {"training.loss.name": "weighted-h1", "training.loss.gamma": 0.7},
+    ],
+)
+def test_a_key_holds_before_and_after_the_key_that_selects_its_table(changes):
+    original = deepcopy(changes)
+    orders = map(dict, permutations(changes.items()))
+    found = [load_experiment("burgers-quick").with_overrides(order) for order in orders]
+    assert len({experiment.model_dump_json() for experiment in found}) == 1
+    changed = found[0].model_dump()
+    for key in changes.keys() - {"model", "model.preset"}:
+        *tables, last = key.split(".")
+        assert reduce(dict.__getitem__, tables, changed)[last] == changes[key]
+    assert changes == original
+
+
+def test_a_key_of_another_variant_is_refused_in_any_order():
+    changes = {"training.optimizer.weight_decay": 0.3, "training.optimizer.name": "soap"}
+    for order in permutations(changes.items()):
+        with pytest.raises(SchemaError, match=r"optimizer\.weight_decay' does not apply to soap"):
+            load_experiment("burgers-quick").with_overrides(dict(order))
+
+
+def test_the_last_text_of_a_repeated_key_counts():
+    texts = ["training.epochs=5", "epochs=7", "training.epochs=9"]
+    changed = load_experiment("burgers-quick").with_overrides(parse_overrides(texts))
+    assert changed.training.epochs == 9
+
+
+def test_the_command_replaces_the_search_for_the_values_of_its_key():
+    search = {"training.lr": [1e-3, 2e-3], "warmup": [0.1, 0.2]}
+    changed = declared(search=search).with_overrides({"lr": 0.01}, sound=False)
+    case = Case("burgers", "FNO")
+    assert changed.searched(case) == [{"warmup": 0.1}, {"warmup": 0.2}]
+    for chosen in changed.searched(case):
+        assert changed.experiment(case, 0, chosen).training.lr == 0.01
+
+
+def test_the_command_cannot_set_the_protocols_of_a_benchmark():
+    changes = {"training.protocol": "published"}
+    declared().with_overrides(changes, sound=False)
+    with pytest.raises(SchemaError, match="cannot be set: the benchmark sets the protocols"):
+        declared(protocols=["validation"]).with_overrides(changes, sound=False)
 
 
 @pytest.mark.parametrize("command", NAMES)
