@@ -1,5 +1,6 @@
 """Checks, reserves and removes the folder of a run."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from pipelines.runs.plugins import keep_plugins, other_version
 from pipelines.runs.predictions import MEAN, PREDICTIONS
 from pipelines.runs.reproduction import toml
 from pipelines.runs.run_tracking import TRACKING, forget
-from pipelines.tracking.tracker import TABLE
+from pipelines.tracking.tracker import TABLE, flat
 
 _FILES = (  # the state is removed first: a run without it starts from the beginning
     "state.pt",
@@ -97,6 +98,25 @@ def recorded_experiment(experiment: Experiment, recorded: object) -> dict[str, A
     except SchemaError:
         return content
     return recorded if same else content
+
+
+def changed_setting(experiment: Experiment, folder: Path) -> str | None:
+    """The first setting in which an experiment differs from the run in a folder, with both values.
+
+    None if there is no difference, or no readable run.
+    """
+    try:
+        recorded = declared_in(folder)["experiment"]
+    except (FileNotFoundError, RunError, KeyError):
+        return None
+    present = recorded_experiment(experiment, recorded)
+    if present == recorded:
+        return None
+    with suppress(SchemaError):  # which a record of an earlier version may raise
+        recorded = Experiment.parse(recorded, "experiment").model_dump(mode="json")
+    old, new = flat(recorded), flat(present)
+    keys = (key for key in old | new if old.get(key) != new.get(key))
+    return next((f"{key} = {old.get(key)}, not {new.get(key)}" for key in keys), None)
 
 
 def claim_run(

@@ -3,6 +3,7 @@ seed."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -177,6 +178,8 @@ class BenchmarkRun(Study[Seeded]):
         check_place(self.benchmark.name, self.folder, resume, overwrite)
         if resume:
             self.check_device(device)
+            for part in (part for stage in self.stages() for part in stage):
+                self._check_folders(*part)
         path = self.folder / HOLDING.file
         if self.seed is None or not path.exists():
             declared = {**self.benchmark.model_dump(mode="json"), "stores": dict(self.stores)}
@@ -273,6 +276,15 @@ class BenchmarkRun(Study[Seeded]):
             check_training(experiment, source, device)
         except ValueError as error:
             raise SchemaError(f"{case}: {error}") from error
+
+    def _check_folders(self, case: Case, seed: int) -> None:
+        """Raise RunError if the run folders of a part have finished trainings with other
+        settings."""
+        tried = self.benchmark.searched(case) or [{}]
+        with suppress(FileNotFoundError, DamagedError, ValidationError):
+            tried.append(Row.model_validate(read_json(self.row_path((case, seed)))).chosen)
+        for chosen in tried:
+            self.training(case, seed, chosen).check_folder()
 
     def _check_measure(self, case: Case, source: Source) -> None:
         """Raise SchemaError if the error measure that a dataset declares cannot be computed from

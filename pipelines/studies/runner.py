@@ -33,7 +33,7 @@ from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.predictions import experiment_key, kept_predictions
-from pipelines.runs.run_folder import recorded_experiment
+from pipelines.runs.run_folder import changed_setting, recorded_experiment
 from pipelines.runs.training import train_part
 from pipelines.studies.cost import clock_of
 from pipelines.studies.processes import LOCAL, Processes
@@ -148,12 +148,26 @@ class StudyTraining:
         except (FileNotFoundError, FileError, CheckpointError):
             return None
 
+    def check_folder(self) -> None:
+        """Raise RunError if the folder contains a finished training with other settings, which
+        `run` would replace."""
+        if (self.folder / "done").exists():
+            changed = changed_setting(self.experiment, self.folder)
+            if changed is not None:
+                raise RunError(
+                    f"{self.folder} is finished with {changed}: give the settings that it has, or "
+                    "another --out, or --overwrite"
+                )
+
     def run(self, how: Execution) -> list[Epoch]:
         """Train, or continue from the last saved state if the training is unfinished; return the
         epochs.
+
+        Raises RunError if `check_folder` does.
         """
         history = self.finished()
         if history is None:
+            self.check_folder()
             training = self.experiment, self.store, self.folder, how.device
             history = train_part(*training, on_epoch=how.on_epoch, stop=how.stop)
             write(self.folder / "done", self.key.encode())

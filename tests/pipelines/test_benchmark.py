@@ -101,6 +101,21 @@ def test_finished_rows_are_not_made_again(benchmarked, stores, monkeypatch):
     assert BenchmarkRun(longer, stores, benchmarked.folder).rows() == []
 
 
+def test_finished_trainings_with_other_settings_are_not_replaced(benchmarked, stores):
+    longer = declared().with_overrides({"training.epochs": 3})
+    run = BenchmarkRun(longer, stores, benchmarked.folder)
+    declaration = (run.folder / "benchmark.json").read_bytes()
+    with pytest.raises(RunError, match=r"is finished with training\.epochs = 2, not 3: give"):
+        run.run(CPU, resume=True)
+    part = run.stages()[0][0]
+    with pytest.raises(RunError, match=r"training\.epochs = 2, not 3"):  # in any process
+        run.training(*part, {}).run(runner.Execution(CPU))
+    assert (run.folder / "benchmark.json").read_bytes() == declaration
+    assert len(benchmarked.rows()) == 4
+    added = declared(seeds=3).only(["FNO"], [])  # without training again
+    assert len(BenchmarkRun(added, stores, benchmarked.folder).rows()) == 2
+
+
 def test_a_stopped_benchmark_goes_on_in_processes_to_the_same_rows(benchmarked, stores, tmp_path):
     run, said = BenchmarkRun(declared(), stores, tmp_path / "run"), []
     asked = iter([False] * 5 + [True])

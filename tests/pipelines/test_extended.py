@@ -107,9 +107,17 @@ def test_rows_of_other_settings_do_not_stay_in_the_table(pdegen, burgers, tmp_pa
     longer = ["--only", "DeepONet", "--resume", "--set", "training.epochs=2"]
     assert pdegen("benchmark", toy, *data, *longer).status == 0
     assert operators_of(folder) == ["DeepONet"]
-    assert pdegen("benchmark", toy, *data, "--only", "DeepONet", "--resume").status == 0
-    assert operators_of(folder) == ["FNO", "DeepONet"]
-    assert len(trained) == 3  # the DeepONet of one epoch is new, FNO is not
+    before = contents(folder)
+    outcome = pdegen("benchmark", toy, *data, "--only", "DeepONet", "--resume")
+    assert outcome.status == 2
+    assert (
+        "is finished with training.epochs = 2, not 1: give the settings that it has"
+        in outcome.err[-1]
+    )
+    assert contents(folder) == before
+    assert pdegen("benchmark", toy, *data, "--only", "FNO", "--resume").status == 0
+    assert operators_of(folder) == ["FNO"]
+    assert len(trained) == 2
 
 
 def test_rows_of_a_store_that_is_gone_leave_the_table(pdegen, burgers, tmp_path, trained):
