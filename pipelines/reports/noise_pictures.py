@@ -59,6 +59,11 @@ class Image:
     values: np.ndarray
 
 
+def file_name(level: float) -> str:
+    """Name of the picture of the reconstructions at a level, which may be negative in decibels."""
+    return f"reconstructions-at-{'minus-' * (level < 0)}{slug(f'{abs(level):g}')}"
+
+
 @dataclass(frozen=True)
 class Reconstructions:
     """Pictures of the first test sample. There is a picture for each test level, with a panel for
@@ -99,7 +104,7 @@ class Reconstructions:
             f"Test sample {number} with {self._noise(level)}: data, truth, and the reconstruction "
             "by each method with its relative L² error; models of seed 0."
         )
-        return picture(figure, f"reconstructions-{slug(f'at {level:g}')}", caption)
+        return picture(figure, file_name(level), caption)
 
     def _title(self, answer: Answer) -> str:
         name = fill(self.study.label(answer.method), _LETTERS)
@@ -165,7 +170,7 @@ class Reconstructions:
             + f" Bands are {100 * LEVEL:g} % intervals, for methods that estimate them."
             * intervals
         )
-        return picture(figure, f"reconstructions-{slug(f'at {level:g}')}", caption)
+        return picture(figure, file_name(level), caption)
 
     def _answers(self, level: float) -> Iterator[Answer]:
         """The reconstructions by all methods that assume the true level."""

@@ -58,6 +58,14 @@ def _of_kind(noise: InputNoise) -> dict[str, Any]:
     return noise.model_dump(mode="json", exclude={"level", "fresh"}, exclude_none=True)
 
 
+def reported_epoch(study: NoiseStudy) -> str:
+    """Text for the epoch whose errors are reported, which the protocol determines."""
+    noise = "without noise" if study.on_targets else "with the training noise"
+    if study.experiment.training.protocol == "published":
+        return f"the last; test samples {noise} were watched during training"
+    return f"the best on validation samples {noise}"
+
+
 def times(ratio: float) -> str:
     """Text that compares two errors, given their ratio.
 
@@ -154,7 +162,6 @@ class _NoiseReport:
         learned = f"{input} on {points} → {target} on {cells}"
         seeds = f"{study.seeds} seed{'s' if study.seeds > 1 else ''} each"
         stored = open_sealed(study.store).samples_in("train")
-        validated = "without noise" if study.on_targets else "with the training noise"
         few = f"; classical methods use the first {self._few}" if study.classical else ""
         samples = f"{part_of(data.samples, stored)}, {experiment.training.epochs} epochs"
         facts: Facts = [
@@ -168,7 +175,7 @@ class _NoiseReport:
             *self._unknown(),
             *self._drawn(fresh),
             ("Trainings", f"levels {_trained(study)}; {seeds}; {samples}"),
-            ("Reported epoch", f"the best on validation samples {validated}"),
+            ("Reported epoch", reported_epoch(study)),
             ("Test samples", f"{len(study.truth)}{few}"),
             (CONSTANT.capitalize(), f"predicts the mean of {target} over training samples"),
             *((method.name.capitalize(), self._classical(method)) for method in study.classical),

@@ -40,7 +40,7 @@ class Cell:
         """Name of the method in reports, without its operator."""
         name = self.method if isinstance(self.method, str) else f"trained at {word(self.method)}"
         name += ", corrected" if self.corrected else ""
-        factor = f", assuming {self.assumed_level:.2g} times the level"
+        factor = f", assuming {self.assumed_level:g} times the level"
         return name if self.assumed_level == 1 else f"{name}{factor}"
 
 

@@ -9,6 +9,7 @@ from pdegen.schema import SchemaError
 from pipelines.config.experiment import Experiment
 from pipelines.config.models import parse_model
 
+_LISTED = {"training.seed": "--seeds", "noise.level": "--train-levels and --test-levels"}
 _SHARED = ("data", "noise", "task")  # tables that all operators of a study have in common
 
 
@@ -33,8 +34,12 @@ def operator_experiments(
 
     Raises:
         SchemaError: If an operator is unknown or named twice. Also if a key is unknown, belongs to
-            an operator that is not named, or changes the data or the noise for one operator alone.
+            an operator that is not named, changes the data or the noise for one operator alone, or
+            has several values in the study, as the seed and the noise level.
     """
+    for key in overrides:
+        name, _, rest = key.partition(".")
+        _check_key(experiment, rest if name in models else key)
     if not models:
         return experiment.on(store, overrides), ()
     for name in models:
@@ -61,6 +66,13 @@ def operator_experiments(
         check_alike(shared, variant, name)
     by_name = dict(zip(models, variants, strict=True))
     return by_name.get(experiment.model.name, shared), variants
+
+
+def _check_key(experiment: Experiment, key: str) -> None:
+    """Raise SchemaError for a key whose values the study lists."""
+    for listed, option in _LISTED.items():
+        if f".{listed}".endswith(f".{key}") and experiment.resolved_key(key, {}) == listed:
+            raise SchemaError(f"{listed} cannot be set, a study has several: use {option}")
 
 
 def _is_of_model(experiment: Experiment, key: str) -> bool:

@@ -56,6 +56,11 @@ def test_the_command_writes_a_report(study, tmp_path):
             r"test levels must be one or more different numbers, got \(0.1, 0.1",
         ),
         (["--seeds", "0"], "seeds"),
+        (
+            ["--set", "training.seed=7"],
+            "training.seed cannot be set, a study has several: use --seeds",
+        ),
+        (["--set", "noise.level=1"], "noise.level cannot be set, .*: use --train-levels"),
         (["--inversion-samples", "0"], "'--inversion-samples'.*greater than or equal to 1, got 0"),
         (
             ["--assumed-level", "3"],
@@ -93,6 +98,7 @@ def test_the_command_writes_a_report(study, tmp_path):
             "operators of a study share the data, those of fno differ",
         ),
         ([*MODELS, "--set", "fno.widht=4"], "widht"),
+        ([*MODELS, "--set", "fno.training.seed=4"], "training.seed cannot be set"),
         (["--set", "noise.on=labels"], "noise.on"),
         (
             ["--set", "noise.on=targets", "--test-levels", "0,0.1"],

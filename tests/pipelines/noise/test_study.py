@@ -13,7 +13,8 @@ import torch
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import open_sealed
-from pipelines.reports.noise_report import times, write_noise_report
+from pipelines.reports.noise_pictures import file_name
+from pipelines.reports.noise_report import reported_epoch, times, write_noise_report
 from pipelines.studies.noise_cells import Cell
 from pipelines.studies.noise_measures import MEASURES
 from pipelines.studies.row import Row, mean_and_spread
@@ -108,6 +109,17 @@ def test_classical_methods_assume_a_level(finished):
         assert np.array_equal(found.a, inversion(data, assumed_level * (0.1 * deviation)).a)
         answers.append(found.a)
     assert not np.array_equal(*answers)
+
+
+def test_weights_are_chosen_on_validation_samples_with_the_assumed_noise(finished, monkeypatch):
+    used = []
+    monkeypatch.setattr(type(finished.inversions), "weight", lambda *words: used.append(words[2:]))
+    finished.weight(Cell("total variation", at=0.1))
+    ((data, known),) = used
+    pairs = finished.source.samples("validation", noise=finished.noise(0.1)).resident()
+    for values, expected in ((data.values, pairs.a), (known, pairs.u)):
+        assert len(values) > 0
+        assert np.array_equal(values, expected[: len(values), ..., 0].double().numpy())
 
 
 def test_uncertainty_is_scored_where_it_is_stated(finished):
@@ -284,3 +296,17 @@ def test_the_numbers_of_the_report_are_means_of_the_rows(finished):
     clean = mean(0.0, 0.1) / mean(0.1, 0.1)
     words = times(clean)
     assert f"At test level 0.1, the model trained at 0 has {words} the model trained at" in text
+
+
+def test_the_report_states_the_epoch_of_each_protocol(finished):
+    assert reported_epoch(finished) == "the best on validation samples with the training noise"
+    experiment = finished.experiment.with_overrides({"training.protocol": "published"})
+    published = replace(finished, experiment=experiment)
+    assert reported_epoch(published).startswith("the last; test samples with the training noise")
+    (part, *_) = published.models
+    assert published.training(part).checkpoint.name == "last.safetensors"
+
+
+def test_levels_of_opposite_signs_have_pictures_of_their_own():
+    names = [file_name(level) for level in (-10, 10, 1e-3, 0)]
+    assert names == [f"reconstructions-at-{at}" for at in ("minus-10", "10", "0-001", "0")]
