@@ -244,14 +244,16 @@ def _pieces(
 ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
     """Yield each range of samples that can be computed, with the values of these samples. The other
     samples are added to `skipped`, with the reasons."""
-    if not samples:
-        return
-    try:
-        yield samples, job.compute(store, samples)
-    except SampleError as failure:
-        skipped[failure.sample] = failure.reason
-        yield from _pieces(job, store, range(samples.start, failure.sample), skipped)
-        yield from _pieces(job, store, range(failure.sample + 1, samples.stop), skipped)
+    ranges = [samples]
+    while ranges:
+        piece = ranges.pop()
+        if not piece:
+            continue
+        try:
+            yield piece, job.compute(store, piece)
+        except SampleError as failure:
+            skipped[failure.sample] = failure.reason
+            ranges += [range(failure.sample + 1, piece.stop), range(piece.start, failure.sample)]
 
 
 def _unsound(

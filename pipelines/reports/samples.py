@@ -293,10 +293,10 @@ def predictions_on_a_line(truth: Functions, predicted: Mapping[str, np.ndarray])
     axes[0].plot(x, u, color=TRUTH)
     axes[0].set_title("truth u", fontsize=8)
     for axis, (name, p) in zip(axes[1:], predicted.items(), strict=True):
-        difference = line(domain, p[..., channel])[1] - u
-        axis.plot(x, difference, color=ERROR, lw=0.9)
+        difference = p[..., channel] - truth.of(0, channel)
+        axis.plot(x, line(domain, difference)[1], color=ERROR, lw=0.9)
         axis.axhline(0, color=QUIET, lw=0.6)
-        error = float(np.linalg.norm(difference) / np.linalg.norm(u))
+        error = float(np.linalg.norm(difference) / np.linalg.norm(truth.of(0, channel)))
         axis.set_title(f"{name}: p − u, {scientific(error)}", fontsize=8)
     return figure
 

@@ -74,12 +74,15 @@ def points(n: int, on: int | Domain = 1) -> str:
         on: Number of axes of the grid, or the domain that the grid covers.
 
     >>> from pdegen.domains import Box
-    >>> points(8192), points(85, 2), points(8, Box.cell(32, 16))
-    ('8,192', '85 x 85', '8 x 4')
+    >>> points(8192), points(85, 2), points(8, Box.cell(32, 16)), points(11, Box.nodal(101, 31))
+    ('8,192', '85 x 85', '8 x 4', '11 x 4')
     """
     if isinstance(on, int):
         return " x ".join([f"{n:,}"] * on)
-    return " x ".join(f"{round(n * size / on.shape[0]):,}" for size in on.shape)
+    ends = [kind == "nodal" for kind in on.kinds]  # points at both ends of an axis
+    ratio = (n - ends[0]) / (on.shape[0] - ends[0])  # of the numbers of spacings
+    counts = (round((size - end) * ratio) + end for size, end in zip(on.shape, ends, strict=True))
+    return " x ".join(f"{count:,}" for count in counts)
 
 
 def trained_points(numbers: Sequence[int], on: int | Domain = 1) -> str:

@@ -179,7 +179,9 @@ def _distance(source: Source, labels: Samples, recipe: Recipe, measure: str) -> 
     with tempfile.TemporaryDirectory() as folder:
         url = generate(few, str(Path(folder) / "coarse.zarr"), workers=1).url
         experiment, stored = source.experiment, Source(url, source.experiment).stored_resolution
-        data = experiment.data.model_copy(update={"resolution": stored, "samples": None})
+        data = experiment.data.model_copy(
+            update={"resolution": stored, "resolutions": None, "samples": None}
+        )
         coarse_source = Source(url, experiment.model_copy(update={"data": data}))
         coarse = coarse_source.samples("train", noise=None).rows(slice(count)).resident()
     coarse, count = _rows(coarse, np.isin(coarse.samples, labels.samples)), len(labels)

@@ -10,7 +10,7 @@ import pytest
 
 from pdegen.equations.base import SampleError
 from pdegen.generation.derived import add_noise, at_levels
-from pdegen.generation.generate import generate
+from pdegen.generation.generate import generate, values_of
 from pdegen.generation.job import RecipeJob
 from pdegen.generation.repair import repair
 from pdegen.generation.verify import verify
@@ -248,6 +248,17 @@ def test_samples_that_fail_are_left_out_by_choice(small, finished, tmp_path, fai
     assert store.raw_attributes["statistics"]["u"]["mean"] == pytest.approx(
         whole[train].astype(float).mean(), rel=1e-12
     )
+
+
+def test_any_number_of_samples_of_a_shard_may_fail(finished):
+    class FirstOf:
+        def compute(self, store, samples):
+            raise SampleError(samples[0], "it does not converge")
+
+    skipped = {}
+    values = values_of(FirstOf(), finished, range(2000), skipped)
+    assert list(skipped) == [*range(2000)]
+    assert np.isnan(values["u"]).all()
 
 
 def test_a_store_without_some_samples_is_repaired(small, tmp_path, failed):

@@ -3,6 +3,7 @@
 import csv
 import math
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,6 +87,9 @@ def test_coarse_solutions_are_compared_with_labels_as_operators_are(finished):
     finer = {"problem.resolution": 32, "problem.solver.resolution": 128}
     found = solver_cost(source, [finer], "l2", None)["solves"][1]
     assert found.error < 1e-3
+    several = source.experiment.with_overrides({"data.resolutions": [16, 32]})
+    same = solver_cost(replace(source, experiment=several), [finer], "l2", None)["solves"][1]
+    assert same.error < 1e-3
 
 
 def test_the_table_has_the_break_even_of_its_own_numbers(finished):
