@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from operators.data import Map, Samples
+from operators.data import Batch, Map, Rollout, Samples
 from operators.models.galerkin import GalerkinTransformer
 from operators.nn.attention import FOURIER, GALERKIN, SOFTMAX
 from operators.norms import RelativeL2
@@ -164,6 +164,24 @@ def test_training_and_evaluation_give_the_weights(own):
     step = Step(predictor, data.x, None, RelativeL2(), 1.0, weight=data.weight)
     loss = RelativeL2()(expected, data.u, data.a, weight.expand(6, -1))
     torch.testing.assert_close(step(data.all, 0), loss, rtol=1e-5, atol=1e-6)
+
+
+def test_the_loss_of_every_step_of_a_rollout_has_the_weights():
+    model, data = small(dim=2, quadrature=False).float(), pairs(own=False)
+    task = Rollout(history=1, steps=2)
+    predictor = Predictor(model, Normalizer.identity(1), Normalizer.identity(1), task=task)
+    batch = Batch(data.a, torch.cat([data.u, data.u + data.a], dim=-1))
+    with torch.no_grad():
+        first = model(data.a, data.x)
+        second = model(first, data.x)
+    frames = ((first, batch.u[..., :1]), (second, batch.u[..., 1:]))
+    loss, weight = RelativeL2(), data.weight.expand(6, -1)
+    expected, without = (
+        torch.stack([loss(p, u, data.a, *w) for p, u in frames]).mean() for w in ((weight,), ())
+    )
+    found = Step(predictor, data.x, None, loss, 1.0, weight=data.weight)(batch, 0)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(found, without, rtol=1e-3)
 
 
 def test_what_has_no_weights_is_refused_in_one_line():

@@ -220,7 +220,10 @@ def test_averaged_weights_have_the_buffers_of_the_last_step(data, tmp_path):
     assert sum(averaged) > len(averaged) / 2
 
 
-def test_seconds_before_a_stop_are_those_of_the_epoch_that_is_resumed(data, tmp_path, monkeypatch):
+@pytest.mark.parametrize("stops", [(2,), (1, 2)])  # after these steps of the first epoch
+def test_seconds_before_stops_are_those_of_the_epoch_that_is_resumed(
+    data, tmp_path, monkeypatch, stops
+):
     """The clock goes on by a second whenever it is read, and by 100 within the first step."""
     now, asked = [0.0], []
 
@@ -231,15 +234,16 @@ def test_seconds_before_a_stop_are_those_of_the_epoch_that_is_resumed(data, tmp_
     def stopped():
         now[0] += 100.0
         asked.append(1)
-        return len(asked) == 2
+        return len(asked) in stops
 
     monkeypatch.setattr(fit_module.time, "monotonic", read)
     settings = replace(SETTINGS, epochs=3)
-    with pytest.raises(Stopped):
-        run(data, tmp_path, settings, stop=stopped)
+    for step in stops:
+        with pytest.raises(Stopped):
+            run(data, tmp_path, settings, stop=stopped, resume=step != stops[0])
     epoch, *others = run(data, tmp_path, settings, resume=True)
     assert 200.0 <= epoch.seconds < 220.0
-    # the seconds before the stop are of that epoch alone
+    # the seconds before the stops are of that epoch alone
     assert [other.seconds < 20.0 for other in others] == [True, True]
 
 

@@ -265,6 +265,16 @@ def test_what_is_told_of_noise_is_its_deviation(noise):
     assert np.sqrt(np.mean(ratio**2)) == pytest.approx(1, abs=0.05)
 
 
+def test_the_deviation_of_multiplicative_noise_differs_from_point_to_point():
+    rng = np.random.default_rng(0)
+    u = (1 + rng.standard_normal((2000, 1))) * (1 + np.arange(60.0))
+    noise = MultiplicativeNoise(0.5)
+    noisy = noise(u, 0, range(len(u)))
+    told = noise.equivalent(noisy[0], u, u.std(axis=0))
+    # the root mean square of 2000 products of normal numbers: five deviations are 0.15
+    assert np.sqrt(np.mean((noisy - u) ** 2, axis=0)) == pytest.approx(told, rel=0.15)
+
+
 def test_impossible_levels_lengths_and_fractions_are_refused():
     for kind, level in product((*SCALED, *PLAIN), (-0.1, np.inf, np.nan)):
         with pytest.raises(ValueError, match="the level must be finite and >= 0"):

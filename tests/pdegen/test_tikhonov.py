@@ -43,6 +43,14 @@ def test_sensors_leave_other_points_out():
     assert (MAP @ found)[sensors] == pytest.approx(d, abs=3e-3)
 
 
+def test_the_mean_and_the_deviation_are_those_over_samples_and_cells():
+    known = np.random.default_rng(2).standard_normal((20, N)) + 5 * np.arange(N)
+    method = by_forward(lambda a: MAP @ a, InverseProblem(X, known, known))["Tikhonov"]
+    inversion = method.with_weight(0.3)
+    assert isinstance(inversion, TikhonovInversion)
+    assert (inversion.mean, inversion.scale) == pytest.approx((known.mean(), known.std()))
+
+
 def test_names_need_no_samples_and_large_problems_are_refused():
     def none(a):
         raise AssertionError("solved")

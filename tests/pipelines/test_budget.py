@@ -274,6 +274,17 @@ def test_the_best_epoch_of_each_training_is_compared(burgers, tmp_path, monkeypa
     assert choice.settings_of(run, FNO, Execution(CPU)) == ({choice.EPOCHS: 8}, "flat")
 
 
+def test_a_search_compares_the_best_epochs_too(burgers, tmp_path, monkeypatch):
+    histories = {1e-3: (0.1, 0.5), 1e-2: (0.3, 0.2)}
+    monkeypatch.setattr(
+        runner.StudyTraining, "finished",
+        lambda self: of_scores(*histories[self.experiment.training.lr]),
+    )  # fmt: skip
+    benchmark = declared(**ONE, search={"training.lr": [*histories]})
+    run = BenchmarkRun(benchmark, {"burgers": str(burgers)}, tmp_path / "b")
+    assert choice.settings_of(run, FNO, Execution(CPU)) == ({"training.lr": 1e-3}, "")
+
+
 def test_the_published_protocol_has_the_declared_epochs(burgers, tmp_path, monkeypatch):
     """As a budget would choose by its test samples."""
     monkeypatch.setattr(runner.StudyTraining, "finished", lambda self: of_scores(0.1, 0.1))

@@ -84,6 +84,18 @@ def test_noise_of_a_sample_is_the_same_in_memory_and_streamed(experiment, shards
         torch.testing.assert_close(one.state_dict(), other.state_dict(), rtol=2e-7, atol=0)
 
 
+@pytest.mark.parametrize("reading", ["resident", "streamed"])
+def test_no_epoch_of_fresh_noise_has_the_noise_of_normalisers_and_evaluation(
+    experiment, shards, reading
+):
+    pairs = Source(shards, read_as(experiment, reading)).samples("train", "training", device=CPU)
+    fixed = by_target(pairs.in_order(4))
+    for epoch in range(3):
+        noisy = by_target(pairs.batches(0, epoch, 1))
+        assert noisy.keys() == fixed.keys()
+        assert not any(torch.equal(noisy[key], fixed[key]) for key in fixed)
+
+
 def test_noise_has_the_number_of_the_sample_where_others_were_skipped(experiment, shards, tmp_path):
     with_gaps = str(shutil.copytree(shards, tmp_path / "store.zarr"))
     resealed(with_attributes(Store(with_gaps), skipped=[16, 18]))

@@ -1,5 +1,7 @@
 """`pdegen predict --bound`: what is proved of predictions, and who is refused."""
 
+import shutil
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -12,6 +14,7 @@ from pdegen.store.reading import Store
 from pipelines.runs import predict
 from tests.pipelines.command import quietly
 from tests.pipelines.conftest import DARCY_DATA
+from tests.stores import resealed, with_attributes
 
 SMALL = load_recipe("darcy-quick").with_overrides(DARCY_DATA)
 BOUNDS = ["energy", "relative_energy", "l2", "relative_l2"]
@@ -67,6 +70,20 @@ def test_median_and_worst_are_printed(darcy, predicted, pdegen, monkeypatch):
     ]
     with xr.open_zarr("p.zarr") as found:
         np.testing.assert_allclose(found.u_bound_relative_energy, bound, rtol=1e-10)
+
+
+def test_a_bound_is_that_of_its_own_sample_where_others_were_skipped(darcy, predicted, tmp_path):
+    run, store = darcy
+    first, skipped, *others = predicted["sample"].to_numpy().tolist()
+    gaps = str(shutil.copytree(store, tmp_path / "gaps.zarr"))
+    resealed(with_attributes(Store(gaps), skipped=[skipped]))
+    out = tmp_path / "p.zarr"
+    quietly("predict", run / "best.safetensors", "--data", gaps, "--out", out, "--bound")
+    found = xr.open_zarr(out).load()
+    assert found["sample"].to_numpy().tolist() == [first, *others]
+    expected = predicted.sel(sample=found["sample"])
+    for key in BOUNDS:
+        np.testing.assert_allclose(found[f"u_bound_{key}"], expected[f"u_bound_{key}"], rtol=1e-4)
 
 
 # refusals
