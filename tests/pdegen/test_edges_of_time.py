@@ -99,14 +99,15 @@ def test_what_float32_cannot_hold_is_an_error_of_the_sample(
 LARGE = """
 import resource, sys
 from pdegen.recipe import load_recipe
-from pdegen.schema import SchemaError, parse_override
+from pdegen.overrides import parse_overrides
+from pdegen.schema import SchemaError
 load_recipe("ns-quick")  # what it imports is no memory of a problem
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**28,) * 2)
 for case in sys.argv[1:]:
     name, *given = case.split()
     try:
-        load_recipe(name).with_overrides(dict(map(parse_override, given))).problem.check_solver()
+        load_recipe(name).with_overrides(parse_overrides(given)).problem.check_solver()
     except SchemaError as error:
         print(error)
     else:

@@ -6,6 +6,7 @@ import pytest
 from pdegen.checks.family import ScalarsLaw
 from pdegen.checks.law import Law
 from pdegen.equations.base import Problem, SampleError
+from pdegen.overrides import parse_overrides
 from pdegen.recipe import load_recipe
 from pdegen.sampling.scalars import (
     LogUniform,
@@ -15,7 +16,7 @@ from pdegen.sampling.scalars import (
     variable_names,
     with_numbers,
 )
-from pdegen.schema import SchemaError, parse_override
+from pdegen.schema import SchemaError
 from tests.pdegen.test_law import findings
 
 UNIFORM = Uniform(law="uniform", low=0.5, high=2.0)
@@ -164,7 +165,7 @@ def test_stores_of_other_equations_follow_their_laws(name, laws, formula):
 )
 def test_wrong_laws_are_refused_in_one_line(override, message):
     with pytest.raises(SchemaError, match=message) as refusal:
-        load_recipe("burgers-quick").with_overrides(dict([parse_override(override)]))
+        load_recipe("burgers-quick").with_overrides(parse_overrides([override]))
     assert "\n" not in str(refusal.value)
 
 

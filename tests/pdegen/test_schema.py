@@ -3,13 +3,8 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field, model_validator
 
-from pdegen.schema import (
-    Count,
-    Positive,
-    SchemaError,
-    Strict,
-    parse_override,
-)
+from pdegen.overrides import parse_override
+from pdegen.schema import Count, Positive, SchemaError, Strict
 
 
 class Steel(Strict):

@@ -4,7 +4,8 @@ import tomllib
 
 import pytest
 
-from pdegen.schema import SchemaError, parse_override, read_toml
+from pdegen.overrides import parse_override
+from pdegen.schema import SchemaError, read_toml
 from pdegen.toml import LimitError, TomlError, parsed
 
 MONSTERS = {  # each takes seconds, gigabytes or the stack where it is parsed

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from operators.training.files import read_json, write_json
-from pdegen.schema import parse_override
+from pdegen.overrides import parse_overrides
 from pdegen.software import processor
 from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import load_experiment
@@ -231,7 +231,7 @@ def test_the_command_leads_to_the_same_experiment(finished):
     command = next(word for word in page(run).words if word.startswith("pdegen run"))
     _, _, name, *options = shlex.split(command)
     assert set(options[::2]) == {"--set"}
-    again = load_experiment(name).with_overrides(dict(map(parse_override, options[1::2])))
+    again = load_experiment(name).with_overrides(parse_overrides(options[1::2]))
     assert again.model_dump(mode="json") == declared
     assert reproduction(load_experiment(name), open_sealed(store)).endswith(f"--data {store}")
 
