@@ -7,18 +7,33 @@ from pdegen import toml
 from pdegen.schema import SchemaError
 from pdegen.words import brief
 
+SELECTING = ("equation", "kind", "law", "method", "name")  # keys that select a variant of a table
+
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
-    """Parse texts ["a.b=value", ...] into overrides {"a.b": value, ...}. The last text of a key
-    counts.
+    """Parse texts ["a.b=value", ...] into overrides {"a.b": value, ...}.
+
+    Whole tables and keys that select a variant come first, then presets. They remove other keys of
+    their table, which may thus be given in any order. The last of several texts of a key counts.
 
     Raises SchemaError if a text is not KEY=VALUE.
+
+    >>> parse_overrides(["model.width=32", "model.name=fno", "seed=1", "seed=2"])
+    {'model.name': 'fno', 'model.width': 32, 'seed': 2}
     """
     overrides = dict[str, Any]()
     for key, value in map(parse_override, texts):
         overrides.pop(key, None)  # the order decides between a key and its abbreviation
         overrides[key] = value
-    return overrides
+    return dict(sorted(overrides.items(), key=_order))
+
+
+def _order(override: tuple[str, Any]) -> tuple[int, int]:
+    key, value = override
+    *tables, last = key.split(".")
+    if isinstance(value, dict) or last in SELECTING:
+        return 0, len(tables)
+    return (1, 0) if last == "preset" else (2, 0)
 
 
 def parse_override(text: str) -> tuple[str, Any]:

@@ -140,11 +140,10 @@ class Strict(BaseModel):
 
         A key such as solver.method selects a variant of a table. Its change removes the keys that
         the new variant lacks. A change of a key in `resets` removes the other keys of its table.
-        Such changes come before those of other keys in the table, in whatever order they are given.
+        Changes are made in their order, so that later layers of overrides hold.
         """
         content = self.model_dump()
-        for key in sorted(changes, key=self._order):
-            value = changes[key]
+        for key, value in changes.items():
             *parents, last = key.split(".")
             target = content
             for parent in parents:
@@ -157,19 +156,12 @@ class Strict(BaseModel):
                     del target[removed]
             target[last] = deepcopy(value)
             for variant in variants:
-                if _selects(variant, last, value):
+                field = variant.model_fields.get(last)
+                # the key that selects a variant has one possible value there
+                if field is not None and get_args(field.annotation) == (value,):
                     for unknown in target.keys() - variant.model_fields.keys():
                         del target[unknown]
         return self.parse(content, where)
-
-    @classmethod
-    def _order(cls, key: str) -> tuple[int, int]:
-        """Sort key: whole tables come before keys, and keys that remove others before these."""
-        *parents, last = key.split(".")
-        variants = _variants_at(cls, parents)
-        selects = any(_selects(variant, last) for variant in variants)
-        resets = any(last in variant.resets for variant in variants)
-        return len(parents), 0 if selects else 1 if resets else 2
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -232,14 +224,6 @@ def _not_here(model: type[Strict], parents: list[str], last: str, value: object)
         whole = f"{parents[0]}={{{last}={json.dumps(value)}}}"
         return f"key {brief(key)} is of a table that is not declared; set the whole table: {whole}"
     return f"key {brief(key)} does not apply here"
-
-
-def _selects(variant: type[Strict], key: str, value: object = None) -> bool:
-    """Whether a key selects a variant, by this value if it is given. Such a key has one possible
-    value there."""
-    field = variant.model_fields.get(key)
-    words = () if field is None else get_args(field.annotation)
-    return len(words) == 1 and isinstance(words[0], str) and value in (None, *words)
 
 
 def _variants_at(model: type[Strict], path: list[str]) -> list[type[Strict]]:

@@ -27,7 +27,9 @@ _BOUNDS = {"gt": ("above", max), "ge": ("at least", max), "lt": ("below", min),
            "le": ("at most", min), "multiple_of": ("a multiple of", max)}  # fmt: skip
 _KIND = "Kind of the table; each kind has its own further keys."
 _PRESET = "Settings of a published configuration; other keys of the table override them."
-_RESETS = " Overriding it drops all other keys that the table declares."
+_RESETS = (
+    " Overriding it drops all other keys of the table, except those that are overridden with it."
+)
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,9 @@ def changed_setting(experiment: Experiment, folder: Path) -> str | None:
         recorded = Experiment.parse(recorded, "experiment").model_dump(mode="json")
     old, new = flat(recorded), flat(present)
     keys = (key for key in old | new if old.get(key) != new.get(key))
-    return next((f"{key} = {old.get(key)}, not {new.get(key)}" for key in keys), None)
+    return next(
+        (f"{key} = {old.get(key, 'absent')}, not {new.get(key, 'absent')}" for key in keys), None
+    )
 
 
 def claim_run(

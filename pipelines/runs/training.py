@@ -223,9 +223,9 @@ def train_part(
 ) -> list[Epoch]:  # fmt: skip
     """Train one run of a study with `train`.
 
-    An unfinished training is resumed. A damaged training, or a training of another experiment, is
-    replaced. Raises RunError if the folder cannot be written to, or if another process trains in
-    it.
+    An unfinished training is resumed. A damaged training, or a training of another experiment,
+    store or plugin, is replaced. Raises RunError if the folder cannot be written to, or if another
+    process trains in it.
     """
     check_folder(folder)
     if folder.exists() and not (folder / "run.json").exists():  # killed while it was removed

@@ -3,7 +3,6 @@ seed."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +29,7 @@ from pipelines.runs.measures import measures_of
 from pipelines.runs.predictions import experiment_key
 from pipelines.runs.score import Score
 from pipelines.studies.cases import cases_on, nothing_left
-from pipelines.studies.choice import settings_of, tuning_seconds
+from pipelines.studies.choice import begun_budget, settings_of, tuning_seconds
 from pipelines.studies.cost import Steps, step_cost, step_seconds
 from pipelines.studies.row import NO_MEMORY, Row
 from pipelines.studies.runner import Execution, Study, StudyTraining
@@ -280,11 +279,11 @@ class BenchmarkRun(Study[Seeded]):
     def _check_folders(self, case: Case, seed: int) -> None:
         """Raise RunError if the run folders of a part have finished trainings with other
         settings."""
-        tried = self.benchmark.searched(case) or [{}]
-        with suppress(FileNotFoundError, DamagedError, ValidationError):
-            tried.append(Row.model_validate(read_json(self.row_path((case, seed)))).chosen)
-        for chosen in tried:
+        for chosen in self.benchmark.searched(case) or [{}]:
             self.training(case, seed, chosen).check_folder()
+        if self.benchmark.budget is not None:
+            for chosen in begun_budget(self, case, seed):
+                self.training(case, seed, chosen).check_folder()
 
     def _check_measure(self, case: Case, source: Source) -> None:
         """Raise SchemaError if the error measure that a dataset declares cannot be computed from

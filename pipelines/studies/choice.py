@@ -40,6 +40,7 @@ def _budgeted(
         training = run.training(case, 0, {EPOCHS: epochs})
         history = training.finished()
         if history is None:
+            training.check_folder()
             with counted(training.folder, training.begun, how.device):
                 history = training.run(how)
         spent = seconds(training.folder) or sum(epoch.seconds for epoch in history)
@@ -49,6 +50,13 @@ def _budgeted(
     trivial = partial(trivial_validation_error, experiment, store, how.device)
     epochs, ended = doubled(budget, experiment.training.epochs, train, trivial)
     return {EPOCHS: epochs}, ended
+
+
+def begun_budget(run: BenchmarkRun, case: Case, seed: int) -> list[dict[str, Any]]:
+    """The settings of a budget whose run folders exist, whatever training they have."""
+    first = run.benchmark.experiment(case, seed, {}).training.epochs
+    doublings = ({EPOCHS: first * 2**k} for k in count())
+    return [*takewhile(lambda chosen: run.training(case, seed, chosen).folder.exists(), doublings)]
 
 
 def tried(run: BenchmarkRun, case: Case) -> Sequence[Mapping[str, object]]:

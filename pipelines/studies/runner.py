@@ -155,8 +155,8 @@ class StudyTraining:
             changed = changed_setting(self.experiment, self.folder)
             if changed is not None:
                 raise RunError(
-                    f"{self.folder} is finished with {changed}: give the settings that it has, or "
-                    "another --out, or --overwrite"
+                    f"{self.folder} is finished with {changed}: give the settings that it has, "
+                    "choose another --out, or remove this folder to train it again"
                 )
 
     def run(self, how: Execution) -> list[Epoch]:

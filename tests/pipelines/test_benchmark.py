@@ -112,8 +112,19 @@ def test_finished_trainings_with_other_settings_are_not_replaced(benchmarked, st
         run.training(*part, {}).run(runner.Execution(CPU))
     assert (run.folder / "benchmark.json").read_bytes() == declaration
     assert len(benchmarked.rows()) == 4
-    added = declared(seeds=3).only(["FNO"], [])  # without training again
-    assert len(BenchmarkRun(added, stores, benchmarked.folder).rows()) == 2
+
+
+def test_a_search_with_other_values_leaves_the_trainings_of_the_first(stores, tmp_path):
+    one = declared(seeds=1, search={"training.lr": [1e-3, 2e-3]}).only(["FNO"], [])
+    BenchmarkRun(one, stores, tmp_path / "run").run(CPU)
+    folders = sorted((tmp_path / "run").rglob("seed-0-*"))
+    before = [(folder / "best.safetensors").read_bytes() for folder in folders]
+    other = one.model_copy(update={"search": {"training.lr": [5e-3]}})
+    run = BenchmarkRun(other.with_overrides({"training.epochs": 1}), stores, tmp_path / "run")
+    run.run(CPU, resume=True)
+    assert [row.chosen for row in run.rows()] == [{"training.lr": 5e-3}]
+    assert len(before) == 2
+    assert [(folder / "best.safetensors").read_bytes() for folder in folders] == before
 
 
 def test_a_stopped_benchmark_goes_on_in_processes_to_the_same_rows(benchmarked, stores, tmp_path):

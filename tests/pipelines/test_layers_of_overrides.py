@@ -4,13 +4,15 @@ layer that comes later holds, whichever name of the key it uses."""
 from copy import deepcopy
 from functools import reduce
 from itertools import permutations
+from typing import get_args
 
 import pytest
 
-from pdegen.overrides import parse_overrides
-from pdegen.schema import SchemaError
+from pdegen.overrides import SELECTING, parse_override, parse_overrides
+from pdegen.recipe import Recipe
+from pdegen.schema import SchemaError, models_in
 from pipelines.config.benchmark import Benchmark, Case, load_benchmark
-from pipelines.config.experiment import load_experiment
+from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.config.shipped import names
 from tests.pipelines.test_benchmark import declared
 
@@ -25,31 +27,55 @@ def test_the_last_name_of_a_key_holds(order):
 
 
 @pytest.mark.parametrize(
-    "changes",
+    "texts",
     [
-        {"model.name": "fno", "model.width": 32},
-        {"model": {"name": "fno"}, "model.width": 32},
-        {"model.name": "pit", "model.preset": "burgers", "model.width": 32},
-        {"training.loss.name": "weighted-h1", "training.loss.gamma": 0.7},
+        ["model.name=fno", "model.width=32"],
+        ['model={name="fno"}', "model.width=32"],
+        ["model.name=fno", "model.preset=burgers", "model.width=32"],
+        ["training.loss.name=weighted-h1", "training.loss.published=true"],
     ],
 )
-def test_a_key_holds_before_and_after_the_key_that_selects_its_table(changes):
-    original = deepcopy(changes)
-    orders = map(dict, permutations(changes.items()))
-    found = [load_experiment("burgers-quick").with_overrides(order) for order in orders]
+def test_keys_of_a_command_hold_in_any_order(texts):
+    original = load_experiment("burgers-quick")
+    found = [original.with_overrides(parse_overrides(order)) for order in permutations(texts)]
     assert len({experiment.model_dump_json() for experiment in found}) == 1
-    changed = found[0].model_dump()
-    for key in changes.keys() - {"model", "model.preset"}:
-        *tables, last = key.split(".")
-        assert reduce(dict.__getitem__, tables, changed)[last] == changes[key]
-    assert changes == original
+    key, value = parse_override(texts[-1])
+    assert reduce(dict.__getitem__, key.split("."), found[0].model_dump()) == value
 
 
 def test_a_key_of_another_variant_is_refused_in_any_order():
-    changes = {"training.optimizer.weight_decay": 0.3, "training.optimizer.name": "soap"}
-    for order in permutations(changes.items()):
+    texts = ["training.optimizer.weight_decay=0.3", "training.optimizer.name=soap"]
+    for order in permutations(texts):
         with pytest.raises(SchemaError, match=r"optimizer\.weight_decay' does not apply to soap"):
-            load_experiment("burgers-quick").with_overrides(dict(order))
+            load_experiment("burgers-quick").with_overrides(parse_overrides(order))
+
+
+def test_a_later_layer_replaces_keys_below_its_own():
+    single = load_experiment("burgers-nu-single-quick")
+    changed = single.with_overrides({"data.overrides.viscosity": 0.01})
+    assert changed.data.load_recipe().problem.viscosity == 0.01
+    table = {"normalization": {"input": "scalar", "target": "scalar"}}
+    layered = single.with_overrides({"normalization.input": "none", **table})
+    assert layered.normalization.input == "scalar"
+
+
+def test_changed_tables_stay_as_they_were_given():
+    changes = {"model": {"name": "fno"}, "model.width": 32}
+    given = deepcopy(changes)
+    assert load_experiment("burgers-quick").with_overrides(changes).model.width == 32
+    assert changes == given
+
+
+def test_the_keys_that_select_variants_are_known():
+    names, models = set(), {Experiment, Recipe}
+    while models:
+        fields = [field for model in models for field in model.model_fields.values()]
+        unions = [list(models_in(field.annotation)) for field in fields]
+        for variant in (variant for union in unions if len(union) > 1 for variant in union):
+            words = {key: get_args(f.annotation) for key, f in variant.model_fields.items()}
+            names |= {key for key, of in words.items() if len(of) == 1 and isinstance(of[0], str)}
+        models = {model for union in unions for model in union}
+    assert names == set(SELECTING)
 
 
 def test_the_last_text_of_a_repeated_key_counts():
