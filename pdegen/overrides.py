@@ -29,6 +29,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def _order(override: tuple[str, Any]) -> tuple[int, int]:
+    """Sort key of an override: keys that remove other keys come first."""
     key, value = override
     *tables, last = key.split(".")
     if isinstance(value, dict) or last in SELECTING:

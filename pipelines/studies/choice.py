@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
@@ -54,18 +54,24 @@ def _budgeted(
 
 def begun_budget(run: BenchmarkRun, case: Case, seed: int) -> list[dict[str, Any]]:
     """The settings of a budget whose run folders exist, whatever training they have."""
-    first = run.benchmark.experiment(case, seed, {}).training.epochs
-    doublings = ({EPOCHS: first * 2**k} for k in count())
-    return [*takewhile(lambda chosen: run.training(case, seed, chosen).folder.exists(), doublings)]
+
+    def exists(chosen: Mapping[str, object]) -> bool:
+        return run.training(case, seed, chosen).folder.exists()
+
+    return [*takewhile(exists, _doublings(run, case))]
+
+
+def _doublings(run: BenchmarkRun, case: Case) -> Iterator[dict[str, Any]]:
+    """The settings that a budget tries, one after another."""
+    first = run.benchmark.experiment(case, 0, {}).training.epochs
+    return ({EPOCHS: first * 2**k} for k in count())
 
 
 def tried(run: BenchmarkRun, case: Case) -> Sequence[Mapping[str, object]]:
     """All settings that the search or the budget has tried."""
     if run.benchmark.budget is None:
         return run.benchmark.searched(case)
-    first = run.benchmark.experiment(case, 0, {}).training.epochs
-    doublings = ({EPOCHS: first * 2**k} for k in count())
-    return [*takewhile(lambda chosen: run.training(case, 0, chosen).begun, doublings)]
+    return [*takewhile(lambda chosen: run.training(case, 0, chosen).begun, _doublings(run, case))]
 
 
 def _searched(run: BenchmarkRun, case: Case, how: Execution) -> dict[str, Any]:

@@ -34,8 +34,8 @@ def operator_experiments(
 
     Raises:
         SchemaError: If an operator is unknown or named twice. Also if a key is unknown, belongs to
-            an operator that is not named, changes the data or the noise for one operator alone, or
-            has several values in the study, as the seed and the noise level.
+            an operator that is not named, or changes the data or the noise for one operator alone.
+            Also for the seed and the noise level, because options of the study list their values.
     """
     for key in overrides:
         name, _, rest = key.partition(".")
