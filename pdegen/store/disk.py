@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -15,7 +16,9 @@ from typing import Any
 
 PARTIAL = ".partial"
 _CURRENT_FOLDER = -100  # AT_FDCWD of renameat2: paths are used as given
-_EXCHANGE = 2  # RENAME_EXCHANGE of renameat2
+_NO_REPLACE, _EXCHANGE = 1, 2  # RENAME_NOREPLACE and RENAME_EXCHANGE of renameat2
+# errors of link() on file systems without hard links (exFAT, gcsfuse, Drive)
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 def check_folders(root: str, path: str) -> None:
@@ -78,12 +81,41 @@ def put(partial: str, path: str, check: Callable[[], None]) -> None:
         raise
 
 
+def put_new(partial: str, path: str) -> None:
+    """Give a complete temporary file the name `path`. Raises FileExistsError if the name is in use.
+    Of several processes that call this at the same time, one succeeds.
+
+    Without hard links, the file is renamed. Where the system cannot refuse to replace a file in a
+    rename, an empty file first reserves the name. Others may see this file. It remains if the
+    process is killed between the two steps.
+    """
+    if _linked(partial, path) or _renamed(partial, path, _NO_REPLACE):
+        return
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    try:
+        os.replace(partial, path)
+    except BaseException:
+        os.remove(path)
+        raise
+
+
+def _linked(source: str, path: str) -> bool:
+    """Add a hard link to a file. Returns False if the file system has no hard links."""
+    try:
+        os.link(source, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return False
+    return True
+
+
 def _replaced(partial: str, path: str) -> bool:
     """Rename `partial` to `path`. Returns True if `path` existed; the older file is then at
     `partial`."""
     while True:
         try:
-            os.link(partial, path)
+            put_new(partial, path)
             return False
         except FileExistsError:
             clear(path)
@@ -92,7 +124,8 @@ def _replaced(partial: str, path: str) -> bool:
                 partial, path
             ):  # a file that appears between the next two lines is lost
                 older = beside(path)
-                os.link(path, older)
+                if not _linked(path, older):
+                    shutil.copyfile(path, older, follow_symlinks=False)
                 os.replace(partial, path)
                 os.rename(older, partial)
             return True
@@ -115,10 +148,16 @@ def _put_back(replaced: str | None, path: str, new: os.stat_result) -> None:
 
 def exchanged(a: str | Path, b: str | Path) -> bool:
     """Exchange two files atomically. Returns False if the system does not support this."""
+    return _renamed(a, b, _EXCHANGE)
+
+
+def _renamed(a: str | Path, b: str | Path, flag: int) -> bool:
+    """Rename `a` to `b` with a flag of renameat2. Returns False if the system does not support the
+    flag."""
     renameat2 = _renameat2()
     if renameat2 is None:
         return False
-    if renameat2(_CURRENT_FOLDER, os.fsencode(a), _CURRENT_FOLDER, os.fsencode(b), _EXCHANGE) == 0:
+    if renameat2(_CURRENT_FOLDER, os.fsencode(a), _CURRENT_FOLDER, os.fsencode(b), flag) == 0:
         return True
     number = ctypes.get_errno()
     if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):

@@ -257,7 +257,7 @@ class Objects:
             return
         with disk.finished(path, data) as partial:
             disk.clear(path)
-            os.link(partial, path)
+            disk.put_new(partial, path)
 
     def clear(self, key: str) -> None:
         """Remove an empty folder at a key where an object is to be written. Raises OSError if the

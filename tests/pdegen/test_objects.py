@@ -1,13 +1,17 @@
+import errno
 import os
 from contextlib import nullcontext
+from threading import Barrier, Thread
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from pdegen.generation.generate import generate
+from pdegen.generation.job import RecipeJob
 from pdegen.store import disk
 from pdegen.store.lock import LockedError
 from pdegen.store.objects import Objects, TooLargeError, UrlError
+from tests.stores import interrupted, objects_of
 
 
 @pytest.fixture(params=["path", "file", "memory"])
@@ -62,6 +66,69 @@ def test_of_several_who_create_an_object_one_succeeds(tmp_path):
             objects.create("lock", b"second")
         assert objects.read("lock") == b"first"
         assert objects.keys("") == ["lock"]
+
+
+NO_LINKS = [errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK]
+
+
+@pytest.fixture(
+    params=[*((number, True) for number in NO_LINKS), (errno.EPERM, False)],
+    ids=lambda case: f"{errno.errorcode[case[0]]}-{'flags' if case[1] else 'no flags'}",
+)
+def unlinked(request, monkeypatch):
+    """A file system without hard links, such as exFAT (with flags of rename) or gcsfuse."""
+    number, flags = request.param
+
+    def link(source, target, **options):
+        raise OSError(number, os.strerror(number), source, None, target)
+
+    monkeypatch.setattr(os, "link", link)
+    if not flags:
+        monkeypatch.setattr(disk, "_renameat2", lambda: None)
+
+
+@pytest.mark.usefixtures("unlinked")
+def test_without_hard_links_a_store_is_generated_continued_and_replaced(small, finished, tmp_path):
+    url = str(tmp_path / "s.zarr")
+    with interrupted(RecipeJob, 7):
+        generate(small, url, workers=1)
+    assert objects_of(generate(small, url, resume=True)) == objects_of(finished)
+    assert objects_of(generate(small, url, overwrite=True)) == objects_of(finished)
+
+
+@pytest.mark.usefixtures("unlinked")
+def test_without_hard_links_one_of_several_creates_an_object(tmp_path):
+    objects, together, created = Objects(str(tmp_path)), Barrier(8), []
+
+    def create(data):
+        together.wait()
+        try:
+            objects.create("lock", data)
+        except FileExistsError:
+            return
+        created.append(data)
+
+    threads = [Thread(target=create, args=(bytes([k]),)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(created) == 1
+    assert objects.read("lock") == created[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_a_name_that_was_reserved_is_free_after_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(disk, "_linked", lambda source, path: False)
+    monkeypatch.setattr(disk, "_renamed", lambda source, path, flag: False)
+
+    def full(source, target):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        Objects(str(tmp_path)).create("lock", b"data")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("way", ["write", "create"])
@@ -217,14 +284,17 @@ def looking(see, acts=(), error=None):
 @pytest.mark.parametrize("before", [None, b"before"])
 @pytest.mark.parametrize("meanwhile", [None, b"theirs"])
 @pytest.mark.parametrize("swap", [True, False])
+@pytest.mark.parametrize("links", [True, False])
 def test_a_writer_that_lost_the_store_between_two_looks_puts_back_what_was_there(
-    tmp_path, monkeypatch, before, meanwhile, swap
+    tmp_path, monkeypatch, before, meanwhile, swap, links
 ):
     objects = Objects(str(tmp_path))
     if before is not None:
         objects.write("a", before)
     if not swap:
-        monkeypatch.setattr(disk, "exchanged", lambda a, b: False)
+        monkeypatch.setattr(disk, "_renameat2", lambda: None)
+    if not links:
+        monkeypatch.setattr(disk, "_linked", lambda source, path: False)
     acts = [lambda: objects.write("a", meanwhile)] if meanwhile else []  # the process stops then
     check, seen = looking(lambda: objects.try_read("a", 99)[0], acts, ValueError("taken over"))
     with pytest.raises(ValueError, match="taken over"):
