@@ -125,10 +125,11 @@ def plan(
         same = dataset.points.keys() == first.points.keys()
         same = same and np.array_equal(dataset.times, first.times)
         same = same and all(np.array_equal(dataset.points[k], x) for k, x in first.points.items())
+        same = same and dict(dataset.parameters) == dict(first.parameters)
         if dataset.name != first.name or not same:
             raise FormatError(
                 f"{contents.path.name} ({dataset.name}) and {files[0].path.name} ({first.name}) "
-                "have different points or times: they cannot be joined"
+                "have different points, times or parameters: they cannot be joined"
             )
     fields = tuple(
         Field(

@@ -174,7 +174,8 @@ def _on_a_line(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
 
 
 def _on_the_square(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    if not {"x-coordinate", "y-coordinate"} <= contents.arrays.keys():
+    points = {axis: contents.arrays.get(f"{axis}-coordinate") for axis in ("x", "y")}
+    if any(x is None or x.shape != (sizes[axis],) for axis, x in points.items()):
         return None
     beta = _named(contents, r"beta([0-9.]*[0-9])")
     return {

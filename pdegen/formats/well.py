@@ -44,7 +44,8 @@ def trajectories(contents: Contents, import_options: ImportOptions) -> Published
     group, _, field = name.partition("/")
     vector = group == "t1_fields"
     shape = (times.size, *(x.size for x in points.values()), *([len(points)] if vector else []))
-    if array.shape[1:] != shape or times.size < 2:
+    lines = all(values.ndim == 1 for values in (times, *points.values()))
+    if array.shape[1:] != shape or times.size < 2 or not lines:
         raise FormatError(
             f"{array.where} {array.shape} is not a trajectory on the {times.size} times and "
             f"{' x '.join(str(x.size) for x in points.values())} points of the file"

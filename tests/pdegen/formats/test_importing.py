@@ -1,10 +1,14 @@
 """Imports: declared by hand, shard by shard, in bounded memory, resumed to the same bytes."""
 
 import pickle
+import struct
+import zipfile
 from dataclasses import replace
 
+import h5py
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 
 from pdegen.equations.base import SampleError
@@ -56,6 +60,69 @@ def test_numbers_are_kept_exactly(tmp_path, dtype):
     np.testing.assert_array_equal(value(store, "a"), a)
     assert store.raw_attributes["imported"]["variables"]["a"]["type"] == dtype
     trains(store)
+
+
+def big_pt(path, arrays):
+    """A file of torch.save on a machine of the other byte order."""
+    torch.save({name: torch.from_numpy(values) for name, values in arrays.items()}, path)
+    with zipfile.ZipFile(path) as archive:
+        entries = {one.filename: archive.read(one) for one in archive.infolist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in entries.items():
+            if "/data/" in name:
+                content = np.frombuffer(content, "<f8").astype(">f8").tobytes()
+            archive.writestr(name, b"big" if name.endswith("/byteorder") else content)
+    return path
+
+
+def big_mat5(path, arrays):
+    def element(kind, content):
+        return struct.pack(">II", kind, len(content)) + content.ljust(-(-len(content) // 8) * 8)
+
+    parts = [b"MATLAB 5.0 MAT-file".ljust(124) + b"\1\0MI"]
+    for name, values in arrays.items():
+        flags = element(6, struct.pack(">II", 6, 0))  # class double
+        shape = element(5, struct.pack(">2i", *values.shape))
+        numbers = element(9, values.astype(">f8").tobytes("F"))
+        parts.append(element(14, flags + shape + element(1, name.encode()) + numbers))
+    path.write_bytes(b"".join(parts))
+    return path
+
+
+def big_npz(path, arrays):
+    np.savez(path.with_suffix(".npz"), **{k: v.astype(">f8") for k, v in arrays.items()})
+    return path.with_suffix(".npz")
+
+
+def big_hdf5(path, arrays):
+    return hdf5(path, {name: values.astype(">f8") for name, values in arrays.items()})
+
+
+def big_hdf5_in_chunks(path, arrays):
+    with h5py.File(path, "w") as file:
+        for name, values in arrays.items():
+            file.create_dataset(name, data=values.astype(">f8"), chunks=(2, 8), compression="gzip")
+    return path
+
+
+def big_mat73(path, arrays):
+    with h5py.File(path, "w") as file:
+        for name, values in arrays.items():
+            file.create_dataset(name, data=values.T.astype(">f8"))
+            file[name].attrs["MATLAB_class"] = np.bytes_("double")
+    return path
+
+
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize(
+    "write", [big_pt, big_mat5, big_npz, big_hdf5, big_hdf5_in_chunks, big_mat73]
+)
+def test_numbers_of_the_other_byte_order_are_read(tmp_path, write):
+    arrays = {"p": random(10, 8), "q": random(10, 8, seed=1)}
+    store = imported(tmp_path, write(tmp_path / "file", arrays), import_options=BY_HAND)
+    np.testing.assert_array_equal(value(store, "a"), arrays["p"])
+    np.testing.assert_array_equal(value(store, "u"), arrays["q"])
+    assert value(store, "u").dtype == np.float64
 
 
 def test_integers_beyond_a_float_are_refused(tmp_path):
