@@ -28,13 +28,13 @@ from operators.data import Batch
 from operators.norms import RelativeL2
 from operators.training.step import AS_WRITTEN, Acceleration, Step
 from operators.transforms import Normalizer, Predictor
-from pipelines.config.models import parse_model
+from pipelines.config.models import MODELS, parse_model
 from pipelines.studies.cost import clock_of
 
 _LIMIT = 240  # seconds for a row
 _THREADS = "TORCHINDUCTOR_COMPILE_THREADS"  # shared among all rows
 _SMALL = {"width": 32, "depth": 2, "heads": 4}
-OPERATORS: Mapping[str, tuple[int, dict[str, Any]]] = {  # dimension, settings
+_SETTINGS: Mapping[str, tuple[int, dict[str, Any]]] = {  # dimension, settings
     "galerkin-transformer": (1, {"depth": 2}),
     "galerkin-transformer-2d": (2, {"depth": 2, "latent": 16, "dropout": 0.0,
                                     "downscaler_dropout": 0.0, "feedforward_dropout": 0.0}),
@@ -75,6 +75,15 @@ OPERATORS: Mapping[str, tuple[int, dict[str, Any]]] = {  # dimension, settings
     "xd": (2, {"width": 12, "depth": 2, "kernel": 5, "size": 32}),
 }  # fmt: skip
 POINTS = {1: 64, 2: 24}
+
+
+def _settings(name: str) -> tuple[int, dict[str, Any]]:
+    """Dimension and settings of an operator; those of its class if the table has none."""
+    return _SETTINGS.get(name) or (max(parse_model({"name": name}).dims()), {})
+
+
+# every registered operator except those of the package neuraloperator
+OPERATORS = {name: _settings(name) for name in MODELS if name != "neuraloperator"}
 
 
 def ways(device: torch.device) -> dict[str, tuple[Acceleration, float]]:

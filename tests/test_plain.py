@@ -8,11 +8,12 @@ import pytest
 
 from pdegen.recipe import load_recipe, recipe_names
 from tests.plain import __main__ as plain
-from tests.plain.recipes import SMALL
+from tests.plain.recipes import CHANGED, SMALL
 
 
-def test_every_shipped_recipe_has_a_small_form():
+def test_every_shipped_recipe_is_tried_and_every_small_form_is_of_one():
     assert SMALL.keys() == set(recipe_names())
+    assert CHANGED.keys() <= SMALL.keys()
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -1,4 +1,4 @@
-"""The solvers whose growth is measured, one for each equation, and their growth in theory."""
+"""The solvers whose growth is measured: those whose growth in theory is stated here."""
 
 from __future__ import annotations
 

@@ -60,22 +60,41 @@ def _tables(here: Path) -> dict[str, list[list[str]]]:
     return found
 
 
-def _picture(here: Path, name: str) -> str:
-    return f"/{pictures.of_operator(name).relative_to(here).as_posix()}"
-
-
 def _tile(here: Path, name: str, what: str) -> str:
-    picture, out = pictures.of_operator(name), here / "generated" / "thumbnails" / f"{name}.png"
+    drawn = pictures.of_operator(name)
     dim = coupling.experiment_of(name).data.load_recipe().problem.domain.dim
-    pictures.write_thumbnail(picture, pictures.OPERATOR[dim], out)
-    return f""":::{{grid-item-card}} {name}
-:link: /generated/operators/{name}
-:link-type: doc
-:img-top: /generated/thumbnails/{name}.png
-:img-alt: How {name} couples points
+    alt = f"How {name} couples points"
+    return tile(here, "operators", name, alt, what, drawn, pictures.OPERATOR[dim])
 
-{what}
+
+def tile(
+    here: Path, kind: str, name: str, alt: str, text: str, picture: Path | None,
+    panels: tuple[pictures.Panel, ...],
+) -> str:  # fmt: skip
+    """A tile of the wall of `datasets` or `operators`: a text below the picture if it is drawn."""
+    image = ""
+    if picture is not None:
+        thumbnail = f"/generated/thumbnails/{name}.png"
+        pictures.write_thumbnail(picture, panels, here / thumbnail.lstrip("/"))
+        image = f":img-top: {thumbnail}\n:img-alt: {alt}\n"
+    return f""":::{{grid-item-card}} {name}
+:link: /generated/{kind}/{name}
+:link-type: doc
+{image}
+{text}
 :::
+"""
+
+
+def _figure(here: Path, name: str) -> str:
+    """The picture of an operator with its caption; empty if it is not drawn yet."""
+    if (drawn := pictures.of_operator(name)) is None:
+        return ""
+    return f"""```{{figure}} /{drawn.relative_to(here).as_posix()}
+:alt: How {name} couples points
+
+{coupling.caption(coupling.experiment_of(name))}
+```
 """
 
 
@@ -84,14 +103,9 @@ def _card(here: Path, name: str, rows: list[list[str]], own: list[Key]) -> str:
     (what, cost, converges), domains = rows[0], rows[1]
     return f"""{WIDE}# {name}
 
-{_plain(opening(operator))}
+{plain(opening(operator))}
 
-```{{figure}} {_picture(here, name)}
-:alt: How {name} couples points
-
-{coupling.caption(coupling.experiment_of(name))}
-```
-
+{_figure(here, name)}
 | property | value |
 |---|---|
 | method | {what} |
@@ -128,12 +142,12 @@ def _presets(operator: type[Operator]) -> str:
     if not operator.presets:
         return "None."
     rows = (
-        f"| `{name}` | {one.parameters:,} | {_plain(one.source)} |"
+        f"| `{name}` | {one.parameters:,} | {plain(one.source)} |"
         for name, one in operator.presets.items()
     )
     return "\n".join(["| `preset` | parameters | source |\n|---|---|---|", *rows])
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text of which no sign is one of Markdown."""
     return re.sub(r"([*_<\[$|])", r"\\\1", text)

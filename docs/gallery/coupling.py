@@ -1,7 +1,8 @@
 """Pictures of how a trained operator couples points: one test sample and a derivative.
 
 The trainings are those of the benchmark `standard --quick` on Burgers' equation; operators that
-need two dimensions are trained on its Darcy.
+need two dimensions are trained on its Darcy. An operator without a row in a table has the settings
+of its class.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import operators
 import pdegen
 import pipelines
 from pipelines.config.benchmark import Benchmark, Case, load_benchmark
+from pipelines.config.entries import Entry
 from pipelines.config.experiment import Experiment
+from pipelines.config.models import parse_model
 from pipelines.reports.fields import MEDIUM
 from pipelines.reports.figures import TIMES, legend, save, styled
 from pipelines.reports.palette import MODEL, QUIET, TRUTH
@@ -31,17 +34,16 @@ UNIT = 0, 1, 0, 1
 
 
 def experiment_of(name: str) -> Experiment:
-    """The experiment whose training the picture of an operator shows.
-
-    Raises:
-        KeyError: If no table has the operator.
-    """
+    """The experiment whose training the picture of an operator shows."""
     for dataset in DATASETS:
         for table in map(_table, TABLES):
             for case in table.cases():
                 if case.dataset == dataset and table.model(case).name == name:
                     return table.experiment(Case(dataset, case.operator), 0, {})
-    raise KeyError(f"no benchmark of {', '.join(TABLES)} has the operator {name}")
+    table, model = _table(TABLES[0]), parse_model({"name": name})
+    dataset = DATASETS[min(model.dims()) - 1]
+    with_row = {**table.operators, name: Entry(model=model)}
+    return table.model_copy(update={"operators": with_row}).experiment(Case(dataset, name), 0, {})
 
 
 @cache

@@ -53,9 +53,10 @@ def of_recipe(name: str) -> Path | None:
     return None
 
 
-def of_operator(name: str) -> Path:
-    """The picture of an operator."""
-    return PICTURES / "operators" / f"{name}.png"
+def of_operator(name: str) -> Path | None:
+    """The picture of an operator; None if it is not drawn yet."""
+    place = PICTURES / "operators" / f"{name}.png"
+    return place if place.exists() else None
 
 
 def recipes() -> list[str]:

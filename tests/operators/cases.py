@@ -1,4 +1,7 @@
-"""Small configurations of every registered operator, which the tests of operators share."""
+"""Small configurations of every registered operator, which the tests of operators share.
+
+Operators that need other settings than those of their class, or more steps to learn, have a case.
+"""
 
 import copy
 from dataclasses import dataclass, field
@@ -8,7 +11,7 @@ import torch
 
 from operators.registry import ATTENTIONS
 from operators.testing.checks import points, shaken
-from pipelines.config.models import parse_model
+from pipelines.config.models import MODELS, parse_model
 
 
 @dataclass(frozen=True)
@@ -330,6 +333,12 @@ CASES = {
         steps=600,
         no_limit="it appends its own coordinates", foreign=True),
 }  # fmt: skip
+# an operator without a case above is tested with the settings of its class
+CASES |= {
+    name: Case(name, elsewhere=registered.operator.other_points)
+    for name, registered in MODELS.items()
+    if name not in {case.name for case in CASES.values()}
+}
 DIMS = {
     label: [
         dim for dim in parse_model({"name": case.name, **case.settings}).dims() if dim in case.only

@@ -2,8 +2,14 @@
 
 The number of parameters that the contract counts is blind to most of them: scales, rates of
 dropout, gains, words.
+
+    python -m tests.operators.test_settings        # adds the operators that the table lacks
+
+The presets of a new operator are compared once the table has them.
 """
 
+import json
+import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +23,8 @@ from operators.testing.checks import points
 from pipelines.config.models import MODELS, parse_model
 from tests.operators.cases import CASES, DIMS
 
-TABLE = tomllib.loads((Path(__file__).parent / "presets.toml").read_text(encoding="utf-8"))
+FILE = Path(__file__).parent / "presets.toml"
+TABLE = tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -77,18 +84,23 @@ def plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else "-" if value is None else value
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_presets_have_the_settings_of_the_table(name):
+def presets(name: str) -> dict[str, dict[str, Any]]:
+    """The settings of each preset of an operator, without the operator's name."""
     built = {
         preset: parse_model({"name": name, "preset": preset})
         for preset in MODELS[name].operator.presets
     }
-    settings = {
-        preset: {key: plain(getattr(model, key)) for key in type(model).model_fields}
+    return {
+        preset: {
+            key: plain(getattr(model, key)) for key in type(model).model_fields if key != "name"
+        }
         for preset, model in built.items()
     }
-    expected = {preset: {"name": name, **row} for preset, row in TABLE.get(name, {}).items()}
-    assert settings == expected
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_presets_have_the_settings_of_the_table(name):
+    assert presets(name) == TABLE[name]
 
 
 def others(value: Any, annotation: Any) -> Iterator[Any]:
@@ -170,3 +182,27 @@ def test_each_setting_changes_its_operator(name):
                     without_effect = without_effect - {key}
                     break
     assert {(name, key) for key in without_effect} == {k for k in REFUSES if k[0] == name}
+
+
+def lacking() -> list[str]:
+    """Lines of the operators with presets that the table lacks."""
+    lines = list[str]()
+    for name in MODELS:
+        if name not in TABLE and (rows := presets(name)):
+            lines += ["", f"[{name}]"]
+            for preset, settings in rows.items():
+                pairs = (f"{k} = {json.dumps(v)}" for k, v in sorted(settings.items()))
+                lines.append(f"{preset} = {{ {', '.join(pairs)} }}")
+    return lines
+
+
+def test_written_rows_are_read_as_they_are(monkeypatch):
+    some = list(TABLE)[:4]
+    monkeypatch.setattr(
+        sys.modules[__name__], "TABLE", {n: TABLE[n] for n in TABLE if n not in some}
+    )
+    assert tomllib.loads("\n".join(lacking())) == {name: TABLE[name] for name in some}
+
+
+if __name__ == "__main__":
+    FILE.write_text("\n".join([FILE.read_text("utf-8").rstrip("\n"), *lacking()]) + "\n", "utf-8")

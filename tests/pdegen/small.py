@@ -1,7 +1,11 @@
-"""Recipes of every equation that are solved within a second or two, and their first samples."""
+"""Recipes of every equation that are solved within a second or two, and their first samples.
+
+An equation whose recipes are small enough needs no line here: its first one is taken as it is.
+"""
 
 from __future__ import annotations
 
+import tomllib
 from functools import cache
 from typing import Any
 
@@ -9,6 +13,7 @@ import numpy as np
 
 from pdegen.equations.base import Problem
 from pdegen.recipe import load_recipe
+from pdegen.shipped import recipe_folder, recipe_names
 
 # overrides under which the time steps make the error
 SEMILINEAR: dict[str, dict[str, Any]] = {
@@ -63,6 +68,26 @@ SMALL: dict[str, tuple[dict[str, Any], int]] = {  # overrides, and numbers of sa
     **{name: ({**changes, "tolerance": TOLERANCES.get(name, 1e-2)}, 12)
        for name, changes in SEMILINEAR.items()},
 }  # fmt: skip
+FEW = 8  # samples of a recipe without a line above
+
+
+def _equation(name: str) -> str:
+    """The equation of a shipped recipe, from its text, which needs no import of the equation."""
+    return tomllib.loads((recipe_folder() / f"{name}.toml").read_text("utf-8"))["problem"][
+        "equation"
+    ]
+
+
+def _others() -> dict[str, tuple[dict[str, Any], int]]:
+    """A recipe of each equation without a line above; a small form if there is one."""
+    known, found = {_equation(name) for name in SMALL}, dict[str, str]()
+    for name in sorted(recipe_names(), key=lambda name: not name.endswith("-quick")):
+        if (equation := _equation(name)) not in known:
+            found.setdefault(equation, name)
+    return {name: ({}, FEW) for name in found.values()}
+
+
+SMALL |= _others()
 
 
 @cache
