@@ -222,10 +222,7 @@ def noise_command(
         str | None, typer.Option(help="Noise levels, separated by commas: 0,0.01,0.1.")
     ] = None,
     kind: Annotated[
-        str,
-        typer.Option(
-            help="ensemble, relative, snr, multiplicative, correlated, sensors or published."
-        ),
+        str, typer.Option(help="Kind of the noise; `pdegen noise-kinds` lists them.")
     ] = "ensemble",
     seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
     set_: Set = None,

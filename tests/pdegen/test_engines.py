@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_info
 
 import pdegen
 from pdegen.equations.base import SampleError
-from pdegen.generation.engines import pool
+from pdegen.generation.engines import KINDS, pool
 from pdegen.generation.generate import Progress, generate
 from pdegen.generation.pools import EngineError, WorkerLostError
 from pdegen.generation.slurm import slurm_script
@@ -82,7 +82,7 @@ def test_a_failing_sample_is_named_from_afar(small, tmp_path, cluster):
 @pytest.mark.parametrize(
     ("scheduler", "what"),
     [
-        ("thread", "unknown scheduler 'thread': known: threads, processes, dask, mpi, slurm, or"),
+        ("thread", f"unknown scheduler 'thread': known: {', '.join(KINDS)}, or"),
         ("http://x:1", "unknown scheduler"),
         ("127.0.0.1", "unknown scheduler"),
     ],

@@ -1,6 +1,9 @@
 """Noise: the stated law, and numbers that depend on (seed, sample, epoch) alone."""
 
+import ast
+import re
 from itertools import product
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -17,21 +20,25 @@ from pdegen.sampling.noise import (
     SNRNoise,
     pointwise_deviation,
 )
-from pdegen.sampling.noise_kinds import Noise
+from pdegen.sampling.noise_kinds import KINDS, Noise, NoiseKind
 from pdegen.schema import SchemaError
 
 pytestmark = pytest.mark.usefixtures("shapes")
 
 GRIDS = pytest.mark.parametrize("shape", [(24,), (6, 8)], ids=["1-D", "2-D"])
-SCALED = [EnsembleNoise, PublishedNoise, CorrelatedNoise, SensorNoise]  # by the deviation
-PLAIN = [RelativeNoise, MultiplicativeNoise]
-ALL = pytest.mark.parametrize("kind", [*SCALED, *PLAIN, SNRNoise])
-WITH_LEVEL_ZERO = pytest.mark.parametrize(
-    "kind", [EnsembleNoise, PublishedNoise, CorrelatedNoise, *PLAIN]
-)
-OWN_NUMBERS = pytest.mark.parametrize(
-    "kind", [EnsembleNoise, CorrelatedNoise, SensorNoise, *PLAIN, SNRNoise]
-)
+SCALED = [kind for kind in KINDS.values() if kind.uses_deviation]
+WITH_A_STRENGTH = [kind for kind in KINDS.values() if kind is not SNRNoise]
+
+
+def those(*without):
+    """All kinds but these."""
+    chosen = [kind for kind in KINDS.values() if kind not in without]
+    return pytest.mark.parametrize("kind", chosen)
+
+
+ALL = those()
+WITH_LEVEL_ZERO = those(SensorNoise, SNRNoise)
+OWN_NUMBERS = those(PublishedNoise)
 
 
 def fields(shape, batch=5, dtype=np.float64):
@@ -204,6 +211,17 @@ def test_noise_is_independent_of_the_field_of_the_same_seed():
     assert abs(np.corrcoef(drawn, noise)[0, 1]) < 4.5 / np.sqrt(count)
 
 
+def test_kinds_stand_in_one_list(root):
+    """Declarations and the format follow it, and no other text of the code lists them."""
+    rows = (root / "datasets/README.md").read_text("utf-8").partition("| `--kind` |")[2]
+    assert re.findall(r"^\| `([\w-]+)` \|", rows.partition("\n\n")[0], re.M) == list(KINDS)
+    assert get_args(NoiseKind.model_fields["kind"].annotation) == tuple(KINDS)
+    for path in (path for room in ("pdegen", "pipelines") for path in (root / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant | ast.Tuple | ast.List | ast.Set):
+                assert not all(kind in ast.unparse(node) for kind in KINDS), (path, node.lineno)
+
+
 @WITH_LEVEL_ZERO
 def test_another_level_scales_the_same_noise(kind):
     u = np.ones((3, 7))
@@ -251,7 +269,7 @@ def test_shapes_that_do_not_fit_are_refused():
         applied(CorrelatedNoise, np.ones((1, 2, 2, 2)))
 
 
-@pytest.mark.parametrize("noise", [*(kind(0.5) for kind in (*SCALED, *PLAIN)), SNRNoise(6.0)])
+@pytest.mark.parametrize("noise", [*(kind(0.5) for kind in WITH_A_STRENGTH), SNRNoise(6.0)])
 def test_what_is_told_of_noise_is_its_deviation(noise):
     """The mean of (noise/told)² over 2000 fields is 1, but for some percent."""
     rng = np.random.default_rng(0)
@@ -276,7 +294,7 @@ def test_the_deviation_of_multiplicative_noise_differs_from_point_to_point():
 
 
 def test_impossible_levels_lengths_and_fractions_are_refused():
-    for kind, level in product((*SCALED, *PLAIN), (-0.1, np.inf, np.nan)):
+    for kind, level in product(WITH_A_STRENGTH, (-0.1, np.inf, np.nan)):
         with pytest.raises(ValueError, match="the level must be finite and >= 0"):
             kind(level)
     for level in (np.inf, np.nan):

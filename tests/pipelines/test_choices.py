@@ -208,10 +208,15 @@ WRONG = [
         "optimizer.name=adam optimizer.weight_decay=-1",
         "weight_decay: must be at least 0, got -1",
     ),
-    ("optimizer.name=sopa", r"optimizer\.name: unknown 'sopa', known: adam, adamw, sgd, muon, s"),
-    ("optimizer.name=sopa", r"soap; one of your own needs --plugin FILE\.py"),
-    ("schedule.name=sopa", r"known: 1cycle.*; one of your own needs --plugin FILE\.py"),
-    ("loss.name=sopa", r"known: l2.*; one of your own needs --plugin FILE\.py"),
+    *(
+        (
+            f"{kind}.name=sopa",
+            rf"{kind}\.name: unknown 'sopa', known: {', '.join(registry.known)}; ",
+        )
+        for kind, registry in REGISTRIES.items()
+        if kind != "operator"
+    ),
+    ("optimizer.name=sopa", r"; one of your own needs --plugin FILE\.py"),
     ("optimizer=adam", "training.optimizer"),
     ("optimizer.name=sgd optimizer.momentum=1.0", r"momentum: must be less than 1, got 1"),
     (
@@ -222,12 +227,10 @@ WRONG = [
     ("schedule.name=steps schedule.every=0", r"schedule\.every: must be at least 1, got 0"),
     ("schedule.name=steps schedule.factor=0", r"schedule\.factor: must be greater than 0, got 0"),
     ("schedule.name=cosine schedule.end=2", r"schedule\.end: must be less than 1, got 2"),
-    ("schedule.name=linear", r"schedule\.name: unknown 'linear', known: 1cycle, cosine, steps"),
     ("schedule.every=3", "schedule.every' does not apply to 1cycle"),
     ("schedule.name=steps warmup=0.2", "warmup is a key of the schedule 1cycle, not of steps"),
     ("loss.name=huber loss.delta=0", r"loss\.delta: must be greater than 0, got 0"),
     ("loss.name=squared-h1 loss.gamma=-1", r"loss\.gamma: must be at least 0, got -1"),
-    ("loss.name=l3", r"loss\.name: unknown 'l3', known: l2, l1, h1, weighted-h1, squared-h1"),
     ("loss.name=mean-square loss.weighted=true", "loss.weighted' does not apply to mean-square"),
 ]
 
