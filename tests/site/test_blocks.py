@@ -51,6 +51,29 @@ def accept(words):
         command.make_parser(command.context_class(command)).parse_args(list(words))
 
 
+TENS = "ten|eleven|twelve|[a-z]+teen|(?:twenty|thirty|forty|fifty|sixty)(?:-[a-z]+)?"
+LARGE = rf"(?:\d{{2,}}|{TENS})"  # ten or more
+REGISTERED = r"(?:\w+ )?(?:operators|equations|recipes|solvers|experiments|benchmarks|presets)\b"
+COUNT = re.compile(rf"\b{LARGE} {REGISTERED}", re.I)  # of what is there, which changes
+SHARE = re.compile(rf"\b(?:\d+|{TENS}) of {LARGE} {REGISTERED}", re.I)
+
+
+def test_pages_do_not_count_what_is_registered(root):
+    """Measured pages may say how many rows a table has, but not as a share of all."""
+    others = [root / "README.md", root / "CONTRIBUTING.md", *(root / "datasets").glob("*.md")]
+    for path in [*pages(root), *others, *(root / "pipelines").rglob("*.toml")]:
+        wrong = [SHARE] if "results" in path.parts else [COUNT, SHARE]
+        lines = " ".join(path.read_text("utf-8").split())
+        assert [found[0] for form in wrong for found in form.finditer(lines)] == [], path
+
+
+@pytest.mark.parametrize(
+    "said", ["the 33 operators", "thirty-three neural operators", "11 of 12 solvers", "47 recipes"]
+)
+def test_a_count_would_be_noticed(said):
+    assert COUNT.search(said)
+
+
 def test_the_commands_of_the_pages_are_taken(root):
     found = 0
     for page in pages(root):
