@@ -42,7 +42,7 @@ def experiment_of(name: str) -> Experiment:
                     return table.experiment(Case(dataset, case.operator), 0, {})
     table, model = _table(TABLES[0]), parse_model({"name": name})
     dataset = DATASETS[min(model.dims()) - 1]
-    with_row = {**table.operators, name: Entry(model=model)}
+    with_row = {**table.operators, name: Entry.parse({"model": {"name": name}}, name)}
     return table.model_copy(update={"operators": with_row}).experiment(Case(dataset, name), 0, {})
 
 
