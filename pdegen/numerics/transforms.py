@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import scipy.fft
+import scipy
 from array_api_compat import array_namespace, is_numpy_namespace
 
 from pdegen.numerics.device import Array

@@ -6,13 +6,9 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-import zarr
-from zarr.codecs import BloscCodec, Crc32cCodec
-from zarr.errors import ZarrUserWarning
-from zarr.storage import MemoryStore
 
 from pdegen.domains import Domain
 from pdegen.schema import SchemaError
@@ -22,12 +18,10 @@ from pdegen.store.labels import CHANNEL, Labels
 from pdegen.store.splits import splits_fault
 from pdegen.store.variables import Coordinate, Variable, check_domain
 
+if TYPE_CHECKING:  # recipes check sizes with this module, and Zarr takes half a second to import
+    import zarr
+
 _CHUNK_BYTES = min(2**19, CHUNK_BYTES)  # half a megabyte: small enough to read single samples
-_COMPRESSORS = {
-    "lz4": [BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")],
-    "zstd": [BloscCodec(cname="zstd", clevel=5, shuffle="shuffle")],
-    "none": [],
-}
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,7 @@ class Layout:
     attributes: Mapping[str, Any]
     # compression of chunks: "lz4", "zstd" (both in Blosc, after a byte shuffle) or "none";
     # `python -m benchmarks.codecs` prints sizes and speeds
-    codec: str = "lz4"
+    codec: Literal["lz4", "zstd", "none"] = "lz4"
     domain: Domain | None = None  # domain of the variables, unless the attributes have it
 
     def __post_init__(self) -> None:
@@ -65,9 +59,7 @@ class Layout:
     @property
     def bytes(self) -> int:
         """Size of all variables before compression, in bytes."""
-        return sum(
-            self.samples * math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in self.variables
-        )
+        return self.samples * sum(v.bytes for v in self.variables)
 
     @property
     def labels(self) -> Labels | None:
@@ -82,6 +74,15 @@ class Layout:
     def objects(self, version: int = FORMAT_VERSION) -> dict[str, bytes]:
         """A dictionary that maps the keys of all metadata and coordinates to their bytes. The last
         key is `zarr.json`. Stores of format version 3 have no coordinate `channel`."""
+        import zarr
+        from zarr.codecs import BloscCodec, Crc32cCodec
+        from zarr.errors import ZarrUserWarning
+        from zarr.storage import MemoryStore
+
+        compressors: list[BloscCodec | Crc32cCodec] = []
+        if self.codec != "none":
+            compressors.append(BloscCodec(cname=self.codec, clevel=5, shuffle="shuffle"))
+        compressors.append(Crc32cCodec())  # every reader checks it
         memory = MemoryStore()
         group = zarr.create_group(  # pyright: ignore[reportUnknownMemberType]
             store=memory,
@@ -102,15 +103,14 @@ class Layout:
         if labels is not None:
             _add(labels, group)
         for variable in self.variables:
-            row = int(np.dtype(variable.dtype).itemsize * math.prod(variable.shape))
-            rows = _divisor(self.shard, at_most=max(1, _CHUNK_BYTES // row))
+            rows = _divisor(self.shard, at_most=max(1, _CHUNK_BYTES // variable.bytes))
             group.create_array(
                 variable.name,
                 shape=(self.samples, *variable.shape),
                 chunks=(rows, *variable.shape),
                 shards=(self.shard, *variable.shape),
                 dtype=variable.dtype,
-                compressors=[*_COMPRESSORS[self.codec], Crc32cCodec()],  # every reader checks it
+                compressors=compressors,
                 fill_value=fill(np.dtype(variable.dtype)),
                 dimension_names=("sample", *variable.dims),
                 attributes=dict(variable.attributes),
@@ -139,7 +139,7 @@ def check_sizes(samples: int, shard: int, variables: Iterable[Variable]) -> None
                 raise SchemaError(
                     f"{variable.name} has {n:,} points along {dim}, readers accept {SAMPLES:,}"
                 )
-        size = math.prod(variable.shape) * np.dtype(variable.dtype).itemsize
+        size = variable.bytes
         if size > CHUNK_BYTES:
             raise SchemaError(
                 f"{variable.name} has {size:,} bytes in each sample, readers accept {CHUNK_BYTES:,}"
@@ -153,6 +153,8 @@ def check_sizes(samples: int, shard: int, variables: Iterable[Variable]) -> None
 
 
 def _put(coordinate: Coordinate, group: zarr.Group) -> None:
+    from zarr.codecs import Crc32cCodec
+
     array = group.create_array(
         coordinate.name,
         shape=coordinate.values.shape,
@@ -170,6 +172,8 @@ def _put(coordinate: Coordinate, group: zarr.Group) -> None:
 def _add(labels: Labels, group: zarr.Group) -> None:
     """Add the Zarr metadata of the coordinate `channel` to a group. Its values are
     `Labels.data`."""
+    from zarr.codecs import Crc32cCodec
+
     group.create_array(
         CHANNEL,
         shape=(len(labels.names),),

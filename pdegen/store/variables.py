@@ -3,6 +3,7 @@ arrays."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,11 @@ class Variable:
     dtype: str  # type on disk
     # long_name, units and further attributes for readers
     attributes: Mapping[str, Any] = field(default_factory=Json)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the values of one sample before compression, in bytes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)

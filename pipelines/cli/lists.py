@@ -18,20 +18,20 @@ if TYPE_CHECKING:  # each command imports its own modules when it runs, so comma
 @command("recipes", "pdegen recipes", "pdegen recipes --json")
 def recipes_command(as_json: AsJson = False) -> None:
     """List the recipes of datasets with the sizes of their stores."""
-    from pdegen.generation.recipe_arrays import layout
     from pdegen.recipe import load_recipe
     from pdegen.shipped import recipe_names
 
     rows = list[dict[str, Any]]()
     for name in recipe_names():
         recipe = load_recipe(name)
+        variables = recipe.problem.variables()
         rows.append(
             {
                 "name": name,
                 "equation": recipe.problem.equation_name,
                 "samples": recipe.samples,
-                "grid": list(recipe.problem.variables()[0].shape),
-                "bytes": layout(recipe).bytes,
+                "grid": list(variables[0].shape),
+                "bytes": recipe.samples * sum(variable.bytes for variable in variables),
                 "summary": recipe.headline,
             }
         )

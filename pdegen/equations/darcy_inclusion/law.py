@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sparse
+import scipy
 from jaxtyping import Float
-from scipy.sparse.linalg import spsolve
 
 from pdegen.checks.gaussian import EPSILON, normal_numbers
 from pdegen.checks.law import SMALLEST_ERROR, Bound, Distinct, Law, Quantity, Values, in_blocks
@@ -101,5 +100,6 @@ def finite_volumes(a: Float[np.ndarray, "n n"], source: float) -> Float[np.ndarr
         ends[0] += 2 * low[0]
         ends[-1] += 2 * low[-1]
     parts = [np.concatenate([part.ravel() for part in lists]) for lists in (values, rows, columns)]
-    matrix = sparse.csc_matrix((parts[0], (parts[1], parts[2])), shape=(n * n, n * n))
-    return np.asarray(spsolve(matrix, np.full(n * n, source / n**2))).reshape(n, n)
+    matrix = scipy.sparse.csc_matrix((parts[0], (parts[1], parts[2])), shape=(n * n, n * n))
+    u = scipy.sparse.linalg.spsolve(matrix, np.full(n * n, source / n**2))
+    return np.asarray(u).reshape(n, n)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.special import ndtr
 
 from pdegen.domains import CellGrid
 from pdegen.sampling.gaussian import NormalStream
@@ -38,7 +38,7 @@ class RandomInclusion:
 
     def centre(self, z: Float[np.ndarray, "batch count"]) -> Float[np.ndarray, "batch 2"]:
         """The centres c."""
-        return 0.5 + self.shift * (2 * ndtr(z[:, :2]) - 1)
+        return 0.5 + self.shift * (2 * scipy.special.ndtr(z[:, :2]) - 1)
 
     def radius(
         self, z: Float[np.ndarray, "batch count"], angles: Float[np.ndarray, " n"]
