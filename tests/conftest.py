@@ -1,4 +1,5 @@
-"""Fixtures of all tests.
+"""Fixtures of all tests. What only some tests need is imported by its fixture, so that any test
+file starts fast.
 
 Annotations declare shapes, which are checked at run time in tests of contracts and of formulas:
 those whose modules say `pytestmark = pytest.mark.usefixtures("shapes")`.
@@ -14,9 +15,8 @@ from pathlib import Path
 import pytest
 from jaxtyping import config
 
-from tests import checked, radosgw, slurm
+from tests import checked
 from tests.absent import absent
-from tests.pdegen.scheduler import scheduler_of
 
 gc.disable()  # until all tests are collected: what is imported is no garbage
 checked.install()  # before the first import of a module that it names
@@ -42,6 +42,8 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a Dask scheduler with one worker, in processes of their own."""
+    from tests.pdegen.scheduler import scheduler_of
+
     with scheduler_of(tmp_path_factory.mktemp("cluster"), {}, "tcp") as address:
         yield address
 
@@ -49,10 +51,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module", autouse=True)
 def _plugins() -> Iterator[None]:
     """What a module of tests registers ends with it."""
-    from pdegen.equations.registry import registered_problems
     from tests.plugins import registered_alone
 
-    registered_problems()
     with registered_alone():
         yield
 
@@ -107,10 +107,14 @@ def _needed(missing: list[str], packages: str) -> None:
 @pytest.fixture(scope="session")
 def slurm_programs() -> None:
     """SLURM and munge."""
+    from tests import slurm
+
     _needed(slurm.missing(), "slurm-wlm munge")
 
 
 @pytest.fixture(scope="session")
 def ceph_programs() -> None:
     """Ceph and its gateway for S3."""
+    from tests import radosgw
+
     _needed(radosgw.missing(), "radosgw ceph-mon ceph-osd")

@@ -11,7 +11,7 @@ from pdegen.schema import known_keys
 
 @contextmanager
 def registered_alone() -> Iterator[None]:
-    """What is registered inside ends with the block."""
+    """What a file or a test registers inside ends with the block; classes of the project stay."""
     kept = {kind: dict(entries) for kind, entries in plugins._registries().items()}
     files = dict(plugins._files)
     yield
@@ -19,9 +19,11 @@ def registered_alone() -> Iterator[None]:
         run.withdraw()
     plugins._files.clear()
     plugins._files.update(files)
-    for kind, before in kept.items():
-        now = plugins._registries()[kind]
-        now.clear()
+    for kind, now in plugins._registries().items():
+        before = kept.get(kind, {})
+        for name, entry in list(now.items()):
+            if not plugins._class(entry).__module__.startswith(plugins._SHIPPED):
+                del now[name]
         now.update(before)
     known_keys.cache_clear()
 

@@ -3,18 +3,14 @@
 import numpy as np
 import pytest
 
-from operators.data import read_pairs
 from pdegen.domains import CellGrid
-from pdegen.generation.generate import generate
-from pdegen.generation.recipe_arrays import provenance
-from pdegen.recipe import load_recipe
-from pdegen.store.layout import Layout
-from pdegen.store.variables import Coordinate, Variable
-from pdegen.store.writing import lay_out, seal, write_shard
 
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory):
+    from pdegen.generation.generate import generate
+    from pdegen.recipe import load_recipe
+
     recipe = load_recipe("burgers-quick").with_overrides(
         {"samples": 40, "shard": 16, "problem.resolution": 64, "problem.initial.modes": 127,
          "problem.solver.resolution": 256}
@@ -24,17 +20,24 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def train_pairs(store):
+    from operators.data import read_pairs
+
     return read_pairs(store, "train", 32)
 
 
 @pytest.fixture(scope="session")
 def test_pairs(store):
+    from operators.data import read_pairs
+
     return read_pairs(store, "test", 32)
 
 
 @pytest.fixture(scope="session")
 def darcy_store(tmp_path_factory):
     """Solutions on 13 x 13 cells: 10 samples for training, one for validation, one for tests."""
+    from pdegen.generation.generate import generate
+    from pdegen.recipe import load_recipe
+
     recipe = load_recipe("darcy-quick").with_overrides(
         {"samples": 12, "resolution": 13, "modes": 16, "refinement": 1, "shard": 5}
     )
@@ -43,6 +46,10 @@ def darcy_store(tmp_path_factory):
 
 def by_hand(path, samples, values, variables, coordinates, splits, domain=None, lost=()):
     """The URL of a sealed store of these values in shards of five samples, some of them lost."""
+    from pdegen.generation.recipe_arrays import provenance
+    from pdegen.store.layout import Layout
+    from pdegen.store.writing import lay_out, seal, write_shard
+
     layout = Layout(
         samples=samples,
         shard=5,
@@ -73,6 +80,7 @@ def laid_out(tmp_path_factory):
 
     Where `a` is NaN, a sample was skipped.
     """
+    from pdegen.store.variables import Coordinate, Variable
 
     def make(kind, axes, levels=None, **values):
         samples = len(values["a"])

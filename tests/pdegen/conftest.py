@@ -5,13 +5,6 @@ import shutil
 import numpy as np
 import pytest
 
-from pdegen.formats.import_options import ImportOptions
-from pdegen.formats.importing import import_files
-from pdegen.generation.generate import generate
-from pdegen.recipe import load_recipe
-from pdegen.store.reading import Store
-from tests.s3 import served
-
 collect_ignore_glob = ["toys/*.py"]  # equations of users: to import one registers it
 
 
@@ -37,24 +30,33 @@ MESHES = {  # recipes whose points differ from sample to sample, reduced
 
 @pytest.fixture(scope="session")
 def small():
+    from pdegen.recipe import load_recipe
+
     return load_recipe("burgers-quick").with_overrides(SMALL)
 
 
 @pytest.fixture(scope="session")
 def finished(small, tmp_path_factory):
     """A sealed store, to be read only."""
+    from pdegen.generation.generate import generate
+
     return generate(small, str(tmp_path_factory.mktemp("finished") / "small.zarr"), workers=1)
 
 
 @pytest.fixture
 def store(finished, tmp_path):
     """A copy of it, to be changed."""
+    from pdegen.store.reading import Store
+
     return Store(str(shutil.copytree(finished.url, tmp_path / "store.zarr")))
 
 
 @pytest.fixture(scope="session")
 def imported(tmp_path_factory):
     """A store of trajectories from a file of others, to be read only."""
+    from pdegen.formats.import_options import ImportOptions
+    from pdegen.formats.importing import import_files
+
     folder = tmp_path_factory.mktemp("imported")
     pairs = np.random.default_rng(0).standard_normal((9, 4, 6)).astype(np.float32)
     pairs[0, 0, :3] = [-0.0, 1e-42, np.finfo(np.float32).max]
@@ -67,6 +69,8 @@ def imported(tmp_path_factory):
 @pytest.fixture(scope="module")
 def line():
     """A proxy to an S3 server."""
+    from tests.s3 import served
+
     with served() as line:
         yield line
 
@@ -79,5 +83,7 @@ def url(line, request):
 @pytest.fixture(scope="session")
 def other(small, tmp_path_factory):
     """A sealed store of another seed, to be read only."""
+    from pdegen.generation.generate import generate
+
     recipe = small.with_overrides({"seed": 1})
     return generate(recipe, str(tmp_path_factory.mktemp("other") / "small.zarr"), workers=1)

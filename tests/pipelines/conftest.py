@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
-from operators.data import Samples
-from pdegen.generation.generate import generate
-from pdegen.recipe import load_recipe
-from pipelines.config.experiment import Experiment, load_experiment
-from pipelines.reports.benchmark_report import write_benchmark_report
-from pipelines.reports.comparison_report import write_comparison
-from pipelines.reports.report import write_report
-from pipelines.runs.comparison import read_comparison
-from pipelines.runs.data import Source
-from pipelines.runs.evaluation import evaluate_run
-from pipelines.runs.training import train
-from pipelines.studies.benchmark import BenchmarkRun
 from tests.once import once
 from tests.pipelines.command import SMALL as TWELVE
 from tests.pipelines.command import call, everything, quietly
+
+if TYPE_CHECKING:
+    from operators.data import Samples
+    from pipelines.config.experiment import Experiment
+    from pipelines.studies.benchmark import BenchmarkRun
 
 CPU = torch.device("cpu")
 DATA = {
@@ -78,6 +71,12 @@ def a_run(
     **words: str,
 ) -> tuple[Path, str]:
     """Train, evaluate and report a tiny variant of an experiment; its folder and store."""
+    from pdegen.generation.generate import generate
+    from pipelines.config.experiment import load_experiment
+    from pipelines.reports.report import write_report
+    from pipelines.runs.evaluation import evaluate_run
+    from pipelines.runs.training import train
+
     experiment = load_experiment(of).with_overrides(overrides)
     experiment = experiment.model_copy(update=words)
 
@@ -93,11 +92,15 @@ def a_run(
 
 def learned(store: str, experiment: Experiment) -> Samples:
     """What a training reads of a store."""
+    from pipelines.runs.data import Source
+
     return Source(store, experiment).samples("train", "training", device=CPU)
 
 
 def in_memory(store: str, experiment: Experiment, split: str = "test") -> Samples:
     """The samples of a split in memory, without noise."""
+    from pipelines.runs.data import Source
+
     return Source(store, experiment).samples(split, noise=None).resident()
 
 
@@ -136,6 +139,8 @@ def burgers(tmp_path_factory):
 @pytest.fixture(scope="session")
 def benchmarked(burgers, tmp_path_factory):
     """A benchmark of two operators from two seeds, with its report."""
+    from pipelines.reports.benchmark_report import write_benchmark_report
+    from pipelines.studies.benchmark import BenchmarkRun
     from tests.pipelines.test_benchmark import declared
 
     def run(folder: Path) -> BenchmarkRun:
@@ -151,6 +156,9 @@ def benchmarked(burgers, tmp_path_factory):
 @pytest.fixture(scope="session")
 def shards(tmp_path_factory):
     """A store of darcy-quick in shards of 3, 16 of whose 24 samples are to be trained on."""
+    from pdegen.generation.generate import generate
+    from pdegen.recipe import load_recipe
+
     recipe = load_recipe("darcy-quick").with_overrides({**DARCY_DATA, "shard": 3})
 
     def make(folder):
@@ -194,6 +202,10 @@ def inverse(tmp_path_factory):
 @pytest.fixture(scope="session")
 def runs(finished, tmp_path_factory):
     """The finished run "run", and on its store one of another seed and one of another model."""
+    from pipelines.config.experiment import load_experiment
+    from pipelines.runs.evaluation import evaluate_run
+    from pipelines.runs.training import train
+
     store = finished[1]
 
     def make(folder):
@@ -210,6 +222,9 @@ def runs(finished, tmp_path_factory):
 @pytest.fixture(scope="session")
 def three(runs, tmp_path_factory):
     """A comparison of the model of two layers with the two seeds of one."""
+    from pipelines.reports.comparison_report import write_comparison
+    from pipelines.runs.comparison import read_comparison
+
     out = tmp_path_factory.mktemp("three") / "out"
     found = read_comparison([runs[name] for name in ("deep", "run", "seeded")], out, CPU)
     write_comparison(found, out)
