@@ -23,9 +23,15 @@ from operators.registry import (
     register_schedule,
 )
 from operators.trained import trained_models
-from operators.training.checkpoint import CheckpointError, checkpoint_file, load_checkpoint
+from operators.training.checkpoint import (
+    CheckpointError,
+    Grids,
+    checkpoint_file,
+    load_checkpoint,
+)
 from operators.training.step import AS_WRITTEN
 from operators.transforms import Predictor
+from pdegen.domains import Box
 from pdegen.plugins import load_plugin
 
 __all__ = [
@@ -65,15 +71,46 @@ class TrainedModel:
         """The model after moving its weights to a device."""
         return replace(self, predictor=self.predictor.to(device))
 
+    def points(self, *n: int) -> Tensor:
+        """Positions of the points of the grid on which the model was trained.
+
+        Args:
+            n: Number of points along each axis; by default that of the training. Other numbers give
+                the grid of the same kind on the same box. One number holds for all axes.
+
+        Returns:
+            Positions, shape (*grid, dim).
+
+        Raises:
+            ValueError: If the checkpoint records no grid, or if `n` fits no grid of its kind.
+
+        Example:
+            >>> load_model("burgers-gt-512-best").points(4).flatten()
+            tensor([0.0000, 0.2500, 0.5000, 0.7500])
+        """
+        grids = self.grids
+        return positions(grids.on(n) if n else grids.x)
+
+    @property
+    def grids(self) -> Grids:
+        """The grids of the training. Raises ValueError if the checkpoint records none."""
+        recorded = self.description.get("grids")
+        if recorded is None:
+            raise ValueError(
+                "the checkpoint records no grid, because its points are those of meshes or because "
+                "an earlier version wrote it: give the positions x of the points"
+            )
+        return Grids.described(recorded)
+
     def predict(
-        self, a: _Values, x: Any, y: Any = None, mask: Any = None, weight: Any = None
+        self, a: _Values, x: Any = None, y: Any = None, mask: Any = None, weight: Any = None
     ) -> _Values:
         """Predictions u = G(a), computed in float32.
 
         Args:
             a: Values of the inputs, shape (batch, *grid, c_in); a tensor or a NumPy array.
             x: Positions of the points, shape (*grid, dim), or (batch, *grid, dim) if they differ by
-                sample.
+                sample. By default, x and y are those of the training (`points`).
             y: Positions of the output points, shape (*target_grid, dim), or
                 (batch, *target_grid, dim) if x differs by sample; by default x.
             mask: False at padding, True elsewhere, shape (batch, *grid); by default no padding.
@@ -97,15 +134,21 @@ class TrainedModel:
             >>> model.predict(np.ones((3, 16, 1)), x).shape
             (3, 16, 1)
         """
-        values = torch.as_tensor(a)
+        values = _tensor("a", a)
+        if values.ndim < 3:
+            raise ValueError(
+                f"a must have the shape (batch, *grid, channels), got {tuple(values.shape)}"
+            )
         if not len(values):
             raise ValueError(
                 f"predict needs at least one sample, got a of shape {tuple(values.shape)}"
             )
-        points = torch.as_tensor(x, device=self.device).float()
-        targets = None if y is None else torch.as_tensor(y, device=self.device).float()
-        masks = None if mask is None else torch.as_tensor(mask, device=self.device).bool()
-        weights = None if weight is None else torch.as_tensor(weight, device=self.device).float()
+        if x is None:
+            x, y = self._points_for(values, y)
+        points = _tensor("x", x).to(self.device).float()
+        targets = None if y is None else _tensor("y", y).to(self.device).float()
+        masks = None if mask is None else _tensor("mask", mask).to(self.device).bool()
+        weights = None if weight is None else _tensor("weight", weight).to(self.device).float()
         by_sample = points.ndim == values.ndim
         size = min(50, max(1, _POINTS // max(1, math.prod(values.shape[1:-1]))))
         parts = []
@@ -122,6 +165,38 @@ class TrainedModel:
                 parts.append(self.predictor(part, part_x, part_y, *part_mask, weight=part_weight))
         u: Any = torch.cat(parts)
         return u.cpu().numpy() if isinstance(a, np.ndarray) else u.to(values.device)
+
+    def _points_for(self, values: Tensor, y: Any) -> tuple[Tensor, Any]:
+        """The points x and y of the training. Raises ValueError if `values` has other points."""
+        grids, shape = self.grids, tuple(values.shape[1:-1])
+        if shape != grids.x.shape:
+            by = ", ".join(map(str, shape))
+            raise ValueError(
+                f"a has {by_axes(shape)} points, the training had {by_axes(grids.x.shape)}: "
+                f"give their positions x, which are model.points({by}) on the same kind of grid"
+            )
+        return positions(grids.x), positions(grids.y) if y is None and grids.y is not None else y
+
+
+def positions(box: Box) -> Tensor:
+    """Positions of the points of a box in float32, shape (*grid, dim)."""
+    return torch.as_tensor(box.points.astype(np.float32))
+
+
+def _tensor(name: str, values: Any) -> Tensor:
+    """An argument as a tensor. Raises ValueError if it is no array of real numbers."""
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} must be an array of numbers: {error}") from None
+    if tensor.is_complex():
+        raise ValueError(f"{name} must be real, got {tensor.dtype}")
+    return tensor
+
+
+def by_axes(shape: tuple[int, ...]) -> str:
+    """Numbers of points along each axis, for messages."""
+    return " x ".join(map(str, shape))
 
 
 def load_model(

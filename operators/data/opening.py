@@ -130,6 +130,8 @@ def _streamed(
         x=subsample.x,
         y=subsample.y,
         domain=subsample.domain,
+        target_domain=subsample.target_domain,
+        stored_domain=subsample.stored,
         weight=quadrature(subsample.domain) if shared_weight else None,
         input_channels=a.channels,
         target_channels=u.channels,

@@ -76,17 +76,21 @@ class Subsample:
     """Points of inputs and targets at a resolution, and maps from stored values to these points.
 
     Args:
+        stored: Domain of all stored points.
         domain: Domain of the inputs at this resolution.
         x: Positions of the points of the inputs; None if they differ by sample.
         y: Positions of the points of the targets; None if they are those of the inputs.
         input, target: Subsampling or averaging of the stored values of inputs and of targets.
+        target_domain: Domain of the targets; None if it is that of the inputs.
     """
 
+    stored: Domain
     domain: Domain
     x: Float[Tensor, "*grid dim"] | None
     y: Float[Tensor, "*target_grid dim"] | None
     input: Strided
     target: Reduction
+    target_domain: Domain | None = None
 
     @classmethod
     def of(
@@ -116,12 +120,12 @@ class Subsample:
             points = None if coarse.moves else coarse.points
         x = None if points is None else torch.as_tensor(points.astype(np.float32))
         if target_resolution is None:
-            return cls(coarse, x, None, strided, strided)
+            return cls(domain, coarse, x, None, strided, strided)
         cells = _cells(domain, target_resolution, where)
         averages = zip(domain.shape, cells.shape, strict=True)
         y = torch.as_tensor(cells.points.astype(np.float32))
         weights = tuple(averaging_weights(n, m) for n, m in averages)
-        return cls(coarse, x, y, strided, Averaged(weights))
+        return cls(domain, coarse, x, y, strided, Averaged(weights), cells)
 
 
 def _cells(domain: Domain, resolution: Resolution, where: str) -> Box:

@@ -42,6 +42,8 @@ class Samples(Dataset[dict[str, Tensor]]):
         y: Positions of the points of the targets, shape (*target_grid, dim); None if they are
             those of the inputs.
         domain: Domain of the inputs.
+        target_domain: Domain of the targets; None if it is that of the inputs.
+        stored_domain: Domain of all stored points; None if all are points of the inputs.
         source: Origin of the samples: the URL, recipe, fingerprint and content digest of the store,
             the resolution and the names of the variables.
         weight: Quadrature weights of the targets, shape (*target_grid); None if all weights are
@@ -65,6 +67,8 @@ class Samples(Dataset[dict[str, Tensor]]):
     y: Float[Tensor, "*target_grid dim"] | None
     domain: Domain
     source: dict[str, Any]
+    target_domain: Domain | None = None
+    stored_domain: Domain | None = None
     weight: Float[Tensor, " *target_grid"] | None = None
     input_channels: tuple[Channel, ...] = ()
     target_channels: tuple[Channel, ...] = ()

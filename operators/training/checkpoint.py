@@ -11,6 +11,7 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from operators.registry import OPERATORS
 from operators.trained import trained_folder, trained_models
 from operators.training.files import FileError, read, read_json, write
 from operators.transforms import Extent, Normalizer, Predictor
+from pdegen.domains import Box, DomainError, from_attributes
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"  # files of a model folder
 MODEL_FORMAT = "pdegen model 1"
@@ -147,6 +149,51 @@ def _check_plugin(path: Path, header: Mapping[str, Any]) -> None:
         registered = OPERATORS[name].registered if name in OPERATORS else None
         if fault := fault_of_class(f"operator {name}", registered, file, path.parent):
             raise CheckpointError(f"{path}: {fault}")
+
+
+@dataclass(frozen=True)
+class Grids:
+    """The grids of a training, which a checkpoint records."""
+
+    x: Box  # points of the inputs
+    y: Box | None  # points of the targets; None if they are those of the inputs
+    stored: Box  # all points of the store, of which x has every r-th one along each axis
+
+    @classmethod
+    def of(cls, pairs: Samples) -> "Grids | None":
+        """The grids of training samples; None if their points are those of a mesh or a cloud."""
+        x, y, stored = pairs.domain, pairs.target_domain, pairs.stored_domain or pairs.domain
+        if not isinstance(x, Box) or not isinstance(stored, Box):
+            return None
+        return cls(x, y if isinstance(y, Box) else None, stored)
+
+    def on(self, n: tuple[int, ...]) -> Box:
+        """The grid of the same kind on the stored box with n points along each axis.
+
+        Raises ValueError if `n` has neither one number nor one for each axis, or if the kind allows
+        no such number.
+        """
+        axes = self.stored.grids
+        if len(n) not in (1, len(axes)):
+            raise ValueError(f"expected {len(axes)} numbers of points, got {len(n)}")
+        sizes = n * (len(axes) // len(n))
+        return Box(tuple(replace(grid, n=m) for grid, m in zip(axes, sizes, strict=True)))
+
+    def description(self) -> dict[str, Any]:
+        """Attributes of each grid (`Box.attributes`), as stored in checkpoints."""
+        return {name: box and box.attributes() for name, box in vars(self).items()}
+
+    @classmethod
+    def described(cls, description: Mapping[str, Any]) -> "Grids":
+        """The grids with this description. Raises CheckpointError if it is damaged."""
+        try:
+            boxes = {k: v and from_attributes(v) for k, v in description.items()}
+            x, y, stored = (boxes[name] for name in ("x", "y", "stored"))
+        except (DomainError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"the grids of the checkpoint are damaged: {error}") from None
+        if isinstance(x, Box) and isinstance(stored, Box) and (y is None or isinstance(y, Box)):
+            return cls(x, y, stored)
+        raise CheckpointError("the grids of the checkpoint are damaged: they are no boxes")
 
 
 def check_checkpoint(path: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from operators.plugins import digests_of
 from operators.seeds import stream_seed
 from operators.training.checkpoint import (
     CheckpointError,
+    Grids,
     check_checkpoint,
     load_state,
     saving_checkpoint,
@@ -183,6 +184,8 @@ class _State:
         if digests := digests_of(description):  # of users' files
             identity.append(digests)
         self.identity = json.dumps(identity, sort_keys=True)
+        grids = Grids.of(train)
+        self.grids = None if grids is None else grids.description()
 
     def load(self, folder: Path, description: dict[str, Any]) -> None:
         """Load the saved state. Raises CheckpointError if the state is that of another training."""
@@ -268,7 +271,12 @@ def _checkpoints(
     Selection samples whose target is 0 have no relative error. The header lists these samples.
     """
     last, excluded = state.history[-1], undefined(selection.samples.tolist(), errors.tolist())
-    header = {**description, "epoch": last.epoch, "selection_score": last.score}
+    header = {
+        **description,
+        "grids": state.grids,
+        "epoch": last.epoch,
+        "selection_score": last.score,
+    }
     if excluded:
         header["selection_left_out"] = excluded
     return [

@@ -232,10 +232,14 @@ def evaluate_command(
     "predict",
     "pdegen predict runs/first/best.safetensors --data data/burgers.zarr",
     "pdegen predict runs/darcy/best.safetensors --data data/darcy.zarr --bound",
+    "pdegen predict burgers-gt-512-best --data own.npy --grid periodic --out predictions.zarr",
 )
 def predict_command(
     checkpoint: Checkpoint,
-    data: Annotated[str, typer.Option(help="Store to predict from.")],
+    data: Annotated[
+        str,
+        typer.Option(help="Store to predict from, or a .npy, .npz, .mat, .h5 or .pt file."),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -243,7 +247,17 @@ def predict_command(
         ),
     ] = None,
     resolution: Resolution = None,
-    split: Split = "test",
+    split: Annotated[str | None, typer.Option(help="Split of the store; default: test.")] = None,
+    input: Annotated[
+        str | None, typer.Option(help="Array of a file with the inputs, if it has several.")
+    ] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            help="Grid of a file: periodic, cell or nodal, or one per axis; default: that of the "
+            "training."
+        ),
+    ] = None,
     noise: Level = None,
     assumed_level: AssumedLevel = None,
     device: Device = "cpu",
@@ -253,15 +267,34 @@ def predict_command(
     overwrite: Overwrite = False,
     plugin: Plugin = None,
 ) -> None:
-    """Write the predictions of a checkpoint on a split to a Zarr group, which xarray opens."""
+    """Write the predictions of a checkpoint on a split of a store, or for the inputs in a file, to
+    a Zarr group, which xarray opens."""
+    from pdegen.schema import SchemaError
     from pipelines.runs.checks import check_device
-    from pipelines.runs.predict import predict
+    from pipelines.runs.predict import predict, predict_file
 
     folder = checkpoint.with_name(f"{checkpoint.stem}-predictions.zarr") if out is None else out
+    of_store = {
+        "--split": split, "--resolution": resolution, "--noise": noise,
+        "--assumed-level": assumed_level, "--bound": bound or None,
+    }  # fmt: skip
+    of_file = {"--input": input, "--grid": grid}
+    is_file = Path(data).is_file()
+    for option, value in (of_store if is_file else of_file).items():
+        if value is not None:
+            kind = "store, and --data is a file" if is_file else "file, and --data is no file"
+            raise SchemaError(f"{option} is of a {kind}: {data}")
+    if is_file:
+        predictions = predict_file(
+            checkpoint, Path(data), folder, check_device(device), input=input, grid=grid,
+            overwrite=overwrite,
+        )  # fmt: skip
+        say(predictions.out)
+        return
     predictions = predict(
-        checkpoint, data, folder, check_device(device), split=split, resolution=resolution,
-        level=noise, assumed_level=assumed_level, bound=bound, overwrite=overwrite,
-        on_differences=_warn_of_differences,
+        checkpoint, data, folder, check_device(device), split=split or "test",
+        resolution=resolution, level=noise, assumed_level=assumed_level, bound=bound,
+        overwrite=overwrite, on_differences=_warn_of_differences,
     )  # fmt: skip
     for line in (predictions.out, *predictions.lines):
         say(line)

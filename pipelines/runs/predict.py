@@ -6,9 +6,9 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,23 +19,22 @@ import xarray as xr
 from torch import Tensor
 from zarr.errors import ZarrUserWarning
 
-from operators.data import Batch, Channel, Samples
+from operators.api import by_axes, load_model, positions
+from operators.base import Operator
+from operators.data import Batch, Channel
 from operators.data.variables import names_of
-from operators.training.checkpoint import CheckpointError, checkpoint_file
+from operators.training.checkpoint import CheckpointError, Grids, checkpoint_file
 from operators.training.evaluate import errors
-from pdegen.domains import Box
-from pdegen.equations.base import Problem, SampleError
-from pdegen.equations.guarantee import Guarantee
+from pdegen.domains import GRIDS, Box, Domain
+from pdegen.formats.arrays import FormatError
+from pdegen.formats.opening import open_file, unpacked
 from pdegen.formats.replacing import replacing
-from pdegen.numerics.device import samples_at_once
-from pdegen.numerics.errors import SolveError
 from pdegen.ownership import note_all
-from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
-from pdegen.store.reading import Store, open_sealed
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluated, opened, provenance
 from pipelines.runs.folder import RunError, check_folder, is_url
+from pipelines.runs.guaranteed import Guaranteed
 
 FORMAT = "pdegen-predictions"
 _ZARR = re.compile(r"zarr\.json|[^/]+/(zarr\.json|c(/\d+)*)")  # files of a Zarr group
@@ -107,29 +106,149 @@ def predict(
     except ValueError as error:  # such as a grid too coarse for the modes
         raise CheckpointError(f"{checkpoint} on {store}: {error}") from error
     values = torch.cat(predicted).numpy()
-    positions = torch.cat(points).numpy() if points else pairs.target_points.cpu().numpy()
-    dataset = _dataset(pairs, values, positions).assign_attrs(
-        format=FORMAT,
-        title=f"predictions of {description['experiment']['name']}",
+    places = torch.cat(points).numpy() if points else pairs.target_points.cpu().numpy()
+    target = str(pairs.source["target"])
+    channels = pairs.target_channels or (Channel(target),) * values.shape[-1]
+    dataset = _dataset(pairs.domain, pairs.samples, channels, values, places).assign_attrs(
         split=split,
-        epoch=description["epoch"],
-        checkpoint=hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
-        experiment=description["experiment"],
         source=pairs.source,
-        provenance=provenance(device),
+        **_attributes(checkpoint, description, device),
         **_noise_attributes(description, store, level, assumed_level),
     )
     lines: tuple[str, ...] = ()
     if guaranteed is not None:
         dataset, line = guaranteed.added(dataset)
         lines = (line,)
+    _write(dataset, out, overwrite)
+    return Predictions(out, lines)
+
+
+def predict_file(
+    checkpoint: Path,
+    file: Path,
+    out: Path,
+    device: torch.device,
+    *,
+    input: str | None = None,
+    grid: str | None = None,
+    overwrite: bool = False,
+) -> Predictions:
+    """Write the predictions of a checkpoint for the inputs in a file to a Zarr group.
+
+    The array of the inputs has shape (samples, *grid, channels) or, if the operator has one input
+    channel, (samples, *grid). Its points are those of the training, unless `grid` is given.
+
+    Args:
+        file: A .npy, .npz, .mat, .h5 or .pt file.
+        input: Name of the array; by default that of the input in training, or of the only array.
+        grid: Kind of the grid, or one per axis, separated by commas: periodic, cell or nodal. The
+            grid has the lengths of the training, and as many points as the array.
+
+    Raises:
+        FormatError: If the file cannot be read, or has no such array.
+        SchemaError: If the array or `grid` does not fit the operator.
+        RunError: If `out` exists and cannot be replaced.
+        CheckpointError: If the file is no checkpoint.
+    """
+    _check(out, overwrite)
+    checkpoint = checkpoint_file(checkpoint)
+    model = load_model(checkpoint, device)
+    experiment = evaluated(model.description.get("experiment"), str(checkpoint))
+    name, values = _inputs(file, input, experiment.data.input)
+    operator = model.predictor.operator
+    if values.ndim == operator.dim + 1 and operator.in_channels == 1:
+        values = values[..., None]
+    try:
+        if values.ndim != operator.dim + 2 or values.shape[-1] != operator.in_channels:
+            raise ValueError(_misfit(values.shape, operator))
+        shape = values.shape[1:-1]
+        x = model.grids.x if grid is None else _stated(model.grids, grid, shape)
+        if shape != x.shape:
+            raise ValueError(
+                f"it has {by_axes(shape)} points, the training had {by_axes(x.shape)}: state their "
+                f"grid, such as --grid {x.grid.replace('mixed', ','.join(x.kinds))}"
+            )
+        y = model.grids.y or x
+        predicted = model.predict(
+            values.astype(np.float32), positions(x), None if y is x else positions(y)
+        )
+    except ValueError as error:
+        raise SchemaError(f"{file}: {name}: {error}") from None
+    names = names_of(experiment.data.target)
+    if len(names) != predicted.shape[-1]:
+        names = ["_".join(names)] * predicted.shape[-1]
+    dataset = _dataset(
+        x, np.arange(len(values)), [*map(Channel, names)], predicted, positions(y).numpy()
+    ).assign_attrs(
+        source={"file": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+                "array": name},
+        **_attributes(checkpoint, model.description, device),
+    )  # fmt: skip
+    _write(dataset, out, overwrite)
+    return Predictions(out, ())
+
+
+def _inputs(file: Path, name: str | None, trained: object) -> tuple[str, np.ndarray]:
+    """Name and values of the array of inputs in a file."""
+    with tempfile.TemporaryDirectory(prefix="pdegen-predict-") as folder:
+        contents = open_file(file, Path(folder))
+        if name is None and len(contents.arrays) == 1:
+            name = next(iter(contents.arrays))
+        elif name is None and trained in contents.arrays:
+            name = str(trained)
+        elif name is None:
+            raise FormatError(f"{contents.summary}: name the inputs by --input")
+        array = contents.array(name)
+        ready = unpacked([array], Path(folder))[array]
+        values = np.array(ready.read(tuple(slice(None) for _ in ready.shape)))
+    if not np.isfinite(values).all():
+        raise FormatError(f"{array.where} has values that are not finite")
+    return name, values
+
+
+def _misfit(shape: tuple[int, ...], operator: Operator) -> str:
+    grid = ", ".join(f"points along {axis}" for axis in "xyz"[: operator.dim])
+    return (
+        f"its shape is {shape}, the operator needs (samples, {grid}, {operator.in_channels} "
+        f"channel{'s' if operator.in_channels > 1 else ''})"
+    )
+
+
+def _stated(grids: Grids, kinds: str, shape: tuple[int, ...]) -> Box:
+    """The grid of the given kinds on the box of the training, with `shape` points."""
+    words = kinds.split(",")
+    axes = grids.stored.grids
+    words = words * len(axes) if len(words) == 1 else words
+    if len(words) != len(axes) or not GRIDS.keys() >= set(words):
+        raise ValueError(
+            f"--grid takes {', '.join(GRIDS)}, or one for each of {len(axes)} axes, got {kinds}"
+        )
+    along = zip(words, shape, axes, strict=True)
+    return Box(tuple(GRIDS[word](n, axis.length, axis.start) for word, n, axis in along))
+
+
+def _attributes(
+    checkpoint: Path, description: Mapping[str, Any], device: torch.device
+) -> dict[str, Any]:
+    """Attributes that record how predictions were made."""
+    return {
+        "format": FORMAT,
+        "title": f"predictions of {description['experiment']['name']}",
+        "epoch": description["epoch"],
+        "checkpoint": hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
+        "experiment": description["experiment"],
+        "provenance": provenance(device),
+    }
+
+
+def _write(dataset: xr.Dataset, out: Path, overwrite: bool) -> None:
+    """Write predictions to a Zarr group, completely or not at all."""
     with replacing(out) as written, warnings.catch_warnings():
         _check(out, overwrite)  # again, because predicting took a while
         # zarr warns that other readers may ignore consolidated metadata, which does no harm
         warnings.filterwarnings("ignore", "Consolidated metadata", ZarrUserWarning)
         dataset.to_zarr(written, mode="w-", zarr_format=3, consolidated=True)
     note_all(out)
-    return Predictions(out, lines)
 
 
 def _noise_attributes(
@@ -146,11 +265,14 @@ def _noise_attributes(
     return attributes
 
 
-def _dataset(pairs: Samples, values: np.ndarray, positions: np.ndarray) -> xr.Dataset:
+def _dataset(
+    domain: Domain, samples: np.ndarray, channels: Sequence[Channel], values: np.ndarray,
+    positions: np.ndarray,
+) -> xr.Dataset:  # fmt: skip
     """Predictions as an xarray dataset, with sample numbers and the positions of the points."""
-    axes, name = tuple(pairs.domain.axes), str(pairs.source["target"])
-    coordinates: dict[str, Any] = {"sample": ("sample", pairs.samples)}
-    if isinstance(pairs.domain, Box):
+    axes = tuple(domain.axes)
+    coordinates: dict[str, Any] = {"sample": ("sample", samples)}
+    if isinstance(domain, Box):
         for number, axis in enumerate(axes):
             along = tuple(slice(None) if k == number else 0 for k in range(len(axes)))
             coordinates[axis] = (axis, positions[*along, number])
@@ -158,7 +280,6 @@ def _dataset(pairs: Samples, values: np.ndarray, positions: np.ndarray) -> xr.Da
         dims = axes if positions.ndim == len(axes) + 1 else ("sample", *axes)
         for number, letter in zip(range(positions.shape[-1]), "xyz", strict=False):
             coordinates[letter] = (dims, positions[..., number])
-    channels = pairs.target_channels or (Channel(str(pairs.source["target"])),) * values.shape[-1]
     variables: dict[str, Any] = {}
     for name in dict.fromkeys(channel.variable for channel in channels):
         columns = [number for number, channel in enumerate(channels) if channel.variable == name]
@@ -218,65 +339,3 @@ def _check(out: Path, overwrite: bool) -> None:
     names = (path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir())
     if others := sorted(name for name in names if not _ZARR.fullmatch(name)):
         raise RunError(f"{out} holds another file, {others[0]}: move it away")
-
-
-_BLOCK = 64  # largest number of samples per block
-
-
-@dataclass(frozen=True)
-class Guaranteed:
-    """A guaranteed error bound for predictions. The equation of the store provides the bound."""
-
-    store: Store
-    problem: Problem
-    guarantee: Guarantee
-    inputs: tuple[str, ...]
-    target: str
-
-    @classmethod
-    def of(cls, pairs: Samples) -> Guaranteed:
-        """The error bound for predictions of the targets of `pairs`. Raises SchemaError if the
-        equation offers no bound, or if the resolution of `pairs` is not that of the store."""
-        source = pairs.source
-        store = open_sealed(source["url"])
-        inputs, targets = (tuple(names_of(source[role])) for role in ("input", "target"))
-        if not store.metadata.recipe.problem:
-            raise SchemaError(f"{store.url}: imported data have no error bound")
-        recipe = Recipe.parse(store.raw_attributes["recipe"], store.url)
-        try:
-            guarantee = recipe.problem.guarantee(inputs, ", ".join(targets))
-        except SchemaError as refusal:
-            raise SchemaError(f"{store.url}: {refusal}") from None
-        stored, resolution = recipe.problem.resolution, source["resolution"]
-        if source["target_resolution"] is not None or resolution != stored:
-            raise SchemaError(
-                f"{store.url}: bounds need the resolution {stored} of the store, "
-                f"got {source['target_resolution'] or resolution}"
-            )
-        return cls(store, recipe.problem, guarantee, inputs, targets[0])
-
-    def added(self, dataset: xr.Dataset) -> tuple[xr.Dataset, str]:
-        """Add error bounds to a dataset of predictions. Returns the dataset and a line that
-        summarises the bounds. Raises SampleError if the bound of a sample cannot be computed."""
-        name, numbers = self.target, np.asarray(dataset["sample"])
-        p, parts = dataset[name].to_numpy(), list[dict[str, np.ndarray]]()
-        size = min(_BLOCK, samples_at_once(4 * self.problem.floats_per_sample))
-        for start in range(0, len(p), size):
-            rows = numbers[start : start + size]
-            span = range(int(rows[0]), int(rows[-1]) + 1)
-            inputs = {name: self.store.values(name, span)[rows - rows[0]] for name in self.inputs}
-            try:
-                parts.append(self.guarantee.bounds(inputs, p[start : start + size]))
-            except SolveError as failure:
-                raise SampleError(int(rows[failure.row]), failure.reason) from failure
-        bounds = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-        dataset = dataset.assign({
-            f"{name}_bound_{key}": ("sample", values, {
-                "long_name": f"guaranteed bound of {self.guarantee.sentences[key]}"})
-            for key, values in bounds.items()
-        })  # fmt: skip
-        values, headline = bounds[self.guarantee.headline], self.guarantee.headline
-        return dataset, (
-            f"guaranteed {headline.replace('_', ' ')} error of {name}, {len(values)} samples: "
-            f"median {np.median(values):.3e}, worst {values.max():.3e}"
-        )

@@ -115,6 +115,8 @@ def _pairs(
         x=subsample.x,
         y=subsample.y,
         domain=subsample.domain,
+        target_domain=subsample.target_domain,
+        stored_domain=subsample.stored,
         weight=None if subsample.y is not None else quadrature(subsample.domain),
         parameter_laws=_parameter_laws(recipe),
         source=source,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,9 +17,9 @@ import operators
 import pdegen
 import pipelines
 from operators import Batch, CheckpointError
-from operators.api import TrainedModel
+from operators.api import TrainedModel, positions
 from operators.models.fno import FNO
-from operators.training.checkpoint import saving_checkpoint
+from operators.training.checkpoint import Grids, saving_checkpoint
 from operators.transforms import Normalizer, Predictor
 from pdegen.schema import SchemaError
 
@@ -107,10 +108,54 @@ def test_a_loaded_model_predicts_as_the_predictor_does(store: str, checkpoint: P
     np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_the_points_of_the_training_are_the_default(store: str, checkpoint: Path) -> None:
+    test = operators.read_pairs(store, "test")
+    model = operators.load_model(checkpoint)
+    assert torch.equal(model.predict(test.a), model.predict(test.a, test.x))
+    assert torch.equal(model.points(), test.x)
+    assert torch.equal(model.points(64), torch.arange(64)[:, None] / 64)
+    with pytest.raises(ValueError, match=r"a has 16 points, the training had 32: .*points\(16\)"):
+        model.predict(test.a[:, ::2])
+    with pytest.raises(ValueError, match="give the positions x"):
+        TrainedModel(model.predictor, {}).predict(test.a)
+    with pytest.raises(ValueError, match="expected 1 numbers of points, got 2"):
+        model.points(8, 8)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("a", "message"),
+    [
+        (None, "a must be an array of numbers"),
+        ("a", "a must be an array of numbers"),
+        (np.ones((2, 32, 1), complex), "a must be real"),
+        (np.ones((32, 1)), "a must have the shape"),
+        (np.ones((2, 32, 2)), "expected input of shape"),
+    ],
+)
+def test_inputs_that_are_no_functions_are_refused(
+    checkpoint: Path, a: object, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        operators.load_model(checkpoint).predict(a)
+
+
+def test_a_subsample_of_cells_keeps_its_points_and_the_box(tmp_path: Path) -> None:
+    store = pdegen.generate("darcy-quick", samples=8, resolution=43, out=tmp_path / "s.zarr")
+    pairs = operators.read_pairs(store, "train", 22, target_resolution=15)
+    recorded = Grids.of(pairs)
+    assert recorded is not None
+    grids = Grids.described(json.loads(json.dumps(recorded.description())))
+    assert torch.equal(positions(grids.x), pairs.x)
+    assert grids.y is not None
+    assert torch.equal(positions(grids.y), pairs.y)
+    assert torch.equal(positions(grids.on((43,))), operators.read_pairs(store, "train").x)
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_inputs_of_another_shape_are_refused(store: str, checkpoint: Path) -> None:
     test = operators.read_pairs(store, "test")
-    with pytest.raises(ValueError, match="expected input of shape"):
+    with pytest.raises(ValueError, match="a must have the shape"):
         operators.load_model(checkpoint).predict(test.a[..., 0], test.x)
 
 

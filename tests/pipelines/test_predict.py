@@ -1,17 +1,19 @@
 """`pdegen predict`: what a checkpoint predicts, as a group that xarray opens."""
 
-import dataclasses
 import hashlib
 import json
 import shutil
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
+import scipy.io
 import torch
 import xarray as xr
 
 import operators
+import pipelines
 from operators.data import Channel
 from operators.training.checkpoint import checkpoint_file
 from pdegen.domains import Box
@@ -89,17 +91,12 @@ def test_another_folder_is_not_replaced(store, tmp_path, refused):
 
 
 def test_several_targets_are_variables_of_their_own():
-    grid = torch.arange(4)[:, None] / 4
-    pairs = dataclasses.replace(
-        operators.data.Samples.of(
-            a=torch.zeros(3, 4, 1), u=torch.zeros(3, 4, 4), x=grid, y=None, samples=np.arange(3),
-            domain=Box.periodic(4), source={"target": ["u", "v"]},
-        ),
-        target_channels=(*(Channel("u", part, 0.5) for part in ("u_x", "u_y")),
-                         *(Channel("v", "", time) for time in (0.5, 1.0))),
-    )  # fmt: skip
-    values = np.arange(48.0).reshape(3, 4, 4)
-    found = predict._dataset(pairs, values, grid.numpy())
+    channels = [
+        *(Channel("u", part, 0.5) for part in ("u_x", "u_y")),
+        *(Channel("v", "", time) for time in (0.5, 1.0)),
+    ]
+    values, grid = np.arange(48.0).reshape(3, 4, 4), Box.periodic(4)
+    found = predict._dataset(grid, np.arange(3), channels, values, grid.points)
     assert list(found) == ["u", "v"]
     assert found.u.dims == ("sample", "channel", "x")
     assert found.u.attrs["channels"] == ["u_x", "u_y"]
@@ -118,3 +115,66 @@ def test_models_are_named_as_elsewhere(store, tmp_path, finished):
         weights = checkpoint_file(Path(place)).read_bytes()
         with xr.open_zarr(out) as found:
             assert found.attrs["checkpoint"] == hashlib.sha256(weights).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def trained(store, tmp_path_factory):
+    """A checkpoint that records the grid of its training."""
+    out = tmp_path_factory.mktemp("trained") / "run"
+    overrides = {"model.width": 8, "model.modes": 4, "epochs": 1, "batch": 4}
+    return pipelines.train(model="fno", data=store, out=out, overrides=overrides)
+
+
+def _written(folder, a):
+    """Files with the array a alone, and with the array a beside another."""
+    np.save(folder / "own.npy", a)
+    np.savez(folder / "own.npz", a=a, other=a[:1])
+    scipy.io.savemat(folder / "own.mat", {"a": a, "other": a[:1]})
+    torch.save({"a": torch.as_tensor(a), "other": torch.ones(2)}, folder / "own.pt")
+    with h5py.File(folder / "own.h5", "w") as file:
+        file["a"] = a
+    return [folder / f"own.{kind}" for kind in ("npy", "npz", "mat", "pt", "h5")]
+
+
+def test_files_are_predicted_as_the_store_with_the_same_values(store, trained, tmp_path):
+    pairs = operators.read_pairs(str(store), "test")
+    expected = operators.load_model(trained).predict(pairs.a, pairs.x)[..., 0]
+    for file in _written(tmp_path, pairs.a[..., 0].double().numpy()):
+        quietly("predict", trained, "--data", file, "--out", tmp_path / "p.zarr", "--overwrite")
+        with xr.open_zarr(tmp_path / "p.zarr") as group:
+            np.testing.assert_array_equal(group.u, expected)
+            np.testing.assert_array_equal(group.x, pairs.x[:, 0])
+            assert group.attrs["source"]["file"] == file.name
+
+
+def test_a_file_with_other_points_needs_their_grid(store, trained, tmp_path, refused):
+    n = 3 * operators.read_pairs(str(store), "test").x.shape[0]
+    x = np.arange(n) / n
+    np.save(tmp_path / "fine.npy", np.sin(2 * np.pi * x)[None])
+    words = ["predict", trained, "--data", tmp_path / "fine.npy", "--out", tmp_path / "p.zarr"]
+    expected = f"it has {n} points, the training had {n // 3}: state their grid"
+    assert expected in refused(*words)
+    quietly(*words, "--grid", "periodic")
+    with xr.open_zarr(tmp_path / "p.zarr") as group:
+        np.testing.assert_array_equal(group.x, x.astype(np.float32))
+
+
+def test_files_that_do_not_fit_are_refused_in_one_line(store, trained, tmp_path, refused):
+    a = operators.read_pairs(str(store), "test").a.numpy()
+    arrays = {"wide": np.repeat(a, 2, axis=-1), "line": a[0, :, 0], "not-finite": a * np.nan}
+    for name, values in arrays.items():
+        np.save(tmp_path / f"{name}.npy", values)
+    np.savez(tmp_path / "two.npz", b=a, c=a)
+    for name, own, said in (
+        ("wide.npy", [], "its shape is"),
+        ("line.npy", [], "its shape is"),
+        ("not-finite.npy", [], "not finite"),
+        ("two.npz", [], "name the inputs by --input"),
+        ("two.npz", ["--input", "d"], "no array 'd'"),
+        ("wide.npy", ["--split", "test"], "--split is of a store"),
+        ("two.npz", ["--input", "b", "--grid", "hexagonal"], "periodic, cell, nodal"),
+    ):
+        out = tmp_path / "p.zarr"
+        assert said in refused("predict", trained, "--data", tmp_path / name, "--out", out, *own)
+        assert not out.exists()
+    assert "--grid is of a file" in refused("predict", trained, "--data", store, "--grid", "cell")
