@@ -72,7 +72,7 @@ class Neighbourhoods(nn.Module):
         self.mix = nn.Linear(2 * channels, channels)
 
     def shares(self, edges: Edges) -> Float[Tensor, "e n k"]:
-        """The weights α. They sum to 1 over the neighbours of a query, unless there are none."""
+        """The attention weights of each query's neighbours, which sum to 1 if there are any."""
         source, query = ends(edges)
         if self.query is None or self.key is None:
             scores = nn.functional.cosine_similarity(source, query, dim=-1)

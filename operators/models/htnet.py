@@ -107,7 +107,7 @@ class WindowPyramid(nn.Module):
 
 
 class LocalSpectralLayer(nn.Module):
-    """K u + W u with a spectral convolution K and a convolution W of 3 points along each axis."""
+    """Sum of a spectral convolution of u and a convolution of u with 3 points along each axis."""
 
     def __init__(self, dim: int, width: int, modes: int) -> None:
         super().__init__()

@@ -67,7 +67,7 @@ class SpectralBlock(nn.Module):
     def transition(
         self, t: Float[Tensor, "batch heads tokens d"]
     ) -> Float[Tensor, "batch heads tokens d"]:
-        """The tokens t plus their trigonometric series."""
+        """The tokens t plus a learned series of sines and cosines of them."""
         phase = t[..., None] * (math.pi / len(self.frequencies)) * self.frequencies
         alpha, beta = self.weight.unflatten(0, (self.heads, 1, -1)).unbind(-2)
         return t + (alpha * phase.sin() + beta * phase.cos()).sum(-1)

@@ -83,7 +83,7 @@ class StreamAttention(nn.Module):
         return self.out(merged(self.apply_to(q, k, v, keep, real)))
 
     def added(self, u: Values, norm: nn.LayerNorm) -> Values:
-        """u plus the attention of N(u), with a layer norm N."""
+        """A residual step: u plus the attention of its layer norm."""
         if self.apply_to is not efficient or not on_processor(u):
             return u + self(norm(u))
         query, key, value = (layer.weight for layer in (self.query, self.key, self.value))
@@ -132,7 +132,7 @@ class Layer(nn.Module):
         return normed_mlp(g, self.norm2, self.mlp, added=True)
 
     def updated(self, f: Values) -> Float[Tensor, "batch n _"]:
-        """MLP(N f), or W N f + b in the last layer."""
+        """The updated f: an MLP of its layer norm; in the last layer a linear map of it."""
         if isinstance(self.update, nn.Linear):
             return self.update(self.norm3(f))
         return normed_mlp(f, self.norm3, self.update, added=False)
@@ -144,7 +144,9 @@ class Layer(nn.Module):
         f: Sources,
         mask: OfSources | None,
     ) -> Values:
-        """Σᵢ μᵢ ψ̂ᵢ ⟨ψ̂ᵢ, f⟩ (eq. 15), or Σᵢ μᵢ ψ̂ᵢ ⟨ψ̂ᵢ, f W_V⟩ (eq. 5).
+        """The integral of f against the kernel Σᵢ μᵢ ψ̂ᵢ(y) ψ̂ᵢ(x), with learned μᵢ > 0 (eq. 15).
+
+        If the layer has a value projection W_V, f is multiplied by it first (eq. 5).
 
         Args:
             target, source: Values of ψ̂ at the points of the output, and at those of f.

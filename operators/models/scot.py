@@ -103,7 +103,7 @@ class CosineAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def biases(self, like: Tensor) -> Float[Tensor, "heads p p"]:
-        """16 sigmoid(B(Δ)) for all pairs of the p patches of a window."""
+        """The learned bias of attention between each two patches of a window, between 0 and 16."""
         w = self.window
         offset = torch.arange(1 - w, w, device=like.device).to(like) * (8 / max(w - 1, 1))
         offset = offset.sign() * torch.log2(offset.abs() + 1) / 3

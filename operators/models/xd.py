@@ -137,7 +137,7 @@ class XDConv(nn.Module):
 def _summed(
     u_hat: Complex[Tensor, "batch c_in f"], w_hat: Complex[Tensor, "c_out c_in f"]
 ) -> Complex[Tensor, "batch c_out f"]:
-    """Σ_i ŵ_oi û_i at each frequency f, computed in at least float32."""
+    """Sum of û_i ŵ_oi over the input channels i, at each frequency, in at least float32."""
     if on_processor(u_hat):
         return torch.einsum("bif,oif->bof", u_hat, w_hat)
     return product(u_hat.permute(2, 0, 1), w_hat.permute(2, 1, 0)).permute(1, 2, 0)

@@ -74,7 +74,7 @@ def by_products(
     drop: Callable[[Tensor], Tensor] | None = None,
     added: bool = False,
 ) -> Values:
-    """`galerkin_attention` as a sequence of PyTorch operations."""
+    """Galerkin attention as a sequence of PyTorch operations, which autograd differentiates."""
     (n, p), batch, features = x.shape, len(u), u.shape[2] // heads
     z = x if norms is None else torch.cat([x.new_ones(n, 1), x], 1)
     # one product for all heads, whose diagonal blocks are used: no data is rearranged
@@ -151,7 +151,7 @@ def written_out(
     eps: float,
     added: bool,
 ) -> Values:
-    """`galerkin_attention` without dropout. The gradient is written out; x gets no gradient."""
+    """Galerkin attention without dropout, with a hand-written gradient; x gets no gradient."""
     parameters = (weight, bias, out_weight, out_bias, *(norms or ()))
     return _GalerkinMap.apply(u.contiguous(), x, heads, eps, added, *parameters)  # pyright: ignore[reportReturnType]
 

@@ -34,7 +34,7 @@ def keep(matrix: Tensor) -> Tensor:
 def real(
     k: Sources, mask: Real
 ) -> tuple[Sources, int | Int[Tensor, "batch 1 1 1"] | Float[Tensor, "_ 1 1 1"]]:
-    """The product of k and `mask`, and the sum of `mask` over the points.
+    """The values k multiplied by `mask` at each point, and the sum of `mask` over the points.
 
     If `mask` is Boolean, the product is k with zeros at padding, and the sum is the number of
     points without padding.

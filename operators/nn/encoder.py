@@ -123,13 +123,13 @@ class Attention(nn.Module):
         return self.map(q, k, v, drop, None if mask is None else mask[:, None, :, None])
 
     def added(self, u: Values, x: Points, mask: Real = None) -> Values:
-        """u + attention(u)."""
+        """A residual step: u plus its attention at the points x."""
         if self.as_one_map and x.ndim == 2 and mask is None:
             return self._as_one_map(u, x, added=True)
         return u + self(u, x, mask)
 
     def added_normed(self, u: Values, norm: nn.LayerNorm, mask: Real = None) -> Values:
-        """u + attention(N(u)) with a layer norm N, for attention without coordinates and norms."""
+        """A residual step: u plus the attention of its layer norm, without coordinates."""
         if self.as_one_map and mask is None:
             return u + self(norm(u), u.new_empty(u.shape[1], 0))
         heads = normed_projections(u, norm, self.project.weight, self.project.bias)
@@ -137,7 +137,7 @@ class Attention(nn.Module):
         return linear_added(u, self.mapped(q, k, v, mask).transpose(1, 2).flatten(2), self.out)
 
     def _as_one_map(self, u: Values, x: Float[Tensor, "n p"], added: bool) -> Values:
-        """Galerkin attention, plus u if `added`, computed by the fast `operators.nn.affine`."""
+        """Galerkin attention, plus u if `added`, computed as one affine map of u."""
         k, v = self.norm_key, self.norm_other
         norms, eps = None, 0.0
         if isinstance(k, HeadNorm) and isinstance(v, HeadNorm):

@@ -52,7 +52,7 @@ def parts_of(n: int, u: Tensor) -> int:
 def inner(
     f: Float[Tensor, "batch n p"], g: Float[Tensor, "batch n q"]
 ) -> Float[Tensor, "batch p q"]:
-    """fᵀg, the sum over the points for each sample."""
+    """The products fᵀg of the features of f and g, summed over the points of each sample."""
     parts = parts_of(f.shape[1], f)
     if parts == 1:
         return torch.bmm(f.mT, g)

@@ -111,7 +111,8 @@ class GridOperator(Operator):
         check_input(self, a, x, y, mask)
         if y is not None and x.ndim == a.ndim:
             raise ValueError(
-                f"{type(self).__name__} interpolates only between boxes: y must be None"
+                f"{type(self).__name__} predicts at other points y only for inputs on a box; here "
+                "each sample has its own points x, so y must be None"
             )
         if y is not None and not (self.training or torch.compiler.is_compiling()):
             check_products(x, y)

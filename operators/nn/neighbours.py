@@ -85,12 +85,12 @@ class Lattice:
 
 
 def of_sources(v: Float[Tensor, "batch _ c"], edges: Edges) -> Float[Tensor, "_ n _ c"]:
-    """Value of v at the source of each pair. The result broadcasts over the candidates."""
+    """Values v of points or nodes, at the source of each pair; broadcasts over the candidates."""
     return v[:, :, None] if edges.to_nodes else taken(v, edges.nodes)
 
 
 def of_queries(v: Float[Tensor, "batch _ c"], edges: Edges) -> Float[Tensor, "_ n _ c"]:
-    """Value of v at the query of each pair. The result broadcasts over the candidates."""
+    """Values v of points or nodes, at the query of each pair; broadcasts over the candidates."""
     return taken(v, edges.nodes) if edges.to_nodes else v[:, :, None]
 
 

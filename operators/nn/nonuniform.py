@@ -36,7 +36,7 @@ def frequencies(dim: int, m: int) -> Float[Tensor, "dim modes"]:
 
 
 def waves(xi: TokenPoints, k: Float[Tensor, "dim modes"]) -> Waves:
-    """cos 2πk·ξ and -sin 2πk·ξ at each point.
+    """The waves cos 2πk·ξ and -sin 2πk·ξ of each frequency k at each point ξ.
 
     They are the factors of Re v̂_k and Im v̂_k in v = Σ_k Re(v̂_k exp(2πik·ξ)). Phases are not
     computed by a matrix product, because they would be wrong in reduced precision.

@@ -127,7 +127,7 @@ class PositionWeights(nn.Module):
 
     @property
     def rate(self) -> Float[Tensor, " heads"]:
-        """λ of each head; the weights are concentrated within a distance of about λ^(-1/2)."""
+        """The decay λ of the weights exp(-λ D) of each head, which reach about λ^(-1/2) far."""
         return torch.tan(math.pi / 4 * (1 - 1e-7) * (1 + torch.sin(self.r)))
 
     def scores(

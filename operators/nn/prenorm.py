@@ -120,7 +120,7 @@ class _NormedProjections(torch.autograd.Function):
 
 
 def linear_added(u: Values, v: Float[Tensor, "batch n _"], linear: nn.Linear) -> Values:
-    """u + W v + b."""
+    """The sum of u and of a linear map of v."""
     if not on_processor(u):
         return u + linear(v)
     out = _LinearAdded.apply(

@@ -64,7 +64,7 @@ _cached_stretching = cached(_stretching)
 
 
 def stretched(u: Float[Tensor, "batch *grid c"], sizes: Sequence[int]) -> Float[Tensor, "b ... c"]:
-    """`resized` for grids of one or two axes."""
+    """Linear interpolation from a uniform grid of one or two axes to one with the same ends."""
     if u.ndim == 3:
         return stretched(u[:, :, None], [*sizes, 1])[:, :, 0]
     n1, n2 = sizes
@@ -213,7 +213,7 @@ def windows(
 def joined(
     v: Float[Tensor, "batch *coarse p c"], side: int | list[int]
 ) -> Float[Tensor, "batch *grid c"]:
-    """The inverse of `windows`."""
+    """Put the windows of a grid, as `windows` splits it, together again."""
     dim = v.ndim - 3
     v = v.unflatten(dim + 1, [side] * dim if isinstance(side, int) else side)
     v = v.permute(0, *[k for i in range(dim) for k in (1 + i, 1 + dim + i)], 2 * dim + 1)

@@ -198,7 +198,9 @@ def as_keys(mask: Real | None) -> Bool[Tensor, "batch 1 1 n"] | None:
 
 
 class CrossAttention(nn.Module):
-    """Multi-head softmax(QKᵀ/√d) V W + b with Q = q W_q, K = z W_k and V = z W_v.
+    """Multi-head attention softmax(QKᵀ/√d) V W + b of queries q to sources z.
+
+    Q = q W_q, K = z W_k and V = z W_v; d is the number of features of a head.
 
     Args:
         queries, sources, out: Numbers of features of q, of z and of the result; None means `width`.

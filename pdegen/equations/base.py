@@ -233,7 +233,7 @@ class Problem(WithLaws):
     def compute(
         self, seed: int, samples: range, device: str | None = None
     ) -> dict[str, np.ndarray]:
-        """The values of `solve_in_blocks` as NumPy arrays.
+        """Solve samples: the values of each variable, as NumPy arrays by name.
 
         The bits of the values do not depend on the number of threads that the environment sets.
         """

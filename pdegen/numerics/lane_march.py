@@ -40,8 +40,8 @@ class LaneMarch:
     def __post_init__(self) -> None:
         if not self.nonlinear.components <= set(range(self._components)):
             raise ValueError(
-                f"expected components 0 to {self._components - 1}, got those of N, "
-                f"{sorted(self.nonlinear.components)}"
+                "nonlinear terms must act on components between 0 and "
+                f"{self._components - 1}, got {sorted(self.nonlinear.components)}"
             )
 
     def __call__(

@@ -56,5 +56,5 @@ class Levels:
         return self.high * s * s
 
     def feature(self, level: float | Float[np.ndarray, " batch"]) -> Float[np.ndarray, "..."]:
-        """The input s = (ε/ε₁)^½ of operators for a level ε. If ε > ε₁, then s > 1."""
+        """What operators receive for a level ε: s = √(ε/high), above 1 beyond the range."""
         return np.sqrt(np.asarray(level) / self.high)

@@ -254,8 +254,8 @@ class Experiment(Strict):
             return changed
         if open_sealed(store).metadata.fingerprint != changed.data.load_recipe().fingerprint:
             raise SchemaError(
-                f"{store} is not a store of {after[0]} with {after[1]}: data.recipe and "
-                "data.overrides change the dataset, leave them or --data out"
+                f"{store} is not a store of {after[0]} with {after[1]}: leave out data.recipe and "
+                "data.overrides, or leave out --data"
             )
         return changed
 

@@ -104,8 +104,8 @@ def check_kinds(assumed: str, tested: str | None) -> None:
     apart = {"snr", "sensors"} & {assumed, tested}
     if tested is not None and apart:
         raise SchemaError(
-            f"test kind: methods that assume {assumed} noise cannot be tested with {tested} noise: "
-            f"the levels or points of {' and '.join(sorted(apart))} differ from those of others"
+            f"test kind {tested}: methods that assume {assumed} noise cannot be tested with it, "
+            f"because {' and '.join(sorted(apart))} noise has levels in dB or fewer points"
         )
 
 

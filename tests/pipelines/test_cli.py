@@ -119,7 +119,7 @@ def test_what_is_there_is_kept_unless_it_is_said(refused, store):
     assert "exists and is finished: use it, or --overwrite to replace it" in refused(*words)
     for command in ("train", "run"):
         other = [command, "burgers-quick", "--data", store, "--set", "data.overrides.viscosity=0.5"]
-        said = "data.overrides change the dataset, leave them or --data out"
+        said = "leave out data.recipe and data.overrides, or leave out --data"
         assert said in refused(*other)
     unseal(store)
     assert "was made from another recipe" in refused(*words, "--set", "seed=1", "--resume")

@@ -426,7 +426,7 @@ def test_a_benchmark_refuses_another_recipe_beside_its_store(refused, stores, se
         (("train", "burgers-quick"), stores["circle"]),
     ):
         line = refused(*words, "--data", data, "--set", setting, "--out", "out")
-        assert re.search("is not a store of.*leave them or --data out", line)
+        assert re.search("is not a store of.*or leave out --data", line)
 
 
 def test_a_recipe_that_the_store_has_is_no_refusal(stores):

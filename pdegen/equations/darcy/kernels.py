@@ -286,9 +286,10 @@ def face_changes(slopes: np.ndarray, dp: np.ndarray) -> np.ndarray:
 
 @_jit
 def add_transposed(slopes: np.ndarray, w: np.ndarray, out: np.ndarray) -> None:
-    """Adds (∂t/∂p)ᵀ w to `out`, where w are values on the inner faces across axis 0.
+    """Adds the transposed derivative of transmissibilities, applied to w, to `out`.
 
-    `slopes` are the derivatives ∂t/∂p.
+    w are values on the inner faces across axis 0. `slopes` are the derivatives ∂t/∂p of the
+    transmissibilities t of these faces by the phase p of the cells beside them.
     """
     n, m = out.shape
     for i in range(n - 1):

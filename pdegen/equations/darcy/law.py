@@ -40,7 +40,10 @@ Number = float | str
 
 @dataclass(frozen=True)
 class PhasesLaw:
-    """a = values[j] where thresholds[j-1] <= g < thresholds[j] for a Gaussian field g."""
+    """How a coefficient of several phases follows from a Gaussian field g at each point.
+
+    a = values[j] where thresholds[j-1] <= g < thresholds[j].
+    """
 
     thresholds: tuple[float, ...]
     values: tuple[Number, ...]

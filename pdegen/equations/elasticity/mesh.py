@@ -217,7 +217,7 @@ class PointTransfer:
         return value, gradient.reshape(*gradient.shape[:-2], 4)
 
     def mean(self, values: Float[np.ndarray, "batch occurrences *k"]) -> Float[np.ndarray, "..."]:
-        """Mean of the values over all occurrences of each point."""
+        """Value of each point: the mean over the elements that contain it."""
         point = self._occurrences[0]
         starts = np.flatnonzero(np.diff(point, prepend=-1))
         count = np.diff(starts, append=len(point))

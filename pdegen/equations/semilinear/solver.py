@@ -135,7 +135,10 @@ class Terms:
         return not (np.any(self.advection) or any((*self.dispersion, *self.gradient_norm)) or even)
 
     def linear(self, torus: Torus) -> Symbol:
-        """The symbol of L, shape (components, *modes); real if no derivative has an odd order."""
+        """The factors of the modes that the linear terms apply, shape (components, *modes).
+
+        They are real if no derivative has an odd order.
+        """
         even = self._even(torus.laplacian)
         if not np.any(self.advection) and not any(self.dispersion):
             return even

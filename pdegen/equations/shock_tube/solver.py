@@ -84,7 +84,7 @@ class Gas:
         return np.sqrt(self.gamma * state.p / state.rho)
 
     def conserved(self, state: State) -> np.ndarray:
-        """Conserved variables ρ, m, E, stacked along a new axis before the last axis."""
+        """Density ρ, momentum m and energy E, stacked along a new axis before the last axis."""
         m = state.rho * state.u
         energy = state.p / (self.gamma - 1) + m * state.u / 2
         return np.stack([state.rho, m, energy], axis=-2)

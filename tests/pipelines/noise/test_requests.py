@@ -73,7 +73,7 @@ def test_the_command_writes_a_report(study, tmp_path):
         ),
         (
             ["--test-kind", "snr"],
-            "test kind: methods that assume ensemble noise cannot be tested with snr noise",
+            "test kind snr: methods that assume ensemble noise cannot be tested with it",
         ),
         (
             ["--test-kind", "sensors"],
