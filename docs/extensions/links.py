@@ -10,6 +10,7 @@ from sphinx.application import Sphinx
 PAGES = (
     (r"(\.\./)+README\.md", "/generated/overview.md"),
     (r"(\.\./)+CHANGELOG\.md", "/generated/changelog.md"),
+    (r"(\.\./)+CONTRIBUTING\.md", "/generated/contributing.md"),
     (r"(\.\./)+datasets/README\.md", "/generated/store.md"),
     (r"(\.\./)+datasets/([\w.-]+\.md)", r"/generated/datasets/\2"),
     (r"(\.\./)+benchmarks/results/([\w.-]+\.md)", r"/generated/measurements/\2"),
