@@ -272,6 +272,7 @@ def may_be(variant: type[Strict], content: object) -> bool:
 
 
 _LISTED = 30  # largest number of keys in an error
+_FEW = 20  # so many kinds are all listed in an error; of more, only similar ones are
 _MESSAGES = {  # by type of pydantic error; names in braces are from its context
     "missing": "is missing",
     "greater_than": "must be greater than {gt}",
@@ -320,12 +321,15 @@ def explained(
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         key = context["discriminator"].strip("'")
         tags = [str(tag) for m in models for tag in get_args(m.model_fields[key].annotation)]
-        known = f"known: {', '.join(dict.fromkeys(tags))}"
+        tags = list(dict.fromkeys(tags))
+        known = f"known: {', '.join(tags)}"
         if not isinstance(given, Mapping):
             return f"{path}: must be a table, got {brief(given)}"
         if kind == "union_tag_not_found":
             return f"{path}.{key}: is missing, {known}"
         hint = models[0].hint if models else ""
+        if len(tags) > _FEW:
+            known = near(str(given.get(key)), tags)
         return f"{path}.{key}: unknown {brief(given.get(key))}, {known}{hint}"
     where = f"{path}: " if path else ""
     if kind == "value_error":
@@ -335,6 +339,8 @@ def explained(
     words = _MESSAGES.get(kind, first["msg"]).format_map(limits)
     if kind == "float_type" and isinstance(given, Mapping) and "law" in given:
         words = "must be a number, it cannot have a law"
+    if words == "must be a list" and isinstance(given, str) and "," in given:
+        words = f"must be a list, such as [{given}]"
     if isinstance(given, float) and math.isnan(given):
         words = "must be a number"  # NaN fails any bound, so the first bound would be reported
     return f"{where}{words}" if kind == "missing" else f"{where}{words}, got {brief(given)}"

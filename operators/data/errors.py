@@ -14,3 +14,16 @@ def one_line(error: BaseException) -> str:
     'no such codec'
     """
     return " ".join(str(error).split())
+
+
+class ResolutionError(DataError):
+    """A store has no subsample with the requested number of points.
+
+    Args:
+        message: One line.
+        possible: A number of points along the first axis that the store has.
+    """
+
+    def __init__(self, message: str, possible: int) -> None:
+        super().__init__(message)
+        self.possible = possible

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from operators.data.errors import DataError
+from operators.data.errors import DataError, ResolutionError
 from pdegen.domains import Box, CellGrid, Domain
 
 Resolution = int | tuple[int, ...]
@@ -220,10 +220,14 @@ def strides(domain: Domain, resolution: Resolution | None, where: str) -> tuple[
 def _stride(n: int, resolution: int, grid: str, where: str) -> int:
     allowed = allowed_resolutions(n, grid)
     if resolution not in allowed:
-        near = sorted(sorted(allowed, key=lambda m: abs(m - resolution))[:6])
-        raise DataError(
+        below, above = (
+            [m for m in allowed if m < resolution],
+            [m for m in allowed if m > resolution],
+        )
+        raise ResolutionError(
             f"resolution {resolution} is not a subsample of the {n} {grid} points of {where}: "
-            f"near ones are {', '.join(map(str, near))}"
+            f"possible are {' or '.join(map(str, (*below[-1:], *above[:1])))}",
+            (*above[:1], *below[-1:])[0],
         )
     if grid == "periodic":
         return n // resolution

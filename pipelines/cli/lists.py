@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pdegen.schema import SchemaError
 from pipelines.cli import completion
 from pipelines.cli.common import AsJson, Plugin, command, print_json
 from pipelines.cli.terminal import note, say
@@ -147,6 +148,7 @@ def noise_kinds_command(as_json: AsJson = False) -> None:
     "keys",
     "pdegen keys burgers-quick",
     "pdegen keys darcy-421 --all",
+    "pdegen keys burgers-quick --of experiment",
     "pdegen keys my_experiment.toml --json",
 )
 def keys_command(
@@ -160,6 +162,13 @@ def keys_command(
     every: Annotated[
         bool, typer.Option("--all", help="Also show the keys of kinds that this file does not use.")
     ] = False,
+    of: Annotated[
+        str | None,
+        typer.Option(
+            help="List only the keys of this kind of file, where several have the name: recipe, "
+            "experiment or benchmark."
+        ),
+    ] = None,
     as_json: AsJson = False,
     plugin: Plugin = None,
 ) -> None:
@@ -167,6 +176,11 @@ def keys_command(
     from pipelines.config.overridable import overridable
 
     files = overridable(name)
+    if of is not None:
+        kinds = [file.what for file in files]
+        if of not in kinds:
+            raise SchemaError(f"{name} is of no {of}: --of takes {' or '.join(kinds)}")
+        files = [file for file in files if file.what == of]
     if as_json:
         print_json([file.as_dict() for file in files])
         return

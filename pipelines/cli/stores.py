@@ -56,7 +56,7 @@ def generate_command(
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Number of samples.")] = None,
     resolution: Annotated[
-        int | None, typer.Option(help="Points of the output grid along each axis.")
+        int | None, typer.Option(help="Points of the output grid, one number for all axes.")
     ] = None,
     set_: Set = None,
     workers: Workers = None,

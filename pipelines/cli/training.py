@@ -40,7 +40,10 @@ Checkpoint = Annotated[
     Path,
     typer.Argument(help="A *.safetensors file of a run, or the name or folder of a trained model."),
 ]
-Resolution = Annotated[int | None, typer.Option(help="Points along each axis; default: all.")]
+Resolution = Annotated[
+    int | None,
+    typer.Option(help="Points along the first axis, every r-th of all axes; default: all."),
+]
 Split = Annotated[str, typer.Option(help="Split of the store.")]
 AssumedLevel = Annotated[
     float | None,

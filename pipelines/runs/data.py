@@ -12,6 +12,7 @@ import psutil
 import torch
 
 from operators.data import Reader, Samples, Streamed, Task, open_pairs
+from operators.data.errors import ResolutionError
 from operators.data.mixed import containing
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.noise import pointwise_deviation
@@ -179,10 +180,19 @@ class Source:
         """All stored samples of a split."""
         data, (input, target) = self.experiment.data, self.experiment.variables
         self._check_equation()
-        return open_pairs(
-            self.url, split, resolution or data.finest_resolution, input=input, target=target,
-            target_resolution=data.target_resolution, weighted=weighted,
-        )  # fmt: skip
+        try:
+            return open_pairs(
+                self.url, split, resolution or data.finest_resolution, input=input, target=target,
+                target_resolution=data.target_resolution, weighted=weighted,
+            )  # fmt: skip
+        except ResolutionError as error:
+            if resolution is not None:
+                raise
+            n, key = error.possible, "resolution" if data.resolutions is None else "resolutions"
+            raise SchemaError(
+                f"data.{key}: {error}; this store needs --set data.resolution={n} "
+                f"--set 'resolutions=[{n}]'"
+            ) from None
 
     def _check_equation(self) -> None:
         """Raise SchemaError if the store has another equation than the experiment. Imported stores

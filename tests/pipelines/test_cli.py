@@ -210,7 +210,8 @@ def test_a_grid_too_coarse_for_the_model_is_refused(refused, made):
     words = ["train", "burgers-quick", "--data", made / "store.zarr", *TINY, "--out", "run"]
     for own, said in (
         ("model.modes=16", "at least 32 points, got 16"),
-        ("data.resolution=64", "is not a subsample of the 32 periodic points"),
+        ("data.resolution=64", "data.resolution: resolution 64 is not a subsample of the 32"),
+        ("data.resolution=64", "needs --set data.resolution=32 --set 'resolutions=[32]'"),
         ("batch=9", "batch 9 is larger than the 8 training samples"),
     ):
         assert said in refused(*words, "--set", own)

@@ -56,6 +56,8 @@ def test_what_is_set_goes_before_what_the_experiment_sets_of_its_recipe():
     [
         ({"epoch": 3}, "unknown key 'epoch': did you mean training.epochs"),
         ({"training.optimizer.name": "sopa"}, "optimizer.name: unknown 'sopa', known: adam, "),
+        ({"model.name": "fnoo"}, "model.name: unknown 'fnoo', did you mean fno"),
+        ({"resolutions": "64,128"}, r"must be a list, such as \[64,128\], got '64,128'"),
         ({"model.heads": 5}, "heads must divide width, got heads=5, width=64"),
         ({"model.attention": "galerkni"}, "model.attention: .*got 'galerkni'"),
         ({"training.lr": -1.0}, "training.lr: .*greater than 0, got -1.0"),

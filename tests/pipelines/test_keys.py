@@ -191,6 +191,17 @@ def test_one_name_of_two_declarations_shows_both(pdegen):
     assert "  data.overrides.problem.resolution = 43" in own
 
 
+def test_one_of_several_files_of_a_name_can_be_chosen(pdegen, refused):
+    both = pdegen("keys", "burgers-quick").out
+    recipe = pdegen("keys", "burgers-quick", "--of", "recipe").out
+    experiment = pdegen("keys", "burgers-quick", "--of", "experiment").out
+    assert recipe[0].startswith("recipe burgers-quick")
+    assert experiment[0].startswith("experiment burgers-quick")
+    assert both[: len(recipe)] == recipe
+    said = refused("keys", "burgers-quick", "--of", "benchmark")
+    assert "is of no benchmark: --of takes recipe or experiment" in said
+
+
 def test_json_has_every_key(pdegen):
     ((found),) = json.loads("\n".join(pdegen("keys", "burgers-r10", "--json").out))
     assert found["command"] == "pdegen generate burgers-r10 --set KEY=VALUE"
