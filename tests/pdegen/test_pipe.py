@@ -352,6 +352,15 @@ CHANGES = {
 }
 
 
+def test_the_stated_divergence_is_the_largest_anywhere(monkeypatch):
+    some = np.random.default_rng(3).standard_normal((1, 17, 17))
+    monkeypatch.setattr(Pipe, "divergence", lambda pipe, velocity, centre: some)
+    values = load_recipe("pipe-quick").with_overrides({"problem.resolution": 33}).problem.compute(
+        0, range(1)
+    )  # fmt: skip
+    assert values["divergence"] == [max(map(abs, some.flat))]
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_law_notices(quick, change):
     problem, values = quick
