@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
+from pdegen.equations.shock_tube.solver import Gas
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.pdegen.small import SMALL, problem, samples
@@ -56,6 +57,32 @@ def test_a_device_of_pytorch_computes_the_same_or_is_refused(name, monkeypatch):
         assert values.dtype == expected.dtype
         rtol = 1e-5 if expected.ndim > 1 and expected.dtype == np.float32 else 1e-3
         np.testing.assert_allclose(values, expected, rtol=rtol, atol=2e-6, err_msg=variable)
+
+
+def of_shocks(problem, values):
+    left, right, _ = problem.initial.build(values["z"])
+    star = Gas(problem.gamma).star(left, right)
+    return {"residual": star.residual, "iterations": star.iterations}
+
+
+def of_forging(problem, values):
+    frames = problem.forging(problem.die.pieces(values["z"][:1], problem.length)[0])
+    mean = frames.work[-1] - sum(
+        getattr(frames, part)[-1] for part in ("plastic", "elastic", "kinetic", "viscous")
+    )
+    return {
+        "work": frames.work[None], "plastic": frames.plastic[None],
+        "residual": abs(mean / frames.work[-1]), "iterations": frames.steps,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "qualities"), [("shock-tube-quick", of_shocks), ("plasticity-quick", of_forging)]
+)
+def test_qualities_of_a_sample_are_those_of_its_solution(name, qualities):
+    for quality, expected in qualities(problem(name), samples(name)).items():
+        found = samples(name)[quality][: len(np.atleast_1d(expected))]
+        np.testing.assert_allclose(found, expected, rtol=1e-9, err_msg=quality)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
