@@ -150,9 +150,10 @@ def _title(result: Result) -> Iterator[str]:
     numbers = data.get("parameters", []) if description["task"].get("parameters") else []
     inputs = ", ".join([str(data["input"]), *numbers])
     variables = escaped(f"{inputs} -> {data['target']}")
-    yield f"| map | {variables}: {_count(c_in)} -> {_count(c_out)} |"
+    yield f"| map | {variables}: {_count(c_in, 'channel')} -> {_count(c_out, 'channel')} |"
     dim = description["dim"]
-    yield f"| points | {dim} dimensions, {data['resolution']} points along each axis in training |"
+    points = f"{data['resolution']} points along each axis in training"
+    yield f"| points | {_count(dim, 'dimension')}, {points} |"
     task = ", ".join(f"{key} {value}" for key, value in description["task"].items())
     yield f"| task | {escaped(task)} |"
     yield f"| data | recipe {escaped(data['recipe'])} |"
@@ -160,13 +161,13 @@ def _title(result: Result) -> Iterator[str]:
     yield f"| content | {code(data['content'])} (SHA-256 of the data) |"
     epochs, seconds = len(result.history), result.scores.training_seconds
     epoch = description["epoch"]
-    yield f"| training | {epochs} epochs in {seconds:.3g} s, weights of epoch {epoch} |"
+    yield (f"| training | {_count(epochs, 'epoch')} in {seconds:.3g} s, weights of epoch {epoch} |")
     provenance = ", ".join(f"{k} {v}" for k, v in result.scores.provenance.items())
     yield f"| made by | {escaped(provenance)} |"
 
 
-def _count(channels: int) -> str:
-    return f"{channels} channel{'s' if channels > 1 else ''}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _scores(result: Result) -> Iterator[str]:
