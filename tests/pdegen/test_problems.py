@@ -85,6 +85,17 @@ def test_qualities_of_a_sample_are_those_of_its_solution(name, qualities):
         np.testing.assert_allclose(found, expected, rtol=1e-9, err_msg=quality)
 
 
+@pytest.mark.parametrize("name", ["kdv", "fisher-kpp", "ns-quick", "ns-1e-3"])
+def test_the_step_is_that_of_the_recipe_where_it_meets_the_error(name):
+    assert set(samples(name)["step"]) == {problem(name).solver.dt}
+
+
+def test_the_largest_violation_of_a_budget_is_stored(monkeypatch):
+    violation = np.array([1e-4, 3e-4])
+    monkeypatch.setattr("pdegen.equations.vorticity.problem._violation", lambda *_: violation)
+    assert np.array_equal(problem("ns-quick").compute(0, range(2))["budget"], violation)
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_sets_have_their_sizes(name):
     recipe, (count, train, validation, test, shape) = load_recipe(name), PUBLISHED[name]
