@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from pdegen.equations.base import Problem
 from pdegen.equations.registry import RegisteredProblem
 from pdegen.headline import headline
+from pdegen.overrides import flattened
 from pdegen.plugins import plugin_of
 from pdegen.schema import Count, Name, SchemaError, Strict, brief, near
 from pdegen.shipped import recipe_folder, recipe_names
@@ -125,16 +126,17 @@ class Recipe(Strict):
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Recipe:
         """A copy of this recipe with other values. `overrides` maps dotted keys to values, such as
-        {"problem.viscosity": 0.01}.
+        {"problem.viscosity": 0.01}. A table stands for its dotted keys
+        (`pdegen.overrides.flattened`).
 
         The last part of a key is enough if it is unambiguous. If the number of samples changes and
         no split is overridden, validation and test keep their shares of the samples, and train has
         the rest. Raises SchemaError if a key is unknown or ambiguous, or a value is impossible.
         """
-        changes = {self.resolved_key(key, overrides): value for key, value in overrides.items()}
+        given = flattened(overrides)
+        changes = {self.resolved_key(key, given): value for key, value in given.items()}
         samples = changes.get("samples")
-        given = any(key.split(".")[0] == "splits" for key in changes)
-        if type(samples) is int and not given:
+        if type(samples) is int and not any(key.startswith("splits.") for key in changes):
             scaled = self.splits.scaled(samples, self.samples)
             changes |= {f"splits.{name}": n for name, n in scaled.items()}
         changed = self.replaced(changes, f"recipe {self.name}")

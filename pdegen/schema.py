@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import stat
 from collections.abc import Collection, Iterator, Mapping
@@ -114,6 +113,11 @@ class Strict(BaseModel):
         depth = min((k.count(".") for k in matches), default=0)
         matches = [k for k in matches if k.count(".") == depth]
         if not matches:
+            table, _, last = key.rpartition(".")
+            values = [k for k in known if table and f".{k}".endswith(f".{table}")]
+            if values and not any(f".{table}." in f".{k}" for k in known):
+                reason = "cannot have a law" if last in _OF_LAWS else f"has no key {last!r}"
+                raise SchemaError(f"unknown key {brief(key)}: {values[0]} {reason}")
             raise SchemaError(_unknown_key(key, "", known, cls.keys(content)))
         if len(matches) > 1:
             raise SchemaError(f"key {key!r} is ambiguous: {' or '.join(matches)}")
@@ -140,16 +144,23 @@ class Strict(BaseModel):
 
         A key such as solver.method selects a variant of a table. Its change removes the keys that
         the new variant lacks. A change of a key in `resets` removes the other keys of its table.
-        Changes are made in their order, so that later layers of overrides hold.
+        Changes are made in their order, so that later layers of overrides hold. The keys of an
+        absent table declare it, and those of a law, with `law` among them, replace a number. An
+        empty table changes no key of a table.
         """
         content = self.model_dump()
         for key, value in changes.items():
             *parents, last = key.split(".")
             target = content
-            for parent in parents:
-                if not isinstance(target.get(parent), dict):
-                    raise SchemaError(f"{where}: {_not_here(type(self), parents, last, value)}")
+            for depth, parent in enumerate(parents, 1):
+                present = target.get(parent)
+                if present is None or f"{'.'.join(parents[:depth])}.law" in changes:
+                    target[parent] = present if isinstance(present, dict) else {}
+                elif not isinstance(present, dict):
+                    raise SchemaError(f"{where}: {_not_here(type(self), parents, last)}")
                 target = target[parent]
+            if value == {} and isinstance(target.get(last), dict):
+                continue
             variants = _variants_at(type(self), parents)
             if any(last in variant.resets for variant in variants):
                 for removed in target.keys() - {"name"}:
@@ -212,17 +223,15 @@ def takes_number(annotation: Any) -> bool:
     return any(part is float or float in get_args(part) for part in parts)
 
 
-def _not_here(model: type[Strict], parents: list[str], last: str, value: object) -> str:
-    """The error message for a key in an absent table. It may show how to set the whole table."""
+def _not_here(model: type[Strict], parents: list[str], last: str) -> str:
+    """The error message for a key below a value that is not a table. It may show how to set a
+    law."""
     key = ".".join([*parents, last])
-    if last in ("law", "low", "high") and (".".join(parents) in known_keys(model)):
+    if last in _OF_LAWS and (".".join(parents) in known_keys(model)):
         law = f'{".".join(parents)}={{law="uniform", low=..., high=...}}'
         return (
             f"key {brief(key)} belongs to a law, but {parents[-1]} is a number; set the law: {law}"
         )
-    if len(parents) == 1 and key in list(_keys(model)):
-        whole = f"{parents[0]}={{{last}={json.dumps(value)}}}"
-        return f"key {brief(key)} is of a table that is not declared; set the whole table: {whole}"
     return f"key {brief(key)} does not apply here"
 
 
@@ -271,6 +280,7 @@ def may_be(variant: type[Strict], content: object) -> bool:
     return True
 
 
+_OF_LAWS = ("law", "low", "high")  # keys of the law of a number
 _LISTED = 30  # largest number of keys in an error
 _FEW = 20  # so many kinds are all listed in an error; of more, only similar ones are
 _MESSAGES = {  # by type of pydantic error; names in braces are from its context

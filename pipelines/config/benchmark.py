@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from pdegen.overrides import flattened
 from pdegen.schema import Count, Name, Positive, SchemaError, is_name, near
 from pipelines.config.data import merged
 from pipelines.config.entries import (
@@ -21,6 +22,7 @@ from pipelines.config.entries import (
     Profile,
     Protocols,
     Quick,
+    Search,
     TrainingFact,
 )
 from pipelines.config.experiment import Experiment, without
@@ -30,7 +32,6 @@ from pipelines.config.soundness import check
 
 WIDTHS = ("width", "channels")  # names of the width; an operator uses the first that it has
 _NONE: Mapping[str, Any] = MappingProxyType({})
-_Values = Annotated[list[Any], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Benchmark(Extending):
     sources: Annotated[dict[TrainingFact, str], Field(default_factory=dict)]
     seeds: Count = 1
     protocols: Protocols = ()
-    search: Annotated[dict[str, _Values], Field(default_factory=dict)]
+    search: Search
     widths: Annotated[tuple[Positive, ...], Field(strict=False)] = ()
     budget: Budget | None = None
     datasets: Annotated[dict[str, Dataset], Field(min_length=1)]
@@ -311,7 +312,7 @@ class Benchmark(Extending):
         """
         if not overrides:
             return self
-        experiment = next(iter(self.datasets.values())).load()
+        experiment, overrides = next(iter(self.datasets.values())).load(), flattened(overrides)
         for key in (key for key in overrides if ".overrides." in key):
             raise SchemaError(f"{key} cannot be set: recipes and streams belong to the datasets")
         keys = {experiment.full_key(key): value for key, value in overrides.items()}

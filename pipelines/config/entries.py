@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from pdegen.overrides import flattened
 from pdegen.schema import Count, Name, Positive, Strict
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.config.models import ModelSpec
 from pipelines.config.training import Protocol
 
-Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]
+_Keys = BeforeValidator(lambda keys: flattened(keys) if isinstance(keys, Mapping) else keys)
+_Overrides = Annotated[dict[str, Any], _Keys]
+Overrides = Annotated[_Overrides, Field(default_factory=dict)]
+_Values = Annotated[list[Any], Field(min_length=1)]
+Search = Annotated[dict[str, _Values], _Keys, Field(default_factory=dict)]
 Coarser = Annotated[tuple[dict[str, Any], ...], Field(strict=False)]
 Measure = Literal["l2", "block", "steps", "seen", "unseen", "l1", "points", "near", "deformed"]
 TrainingFact = Literal["parameters", "gflop", "hours", "seconds", "epoch"]
@@ -149,7 +155,7 @@ class Quick(Strict):
 
     datasets: Annotated[list[str], Field(min_length=1)]
     overrides: Overrides
-    changes: Annotated[dict[str, dict[str, Any]], Field(default_factory=dict)]
+    changes: Annotated[dict[str, _Overrides], Field(default_factory=dict)]
     coarser: Annotated[dict[str, Coarser], Field(default_factory=dict)]
     operators: Annotated[dict[str, Entry], Field(default_factory=dict)]
     seeds: Count | None = None

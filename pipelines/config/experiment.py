@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from operators.data import Map, Task
 from operators.norms import has_one_spacing
 from pdegen.domains import Box, Domain
+from pdegen.overrides import flattened
 from pdegen.schema import Count, Name, SchemaError, Strict, is_name
 from pdegen.store.reading import open_sealed
 from pipelines.config.choices import LossTable, OptimizerTable, ScheduleTable
@@ -18,7 +19,7 @@ from pipelines.config.models import Model, ModelSpec, parse_model
 from pipelines.config.physics import domain_of, functions_in, physics_of
 from pipelines.config.registry import InputNoise, Normalization
 from pipelines.config.shipped import check_asked, file_of
-from pipelines.config.stream import RECIPE_KEYS, change_stream
+from pipelines.config.stream import RECIPE_KEYS, change_stream, overridden
 from pipelines.config.training import (
     FORMER_KEYS,
     BlockTask,
@@ -263,14 +264,15 @@ class Experiment(Strict):
         """This experiment with new values of some keys such as "training.epochs".
 
         Keys below `data.overrides`, `data.stream.overrides` and `data.stream.coarse` are keys of
-        the recipes. The key `data.stream.recipe` adds a stream to an experiment that has none. In
-        the same way, `task.kind` adds a task, and the table `noise` adds noise.
+        the recipes. A table stands for its dotted keys (`pdegen.overrides.flattened`). Keys of a
+        table that the experiment does not have add it: `data.stream.recipe` adds a stream,
+        `task.kind` a task, and `noise.level` noise.
 
         Raises:
             SchemaError: For an unknown key, an impossible value, or a key that the task does not
                 use.
         """
-        where = f"experiment {self.name}"
+        where, overrides = f"experiment {self.name}", flattened(overrides)
         below = {
             prefix: {k.removeprefix(f"{prefix}."): v for k, v in overrides.items()
                      if k.startswith(f"{prefix}.")}
@@ -288,13 +290,9 @@ class Experiment(Strict):
         streamed = {name: below[f"data.stream.{name}"] for name in RECIPE_KEYS}
         change_stream(self.data.stream, changes, streamed, where)
         if values := below["data.overrides"]:
-            recipe = self.data.load_recipe()
-            changed_keys = {recipe.resolved_key(key, values): v for key, v in values.items()}
-            changes["data.overrides"] = {**self.data.overrides, **changed_keys}
-        if self.task is None:  # then keys of a task form a whole table
-            keys = [key for key in changes if key.startswith("task.")]
-            task = {key.removeprefix("task."): changes.pop(key) for key in keys}
-            changes |= {"task": {**changes.get("task", {}), **task}} if task else {}
+            changes["data.overrides"] = overridden(
+                self.data.load_recipe(), self.data.overrides, values
+            )
         former = {name: changes.pop(key) for key, name in _FORMER.items() if key in changes}
         changed = self.replaced(alternatives(changes), where)
         if former:

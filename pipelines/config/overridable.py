@@ -107,7 +107,7 @@ def of_experiment(experiment: Experiment) -> Iterator[Key]:
 
     for key in _single(keys_of(Experiment, experiment.model_dump())):
         if experiment.noise is None and key.name.startswith("noise."):
-            continue  # noise is added as a whole table
+            continue  # there is no noise whose keys have values
         yield key
         if key.name == "data.overrides":
             yield from _below(key.name, experiment.data.load_recipe())

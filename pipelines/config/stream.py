@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from pdegen.overrides import flattened
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import Count, SchemaError, Strict
 
@@ -97,6 +98,16 @@ def _exact(value: object, keys: Collection[str], place: str = "") -> object:
     return {key: _exact(item, keys, f"{key}.") for key, item in table.items() if key not in keys}
 
 
+def overridden(
+    recipe: Recipe, overrides: Mapping[str, object], values: Mapping[str, object]
+) -> dict[str, object]:
+    """Overrides of a recipe, with other values of some keys. A key may be given by a short or the
+    full name, or in a table."""
+    changed = {recipe.resolved_key(key, values): value for key, value in values.items()}
+    kept = flattened(overrides).items()
+    return {k: v for k, v in kept if recipe.resolved_key(k, overrides) not in changed} | changed
+
+
 def change_stream(
     stream: Stream | None,
     changes: dict[str, Any],
@@ -124,11 +135,11 @@ def change_stream(
     if not below and not any(of_recipes.values()):
         return
     table = {"overrides": {}} if stream is None else stream.model_dump()
-    table |= {key.removeprefix(f"{_TABLE}."): changes.pop(key) for key in below}
+    given = {key.removeprefix(f"{_TABLE}."): changes.pop(key) for key in below}
+    table |= {key: value for key, value in given.items() if value != {}}
     for name, values in of_recipes.items():
         named = {key: table[key] for key in ("recipe", "overrides")}
         loaded = Stream.parse(named, f"{where}, {_TABLE}").load_recipe() if values else None
         if loaded is not None:
-            changed = {loaded.resolved_key(key, values): value for key, value in values.items()}
-            table[name] = {**table.get(name, {}), **changed}
+            table[name] = overridden(loaded, table.get(name, {}), values)
     changes[_TABLE] = Stream.parse(table, f"{where}, {_TABLE}").model_dump()

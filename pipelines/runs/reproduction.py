@@ -90,7 +90,7 @@ def overriding(experiment: Experiment) -> list[str] | None:
     try:
         if shipped.with_overrides(parse_overrides(changes)) != experiment:
             return None
-    except SchemaError:  # such as keys of noise without a table of noise
+    except SchemaError:  # such as a key that the command does not set
         return None
     return [*words, *(word for change in changes for word in ("--set", change))]
 

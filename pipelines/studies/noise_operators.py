@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from operators.training.files import DamagedError, read_json
+from pdegen.overrides import flattened
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import Experiment
 from pipelines.config.models import parse_model
@@ -36,7 +37,9 @@ def operator_experiments(
         SchemaError: If an operator is unknown or named twice. Also if a key is unknown, belongs to
             an operator that is not named, or changes the data or the noise for one operator alone.
             Also for the seed and the noise level, because options of the study list their values.
+            The level may be set if the experiment has no noise, and thus adds it.
     """
+    overrides = flattened(overrides)
     for key in overrides:
         name, _, rest = key.partition(".")
         _check_key(experiment, rest if name in models else key)
@@ -71,6 +74,8 @@ def operator_experiments(
 def _check_key(experiment: Experiment, key: str) -> None:
     """Raise SchemaError for a key whose values the study lists."""
     for listed, option in _LISTED.items():
+        if listed == "noise.level" and experiment.noise is None:
+            continue
         if f".{listed}".endswith(f".{key}") and experiment.resolved_key(key, {}) == listed:
             raise SchemaError(f"{listed} cannot be set, a study has several: use {option}")
 

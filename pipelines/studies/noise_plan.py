@@ -69,7 +69,7 @@ class NoisePlan:
         if noise is None:
             raise SchemaError(
                 f"study noise: experiment {self.experiment.name} has no [noise]: "
-                "set noise={level=0.01}"
+                "set noise.level=0.01"
             )
         check_operators(self.experiment, self.operators)
         if self.on_targets:

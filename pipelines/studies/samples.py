@@ -4,6 +4,7 @@ samples."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pdegen.overrides import flattened
 from pdegen.schema import SchemaError
 from pipelines.config.benchmark import Benchmark
 from pipelines.config.entries import Dataset, Entry
@@ -35,6 +36,7 @@ def samples_study(
         SchemaError: If a number is impossible, an override is wrong, or the experiment itself sets
             the number of samples.
     """
+    overrides = flattened(overrides)
     experiment = load_experiment(name, store).on(store, overrides)
     data, training, where = experiment.data, experiment.training, f"study samples of {name}"
     if data.stream is not None or data.samples is not None:

@@ -150,15 +150,24 @@ def test_stores_of_other_equations_follow_their_laws(name, laws, formula):
     ("override", "message"),
     [
         ("viscosity={law='normal',low=1,high=2}", "viscosity.law: unknown 'normal', known: uni"),
-        ("viscosity={low=1,high=2}", "viscosity.law: is missing, known: uniform, log-uniform"),
+        (
+            "viscosity={low=1,high=2}",
+            "'problem.viscosity.low' belongs to a law, but viscosity is a number",
+        ),
         ("viscosity={law='uniform',low=2,high=1}", "viscosity: low must be below high"),
         ("viscosity={law='log-uniform',low=0,high=1}", "viscosity.low: must be greater than 0"),
         ("viscosity={law='uniform',low=-1,high=1}", "viscosity.low: must be greater than 0"),
         ("viscosity={law='uniform',low=1,high=1e30}", "viscosity.high: must be at most 1e.20"),
         ("viscosity={law='uniform',low=1}", "viscosity.high: is missing"),
-        ("viscosity={law='uniform',low=1,high=2,mid=3}", "unknown key 'problem.viscosity.mid'"),
+        (
+            "viscosity={law='uniform',low=1,high=2,mid=3}",
+            "'viscosity.mid': problem.viscosity has no key 'mid'",
+        ),
         ("viscosity.low=1", "'problem.viscosity.low' belongs to a law, but viscosity is a number"),
-        ("sigma={law='uniform',low=1,high=2}", "initial.sigma: must be a number, it cannot have"),
+        (
+            "sigma={law='uniform',low=1,high=2}",
+            "sigma.law': problem.initial.sigma cannot have a law",
+        ),
         ("times=[{law='uniform',low=1,high=2}]", "times.0: must be a number, it cannot have a law"),
         ("viscosity=[1,2]", r"viscosity: must be a number, got \[1, 2\]"),
     ],

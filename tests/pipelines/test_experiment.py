@@ -65,10 +65,10 @@ def test_what_is_set_goes_before_what_the_experiment_sets_of_its_recipe():
         ({"qqqq": 1}, "unknown key 'qqqq': see pdegen keys"),
         ({"noise": 0.1}, "noise: must be a table, got 0.1"),
         ({"noise": {"levl": 0.1}}, "unknown key 'noise.levl': did you mean noise.level"),
-        (
-            {"noise.level": 0.1},
-            r"'noise.level' is of a table that is not declared; set the whole table: noise=",
-        ),
+        ({"noise.on": "targets"}, "noise.level: is missing"),
+        ({"model.width.deep": 3}, "'model.width.deep': model.width has no key 'deep'"),
+        ({"noise": {}}, "noise.level: is missing"),
+        ({"training.lr": {}}, "training.lr: must be a number"),
         ({"task.steps": 2}, "task.kind: is missing"),
     ],
 )

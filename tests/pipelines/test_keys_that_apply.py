@@ -182,7 +182,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("steps", {"training.warmup": 0.5}, "key of the schedule 1cycle, not of steps"),
     ("map", {"training.optimizer.beta1": 0.5}, "does not apply to adam"),
     ("map", {"normalization.eps": 1.0}, "eps is for pointwise scaling"),
-    ("map", {"noise.level": 0.1}, "of a table that is not declared"),
     (
         "noise",
         {"noise.on": "targets", "noise.fresh": False},
@@ -418,7 +417,10 @@ def test_every_key_of_a_benchmark_is_tried():
     assert left == {"extends"}  # merges files (tests/pipelines/test_extending.py)
 
 
-@pytest.mark.parametrize("setting", ["data.recipe=burgers-shock", "data.overrides={seed=5}"])
+REQUESTS = ["data.recipe=burgers-shock", "data.overrides={seed=5}", "data.overrides.seed=5"]
+
+
+@pytest.mark.parametrize("setting", REQUESTS)
 def test_a_benchmark_refuses_another_recipe_beside_its_store(refused, stores, setting):
     for words, data in (
         (("benchmark", "quick", "--on", "burgers"), f"burgers={stores['circle']}"),
@@ -426,13 +428,18 @@ def test_a_benchmark_refuses_another_recipe_beside_its_store(refused, stores, se
         (("train", "burgers-quick"), stores["circle"]),
     ):
         line = refused(*words, "--data", data, "--set", setting, "--out", "out")
-        assert re.search("is not a store of.*or leave out --data", line)
+        expected = "is not a store of.*or leave out --data"
+        if words[0] == "benchmark" and "overrides" in setting:
+            expected = "data.overrides.seed cannot be set: recipes and streams belong to the data"
+        assert re.search(expected, line)
 
 
 def test_a_recipe_that_the_store_has_is_no_refusal(stores):
     same, given = {**RECIPE, **SIZES}, {"circle": stores["circle"]}
-    benchmark = table({}).only([], ["circle"]).with_overrides({"data.overrides": same}, given)
-    assert benchmark.datasets["circle"].load().data.load_recipe().seed == 0
+    changes = {"datasets.NAME.overrides": {"data.overrides": same}}
+    benchmark = table(changes).only([], ["circle"])
+    recipe = benchmark.datasets["circle"].load().data.recipe
+    assert benchmark.with_overrides({"data.recipe": recipe}, given).datasets.keys() == {"circle"}
     each = {f"data.overrides.{key}": value for key, value in same.items()} | {"training.batch": 4}
     for store in (None, stores["circle"]):
         assert samples_study("burgers-quick", [8, None], 1, each, store).datasets

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from pdegen.overrides import SELECTING, parse_override, parse_overrides
-from pdegen.recipe import Recipe
+from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import SchemaError, models_in
 from pipelines.config.benchmark import Benchmark, Case, load_benchmark
 from pipelines.config.experiment import Experiment, load_experiment
@@ -64,6 +64,129 @@ def test_changed_tables_stay_as_they_were_given():
     given = deepcopy(changes)
     assert load_experiment("burgers-quick").with_overrides(changes).model.width == 32
     assert changes == given
+
+
+# texts of `--set` for an experiment that give tables, and the same changes key by key
+ALIKE = [
+    (["training={epochs=3,lr=0.5}"], ["training.epochs=3", "training.lr=0.5"]),
+    (["training={epochs=3}", "epochs=4"], ["training.epochs=4"]),
+    (["training={loss={name='l2'}}"], ["training.loss.name=l2"]),
+    (["training={warmup=0.2}"], ["training.schedule.warmup=0.2"]),
+    (["schedule={name='cosine'}"], ["training.schedule.name=cosine"]),
+    (["model={width=32,name='fno'}"], ["model.width=32", "model.name=fno"]),
+    (["model={name='fno'}", "model={width=32}"], ["model.name=fno", "model.width=32"]),
+    (["data={resolution=32}"], ["data.resolution=32"]),
+    (["data.overrides={samples=96}", "data.overrides.seed=3"],
+     ["data.overrides.samples=96", "data.overrides.seed=3"]),
+    (["data.overrides.seed=3", "data.overrides={samples=96}"],
+     ["data.overrides.samples=96", "data.overrides.seed=3"]),
+    (["data={overrides={problem={viscosity=0.2}}}"], ["data.overrides.viscosity=0.2"]),
+    (["data.stream={recipe='burgers-quick',overrides={seed=4}}"],
+     ["data.stream.recipe=burgers-quick", "data.stream.overrides.seed=4"]),
+    (["noise={level=0.1,on='targets'}"], ["noise.on=targets", "noise.level=0.1"]),
+    (["task={kind='map',inputs=['a']}"], ["task.kind=map", "task.inputs=['a']"]),
+    (["normalization={input='scalar'}"], ["normalization.input=scalar"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tables", "keys"), ALIKE, ids=lambda texts: " ".join(texts))
+def test_tables_and_their_keys_change_an_experiment_alike(tables, keys):
+    original = load_experiment("burgers-quick")
+    expected = original.with_overrides(parse_overrides(keys))
+    assert original.with_overrides(parse_overrides(tables)) == expected != original
+    assert original.with_overrides(nested(parse_overrides(keys))) == expected
+
+
+def nested(overrides):
+    """Overrides as tables in tables, as Python and TOML files may write them."""
+    content = {}
+    for key, value in overrides.items():
+        *parents, last = key.split(".")
+        reduce(lambda table, name: table.setdefault(name, {}), parents, content)[last] = value
+    return content
+
+
+@pytest.mark.parametrize(
+    ("tables", "keys"),
+    [
+        (["problem={viscosity=0.2}"], ["viscosity=0.2"]),
+        (["problem={initial={sigma=3}}", "seed=3"], ["initial.sigma=3", "seed=3"]),
+        (["splits={train=8}"], ["splits.train=8"]),
+        (["viscosity={law='uniform',low=1,high=2}"],
+         ["viscosity.low=1", "viscosity.high=2", "viscosity.law=uniform"]),
+        (["viscosity={law='uniform',low=1,high=2}", "viscosity.high=3"],
+         ["viscosity={high=3}", "viscosity={law='uniform'}", "viscosity={low=1}"]),
+    ],
+    ids=lambda texts: " ".join(texts),
+)  # fmt: skip
+def test_tables_and_their_keys_change_a_recipe_alike(tables, keys):
+    original = load_recipe("burgers-quick")
+    changed = [original.with_overrides(parse_overrides(texts)) for texts in (tables, keys)]
+    assert changed[0] == changed[1] != original
+
+
+REFUSED = {
+    "training.seed=5": "training.seed cannot be set",
+    "training.protocol=published": "the benchmark sets the protocols",
+    "model.width=8": "the benchmark sets operators and seeds",
+    "data.overrides.samples=96": "recipes and streams belong to the datasets",
+    "data.stream.overrides.seed=3": "recipes and streams belong to the datasets",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED.items())
+def test_a_benchmark_refuses_tables_as_their_keys(text, message):
+    for overrides in (parse_overrides([text]), nested(parse_overrides([text]))):
+        with pytest.raises(SchemaError, match=message):
+            declared(protocols=["validation"]).with_overrides(overrides, sound=False)
+
+
+@pytest.mark.parametrize(
+    ("owner", "overrides", "message"),
+    [
+        ("FNO", {"data": {"recipe": "darcy-quick"}}, "data.recipe belongs to the dataset"),
+        ("FNO", {"data": {"overrides": {"seed": 3}}}, "data.overrides.seed belongs to the dataset"),
+        ("FNO", {"model": {"width": 8}}, "model.width is set in its model, not in overrides"),
+        ("search", {"training": {"seed": [1]}}, "needs the same training.seed for all trials"),
+        ("search", {"data": {"resolution": [8]}}, "only try settings of the training"),
+    ],
+)
+def test_tables_of_a_benchmark_file_are_checked_as_their_keys(owner, overrides, message):
+    changes = {"search": overrides}
+    if owner == "FNO":
+        changes = {"operators": {"FNO": {"model": {"name": "fno"}, "overrides": overrides}}}
+    with pytest.raises(SchemaError, match=message):
+        declared(**changes).check()
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_the_command_replaces_a_key_within_tables_of_all_layers(table):
+    """Of the dataset, the quick version and the operator."""
+    layer = {"training": {"lr": 0.5, "epochs": 3}}
+    content = declared().model_dump(mode="json")
+    content["datasets"]["burgers"]["overrides"] |= layer
+    content["operators"]["FNO"]["overrides"] = layer
+    content["quick"] = {
+        "datasets": ["burgers"], "overrides": layer, "changes": {"burgers": layer}
+    }  # fmt: skip
+    benchmark = Benchmark.parse(content, "layers")
+    for version in (benchmark, benchmark.quickly()):
+        overrides = {"training": {"lr": 0.25}} if table else {"lr": 0.25}
+        changed = version.with_overrides(overrides, sound=False)
+        training = changed.experiment(Case("burgers", "FNO"), 0, {}).training
+        assert (training.lr, training.epochs) == (0.25, 3)
+
+
+def test_overrides_of_a_recipe_in_a_file_may_be_tables_short_or_full_keys():
+    declared_as = [{"problem": {"viscosity": 0.2}}, {"viscosity": 0.2}, {"problem.viscosity": 0.2}]
+    for former in [*declared_as, {"problem.viscosity": 0.3, "viscosity": 0.2}]:
+        content = load_experiment("burgers-quick").model_dump(mode="json")
+        content["data"]["overrides"] = former
+        experiment = Experiment.parse(content, "former")
+        assert experiment.data.load_recipe().problem.viscosity == 0.2
+        for later in declared_as:
+            changed = experiment.with_overrides({"data.overrides": {"seed": 1, **later}})
+            assert changed.data.overrides == {"seed": 1, "problem.viscosity": 0.2}
 
 
 def test_the_keys_that_select_variants_are_known():

@@ -36,7 +36,7 @@ PIT = 'train elasticity-transolver-quick --set \'model={name="pit", latent_point
 REQUESTS = [
     # laws of numbers
     (f"{BURGERS} \"viscosity={{law='normal',low=1,high=2}}\"", "unknown 'normal'.*log-uniform"),
-    (f'{BURGERS} "viscosity={{low=1,high=2}}"', "viscosity.law: is missing.*log-uniform"),
+    (f'{BURGERS} "viscosity={{low=1,high=2}}"', "belongs to a law, but viscosity is a number"),
     (f"{BURGERS} \"viscosity={{law='uniform',low=2,high=1}}\"", "low must be below high"),
     (f"{BURGERS} \"viscosity={{law='log-uniform',low=0,high=1}}\"", "low: must be greater than 0"),
     (f"{BURGERS} \"viscosity={{law='uniform',low=-1,high=1}}\"", "low: must be greater than 0"),
@@ -110,7 +110,7 @@ REQUESTS = [
         "study noise darcy-source-quick --set noise={level=0.1}",
         "noise is for inputs with one channel, a, f of recipe darcy-source has 2",
     ),
-    ("study noise burgers-quick", r"has no \[noise\]: set noise=\{level=0.01\}"),
+    ("study noise burgers-quick", r"has no \[noise\]: set noise.level=0.01"),
 ]
 
 

@@ -103,6 +103,8 @@ def test_it_goes_on_where_it_was(made, monkeypatch):
             "the study sets data.stream and data.samples",
         ),
         ((8,), {"training.seed": 3}, "use --seeds"),
+        ((8,), {"training": {"seed": 3}}, "use --seeds"),
+        ((8,), {"data": {"samples": 4}}, "the study sets data.stream and data.samples"),
         ((8,), {"data.reading": "streamed", "bach": 3}, "unknown key 'bach'"),
     ],
 )

@@ -60,7 +60,9 @@ def test_the_command_writes_a_report(study, tmp_path):
             ["--set", "training.seed=7"],
             "training.seed cannot be set, a study has several: use --seeds",
         ),
+        (["--set", "training={seed=7}"], "training.seed cannot be set, a study has several"),
         (["--set", "noise.level=1"], "noise.level cannot be set, .*: use --train-levels"),
+        (["--set", "noise={kind='relative',level=1}"], "noise.level cannot be set"),
         (["--inversion-samples", "0"], "'--inversion-samples'.*greater than or equal to 1, got 0"),
         (
             ["--assumed-level", "3"],
@@ -99,6 +101,8 @@ def test_the_command_writes_a_report(study, tmp_path):
         ),
         ([*MODELS, "--set", "fno.widht=4"], "widht"),
         ([*MODELS, "--set", "fno.training.seed=4"], "training.seed cannot be set"),
+        ([*MODELS, "--set", "fno={training={seed=4}}"], "training.seed cannot be set"),
+        ([*MODELS, "--set", "fno={data={samples=3}}"], "share the data, those of fno differ"),
         (["--set", "noise.on=labels"], "noise.on"),
         (
             ["--set", "noise.on=targets", "--test-levels", "0,0.1"],
