@@ -10,12 +10,16 @@ because a registry that is not imported has no entries, and pdegen does not need
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+import sysconfig
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from threading import RLock
 from types import ModuleType
@@ -30,6 +34,9 @@ Registry = MutableMapping[str, Any]
 
 _MODULES = ("pdegen.equations.registry", "operators.registry")  # modules with REGISTRIES
 _SHIPPED = ("pdegen.", "operators.")  # beginnings of the names of modules of the project
+_ROOT = Path(__file__).resolve().parents[1]
+_OURS = tuple(f"{_ROOT / name}{os.sep}" for name in ("pdegen", "operators", "pipelines"))
+_PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages
 _MOST_BYTES = 2**22  # of a file
 _files: dict[str, _Run] = {}  # the files that this process has run, by name of the module
 _lock = RLock()
@@ -249,7 +256,11 @@ def taken(kind: str, name: str, registered: type) -> str:
 
 
 def _run(file: PluginFile) -> _Run:
-    """Run a file in a new module. Raises SchemaError if it raises an error or registers nothing."""
+    """Run a file in a new module.
+
+    Raises SchemaError if it raises an error, registers nothing, or imports a file beside it.
+    """
+    before = set(sys.modules)
     module = ModuleType(file.module)
     module.__file__, module.__package__ = file.path, ""  # it is in no package
     module.__dict__["__plugin__"] = file.attributes()
@@ -258,6 +269,11 @@ def _run(file: PluginFile) -> _Run:
     try:
         with redirect_stdout(sys.stderr):
             exec(compile(file.code, file.path, "exec"), vars(module))
+        if (imported := _beside(file, module, before)) is not None:
+            raise SchemaError(
+                f"imports {imported}, whose changes would not be noticed: put the code into one "
+                "file, or install it as a package"
+            )
         run = _Run(file, module, _entries(file))
         if not run.entries:
             raise SchemaError(
@@ -274,6 +290,50 @@ def _run(file: PluginFile) -> _Run:
         line = line_of_error(error, file.path)
         raise SchemaError(f"{file.path}{line}: {error_summary(error)}") from error
     return run
+
+
+def _beside(file: PluginFile, module: ModuleType, before: Collection[str]) -> str | None:
+    """Path of a module below the folder of a file that the file imports; None if there is none.
+    Installed packages and those of the project do not count.
+
+    The imported modules are those that import statements name, also inside functions, those that
+    were loaded while the file ran, and those that its variables hold.
+
+    Args:
+        module: The module of the file, which has run.
+        before: Names of the modules that were loaded before the file ran.
+    """
+    names = [name for name in list(sys.modules) if name not in before]
+    for node in ast.walk(ast.parse(file.code)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    folder = os.path.dirname(os.path.realpath(file.path)) + os.sep
+    held = [value for value in vars(module).values() if isinstance(value, ModuleType)]
+    paths = [getattr(value, "__file__", None) for value in held]
+    paths += [_origin(name) for name in names if name != file.module]
+    for path in (os.path.realpath(path) for path in paths if path):
+        if path.startswith(folder) and not path.startswith(_OURS) and not _is_installed(path):
+            return path
+    return None
+
+
+def _origin(name: str) -> str | None:
+    """Path of the file of a module, or of the package that an import would run; None without it."""
+    if name in sys.modules:
+        return getattr(sys.modules[name], "__file__", None)
+    try:
+        spec = find_spec(name.partition(".")[0])
+    except (ImportError, ValueError):
+        return None
+    return None if spec is None or not spec.has_location else spec.origin
+
+
+def _is_installed(path: str) -> bool:
+    """Whether a file belongs to Python or to an installed package."""
+    standard = os.path.realpath(sysconfig.get_path("stdlib")) + os.sep
+    return path.startswith(standard) or bool(_PACKAGES.intersection(path.split(os.sep)))
 
 
 def _entries(file: PluginFile) -> dict[str, dict[str, Any]]:

@@ -29,6 +29,7 @@ from operators.training.checkpoint import (
 )
 from operators.training.evaluate import errors_of, scores
 from operators.training.files import DamagedError, Writer, read_lines, write_lines
+from operators.training.identity import MADE_FROM, check_made_from, training_key
 from operators.training.memory import is_out_of_memory, keep_memory
 from operators.training.ranks import ALONE, Ranks
 from operators.training.settings import Settings
@@ -127,7 +128,7 @@ def fit(
     if resume:
         state.load(folder, description)
         if ranks.first and state.history:  # the state was written before the history
-            _write_history(folder, state.history)
+            _write_history(folder, state.history, state.key)
             on_saved(list(state.history))
     ranks.same(predictor)
     gradient = Step(
@@ -157,7 +158,7 @@ def fit(
             write(
                 *_checkpoints(state, folder, description, best, selection, errors),
                 state.saving(folder, ranks),
-                partial(_write_history, folder, list(state.history)),
+                partial(_write_history, folder, list(state.history), state.key),
                 partial(on_saved, list(state.history)),
             )
             on_epoch(state.history[-1])
@@ -186,6 +187,7 @@ class _State:
         self.identity = json.dumps(identity, sort_keys=True)
         grids = Grids.of(train)
         self.grids = None if grids is None else grids.description()
+        self.key = training_key(description)
 
     def load(self, folder: Path, description: dict[str, Any]) -> None:
         """Load the saved state. Raises CheckpointError if the state is that of another training."""
@@ -193,6 +195,10 @@ class _State:
         saved = load_state(path, self.total.device)
         if saved.get("of") != self.identity:
             raise CheckpointError(f"{path} belongs to another training")
+        try:
+            check_made_from(path, saved.get(MADE_FROM), self.key)
+        except DamagedError as error:
+            raise CheckpointError(str(error)) from None
         try:
             self.predictor.load_state_dict(saved["predictor"])
             self.averaged.load_state_dict(saved["averaged"])
@@ -213,6 +219,9 @@ class _State:
             )
             if not same or digests_of(header) != digests_of(plain):
                 raise CheckpointError(f"{path} belongs to another training")
+            epochs = [e for e in self.history if e.epoch == header["epoch"]]  # may be one ahead
+            if any(epoch.score != header["selection_score"] for epoch in epochs):
+                raise CheckpointError(f"{path} and {folder / 'state.pt'} are of two trainings")
 
     def saving(self, folder: Path, ranks: Ranks) -> Callable[[], None]:
         """Copy the present state; return a function that writes the copy to state.pt."""
@@ -221,7 +230,8 @@ class _State:
             "optimizer": self.optimizer.state_dict(),
             "step": self.step, "total": ranks.mean(self.total),
             "seconds": self.seconds + time.monotonic() - self.start,
-            "history": [vars(epoch) for epoch in self.history], "of": self.identity,
+            "history": [vars(epoch) for epoch in self.history],
+            "of": self.identity, MADE_FROM: self.key,
         }  # fmt: skip
         if self.drawn is not None:
             state["drawn"] = vars(self.drawn)
@@ -359,16 +369,27 @@ def _too_large(gradient: Step, batch: Batch) -> TrainingError:
     )
 
 
-def _write_history(folder: Path, history: list[Epoch]) -> None:
+def _write_history(folder: Path, history: list[Epoch], key: str) -> None:
     lines = [{k: v for k, v in vars(epoch).items() if v is not None} for epoch in history]
-    write_lines(folder / "history.jsonl", lines)
+    write_lines(folder / "history.jsonl", [{**line, MADE_FROM: key} for line in lines])
 
 
-def read_history(folder: Path) -> list[Epoch]:
-    """Read the epochs from history.jsonl. Raises DamagedError if the file was changed."""
-    path = folder / "history.jsonl"
+def read_history(folder: Path, key: str | None = None) -> list[Epoch]:
+    """Read the epochs from history.jsonl.
+
+    Args:
+        key: Key of the training (`training_key`), which the file must record. None does not compare
+            it.
+
+    Raises:
+        DamagedError: If the file was changed, or belongs to another training.
+    """
+    path, lines = folder / "history.jsonl", read_lines(folder / "history.jsonl")
+    recorded = list(dict.fromkeys(line.pop(MADE_FROM, None) for line in lines))
+    for other in recorded if key is not None else ():
+        check_made_from(path, other, key)
     try:
-        history = [Epoch(**line) for line in read_lines(path)]
+        history = [Epoch(**line) for line in lines]
     except TypeError:
         raise DamagedError(f"{path} is damaged: a line does not describe an epoch") from None
     if [epoch.epoch for epoch in history] != list(range(1, len(history) + 1)):

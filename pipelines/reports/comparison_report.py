@@ -4,6 +4,7 @@ import shlex
 from itertools import accumulate
 from pathlib import Path
 from statistics import mean, median, stdev
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from pipelines.reports.report import NOTICE
 from pipelines.reports.study_charts import curves
 from pipelines.reports.wording import duration, in_words, points, scientific, settings
 from pipelines.runs.baselines import TRIVIAL
-from pipelines.runs.comparison import COMPARISON, Comparison, Variant, mean_interval
+from pipelines.runs.comparison import COMPARISON, DIGEST, Comparison, Variant, mean_interval
 from pipelines.runs.finished import FinishedRun
 from pipelines.runs.measures import MEASURES
 from pipelines.runs.score import deviation
@@ -80,7 +81,7 @@ def _difference_section(comparison: Comparison) -> Section:
     rows: Rows = [("test samples from", *data)] if len(set(data)) > 1 else []
     rows += [
         (key, *(ABSENT if value is None else in_words(value) for value in values))
-        for key, values in differing.items()
+        for key, values in _shortened(differing).items()
     ]
     if not rows:
         return Section("What differs", ("The experiments are the same, seeds included.",))
@@ -88,6 +89,14 @@ def _difference_section(comparison: Comparison) -> Section:
         rows, ("key", *(variant.name for variant in comparison.variants)), words=True, name="keys"
     )
     return Section("What differs", (text,), (table,))
+
+
+def _shortened(differing: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The values of keys, with the first digits of digests."""
+    return {
+        key: [value and value[:12] for value in values] if key.endswith(DIGEST) else values
+        for key, values in differing.items()
+    }
 
 
 def _data(run: FinishedRun) -> str:

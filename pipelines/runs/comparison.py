@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,19 +16,23 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 
 from operators.norms import over_defined
+from operators.training.identity import key_of
 from pipelines.runs.finished import FinishedRun, ReportError, read_finished, store_of_run
 from pipelines.runs.folder import FolderClaim, RunError
+from pipelines.runs.run_folder import digests_in
 from pipelines.runs.score import Score
 from pipelines.tracking.tracker import flat
 
 COMPARISON = FolderClaim("comparison", "comparison.json", "use --overwrite")
 _DESCRIPTIVE = ("name", "summary")  # keys of an experiment without effect
 _SEED = "training.seed"
+DIGEST = " (SHA-256)"  # ends the keys of digests
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Runs of one experiment that differ only by `training.seed`; often a single run.
+    """Runs of one experiment with the same data, plugins and initial weights, which differ only by
+    `training.seed`; often a single run.
 
     Args:
         name: Label in the report.
@@ -171,8 +174,9 @@ class Comparison:
         }
 
     def differing(self) -> dict[str, list[Any]]:
-        """Keys whose values differ between the experiments. Each key is mapped to its value in each
-        variant, or None where the key is not set or does not exist."""
+        """Keys whose values differ between the experiments, or the digests of data, plugins and
+        initial weights. Each key is mapped to its value in each variant, or None where the key is
+        not set or does not exist."""
         declared = [_declared(variant.first) for variant in self.variants]
         keys = dict.fromkeys(key for settings in declared for key in settings)
         values = {key: [settings.get(key) for settings in declared] for key in keys}
@@ -284,8 +288,10 @@ def _check(folders: Sequence[Path], out: Path, overwrite: bool) -> None:
 
 
 def _declared(run: FinishedRun) -> dict[str, Any]:
-    """Values of an experiment except its name and summary, with keys such as "training.epochs"."""
-    return flat(run.experiment.model_dump(mode="json", exclude=set(_DESCRIPTIVE)))
+    """Values of an experiment except its name and summary, with keys such as "training.epochs", and
+    the digests of what the training read, with keys such as "data (SHA-256)"."""
+    digests = {f"{name}{DIGEST}": value for name, value in digests_in(run.declared).items()}
+    return flat(run.experiment.model_dump(mode="json", exclude=set(_DESCRIPTIVE))) | digests
 
 
 def _grouped(runs: Mapping[Path, FinishedRun]) -> list[list[Path]]:
@@ -299,7 +305,7 @@ def _grouped(runs: Mapping[Path, FinishedRun]) -> list[list[Path]]:
     for folder, run in runs.items():
         declared = _declared(run)
         seed = declared.pop(_SEED)
-        same = json.dumps([declared, run.scores.data.get("content")], sort_keys=True)
+        same = key_of(**declared)
         repeat = counts[same, seed] = counts.get((same, seed), -1) + 1
         groups.setdefault((same, repeat), []).append(folder)
     if len(groups) == 1:

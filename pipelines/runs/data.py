@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import torch
 
-from operators.data import Reader, Samples, Streamed, Task, open_pairs
+from operators.data import DataError, Reader, Samples, Streamed, Task, open_pairs
 from operators.data.errors import ResolutionError
 from operators.data.mixed import containing
 from pdegen.recipe import load_recipe, recipe_names
@@ -49,6 +49,7 @@ class Source:
         at: Noise level of the test samples; by default the training level.
         assumed_level: Noise level that the operator receives, if the level is one of its inputs; by
             default the true level.
+        content: Digest that the content of the store must have; by default any.
 
     Raises:
         SchemaError: If the assumed level is negative or infinite, or if the operator does not have
@@ -59,6 +60,7 @@ class Source:
     experiment: Experiment
     at: float | None = None
     assumed_level: float | None = None
+    content: str | None = None
 
     def __post_init__(self) -> None:
         if self.assumed_level is None:
@@ -127,7 +129,8 @@ class Source:
             device: Device of the samples. With None they stay on the CPU and are read on demand.
 
         Raises:
-            DataError: If the store or the recipe of the stream lacks a variable, split or grid.
+            DataError: If the store or the recipe of the stream lacks a variable, split or grid, or
+                if the store has other data than `content` says.
             SchemaError: If the stream is impossible, or its channels or points differ from the
                 store's.
         """
@@ -181,7 +184,7 @@ class Source:
         data, (input, target) = self.experiment.data, self.experiment.variables
         self._check_equation()
         try:
-            return open_pairs(
+            pairs = open_pairs(
                 self.url, split, resolution or data.finest_resolution, input=input, target=target,
                 target_resolution=data.target_resolution, weighted=weighted,
             )  # fmt: skip
@@ -193,6 +196,13 @@ class Source:
                 f"data.{key}: {error}; this store needs --set data.resolution={n} "
                 f"--set 'resolutions=[{n}]'"
             ) from None
+        content = pairs.source["content"]
+        if self.content not in (None, content):
+            raise DataError(
+                f"{self.url} has other data than the training (content {content[:12]}, not "
+                f"{self.content[:12]}): name the store of the training"
+            )
+        return pairs
 
     def _check_equation(self) -> None:
         """Raise SchemaError if the store has another equation than the experiment. Imported stores

@@ -22,8 +22,8 @@ from operators.training.checkpoint import (
     load_checkpoint,
 )
 from operators.training.evaluate import errors_of, scores
-from operators.training.files import read_json, write_json
-from operators.training.fit import read_history
+from operators.training.files import FileError, read_json, write_json
+from operators.training.identity import MADE_FROM, check_made_from, training_key
 from operators.transforms import Predictor
 from pdegen.software import platform_facts, processor, versions
 from pdegen.store.reading import open_sealed
@@ -34,34 +34,45 @@ from pipelines.runs.data import Source
 from pipelines.runs.differences import differences
 from pipelines.runs.measures import measures_of
 from pipelines.runs.predictions import KEPT_BYTES, kept_mean, kept_predictions, mean_target
+from pipelines.runs.run_folder import declared_in, recorded_content, recorded_history, scores_key
 from pipelines.runs.score import Score, channel_parts
 
 
 def opened(
     checkpoint: Path, store: str, device: torch.device, split: str, resolution: int | None,
-    level: float | None, assumed_level: float | None = None,
+    level: float | None, assumed_level: float | None = None, content: str | None = None,
     on_differences: Callable[[str], None] = lambda differences: None,
 ) -> tuple[Predictor, dict[str, Any], Samples]:  # fmt: skip
     """The predictor of a checkpoint, its description, and the samples to evaluate it on.
 
     Args:
-        on_differences: See `evaluate`.
+        content, on_differences: See `evaluate`.
 
     Raises:
-        CheckpointError, DataError, SchemaError: See `evaluate`.
+        CheckpointError, ForeignError, DataError, SchemaError: See `evaluate`.
     """
     checkpoint = checkpoint_file(checkpoint)
     predictor, description = load_checkpoint(checkpoint, build_operator)
     absent = {"experiment", "epoch"} - description.keys()
     if absent:
         raise CheckpointError(f"{checkpoint} is of no experiment: it has no {min(absent)}")
+    _check_beside(checkpoint, description)
     experiment = evaluated(description["experiment"], str(checkpoint))
-    source = Source(store, experiment, at=level, assumed_level=assumed_level)
+    source = Source(store, experiment, at=level, assumed_level=assumed_level, content=content)
     pairs = source.samples(split, resolution=resolution or source.stored_resolution, device=device)
     check_fit(predictor, pairs)
     if line := differences(description, experiment, store):
         on_differences(line)
     return predictor, description, pairs
+
+
+def _check_beside(checkpoint: Path, description: Mapping[str, Any]) -> None:
+    """Raise ForeignError if a checkpoint lies in the folder of another run."""
+    try:
+        declared = read_json(checkpoint.with_name("run.json"))
+    except (FileNotFoundError, FileError):  # alone, as in a folder of an exported model
+        return
+    check_made_from(checkpoint, training_key(description), training_key(declared))
 
 
 def evaluated(recorded: Any, where: str) -> Experiment:
@@ -86,6 +97,7 @@ def evaluate(
     resolution: int | None = None,
     level: float | None = None,
     assumed_level: float | None = None,
+    content: str | None = None,
     keep_in: Path | None = None,
     on_differences: Callable[[str], None] = lambda differences: None,
 ) -> Score:
@@ -100,6 +112,7 @@ def evaluate(
         level: Noise level of the inputs; by default the training level.
         assumed_level: Noise level that the operator receives, if the level is one of its inputs; by
             default the true level.
+        content: Digest that the content of the store must have; by default any.
         keep_in: Folder in which predictions are cached, unless they are too large.
         on_differences: Called with a line that names the constants of the store that differ from
             those of the training data, if there are any.
@@ -108,10 +121,11 @@ def evaluate(
         SchemaError: If a level is impossible, or if `assumed_level` is given and the operator does
             not have the noise level as an input.
         CheckpointError: If the file is no checkpoint, or was trained on other channels.
+        ForeignError: If the file lies in the folder of another run.
         DataError: If the store lacks the variables, the split or the grid.
     """
     predictor, description, pairs = opened(
-        checkpoint, store, device, split, resolution, level, assumed_level, on_differences
+        checkpoint, store, device, split, resolution, level, assumed_level, content, on_differences
     )
     predictions: list[Tensor] = []
 
@@ -165,11 +179,9 @@ def scored(
     )  # fmt: skip
 
 
-def trivial_scores(
-    experiment: Experiment, store: str, folder: Path, device: torch.device
-) -> list[Score]:
+def trivial_scores(source: Source, folder: Path, device: torch.device) -> list[Score]:
     """Scores of the trivial predictors on the test split at the training resolution."""
-    source = Source(store, experiment)
+    experiment, store = source.experiment, source.url
     pairs = source.samples("test", device=device)
     mean = kept_mean(folder, source).to(device)
     return [
@@ -189,29 +201,36 @@ def trivial_validation_error(experiment: Experiment, store: str, device: torch.d
 
 
 def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch.device) -> dict:
-    """Evaluate the reported checkpoints on the test split at all resolutions. Writes
-    scores.json."""
+    """Evaluate the reported checkpoints on the test split at all resolutions. Writes scores.json.
+
+    Raises:
+        ForeignError: If a file of the folder belongs to another training.
+        DataError: If the store has other data than the training.
+    """
     grid, (first, *_) = experiment.data.finest_resolution, experiment.training.reported
+    declared = declared_in(folder)
+    source = Source(store, experiment, content=recorded_content(declared))
     results = [
         evaluate(
             folder / f"{name}.safetensors", store, device, resolution=resolution,
-            keep_in=folder if (name, resolution) == (first, grid) else None,
+            content=source.content, keep_in=folder if (name, resolution) == (first, grid) else None,
         ).summary()
         for name in experiment.training.reported
         for resolution in experiment.resolutions
     ]  # fmt: skip
-    pairs = Source(store, experiment).samples("test", noise=None)
-    history = read_history(folder)
+    pairs = source.samples("test", noise=None)
+    history = recorded_history(folder)
     summary = {
+        MADE_FROM: scores_key(folder, experiment),
         "experiment": experiment.model_dump(mode="json"),
         "protocol": experiment.training.protocol,
         "data": pairs.source,
-        "reading": read_json(folder / "run.json")["reading"],
+        "reading": declared["reading"],
         "parameters": build_operator(operator_description(experiment, pairs)).parameter_count,
         "training_seconds": sum(epoch.seconds for epoch in history),
         "provenance": provenance(device),
         "results": results,
-        "trivial": [s.summary() for s in trivial_scores(experiment, store, folder, device)],
+        "trivial": [s.summary() for s in trivial_scores(source, folder, device)],
     }
     write_json(folder / "scores.json", summary)
     return summary

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,10 +16,11 @@ from pydantic import BaseModel, Field, ValidationError
 from operators.data import Samples
 from operators.data.variables import names_of
 from operators.registry import build_operator
-from operators.training.checkpoint import CheckpointError, check_checkpoint, load_checkpoint
+from operators.training.checkpoint import load_checkpoint
 from operators.training.evaluate import errors_of, predictions
 from operators.training.files import DamagedError, FileError, read_json
 from operators.training.fit import Epoch, read_history
+from operators.training.identity import ForeignError, check_made_from, training_key
 from operators.transforms import Predictor
 from pdegen.plugins import loaded_plugins
 from pdegen.schema import SchemaError
@@ -30,6 +31,7 @@ from pipelines.runs.data import Source
 from pipelines.runs.plugins import absent_class
 from pipelines.runs.predictions import kept_mean, kept_predictions
 from pipelines.runs.reproduction import overriding
+from pipelines.runs.run_folder import recorded_checkpoint, recorded_content, scores_key
 from pipelines.runs.score import KeptScore, Score
 
 _T = TypeVar("_T")
@@ -44,6 +46,8 @@ class ReportError(ValueError):
 class Scores(BaseModel):
     """The part of scores.json that reports use."""
 
+    made_from: str | None = None
+    experiment: dict[str, Any] | None = None
     data: dict[str, Any]
     reading: str = "resident"
     parameters: int
@@ -52,12 +56,24 @@ class Scores(BaseModel):
     results: list[KeptScore] = Field(min_length=1)
     trivial: list[KeptScore] = []
 
+    def contradict(self, experiment: Experiment, declared: Mapping[str, Any]) -> bool:
+        """Whether the entries show that these are scores of another experiment or store, in files
+        of earlier versions, which record no key."""
+        if self.data.get("content") != recorded_content(declared):
+            return True
+        if self.experiment is None:
+            return False
+        of = Experiment.parse(self.experiment, "experiment")
+        # a row of a benchmark is evaluated on one grid
+        return of.model_copy(update={"resolutions": experiment.resolutions}) != experiment
+
 
 @dataclass(frozen=True)
 class FinishedRun:
     """A finished run with its store and predictions.
 
     Args:
+        declared: Content of run.json.
         pairs: Test samples at the training resolution.
         prediction: Predictions for these test samples.
         mean: Mean function of the training targets.
@@ -65,6 +81,7 @@ class FinishedRun:
     """
 
     experiment: Experiment
+    declared: Mapping[str, Any]
     scores: Scores
     history: list[Epoch]
     store: Store
@@ -126,7 +143,7 @@ class _Folder:
 
     path: Path
     words: tuple[str, ...] = ("EXPERIMENT",)
-    recorded: object = None  # the experiment in run.json
+    declared: Mapping[str, Any] = field(default_factory=dict[str, Any])  # content of run.json
 
     @classmethod
     def of(cls, path: Path) -> tuple[_Folder, Experiment]:
@@ -143,7 +160,7 @@ class _Folder:
         if "store" in content:
             words += ["--data", content["store"]]
         words += [word for file in loaded_plugins() for word in ("--plugin", file.path)]
-        return cls(path, tuple(words), content["experiment"]), experiment
+        return cls(path, tuple(words), content), experiment
 
     def command(self, option: str) -> str:
         """The `pdegen run` command of this run, with `option` appended."""
@@ -157,7 +174,7 @@ class _Folder:
 
     def history(self) -> list[Epoch]:
         with self.explained("history.jsonl", "--resume"):
-            return read_history(self.path)
+            return read_history(self.path, training_key(self.declared))
 
     @contextmanager
     def explained(self, file: str, repair: str) -> Iterator[None]:
@@ -189,9 +206,11 @@ class _Folder:
 
 @dataclass(frozen=True)
 class Result:
-    """The contents of a finished run: experiment, scores, history and first reported checkpoint."""
+    """The contents of a finished run: experiment, content of run.json, scores, history and first
+    reported checkpoint."""
 
     experiment: Experiment
+    declared: Mapping[str, Any]
     scores: Scores
     history: list[Epoch]
     checkpoint: Path
@@ -209,15 +228,12 @@ def read_result(path: Path) -> Result:
             f"{path} is not finished, {len(history)} of {experiment.training.epochs} epochs: "
             f"continue by {folder.command('--resume')}"
         )
-    checkpoint = path / f"{experiment.training.reported[0]}.safetensors"
+    names = experiment.training.reported
+    checkpoint = path / f"{names[0]}.safetensors"
     try:
-        description = check_checkpoint(checkpoint)
-    except CheckpointError as error:
+        description, *_ = [recorded_checkpoint(path, name) for name in names]
+    except FileError as error:
         raise ReportError(f"{error}: train again by {folder.command('--overwrite')}") from error
-    if description.get("experiment") != folder.recorded:
-        raise ReportError(
-            f"{checkpoint} belongs to another run: train again by {folder.command('--overwrite')}"
-        )
     score = next((e.score for e in history if e.epoch == description["epoch"]), None)
     if score != description.get("selection_score"):
         raise ReportError(
@@ -230,7 +246,11 @@ def read_result(path: Path) -> Result:
             f"{path}/scores.json does not belong to {checkpoint.name}: "
             f"evaluate again by {folder.command('--resume')}"
         )
-    return Result(experiment, scores, history, checkpoint, description)
+    with folder.explained("scores.json", "--resume"):
+        check_made_from(path / "scores.json", scores.made_from, scores_key(path, experiment))
+        if scores.made_from is None and scores.contradict(experiment, folder.declared):
+            raise ForeignError(f"{path / 'scores.json'} belongs to another run")
+    return Result(experiment, folder.declared, scores, history, checkpoint, description)
 
 
 def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
@@ -243,9 +263,11 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
     result = read_result(path)
     experiment, scores, checkpoint = result.experiment, result.scores, result.checkpoint
     store = open_sealed(url)
-    if store.metadata.content != scores.data.get("content"):
+    content = store.metadata.content
+    if content != scores.data.get("content"):
         raise ReportError(f"{url} has other data than {path} was evaluated on: name its store")
-    pairs = Source(url, experiment).samples("test").resident()
+    source = Source(url, experiment, content=content)
+    pairs = source.samples("test").resident()
 
     def predictor() -> Predictor:
         return load_checkpoint(checkpoint, build_operator)[0]
@@ -254,10 +276,11 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
         return predictions(predictor().to(device), pairs.to(device))
 
     prediction = kept_predictions(path, checkpoint, pairs, predict)
-    mean = kept_mean(path, Source(url, experiment))
+    mean = kept_mean(path, source)
     return FinishedRun(
-        experiment, scores, result.history, store, pairs, prediction, mean, predictor
-    )
+        experiment, result.declared, scores, result.history, store, pairs, prediction, mean,
+        predictor,
+    )  # fmt: skip
 
 
 def store_of_run(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Caches predictions and the mean target in the folder of a run, and computes cache keys."""
+"""Caches predictions and the mean target in the folder of a run, and computes keys of results."""
 
 import hashlib
 import json
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from operators.data import Samples
 from operators.training.files import FileError, read, write
+from operators.training.identity import MADE_FROM, check_made_from, key_of
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.data import Source
@@ -42,7 +43,7 @@ def kept_predictions(
     """
     identity = {
         "checkpoint": checkpoint.stem,
-        "weights": hashlib.sha256(read(checkpoint)).hexdigest(),
+        "weights": weights_of(checkpoint),
         "data": json.dumps({k: v for k, v in pairs.source.items() if k != "url"}, sort_keys=True),
         "samples": hashlib.sha256(pairs.samples.tobytes()).hexdigest(),
         **({"noise": noise} if noise else {}),
@@ -50,10 +51,15 @@ def kept_predictions(
     return _kept(folder / PREDICTIONS, identity, predict)
 
 
+def weights_of(checkpoint: Path) -> str:
+    """SHA-256 of a checkpoint file: its weights, and the description of their training."""
+    return hashlib.sha256(read(checkpoint)).hexdigest()
+
+
 def kept_mean(folder: Path, source: Source) -> Tensor:
     """Mean function of the training targets in float64, shape (*grid, c). It is read from a cache
     file if the file is up to date; otherwise it is computed and written to the file."""
-    identity = {"made_from": target_key(source.experiment, source.url)}
+    identity = {MADE_FROM: target_key(source.experiment, source.url)}
     return _kept(folder / MEAN, identity, lambda: mean_target(source.samples("train", noise=None)))
 
 
@@ -85,42 +91,42 @@ def _read(path: Path, identity: Mapping[str, str]) -> Tensor | None:
         values = tensors_of(data)["values"]
         length = int.from_bytes(data[:8], "little")
         header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_HEADER])
+        check_made_from(path, header, {**identity, _DIGEST: _digest(values)})
     except (FileNotFoundError, FileError, SafetensorError, ValueError, KeyError, TypeError):
         return None
-    return values if header == {**identity, _DIGEST: _digest(values)} else None
+    return values
 
 
 def _digest(values: Tensor) -> str:
     return hashlib.sha256(values.numpy().tobytes()).hexdigest()
 
 
-def key_of(store: str, **parts: object) -> str:
-    """Cache key of a result that is computed from a store.
+def store_key(store: str, **parts: object) -> str:
+    """Key of a result that is computed from a store.
 
     Args:
         store: URL of the store.
         parts: Everything else that determines the result, as JSON values.
     """
     metadata = open_sealed(store).metadata
-    everything = {"content": metadata.content, "fingerprint": metadata.fingerprint, **parts}
-    return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
+    return key_of(content=metadata.content, fingerprint=metadata.fingerprint, **parts)
 
 
 def experiment_key(experiment: Experiment, store: str, **parts: object) -> str:
     """Cache key of a result that depends on all values of an experiment and on the contents of the
     files that it names."""
     declared = experiment.model_dump(mode="json")
-    return key_of(store, experiment=declared, files=_files(experiment), **parts)
+    return store_key(store, experiment=declared, files=files_of(experiment), **parts)
 
 
 def target_key(experiment: Experiment, store: str) -> str:
     """Cache key of a result that depends only on the training targets."""
     declared = experiment.model_dump(mode="json", include={"data", "task"})
     declared["data"].pop("reading")  # reading depends on free memory and changes no values
-    return key_of(store, **declared)
+    return store_key(store, **declared)
 
 
-def _files(experiment: Experiment) -> dict[str, str]:
+def files_of(experiment: Experiment) -> dict[str, str]:
     """SHA-256 digests of the files that an experiment names or needs, except its store."""
     digests = {kind: file["sha256"] for kind, file in plugins_of(experiment).items()}
     start = experiment.training.start

@@ -1,17 +1,21 @@
 """Checks, reserves and removes the folder of a run."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from operators.plugins import recorded_files
+from operators.plugins import digests_of, recorded_files
 from operators.training.checkpoint import CheckpointError, check_checkpoint
 from operators.training.files import BusyError, DamagedError, locked, read_json, write, write_json
+from operators.training.fit import Epoch, read_history
+from operators.training.identity import check_made_from, key_of, training_key
 from operators.training.settings import Settings
 from operators.transforms import Predictor
 from pdegen.errors import check_room
 from pdegen.ownership import LOCK, PARTIAL, is_ours, remove
 from pdegen.schema import SchemaError
+from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.folder import (
     FolderClaim,
@@ -22,8 +26,8 @@ from pipelines.runs.folder import (
     check_ours,
     claim,
 )
-from pipelines.runs.plugins import keep_plugins, other_version
-from pipelines.runs.predictions import MEAN, PREDICTIONS
+from pipelines.runs.plugins import keep_plugins, other_version, resumed_plugins
+from pipelines.runs.predictions import MEAN, PREDICTIONS, files_of, weights_of
 from pipelines.runs.reproduction import toml
 from pipelines.runs.run_tracking import TRACKING, forget
 from pipelines.tracking.tracker import TABLE, flat
@@ -84,6 +88,51 @@ def declared_in(folder: Path) -> dict[str, Any]:
     return declared
 
 
+def recorded_content(declared: Mapping[str, Any]) -> str | None:
+    """Digest of the store of a run. None if run.json, `declared`, is of an early version."""
+    data = declared["data"]
+    return data.get("selection", data).get("content")  # a stream selects the epoch on a store
+
+
+def digests_in(declared: Mapping[str, Any]) -> dict[str, str]:
+    """SHA-256 of the data, stream, initial weights and plugins of a run, as run.json records
+    them."""
+    digests, content = digests_of(declared), recorded_content(declared)
+    if content is not None:
+        digests["data"] = content
+    if "selection" in declared["data"]:
+        digests["stream"] = declared["data"]["fingerprint"]
+    if "start" in declared:
+        digests["start"] = declared["start"]["sha256"]
+    return digests
+
+
+def recorded_history(folder: Path) -> list[Epoch]:
+    """The epochs of the run in a folder. Raises DamagedError if the file was changed, or belongs to
+    another training."""
+    return read_history(folder, training_key(declared_in(folder)))
+
+
+def recorded_checkpoint(folder: Path, name: str) -> dict[str, Any]:
+    """The description of a checkpoint of the run in a folder.
+
+    Raises:
+        CheckpointError: If the file is missing or damaged.
+        ForeignError: If it belongs to another training than run.json.
+    """
+    path = folder / f"{name}.safetensors"
+    description = check_checkpoint(path)
+    check_made_from(path, training_key(description), training_key(declared_in(folder)))
+    return description
+
+
+def scores_key(folder: Path, experiment: Experiment) -> str:
+    """Key of scores.json: the training, and the weights of the checkpoints that it reports."""
+    names = experiment.training.reported
+    weights = {name: weights_of(folder / f"{name}.safetensors") for name in names}
+    return key_of(training=training_key(declared_in(folder)), weights=weights)
+
+
 def recorded_experiment(experiment: Experiment, recorded: object) -> dict[str, Any]:
     """The content of an experiment for the record of a run or study.
 
@@ -100,24 +149,43 @@ def recorded_experiment(experiment: Experiment, recorded: object) -> dict[str, A
     return recorded if same else content
 
 
-def changed_setting(experiment: Experiment, folder: Path) -> str | None:
-    """The first setting in which an experiment differs from the run in a folder, with both values.
+def changed(experiment: Experiment, store: str, folder: Path) -> str | None:
+    """What differs between a training of an experiment on a store and the run in a folder: a
+    setting with both values, or two digests of data, initial weights or plugins.
 
-    None if there is no difference, or no readable run.
+    None if nothing differs, or if there is no readable run.
     """
     try:
-        recorded = declared_in(folder)["experiment"]
+        declared = declared_in(folder)
+        recorded = declared["experiment"]
     except (FileNotFoundError, RunError, KeyError):
         return None
     present = recorded_experiment(experiment, recorded)
     if present == recorded:
-        return None
+        return _changed_source(experiment, store, declared)
     with suppress(SchemaError):  # which a record of an earlier version may raise
         recorded = Experiment.parse(recorded, "experiment").model_dump(mode="json")
     old, new = flat(recorded), flat(present)
     keys = (key for key in old | new if old.get(key) != new.get(key))
     return next(
         (f"{key} = {old.get(key, 'absent')}, not {new.get(key, 'absent')}" for key in keys), None
+    )
+
+
+def _changed_source(experiment: Experiment, store: str, declared: dict[str, Any]) -> str | None:
+    """The first digest in which the data, the initial weights or the plugins of a training differ
+    from those in run.json."""
+    old, plugins = digests_in(declared), resumed_plugins(experiment, declared)
+    new = files_of(experiment) | digests_of({"plugins": plugins})
+    if "data" in old:
+        new["data"] = open_sealed(store).metadata.content
+    return next(
+        (
+            f"{name} of SHA-256 {old.get(name, 'none')[:12]}, not {new.get(name, 'none')[:12]}"
+            for name in old | new
+            if old.get(name) != new.get(name)
+        ),
+        None,
     )
 
 

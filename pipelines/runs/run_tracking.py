@@ -10,6 +10,7 @@ from typing import Any
 
 from operators.training.files import read_json, write_json
 from operators.training.fit import Epoch, Stopped, read_history
+from operators.training.identity import MADE_FROM, check_made_from, training_key
 from pipelines.tracking.following import Following
 from pipelines.tracking.tensorboard import FOLDER, event_files
 from pipelines.tracking.tracker import TABLE, TrackedRun, Tracker, rows_of, write_table
@@ -25,16 +26,18 @@ def tracked_run(
 
     The identity is first written to a file and then sent to a tracker. If the process is killed in
     between, the resumed run has the same identity in the tracker. Raises DamagedError if the file
-    was modified.
+    was modified, or belongs to another run.
     """
-    path = folder / TRACKING
+    path, key = folder / TRACKING, training_key(declared)
     if not path.exists():
-        write_json(path, {"id": uuid.uuid4().hex})
+        write_json(path, {"id": uuid.uuid4().hex, MADE_FROM: key})
+    content = read_json(path)
+    check_made_from(path, content.get(MADE_FROM), key)
     data, experiment = declared["data"], declared["experiment"]
     facts = {"pdegen.store": store, **{f"pdegen.data.{k}": v for k, v in data.items()}}
     facts |= {f"pdegen.made.{k}": v for k, v in about.items()}
     tags = {key: str(value) for key, value in facts.items() if isinstance(value, (str, int, float))}
-    return TrackedRun(read_json(path)["id"], experiment["name"], folder, experiment, tags)
+    return TrackedRun(content["id"], experiment["name"], folder, experiment, tags)
 
 
 class Saved:
@@ -83,10 +86,13 @@ def track_results(
     """Send the test scores and the report of a finished run to trackers."""
     if not trackers:
         return
-    run = tracked_run(folder, read_json(folder / "run.json"), store, about)
+    declared = read_json(folder / "run.json")
+    run = tracked_run(folder, declared, store, about)
     scores = [
         (score["epoch"], {f"test/{score['checkpoint']}/{score['resolution']}": score["mean"]})
         for score in results
     ]
     files = [path for path in (folder / name for name in _KEPT) if path.is_file()]
-    Following(trackers, run)([*rows_of(read_history(folder)), *scores], "FINISHED", files)
+    Following(trackers, run)(
+        [*rows_of(read_history(folder, training_key(declared))), *scores], "FINISHED", files
+    )

@@ -19,6 +19,7 @@ from operators.training.step import Acceleration
 from operators.transforms import Extent, Predictor
 from pdegen.ownership import note_part, remove
 from pdegen.schema import SchemaError
+from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.checks import (
     boundary_of,
@@ -84,7 +85,10 @@ def train(
         TrainingError: If the training fails. If it fails in its first epoch, the folder is removed.
     """
     acceleration = acceleration or Acceleration.chosen(device)
-    source = Source(store, _with_same_reading(experiment, folder) if resume else experiment)
+    source = Source(
+        store, _with_same_reading(experiment, folder) if resume else experiment,
+        content=open_sealed(store).metadata.content,
+    )  # fmt: skip
     pairs = source.samples("train", "training", device=device)
     selection = source.samples(experiment.training.selection_split, "selection", device=device)
     settings = experiment.training.settings()

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from operators.norms import over_defined
 from operators.training.evaluate import predictions
 from operators.training.files import DamagedError, read_json, write_json
-from operators.training.fit import Epoch, TrainingError, read_history
+from operators.training.fit import Epoch, TrainingError
 from operators.training.step import AS_WRITTEN, Acceleration
 from pdegen.schema import SchemaError
 from pipelines.config.benchmark import Benchmark, Case
@@ -27,6 +27,7 @@ from pipelines.runs.evaluation import evaluate_run, provenance, scored, trivial_
 from pipelines.runs.folder import FolderClaim, RunError
 from pipelines.runs.measures import measures_of
 from pipelines.runs.predictions import experiment_key
+from pipelines.runs.run_folder import recorded_history
 from pipelines.runs.score import Score
 from pipelines.studies.cases import cases_on, nothing_left
 from pipelines.studies.choice import begun_budget, settings_of, tuning_seconds
@@ -94,7 +95,7 @@ class BenchmarkRun(Study[Seeded]):
         return self.training(row_case(row), row.seed, row.chosen)
 
     def history(self, row: Row) -> list[Epoch]:
-        return read_history(self.training_of(row).folder)
+        return recorded_history(self.training_of(row).folder)
 
     def run_folder(self, case: Case, name: str) -> Path:
         return self.folder / "runs" / slug(case.dataset) / slug(case.operator) / name
@@ -104,7 +105,7 @@ class BenchmarkRun(Study[Seeded]):
         weights."""
         if dataset not in self._trivial:
             source, folder = self.source(dataset), self.folder / "runs" / slug(dataset)
-            scores = trivial_scores(source.experiment, source.url, folder, torch.device("cpu"))
+            scores = trivial_scores(source, folder, torch.device("cpu"))
             measure = self.benchmark.datasets[dataset].measure
             self._trivial[dataset] = {
                 TRIVIAL[score.checkpoint]: over_defined(mean, score.measured(measure))

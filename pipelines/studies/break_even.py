@@ -4,13 +4,13 @@ import csv
 import math
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 from operators.norms import over_defined
 from operators.training.files import DamagedError, read_json
-from operators.training.fit import read_history
 from pipelines.config.benchmark import Benchmark, Case
+from pipelines.runs.finished import read_result
 from pipelines.runs.folder import RunError
+from pipelines.runs.run_folder import recorded_history
 from pipelines.runs.score import Score
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.choice import tried
@@ -26,6 +26,7 @@ def break_evens(folder: Path) -> dict[str, tuple[float, float]]:
 
     Raises:
         RunError: If the folder contains no finished benchmark, or its logs are incomplete.
+        ReportError: If a file of a run is damaged, or belongs to another run.
     """
     try:
         declared = read_json(folder / "benchmark.json")
@@ -52,9 +53,9 @@ def _logged(run: BenchmarkRun, case: Case) -> float:
     if solver is None or not rows:
         raise RunError(f"{run.folder}: the measurements of {case} are missing")
     folders = [run.training_of(row).folder for row in rows]
-    scores = [read_json(folder / "scores.json") for folder in folders]
-    error = mean(_error(score["results"][0], measure) for score in scores)
-    if error >= min(_error(summary, measure) for summary in scores[0]["trivial"]):
+    scores = [read_result(folder).scores for folder in folders]
+    error = mean(_error(score.results[0], measure) for score in scores)
+    if error >= min(_error(score, measure) for score in scores[0].trivial):
         return math.inf
     spent = mean(map(_seconds, folders)) + mean(_searched(run, case, row) for row in rows)
     saved = solver.seconds(error) - mean_measured(row.inference_seconds for row in rows)
@@ -62,12 +63,12 @@ def _logged(run: BenchmarkRun, case: Case) -> float:
     return (data + spent) / saved if saved > 0 else math.inf
 
 
-def _error(summary: dict[str, Any], measure: str) -> float:
-    return over_defined(mean, Score.of(summary).measured(measure))
+def _error(score: Score, measure: str) -> float:
+    return over_defined(mean, score.measured(measure))
 
 
 def _seconds(folder: Path) -> float:
-    return sum(epoch.seconds for epoch in read_history(folder))
+    return sum(epoch.seconds for epoch in recorded_history(folder))
 
 
 def _searched(run: BenchmarkRun, case: Case, row: Row) -> float:

@@ -12,7 +12,9 @@ import torch
 
 from operators.training.files import DamagedError, read_json, write_json
 from operators.training.fit import TrainingError
+from operators.training.identity import MADE_FROM, check_made_from, training_key
 from pipelines.config.entries import Budget
+from pipelines.runs.run_folder import declared_in
 
 Ended = Literal["", "flat", "time"]
 """Why epochs were not doubled again: the error was flat, or there was no time. Empty without a
@@ -85,12 +87,15 @@ def counted(folder: Path, begun: bool, device: torch.device) -> Iterator[None]:
         yield
     finally:
         if (folder / "run.json").exists():  # else it failed, and its folder was removed
-            write_json(folder / _FILE, {"seconds": before + now() - start})
+            key = training_key(declared_in(folder))
+            write_json(folder / _FILE, {"seconds": before + now() - start, MADE_FROM: key})
 
 
 def seconds(folder: Path) -> float:
-    """Seconds of a training, recorded by `counted`; 0 if there is no record."""
+    """Seconds of a training, recorded by `counted`; 0 if there is no record, or that of another."""
     try:
-        return float(read_json(folder / _FILE)["seconds"])
+        content = read_json(folder / _FILE)
+        check_made_from(folder / _FILE, content.get(MADE_FROM), training_key(declared_in(folder)))
+        return float(content["seconds"])
     except (FileNotFoundError, DamagedError, KeyError):
         return 0.0

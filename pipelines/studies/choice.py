@@ -7,11 +7,12 @@ from functools import partial
 from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
-from operators.training.fit import TrainingError, read_history
+from operators.training.fit import TrainingError
 from pipelines.config.benchmark import Case
 from pipelines.config.entries import Budget
 from pipelines.config.shipped import slug
 from pipelines.runs.evaluation import trivial_validation_error
+from pipelines.runs.run_folder import recorded_history
 from pipelines.studies.budget import Ended, counted, doubled, seconds
 from pipelines.studies.runner import Execution
 
@@ -98,4 +99,4 @@ def tuning_seconds(run: BenchmarkRun, case: Case, chosen: Mapping[str, object]) 
     """Time in seconds of the trainings whose settings the search or the budget did not choose."""
     others = [values for values in tried(run, case) if values != chosen]
     folders = [run.training(case, 0, values).folder for values in others]
-    return sum(e.seconds for f in folders if f.exists() for e in read_history(f))
+    return sum(e.seconds for f in folders if f.exists() for e in recorded_history(f))

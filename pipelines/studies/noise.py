@@ -1,6 +1,5 @@
 """Noise study: tests models and classical methods at several noise levels."""
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ import numpy as np
 import torch
 
 from operators.data import Samples
-from operators.training.files import read
 from pdegen.inverse.classical import Estimate
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
@@ -21,7 +19,7 @@ from pipelines.config.experiment import Experiment
 from pipelines.config.physics import physics_of
 from pipelines.runs.data import Source
 from pipelines.runs.folder import FolderClaim, RunError
-from pipelines.runs.predictions import experiment_key, kept_mean
+from pipelines.runs.predictions import experiment_key, kept_mean, weights_of
 from pipelines.runs.run_folder import recorded_experiment
 from pipelines.studies.inversions import KNOWN, TUNED_ON, Inversions, Observed
 from pipelines.studies.noise_cells import CONSTANT, Cell, key
@@ -120,6 +118,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         if operators:
             declared["operators"] = operators
         same = ("experiment", "content")
+        for model in self.models if resume else ():
+            self.training(model).check_folder()
         _HOLDING.claim(self.folder, declared, same=same, resume=resume, overwrite=overwrite)
 
     def stages(self) -> Sequence[Sequence[Cell]]:
@@ -151,8 +151,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             "method": part.name,
         }
         if not isinstance(part.method, str):
-            weights = read(self.training(part).checkpoint)
-            parts["weights"] = hashlib.sha256(weights).hexdigest()
+            parts["weights"] = weights_of(self.training(part).checkpoint)
         if (digest := self.inversions.equation_digest) is not None:
             parts["equation"] = digest
         if part.corrected:

@@ -1,6 +1,5 @@
 """Results of a profile in a folder: the cost of a training step of each operator on one grid."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from operators.base import Operator
 from operators.norms import RelativeL2
 from operators.plugins import file_of
 from operators.registry import build_operator
+from operators.training.identity import key_of
 from operators.training.memory import is_out_of_memory
 from pdegen.schema import SchemaError
 from pipelines.config.entries import Profile
@@ -60,9 +60,8 @@ class ProfileRun(Study[str]):
 
     def digest(self, part: str) -> str:
         file = file_of(self.profile.operators[part].model.operator)  # of a user's own operator
-        version = f" {file['sha256']}" if file is not None else ""
-        content = f"{part} {self.profile.model_dump_json()}{version}"
-        return hashlib.sha256(content.encode()).hexdigest()
+        digest = None if file is None else file["sha256"]
+        return key_of(operator=part, profile=self.profile.model_dump(mode="json"), file=digest)
 
     def progress_line(self, part: str, row: Row) -> str:
         return f"{part}: {row.step_seconds:.3g} s"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from operators.data import Samples
 from operators.registry import build_operator
-from operators.training.checkpoint import CheckpointError, check_checkpoint, load_checkpoint
+from operators.training.checkpoint import load_checkpoint
 from operators.training.evaluate import predictions
 from operators.training.files import (
     BusyError,
@@ -27,13 +27,19 @@ from operators.training.files import (
     write,
     write_json,
 )
-from operators.training.fit import Epoch, Stopped, read_history
+from operators.training.fit import Epoch, Stopped
+from operators.training.identity import ForeignError
 from operators.transforms import Predictor
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.predictions import experiment_key, kept_predictions
-from pipelines.runs.run_folder import changed_setting, recorded_experiment
+from pipelines.runs.run_folder import (
+    changed,
+    recorded_checkpoint,
+    recorded_experiment,
+    recorded_history,
+)
 from pipelines.runs.training import train_part
 from pipelines.studies.cost import clock_of
 from pipelines.studies.processes import LOCAL, Processes
@@ -142,22 +148,35 @@ class StudyTraining:
         try:
             if read(self.folder / "done") != self.key.encode():
                 return None
-            for name in self.experiment.training.reported:
-                check_checkpoint(self.folder / f"{name}.safetensors")
-            return read_history(self.folder)
-        except (FileNotFoundError, FileError, CheckpointError):
+            if changed(self.experiment, self.store, self.folder) is not None:
+                return None
+            return self._read()
+        except (FileNotFoundError, FileError, RunError):
             return None
 
+    def _read(self) -> list[Epoch]:
+        """The epochs, if all files of results belong to run.json. Raises ForeignError otherwise."""
+        for name in self.experiment.training.reported:
+            recorded_checkpoint(self.folder, name)
+        return recorded_history(self.folder)
+
     def check_folder(self) -> None:
-        """Raise RunError if the folder contains a finished training with other settings, which
-        `run` would replace."""
-        if (self.folder / "done").exists():
-            changed = changed_setting(self.experiment, self.folder)
-            if changed is not None:
-                raise RunError(
-                    f"{self.folder} is finished with {changed}: give the settings that it has, "
-                    "choose another --out, or remove this folder to train it again"
-                )
+        """Raise RunError if the folder contains a finished training with other settings, data or
+        plugins, which `run` would replace, or if a file belongs to another training."""
+        if not (self.folder / "done").exists():
+            return
+        difference = changed(self.experiment, self.store, self.folder)
+        if difference is not None:
+            raise RunError(
+                f"{self.folder} is finished with {difference}: give the settings, data and plugins "
+                "that it has, choose another --out, or remove this folder to train it again"
+            )
+        try:
+            self._read()
+        except ForeignError as error:
+            raise RunError(f"{error}: remove {self.folder} to train it again") from None
+        except (FileNotFoundError, FileError, RunError):
+            return  # what is damaged is made again
 
     def run(self, how: Execution) -> list[Epoch]:
         """Train, or continue from the last saved state if the training is unfinished; return the

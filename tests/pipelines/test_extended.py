@@ -111,7 +111,7 @@ def test_rows_of_other_settings_do_not_stay_in_the_table(pdegen, burgers, tmp_pa
     outcome = pdegen("benchmark", toy, *data, "--only", "DeepONet", "--resume")
     assert outcome.status == 2
     assert (
-        "is finished with training.epochs = 2, not 1: give the settings that it has"
+        "is finished with training.epochs = 2, not 1: give the settings, data and"
         in outcome.err[-1]
     )
     assert contents(folder) == before

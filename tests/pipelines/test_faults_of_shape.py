@@ -168,7 +168,7 @@ def test_the_baseline_of_a_mesh_has_its_weights(tmp_path):
     u, weight = test.u.double(), test.weight.double()[..., None]
     squares = [(weight * v.square()).flatten(1).sum(dim=1) for v in (mean - u, u)]
     expected = float((squares[0] / squares[1]).sqrt().mean())
-    scores = trivial_scores(experiment, url, tmp_path, torch.device("cpu"))
+    scores = trivial_scores(Source(url, experiment), tmp_path, torch.device("cpu"))
     found = {TRIVIAL[score.checkpoint]: score.mean for score in scores}
     assert found[MEAN] == pytest.approx(expected, rel=1e-6)
     assert float(relative_l2(mean.expand_as(u), u).mean()) != pytest.approx(expected, rel=1e-3)

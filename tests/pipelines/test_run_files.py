@@ -247,9 +247,9 @@ def test_a_file_of_another_seed_is_refused_or_written_again(whole, other, store,
         ):
             train(experiment(1), store, run, CPU, resume=True)
     run = shutil.copytree(whole[1], tmp_path / "run")
-    shutil.copy(other / "history.jsonl", run / "history.jsonl")
     evaluate_run(experiment(1), store, run, CPU)
-    assert "history.jsonl does not belong to best.safetensors" in refused("report", run)
+    shutil.copy(other / "history.jsonl", run / "history.jsonl")
+    assert "history.jsonl belongs to another result" in refused("report", run)
     train(experiment(1), store, run, CPU, resume=True)
     assert (run / "history.jsonl").read_bytes() == (whole[1] / "history.jsonl").read_bytes()
 
