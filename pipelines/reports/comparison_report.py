@@ -4,12 +4,12 @@ import shlex
 from itertools import accumulate
 from pathlib import Path
 from statistics import mean, median, stdev
-from typing import Any
 
 import numpy as np
 
 from operators.norms import defined, left_out, over_defined
 from operators.training.files import write_json
+from pdegen.store.arrays import Json
 from pipelines.reports import charts, samples
 from pipelines.reports.document import Report, Section, Table
 from pipelines.reports.figures import picture
@@ -91,7 +91,7 @@ def _difference_section(comparison: Comparison) -> Section:
     return Section("What differs", (text,), (table,))
 
 
-def _shortened(differing: dict[str, list[Any]]) -> dict[str, list[Any]]:
+def _shortened(differing: Json) -> Json:
     """The values of keys, with the first digits of digests."""
     return {
         key: [value and value[:12] for value in values] if key.endswith(DIGEST) else values

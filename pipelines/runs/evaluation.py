@@ -26,6 +26,7 @@ from operators.training.files import FileError, read_json, write_json
 from operators.training.identity import MADE_FROM, check_made_from, training_key
 from operators.transforms import Predictor
 from pdegen.software import platform_facts, processor, versions
+from pdegen.store.arrays import Json
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.baselines import trivial
@@ -40,8 +41,8 @@ from pipelines.runs.score import Score, channel_parts
 
 def opened(
     checkpoint: Path, store: str, device: torch.device, split: str, resolution: int | None,
-    level: float | None, assumed_level: float | None = None, content: str | None = None,
-    on_differences: Callable[[str], None] = lambda differences: None,
+    level: float | None, assumed_level: float | None = None,
+    on_differences: Callable[[str], None] = lambda differences: None, content: str | None = None,
 ) -> tuple[Predictor, dict[str, Any], Samples]:  # fmt: skip
     """The predictor of a checkpoint, its description, and the samples to evaluate it on.
 
@@ -66,7 +67,7 @@ def opened(
     return predictor, description, pairs
 
 
-def _check_beside(checkpoint: Path, description: Mapping[str, Any]) -> None:
+def _check_beside(checkpoint: Path, description: Json) -> None:
     """Raise ForeignError if a checkpoint lies in the folder of another run."""
     try:
         declared = read_json(checkpoint.with_name("run.json"))
@@ -125,7 +126,7 @@ def evaluate(
         DataError: If the store lacks the variables, the split or the grid.
     """
     predictor, description, pairs = opened(
-        checkpoint, store, device, split, resolution, level, assumed_level, content, on_differences
+        checkpoint, store, device, split, resolution, level, assumed_level, on_differences, content
     )
     predictions: list[Tensor] = []
 

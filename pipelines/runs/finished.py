@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from operators.training.identity import ForeignError, check_made_from, training_
 from operators.transforms import Predictor
 from pdegen.plugins import loaded_plugins
 from pdegen.schema import SchemaError
+from pdegen.store.arrays import Json
 from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.config.physics import physics_of
@@ -47,7 +48,7 @@ class Scores(BaseModel):
     """The part of scores.json that reports use."""
 
     made_from: str | None = None
-    experiment: dict[str, Any] | None = None
+    experiment: Json | None = None
     data: dict[str, Any]
     reading: str = "resident"
     parameters: int
@@ -56,7 +57,7 @@ class Scores(BaseModel):
     results: list[KeptScore] = Field(min_length=1)
     trivial: list[KeptScore] = []
 
-    def contradict(self, experiment: Experiment, declared: Mapping[str, Any]) -> bool:
+    def contradict(self, experiment: Experiment, declared: Json) -> bool:
         """Whether the entries show that these are scores of another experiment or store, in files
         of earlier versions, which record no key."""
         if self.data.get("content") != recorded_content(declared):
@@ -81,7 +82,7 @@ class FinishedRun:
     """
 
     experiment: Experiment
-    declared: Mapping[str, Any]
+    declared: Json
     scores: Scores
     history: list[Epoch]
     store: Store
@@ -143,7 +144,7 @@ class _Folder:
 
     path: Path
     words: tuple[str, ...] = ("EXPERIMENT",)
-    declared: Mapping[str, Any] = field(default_factory=dict[str, Any])  # content of run.json
+    declared: Json = field(default_factory=Json)  # content of run.json
 
     @classmethod
     def of(cls, path: Path) -> tuple[_Folder, Experiment]:
@@ -210,7 +211,7 @@ class Result:
     reported checkpoint."""
 
     experiment: Experiment
-    declared: Mapping[str, Any]
+    declared: Json
     scores: Scores
     history: list[Epoch]
     checkpoint: Path

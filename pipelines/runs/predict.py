@@ -87,14 +87,7 @@ def predict(
     _check(out, overwrite)
     checkpoint = checkpoint_file(checkpoint)
     predictor, description, pairs = opened(
-        checkpoint,
-        store,
-        device,
-        split,
-        resolution,
-        level,
-        assumed_level,
-        on_differences=on_differences,
+        checkpoint, store, device, split, resolution, level, assumed_level, on_differences
     )
     guaranteed = Guaranteed.of(pairs) if bound else None
     predicted: list[Tensor] = []

@@ -1,6 +1,5 @@
 """Checks, reserves and removes the folder of a run."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from operators.transforms import Predictor
 from pdegen.errors import check_room
 from pdegen.ownership import LOCK, PARTIAL, is_ours, remove
 from pdegen.schema import SchemaError
+from pdegen.store.arrays import Json
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.folder import (
@@ -88,13 +88,13 @@ def declared_in(folder: Path) -> dict[str, Any]:
     return declared
 
 
-def recorded_content(declared: Mapping[str, Any]) -> str | None:
+def recorded_content(declared: Json) -> str | None:
     """Digest of the store of a run. None if run.json, `declared`, is of an early version."""
     data = declared["data"]
     return data.get("selection", data).get("content")  # a stream selects the epoch on a store
 
 
-def digests_in(declared: Mapping[str, Any]) -> dict[str, str]:
+def digests_in(declared: Json) -> dict[str, str]:
     """SHA-256 of the data, stream, initial weights and plugins of a run, as run.json records
     them."""
     digests, content = digests_of(declared), recorded_content(declared)
@@ -113,7 +113,7 @@ def recorded_history(folder: Path) -> list[Epoch]:
     return read_history(folder, training_key(declared_in(folder)))
 
 
-def recorded_checkpoint(folder: Path, name: str) -> dict[str, Any]:
+def recorded_checkpoint(folder: Path, name: str) -> Json:
     """The description of a checkpoint of the run in a folder.
 
     Raises:
@@ -172,7 +172,7 @@ def changed(experiment: Experiment, store: str, folder: Path) -> str | None:
     )
 
 
-def _changed_source(experiment: Experiment, store: str, declared: dict[str, Any]) -> str | None:
+def _changed_source(experiment: Experiment, store: str, declared: Json) -> str | None:
     """The first digest in which the data, the initial weights or the plugins of a training differ
     from those in run.json."""
     old, plugins = digests_in(declared), resumed_plugins(experiment, declared)

@@ -85,17 +85,14 @@ def train(
         TrainingError: If the training fails. If it fails in its first epoch, the folder is removed.
     """
     acceleration = acceleration or Acceleration.chosen(device)
-    source = Source(
-        store, _with_same_reading(experiment, folder) if resume else experiment,
-        content=open_sealed(store).metadata.content,
-    )  # fmt: skip
+    recorded = _recorded(folder) if resume else {}
+    source = _source(experiment, store, recorded)
     pairs = source.samples("train", "training", device=device)
     selection = source.samples(experiment.training.selection_split, "selection", device=device)
     settings = experiment.training.settings()
     if settings.batch % ranks.count:
         raise SchemaError(f"batch {settings.batch} cannot be divided among {ranks.count} processes")
     draw = tail_draw(experiment, pairs, ranks.count)
-    recorded = _recorded(folder) if resume else {}
     content = recorded_experiment(experiment, recorded.get("experiment"))
     further = _declaration(experiment, recorded, pairs, selection, acceleration, ranks)
     declared = {"experiment": content, **further}
@@ -248,15 +245,16 @@ def train_part(
     return train(experiment, store, folder, device, on_epoch=on_epoch, stop=stop)
 
 
-def _with_same_reading(experiment: Experiment, folder: Path) -> Experiment:
-    """The experiment, with samples read in the way that the run to resume recorded. A change of
-    free memory therefore does not change how they are read."""
-    if experiment.data.stream is not None:
-        return experiment
-    reading = _recorded(folder).get("reading")
-    if not isinstance(reading, str):
-        return experiment
-    return experiment.with_overrides({"data.reading": reading.split(",")[0]})
+def _source(experiment: Experiment, store: str, recorded: dict[str, object]) -> Source:
+    """The data of a training, which must be in the store whenever it is opened.
+
+    Samples are read in the way that the run to resume recorded. A change of free memory therefore
+    does not change how they are read.
+    """
+    reading = recorded.get("reading")
+    if isinstance(reading, str) and experiment.data.stream is None:
+        experiment = experiment.with_overrides({"data.reading": reading.split(",")[0]})
+    return Source(store, experiment, content=open_sealed(store).metadata.content)
 
 
 def _recorded(folder: Path) -> dict[str, Any]:

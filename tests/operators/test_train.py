@@ -184,7 +184,7 @@ def test_epochs_of_earlier_versions_have_no_largest_error(tmp_path):
     (epoch,) = read_history(tmp_path)
     assert epoch.largest is None
     text = (tmp_path / "history.jsonl").read_bytes()
-    _write_history(tmp_path, [epoch])
+    _write_history(tmp_path, [epoch], "key")
     assert (tmp_path / "history.jsonl").read_bytes() == text
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from importlib import import_module
 
 import pytest
 import torch
@@ -122,6 +124,44 @@ def test_a_wrong_file_is_one_line(refused, own, tmp_path, code, message):
     (tmp_path / "own.py").write_text(code)
     assert message in refused("operators", *own)
     assert plugins.loaded_plugins() == ()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from helper import WIDTH",
+        "import helper as h",
+        "def later():\n    import helper",
+        "from importlib import import_module\nh = import_module('helper')",
+        "from importlib.util import module_from_spec, spec_from_file_location\n"
+        "s = spec_from_file_location('h', __file__.replace('own', 'helper'))\n"
+        "h = module_from_spec(s)\ns.loader.exec_module(h)",
+    ],
+)
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_file_that_imports_one_beside_it_is_refused(
+    refused, own, tmp_path, monkeypatch, code, loaded
+):
+    (tmp_path / "helper.py").write_text("WIDTH = 8")
+    (tmp_path / "own.py").write_text(f"{code}\n{OWN}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    if loaded:  # as by an earlier version of the file
+        import_module("helper")
+    line = refused("operators", *own)
+    assert f"own.py: imports {tmp_path / 'helper.py'}, whose changes would not be noticed" in line
+    assert plugins.loaded_plugins() == ()
+    sys.modules.pop("helper", None)
+
+
+def test_a_file_beside_installed_packages_imports_them(own, pdegen, tmp_path, monkeypatch):
+    package = tmp_path / "venv/lib/site-packages/installed_one"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("WIDTH = 8")
+    (tmp_path / "own.py").write_text(f"from installed_one import WIDTH\n{OWN}")
+    monkeypatch.syspath_prepend(package.parent)
+    assert pdegen("operators", *own).status == 0
+    del sys.modules["installed_one"]
 
 
 def test_what_a_file_prints_goes_to_stderr(own, pdegen, tmp_path):

@@ -13,12 +13,16 @@ from operators.data import open_pairs
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint, saving_checkpoint
 from operators.training.evaluate import predictions
+from operators.training.files import read_json, write_json
+from operators.training.identity import MADE_FROM
+from pipelines.config.experiment import Experiment
 from pipelines.reports.report import write_report
 from pipelines.runs import data
 from pipelines.runs import finished as reading
 from pipelines.runs.data import Source
 from pipelines.runs.finished import read_finished
 from pipelines.runs.predictions import MEAN, PREDICTIONS, kept_predictions, mean_target
+from pipelines.runs.run_folder import scores_key
 from tests.pipelines.conftest import in_memory
 
 CPU = torch.device("cpu")
@@ -65,6 +69,9 @@ def of_another_checkpoint(run: Path) -> None:
         weights.data *= 1.5
     del description["sha256"]  # of the bytes before
     saving_checkpoint(run / "best.safetensors", predictor, description)()
+    experiment = Experiment.parse(description["experiment"], "experiment")
+    scores = read_json(run / "scores.json")  # refused unless they are of these weights
+    write_json(run / "scores.json", {**scores, MADE_FROM: scores_key(run, experiment)})
 
 
 def damaged(run: Path) -> None:
