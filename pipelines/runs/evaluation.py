@@ -22,7 +22,7 @@ from operators.training.checkpoint import (
     load_checkpoint,
 )
 from operators.training.evaluate import errors_of, scores
-from operators.training.files import FileError, read_json, write_json
+from operators.training.files import FileError, write_json
 from operators.training.identity import MADE_FROM, check_made_from, training_key
 from operators.transforms import Predictor
 from pdegen.software import platform_facts, processor, versions
@@ -33,6 +33,7 @@ from pipelines.runs.baselines import trivial
 from pipelines.runs.checks import operator_description
 from pipelines.runs.data import Source
 from pipelines.runs.differences import differences
+from pipelines.runs.folder import RunError
 from pipelines.runs.measures import measures_of
 from pipelines.runs.predictions import KEPT_BYTES, kept_mean, kept_predictions, mean_target
 from pipelines.runs.run_folder import declared_in, recorded_content, recorded_history, scores_key
@@ -70,8 +71,8 @@ def opened(
 def _check_beside(checkpoint: Path, description: Json) -> None:
     """Raise ForeignError if a checkpoint lies in the folder of another run."""
     try:
-        declared = read_json(checkpoint.with_name("run.json"))
-    except (FileNotFoundError, FileError):  # alone, as in a folder of an exported model
+        declared = declared_in(checkpoint.parent)
+    except (FileNotFoundError, FileError, RunError):  # alone, as in an exported model
         return
     check_made_from(checkpoint, training_key(description), training_key(declared))
 

@@ -25,7 +25,7 @@ from operators.training.checkpoint import (
     saving_checkpoint,
 )
 from operators.training.evaluate import predictions, scores
-from operators.training.files import write_lines
+from operators.training.files import DamagedError, read_lines, write_lines
 from operators.training.fit import Stopped, TrainingError, _write_history, fit, read_history
 from operators.training.settings import Settings
 from operators.training.soap import SOAP
@@ -178,14 +178,16 @@ def test_the_selection_score_is_the_mean_over_samples_not_over_batches(train_pai
 
 
 def test_epochs_of_earlier_versions_have_no_largest_error(tmp_path):
-    """Their lines are read, and written again as they are."""
+    """Their lines are read, and written again with the key of their training."""
     line = {"epoch": 1, "loss": 0.5, "score": 0.4, "lr": 1e-3, "seconds": 2.0}
     write_lines(tmp_path / "history.jsonl", [line])
     (epoch,) = read_history(tmp_path)
     assert epoch.largest is None
-    text = (tmp_path / "history.jsonl").read_bytes()
     _write_history(tmp_path, [epoch], "key")
-    assert (tmp_path / "history.jsonl").read_bytes() == text
+    assert read_lines(tmp_path / "history.jsonl") == [{**line, "made_from": "key"}]
+    assert read_history(tmp_path, "key") == [epoch]
+    with pytest.raises(DamagedError, match=r"history\.jsonl belongs to another result"):
+        read_history(tmp_path, "other")
 
 
 def test_random_numbers_of_a_step_are_a_function_of_seed_and_step(data, tmp_path):
