@@ -58,7 +58,7 @@ def opened(
     absent = {"experiment", "epoch"} - description.keys()
     if absent:
         raise CheckpointError(f"{checkpoint} is of no experiment: it has no {min(absent)}")
-    _check_beside(checkpoint, description)
+    check_beside(checkpoint, description)
     experiment = evaluated(description["experiment"], str(checkpoint))
     source = Source(store, experiment, at=level, assumed_level=assumed_level, content=content)
     pairs = source.samples(split, resolution=resolution or source.stored_resolution, device=device)
@@ -68,7 +68,7 @@ def opened(
     return predictor, description, pairs
 
 
-def _check_beside(checkpoint: Path, description: Json) -> None:
+def check_beside(checkpoint: Path, description: Json) -> None:
     """Raise ForeignError if a checkpoint lies in the folder of another run."""
     try:
         declared = declared_in(checkpoint.parent)

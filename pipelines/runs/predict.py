@@ -32,7 +32,7 @@ from pdegen.formats.replacing import replacing
 from pdegen.ownership import note_all
 from pdegen.schema import SchemaError
 from pipelines.runs.data import Source
-from pipelines.runs.evaluation import evaluated, opened, provenance
+from pipelines.runs.evaluation import check_beside, evaluated, opened, provenance
 from pipelines.runs.folder import RunError, check_folder, is_url
 from pipelines.runs.guaranteed import Guaranteed
 
@@ -149,10 +149,12 @@ def predict_file(
         SchemaError: If the array or `grid` does not fit the operator.
         RunError: If `out` exists and cannot be replaced.
         CheckpointError: If the file is no checkpoint.
+        ForeignError: If the checkpoint lies in the folder of another run.
     """
     _check(out, overwrite)
     checkpoint = checkpoint_file(checkpoint)
     model = load_model(checkpoint, device)
+    check_beside(checkpoint, dict(model.description))
     experiment = evaluated(model.description.get("experiment"), str(checkpoint))
     name, values = _inputs(file, input, experiment.data.input)
     operator = model.predictor.operator

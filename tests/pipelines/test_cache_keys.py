@@ -250,10 +250,9 @@ def test_the_keys_of_rows_and_solvers_have_all_that_a_benchmark_declares(store, 
     case = (Case("burgers", "FNO"), 0)
 
     def run(changes: dict[str, Any], coarser: Any = COARSER) -> BenchmarkRun:
-        content = merged(
-            declared(coarser=coarser).model_dump(mode="json", exclude_none=True), changes
-        )
-        return BenchmarkRun(Benchmark.parse(content, "small"), {"burgers": store}, tmp_path)
+        content = declared(coarser=coarser).model_dump(mode="json", exclude_none=True)
+        benchmark = Benchmark.parse(deep(content, changes), "small")
+        return BenchmarkRun(benchmark, {"burgers": store}, tmp_path)
 
     keys = [run(changes).digest(case) for changes in ({}, *rows.values())]
     keys.append(run({}).digest((case[0], 1)))
