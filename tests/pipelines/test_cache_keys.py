@@ -241,7 +241,7 @@ def test_the_fingerprint_has_all_values_of_a_recipe():
 def test_the_keys_of_rows_and_solvers_have_all_that_a_benchmark_declares(store, tmp_path):
     budget = {"budget": {"seconds": 1.0, "flat": 0.5}}
     rows = {
-        "measure": {"datasets": {"burgers": {"measure": "max"}}},
+        "measure": {"datasets": {"burgers": {"measure": "l1"}}},
         "search": {"search": {"training.lr": [1e-3]}},
         "budget": budget,
         "seconds": {"budget": {"seconds": 2.0, "flat": 0.5}},
