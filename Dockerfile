@@ -1,12 +1,13 @@
-# pdegen in a container, with PyTorch for CPUs or GPUs, whichever pip's index offers:
+# pdegen in a container, with PyTorch for CPUs:
 #   docker build -t pdegen .
 #   docker run --rm --user "$(id -u)" -v "$PWD:/work" pdegen run burgers-quick
 # With dolfinx of Debian, for the recipes darcy-fem and darcy-inclusion:
 #   docker build -t pdegen-dolfinx --target dolfinx .
-# Another index of PyTorch (docs/installing.md): --build-arg PIP_EXTRA_INDEX_URL=...
+# For GPUs, another index of PyTorch (docs/installing.md): --build-arg PIP_EXTRA_INDEX_URL=...
 
 FROM python:3.13-slim-trixie AS base
 ARG PIP_EXTRA_INDEX_URL
+ARG PIP_NO_CACHE_DIR=1
 WORKDIR /opt/pdegen
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY install install
@@ -15,6 +16,7 @@ COPY pdegen pdegen
 COPY operators operators
 COPY pipelines pipelines
 RUN python -m venv /opt/venv \
+    && /opt/venv/bin/python install/pytorch.py \
     && /opt/venv/bin/pip install --no-cache-dir --constraint constraints.txt . \
     && /opt/venv/bin/python install/slim.py
 ENV PATH=/opt/venv/bin:$PATH MPLCONFIGDIR=/tmp/matplotlib NUMBA_CACHE_DIR=/tmp/numba

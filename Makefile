@@ -1,5 +1,6 @@
 # make demo      environment of a user, then recipe -> store -> trained operator -> report.html
 # make test      environment of a developer, linters, types, import contracts, doctests and tests
+# make check     in a minute: format, linters, import contracts, types of changed packages, structure
 # make plain     a new environment of the default dependencies alone, and what a user does in it
 # make validate  published numbers, and the tests that take minutes
 # make soak      kills, power cuts, flipped bytes, failing disks: the same bytes afterwards, or a refusal
@@ -24,8 +25,6 @@ INSTALL := $(BIN)/pip install --disable-pip-version-check --no-compile
 QUIET := OMP_WAIT_POLICY=PASSIVE OPENBLAS_NUM_THREADS=1
 # this version ships published samples, which the tests import; later ones do not
 SAMPLES := neuraloperator==0.3.0
-# its models, without the packages of its training, which they do not need
-MODELS := neuraloperator==2.0.0 tensorly==0.10.0 tensorly-torch==0.5.0 opt_einsum==3.4.0
 # the schema of CITATION.cff, without the packages of its converter
 SCHEMA := cffconvert==2.0.0
 # Gmsh makes meshes for the oracles of elasticity
@@ -40,13 +39,20 @@ CHECKERS := axe-core@4.14.1 playwright-core@1.65.1
 # at run level 1 no service starts
 APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 
-.PHONY: demo dolfinx servers fuse calculix paper browser plain test validate soak mutants bench format
+.PHONY: demo check dolfinx servers fuse calculix paper browser plain test validate soak mutants bench format
 .PHONY: lint docs
 
+# pyproject.toml without the settings of linters and tests; its time changes with its text alone
+build/project.toml: pyproject.toml
+	@mkdir -p build
+	@awk '/^\[/ { kept = !/^\[+tool\./ || /^\[tool\.hatch/ } kept' pyproject.toml > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
 # what a user needs
-$(READY): pyproject.toml constraints.txt install/slim.py
-	@echo "installing pdegen and what it needs into $(VENV): 1.1 GB with PyTorch for CPUs"
+$(READY): build/project.toml constraints.txt install/pytorch.py install/slim.py
+	@echo "installing pdegen and what it needs into $(VENV); size and build of PyTorch follow"
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python install/pytorch.py
 	$(INSTALL) --constraint constraints.txt --editable .
 	$(BIN)/python install/slim.py
 	@du -sm $(VENV) | sed 's/\([0-9]*\).*/$(VENV) has \1 MB/'
@@ -54,9 +60,9 @@ $(READY): pyproject.toml constraints.txt install/slim.py
 
 # what a developer needs beside it
 $(TOOLS): $(READY)
-	$(INSTALL) --quiet --constraint constraints.txt --editable ".[dev]"
-	$(INSTALL) --quiet --no-deps $(MODELS) $(SCHEMA)
-	$(INSTALL) --quiet --no-deps --upgrade --target $(VENV)/samples $(SAMPLES)
+	$(INSTALL) --constraint constraints.txt --editable ".[dev]"
+	$(INSTALL) --no-deps $(SCHEMA)
+	$(INSTALL) --no-deps --upgrade --target $(VENV)/samples $(SAMPLES)
 	touch $(TOOLS)
 
 demo: $(READY)
@@ -64,7 +70,7 @@ demo: $(READY)
 
 # the tools of the site, for those who build it
 $(VENV)/docs: $(READY)
-	$(INSTALL) --quiet --constraint constraints.txt --editable ".[docs]"
+	$(INSTALL) --constraint constraints.txt --editable ".[docs]"
 	touch $(VENV)/docs
 
 docs: $(VENV)/docs
@@ -77,6 +83,17 @@ lint: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/pyright
+
+# packages with changes since this commit are checked by pyright: make check SINCE=main
+SINCE := HEAD~1
+CHANGED = $$(git diff --name-only $(SINCE) -- pdegen operators pipelines | cut -d/ -f1 | sort -u)
+
+check: $(TOOLS)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	changed="$(CHANGED)"; if test -n "$$changed"; then $(BIN)/pyright $$changed; fi
+	$(BIN)/python -m pytest tests/test_structure.py
 
 # $(call debian,CHECK,NAME,PACKAGES): install Debian's packages where root and apt allow, else say so
 define debian
@@ -134,7 +151,7 @@ soak: $(TOOLS) fuse
 # cosmic-ray has an environment of its own
 build/mutants/bin/cosmic-ray:
 	$(PYTHON) -m venv build/mutants
-	build/mutants/bin/pip install --quiet --disable-pip-version-check cosmic-ray==8.7.0
+	build/mutants/bin/pip install --disable-pip-version-check cosmic-ray==8.7.0
 
 mutants: $(TOOLS) build/mutants/bin/cosmic-ray
 	PATH="$(CURDIR)/build/mutants/bin:$$PATH" $(QUIET) OMP_NUM_THREADS=1 \

@@ -2,10 +2,10 @@
 
     python -m tests.plain [--environment build/plain] [--out build/tried] [--only WORD]
 
-An environment with the default dependencies alone, made anew, in which run: the smallest form of
-each shipped recipe with `verify --deep`; the commands and programs of the README; a benchmark to
-its report; and, with the extra `docs`, the site. No variable that `make` or a developer sets is
-set. Steps run two at a time, those that follow each other in their order.
+An environment with a wheel of this checkout and the default dependencies alone, made anew, in which
+run: the smallest form of each shipped recipe with `verify --deep`; the commands and programs of the
+README; a benchmark to its report; and, with the extra `docs`, the site. No variable that `make` or
+a developer sets is set. Steps run two at a time, those that follow each other in their order.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tests.plain.recipes import SMALL
 
 ROOT = Path(__file__).parents[2]
 AT_ONCE = 2
+OLDEST = "3.11.0"  # Python, which the pins of all extras support
 LIMIT = 1200.0  # seconds of a command, on a machine that others use as well
 # ours, of those who develop: none is set on a machine on which pdegen is installed
 _OURS = (
@@ -133,12 +134,12 @@ def chains(folder: Path) -> list[list[Step]]:
 
 
 def installing(environment: Path, what: str) -> list[str]:
-    """The command of the README that installs, with the versions of constraints.txt.
+    """The command of the README that builds and installs a wheel, with the pinned versions.
 
     Python compiles the modules that are imported; most never are.
     """
-    pip = [str(environment / "bin/pip"), "install", "--quiet", "--disable-pip-version-check"]
-    return [*pip, "--no-compile", "--constraint", "constraints.txt", "--editable", what]
+    pip = [str(environment / "bin/pip"), "install", "--disable-pip-version-check", "--no-compile"]
+    return [*pip, "--constraint", "constraints.txt", what]
 
 
 def main() -> int:
@@ -155,12 +156,17 @@ def main() -> int:
     def passed(chain: Sequence[Step]) -> list[bool]:
         return [step.passed(variables) for step in chain if options.only in step.name]
 
+    python = str(place / "bin/python")
     creating = [sys.executable, "-m", "venv", "--clear", str(place)]
-    installation = Step("installation", [creating, installing(place, ".")], ROOT)
-    building = [str(place / "bin/python"), "-m", "sphinx", "--fail-on-warning", "--keep-going",
+    pytorch = [python, "install/pytorch.py"]
+    installation = Step("installation", [creating, pytorch, installing(place, ".")], ROOT)
+    supporting = [python, "-m", "tests.pins", OLDEST]
+    building = [python, "-m", "sphinx", "--fail-on-warning", "--keep-going",
                 "--quiet", "docs", str(site)]  # fmt: skip
-    docs = Step("docs, tutorials not executed", [installing(place, ".[docs]"), building], ROOT,
+    docs = Step("docs, tutorials not executed",
+                [installing(place, ".[docs]"), supporting, building], ROOT,
                 [str(site / "index.html")])  # fmt: skip
+    print(f"installing into {place}", flush=True)
     ends = [installation.passed(variables)]
     if all(ends):
         with ThreadPoolExecutor(AT_ONCE) as pool:
