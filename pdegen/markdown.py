@@ -15,6 +15,8 @@ def visible(text: str) -> str:
     >>> visible("\\x1b[2Jverified")
     '\\\\x1b[2Jverified'
     """
+    if text.isprintable():
+        return text
     return "".join(
         letter
         if letter.isprintable() or unicodedata.category(letter) == "Zs"

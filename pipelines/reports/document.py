@@ -4,16 +4,20 @@ pictures for papers."""
 import csv
 import hashlib
 import io
+import re
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from html import unescape
 from itertools import islice
 from pathlib import Path
+from xml.etree.ElementTree import tostring
 
 import jinja2
-from latex2mathml.converter import convert
+from latex2mathml.converter import Converter
+from markupsafe import Markup
 
 from operators.training.files import write
 from pdegen.markdown import escaped, visible
@@ -24,6 +28,9 @@ from pipelines.reports.wording import Number
 
 # folders beside the page and their file suffixes; files of an earlier report are removed
 _BESIDE = {"pictures": (".svg", ".pdf"), "tables": (".csv", ".tex")}
+_PLACES = 0xE100  # code point before the first that stands for a text in a formula
+_OPERATORS = {chr(0x2061), chr(0x2062), chr(0x2063), chr(0x2064)}  # invisible signs of MathML
+_ESCAPE = re.compile(r"\\([_%&#${}])")  # in text of formulas that equations declare
 
 
 @dataclass(frozen=True)
@@ -78,15 +85,41 @@ class Picture:
 
 @dataclass(frozen=True)
 class Formula:
-    """A formula in LaTeX with a title."""
+    """A formula in LaTeX with a title. Plain text in the formula is `latex.quoted`."""
 
     what: str
     latex: str
 
     @property
+    def markdown(self) -> str:
+        """The formula as Markdown, in which it cannot create HTML. Text alone is no formula."""
+        texts = list[str]()
+        if not latex.written(self.latex, lambda words: texts.append(words) or ""):
+            return escaped(" ".join(texts))
+        line = latex.written(self.latex, lambda words: rf"\text{{{latex.text(words)}}}")
+        math = visible(" ".join(line.split())).replace("<", r"\lt ").replace(">", r"\gt ")
+        return f"${math}$"
+
+    @property
     def mathml(self) -> str:
-        """The formula as MathML, which browsers show without a script or a font."""
-        return convert(self.latex, display="block")
+        """The formula as MathML, which browsers show without a script or a font.
+
+        latex2mathml neither reads escapes in text nor escapes HTML. It gets a private character in
+        the place of each quoted text, and its elements are escaped here.
+        """
+        texts = list[str]()
+
+        def place(words: str) -> str:
+            texts.append(words)
+            return rf"\text{{{chr(_PLACES + len(texts))}}}"
+
+        math = Converter(display="block").convert_to_element(latex.written(self.latex, place))
+        places = {_PLACES + number: words for number, words in enumerate(texts, 1)}
+        for element in math.iter():
+            text = _ESCAPE.sub(r"\1", unescape(element.text or "")).translate(places)
+            element.text = "".join(x if x in _OPERATORS else visible(x) for x in text)
+            element.attrib.pop("href", None)
+        return tostring(math, "unicode")
 
 
 @dataclass(frozen=True)
@@ -167,7 +200,7 @@ class Report:
         files = dict[str, bytes]()
         for placed in self.placed:
             for _, picture in placed.pictures:
-                files[f"pictures/{picture.name}.svg"] = picture.svg.encode()
+                files[f"pictures/{picture.name}.svg"] = _shown(picture.svg).encode()
                 if picture.pdf:
                     files[f"pictures/{picture.name}.pdf"] = picture.pdf
             for _, caption, file, table in placed.tables:
@@ -196,8 +229,9 @@ def html(report: Report) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True,
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        finalize=_visible,
     )  # fmt: skip
-    environment.filters["shown"] = _shown
+    environment.filters["drawn"] = lambda picture: Markup(_shown(picture))
     return environment.get_template("report.html.jinja").render(
         report=report, script=SCRIPT, policy=POLICY, palette=palette
     )
@@ -211,7 +245,7 @@ def markdown(report: Report) -> str:
     for placed in report.placed:
         section = placed.section
         parts += [f"## {escaped(section.title)}", *map(escaped, section.text)]
-        parts += [f"{escaped(formula.what)}: ${formula.latex}$" for formula in section.formulas]
+        parts += [f"{escaped(formula.what)}: {formula.markdown}" for formula in section.formulas]
         for number, caption, _, table in placed.tables:
             parts += [f"*Table {number}. {escaped(caption)}*", _table(table)]
         for number, picture in placed.pictures:
@@ -229,8 +263,13 @@ def _indented(code: str) -> str:
     return "\n".join(f"    {line}" for line in _shown(code).splitlines())
 
 
+def _visible(value: object) -> object:
+    """A value for the page; text, which is then escaped, without invisible characters."""
+    return _shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def _shown(code: str) -> str:
-    """Code in which invisible characters are replaced by visible ones."""
+    """Lines in which invisible characters are replaced by visible ones."""
     return "\n".join(map(visible, code.split("\n")))
 
 

@@ -88,7 +88,7 @@ def _frames(u: str, last: str, count: int) -> list[str]:
 def equation(store: Store) -> str:
     """The equation of a store in LaTeX. If its LaTeX is not known, the equation is written as
     text."""
-    words = rf"\text{{{latex.text(store.metadata.equation)}}}"
+    words = latex.quoted(store.metadata.equation)
     if not store.metadata.recipe.problem:
         return words
     try:
@@ -110,7 +110,7 @@ def loss(of: LossTable, u: str) -> str:
         slope = rf"\|{weight}D(p - {_function(u)})\|_{{L^2}}^2"
         return rf"{square} + \gamma h\,{slope},\quad \gamma = {gamma:g}"
     if of.name not in ("h1", "weighted-h1"):
-        return rf"\mathrm{{{latex.text(of.name)}}}(p, {_function(u)})"
+        return rf"{_upright(of.name)}(p, {_function(u)})"
     truth, weight = _function(u), r"a^{1/2}" if of.name == "weighted-h1" else ""
     gamma = of.arguments["gamma"]
     slope = rf"\|{weight} D(p - {truth})\|_{{L^2}}"
@@ -121,6 +121,11 @@ def loss(of: LossTable, u: str) -> str:
 def _quotient(u: str, order: int) -> str:
     u = _function(u)
     return rf"\frac{{\|p - {u}\|_{{L^{order}}}}}{{\|{u}\|_{{L^{order}}}}}"
+
+
+def _upright(name: str) -> str:
+    """A name in upright letters."""
+    return rf"\mathrm{{{name}}}" if name.isascii() and name.isalnum() else latex.quoted(name)
 
 
 def _function(names: str) -> str:
@@ -140,7 +145,7 @@ def _letters(names: str) -> str:
     for name in names.split(", "):
         letter = _INDEXED.fullmatch(name)
         if letter is None:
-            words.append(rf"\mathrm{{{latex.text(name)}}}")
+            words.append(_upright(name))
             continue
         below = unicodedata.normalize("NFKC", letter["index"])
         index = f"_{{{below}}}" if below else ""

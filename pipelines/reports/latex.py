@@ -3,8 +3,10 @@ accepted."""
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from textwrap import wrap
+
+from pdegen.markdown import visible
 
 _SMALL = (
     r"\alpha \beta \gamma \delta \varepsilon \zeta \eta \theta \iota \kappa \lambda \mu \nu \xi "
@@ -59,6 +61,21 @@ def text(words: str) -> str:
     return "".join(map(_piece, _PIECES.finditer(unicodedata.normalize("NFC", words))))
 
 
+def quoted(words: str) -> str:
+    """Plain text within a formula in LaTeX, between two marks. `written` replaces it, because
+    readers of formulas differ in the escapes that they know."""
+    return f"\ue000{visible(words)}\ue001"
+
+
+def written(formula: str, write: Callable[[str], str]) -> str:
+    """A formula in which a function of the plain text replaces each text that is `quoted`.
+
+    >>> written(rf"{quoted('k_x')} = 1", lambda words: rf"\text{{{text(words)}}}")
+    '\\text{k\\_x} = 1'
+    """
+    return re.sub("\ue000([^\ue001]*)\ue001", lambda match: write(match[1]), formula)
+
+
 def symbols(words: str) -> str:
     """Letters and signs of a formula in LaTeX math mode."""
     return "".join(_symbol(letter) for letter in words)
@@ -68,7 +85,7 @@ def _symbol(letter: str) -> str:
     if letter in _SYMBOLS:
         return f"{_SYMBOLS[letter]} "
     if letter in "{}%&#$_\\^~" or not (letter.isascii() and letter.isprintable()):
-        return rf"\text{{{text(letter)}}}"
+        return quoted(letter)
     return letter
 
 

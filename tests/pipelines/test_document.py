@@ -7,6 +7,7 @@ import hashlib
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -140,16 +141,25 @@ def test_tables_and_pictures_are_numbered_through():
     assert "<b>Table 2.</b> Second</caption>" in html(one)
 
 
-def test_characters_that_nobody_sees_are_in_no_code_listing_or_formula():
+def test_characters_that_nobody_sees_are_nowhere_in_a_report(tmp_path):
     unseen = "a\x1b[2J\u202e"
-    one = report(
-        Section(
-            "Again",
-            code=(unseen,),
-            listings=(("recipe", f"b\n{unseen}"),),
-            formulas=(Formula("Equation", latex.text(f"{unseen} = u\x07")),),
-        )
+    table = Table([(unseen, unseen)], ("b", unseen), name=unseen)
+    picture = replace(drawn("a"), caption=unseen, live=f"<p>{unseen}</p>")
+    section = Section(
+        unseen,
+        text=(unseen,),
+        tables=(table,),
+        pictures=(replace(picture, svg=f"<svg>\n<text>{unseen}</text></svg>"),),
+        code=(unseen,),
+        listings=((unseen, f"b\n{unseen}"),),
+        formulas=(Formula(unseen, latex.quoted(f"{unseen} = u\x07")),),
+    )
+    one = replace(
+        report(section), title=unseen, summary=unseen, notice=unseen, headline=[(unseen, "1")]
     )
     for text in (html(one), markdown(one)):
         assert not {"\x1b", "\x07", "\u202e"} & set(text)
-        assert text.count("a\\x1b[2J\\u202e") == 2
+        assert text.count("a\\x1b[2J\\u202e") >= 2
+    one.write(tmp_path)
+    picture = (tmp_path / "pictures/a.svg").read_text("utf-8")
+    assert picture == "<svg>\n<text>a\\x1b[2J\\u202e</text></svg>"

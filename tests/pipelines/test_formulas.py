@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from latex2mathml.converter import convert
 
 from operators.data import AtTime, Block, Map, Rollout
+from pdegen.markdown import escaped
 from pdegen.recipe import load_recipe
 from pipelines.config.choices import LossTable
+from pipelines.reports.document import Formula
 from pipelines.reports.formulas import equation, learned, loss
 
 RECIPES = sorted(path.stem for path in Path("datasets").glob("*.toml"))
@@ -26,9 +31,52 @@ def error_summary(equation: str, recipe: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("problem", [{}, {"equation": "of another machine"}])
 def test_an_equation_without_a_formula_is_text(problem):
-    found = equation(error_summary("u <script>alert(1)</script> = 50 %", {"problem": problem}))
-    assert found.startswith(r"\text{u \textless{}script\textgreater{}alert(1)")
-    assert "<script" not in convert(found)
+    words = "u_t <script>alert(1)</script> = |50 %| {a} $x$ \\alpha ~ ^ é 雪"
+    found = Formula("Equation", equation(error_summary(words, {"problem": problem})))
+    (text,) = ElementTree.fromstring(found.mathml).iter("{http://www.w3.org/1998/Math/MathML}mtext")
+    assert text.text == words
+    assert "<script" not in found.mathml
+    assert found.markdown == escaped(words)
+
+
+@pytest.mark.parametrize(
+    ("latex", "text"),
+    [
+        (
+            r"u = \text{50\% of k\_x <script>alert(1)</script>}",
+            "50% of k_x <script>alert(1)</script>",
+        ),
+        ("u = \\text{a\u202eb\x1b[2J}", r"a\u202eb\x1b[2J"),
+        ("u = \\text{&lt;img src=x&gt;}", "<img src=x>"),
+    ],
+)
+def test_text_of_a_declared_formula_is_escaped_where_it_is_inserted(latex, text):
+    formula = Formula("Equation", latex)
+    math = ElementTree.fromstring(formula.mathml)
+    (found,) = math.iter("{http://www.w3.org/1998/Math/MathML}mtext")
+    assert found.text.replace("\xa0", " ") == text
+    for page in (formula.mathml, formula.markdown):
+        assert not {"\u202e", "\x1b"} & set(page)
+        assert not re.search("<(script|img)", page)
+
+
+def test_a_formula_has_no_links():
+    assert "javascript" not in Formula("u", r"\href{javascript:alert(1)}{u}").mathml
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_formulas_of_equations_are_those_of_the_converter(recipe):
+    latex = load_recipe(recipe).problem.latex
+    assert unescape(Formula("Equation", latex).mathml) == unescape(
+        re.sub(r"<(\w+)( [^>]*)?></\1>", r"<\1\2 />", convert(latex, display="block"))
+    )
+
+
+@pytest.mark.parametrize("name", ["a|b", "k_x", "<b>", "é", "雪", "$", "a b"])
+def test_names_in_formulas_are_shown_as_they_are(name):
+    formula = Formula("Learned map", learned(Map(), [name], name))
+    math = ElementTree.fromstring(formula.mathml)
+    assert "".join(math.itertext()).count(name) == 2
 
 
 def formula(name: str, **settings: Any) -> str:
