@@ -3,12 +3,13 @@
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pdegen.schema import SchemaError
 from pipelines.cli import completion
 from pipelines.cli.common import (
     Compile,
@@ -272,35 +273,37 @@ def predict_command(
 ) -> None:
     """Write the predictions of a checkpoint on a split of a store, or for the inputs in a file, to
     a Zarr group, which xarray opens."""
-    from pdegen.schema import SchemaError
     from pipelines.runs.checks import check_device
     from pipelines.runs.predict import predict, predict_file
 
     folder = checkpoint.with_name(f"{checkpoint.stem}-predictions.zarr") if out is None else out
     of_store = {
-        "--split": split, "--resolution": resolution, "--noise": noise,
-        "--assumed-level": assumed_level, "--bound": bound or None,
+        "split": split, "resolution": resolution, "level": noise, "assumed_level": assumed_level,
+        "bound": bound or None,
     }  # fmt: skip
-    of_file = {"--input": input, "--grid": grid}
-    is_file = Path(data).is_file()
-    for option, value in (of_store if is_file else of_file).items():
-        if value is not None:
-            kind = "store, and --data is a file" if is_file else "file, and --data is no file"
-            raise SchemaError(f"{option} is of a {kind}: {data}")
-    if is_file:
+    of_file = {"input": input, "grid": grid}
+    if Path(data).is_file():
+        _check_absent(of_store, f"a store, and {data} is a file")
         predictions = predict_file(
-            checkpoint, Path(data), folder, check_device(device), input=input, grid=grid,
-            overwrite=overwrite,
+            checkpoint, Path(data), folder, check_device(device), **of_file, overwrite=overwrite
+        )
+    else:
+        _check_absent(of_file, f"a file, and {data} is none")
+        given = {name: value for name, value in of_store.items() if value is not None}
+        predictions = predict(
+            checkpoint, data, folder, check_device(device), **given, overwrite=overwrite,
+            on_differences=_warn_of_differences,
         )  # fmt: skip
-        say(predictions.out)
-        return
-    predictions = predict(
-        checkpoint, data, folder, check_device(device), split=split or "test",
-        resolution=resolution, level=noise, assumed_level=assumed_level, bound=bound,
-        overwrite=overwrite, on_differences=_warn_of_differences,
-    )  # fmt: skip
     for line in (predictions.out, *predictions.lines):
         say(line)
+
+
+def _check_absent(options: "Mapping[str, object]", kind: str) -> None:
+    """Raise SchemaError if an option is given that is for another kind of data."""
+    for name, value in options.items():
+        if value is not None:
+            option = "--noise" if name == "level" else f"--{name.replace('_', '-')}"
+            raise SchemaError(f"{option} is for {kind}")
 
 
 def _warn_of_differences(line: str) -> None:

@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ from pdegen.formats.opening import open_file, unpacked
 from pdegen.formats.replacing import replacing
 from pdegen.ownership import note_all
 from pdegen.schema import SchemaError
+from pdegen.store.arrays import Json
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import check_beside, evaluated, opened, provenance
 from pipelines.runs.folder import RunError, check_folder, is_url
@@ -184,7 +185,7 @@ def predict_file(
     ).assign_attrs(
         source={"file": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
                 "array": name},
-        **_attributes(checkpoint, model.description, device),
+        **_attributes(checkpoint, dict(model.description), device),
     )  # fmt: skip
     _write(dataset, out, overwrite)
     return Predictions(out, ())
@@ -229,9 +230,7 @@ def _stated(grids: Grids, kinds: str, shape: tuple[int, ...]) -> Box:
     return Box(tuple(GRIDS[word](n, axis.length, axis.start) for word, n, axis in along))
 
 
-def _attributes(
-    checkpoint: Path, description: Mapping[str, Any], device: torch.device
-) -> dict[str, Any]:
+def _attributes(checkpoint: Path, description: Json, device: torch.device) -> Json:
     """Attributes that record how predictions were made."""
     return {
         "format": FORMAT,
@@ -254,12 +253,12 @@ def _write(dataset: xr.Dataset, out: Path, overwrite: bool) -> None:
 
 
 def _noise_attributes(
-    description: dict[str, Any], store: str, level: float | None, assumed_level: float | None
-) -> dict[str, Any]:
+    description: Json, store: str, level: float | None, assumed_level: float | None
+) -> Json:
     """Attributes that record the noise on the inputs, and the assumed level if one was given."""
     experiment = evaluated(description["experiment"], store)
     noise = Source(store, experiment, at=level, assumed_level=assumed_level).noise
-    attributes: dict[str, Any] = {}
+    attributes: Json = {}
     if noise is not None and noise.on_inputs:
         attributes["noise"] = noise.model_dump(mode="json", exclude_none=True)
     if assumed_level is not None:
@@ -273,7 +272,7 @@ def _dataset(
 ) -> xr.Dataset:  # fmt: skip
     """Predictions as an xarray dataset, with sample numbers and the positions of the points."""
     axes = tuple(domain.axes)
-    coordinates: dict[str, Any] = {"sample": ("sample", samples)}
+    coordinates: Json = {"sample": ("sample", samples)}
     if isinstance(domain, Box):
         for number, axis in enumerate(axes):
             along = tuple(slice(None) if k == number else 0 for k in range(len(axes)))
@@ -282,7 +281,7 @@ def _dataset(
         dims = axes if positions.ndim == len(axes) + 1 else ("sample", *axes)
         for number, letter in zip(range(positions.shape[-1]), "xyz", strict=False):
             coordinates[letter] = (dims, positions[..., number])
-    variables: dict[str, Any] = {}
+    variables: Json = {}
     for name in dict.fromkeys(channel.variable for channel in channels):
         columns = [number for number, channel in enumerate(channels) if channel.variable == name]
         time, parts, layout = _layout([channels[number] for number in columns])

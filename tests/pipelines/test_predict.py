@@ -171,10 +171,10 @@ def test_files_that_do_not_fit_are_refused_in_one_line(store, trained, tmp_path,
         ("not-finite.npy", [], "not finite"),
         ("two.npz", [], "name the inputs by --input"),
         ("two.npz", ["--input", "d"], "no array 'd'"),
-        ("wide.npy", ["--split", "test"], "--split is of a store"),
+        ("wide.npy", ["--split", "test"], "--split is for a store"),
         ("two.npz", ["--input", "b", "--grid", "hexagonal"], "periodic, cell, nodal"),
     ):
         out = tmp_path / "p.zarr"
         assert said in refused("predict", trained, "--data", tmp_path / name, "--out", out, *own)
         assert not out.exists()
-    assert "--grid is of a file" in refused("predict", trained, "--data", store, "--grid", "cell")
+    assert "--grid is for a file" in refused("predict", trained, "--data", store, "--grid", "cell")
