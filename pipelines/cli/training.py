@@ -386,9 +386,12 @@ def report_command(
     device: Device = "cpu",
     plugin: Plugin = None,
 ) -> None:
-    """Write report.html and report.md of a finished run."""
+    """Write report.html and report.md of a finished run, which is evaluated if it is not yet."""
     from pipelines.reports.report import write_report
     from pipelines.runs.checks import check_device
+    from pipelines.runs.evaluation import evaluate_trained
     from pipelines.runs.finished import store_of_run
 
-    say(write_report(folder, data or store_of_run(folder), check_device(device)))
+    torch_device = check_device(device)
+    evaluate_trained(folder, torch_device, data)
+    say(write_report(folder, data or store_of_run(folder), torch_device))

@@ -17,6 +17,7 @@ from scipy.special import stdtrit
 
 from operators.norms import over_defined
 from operators.training.identity import key_of
+from pipelines.runs.evaluation import evaluate_trained
 from pipelines.runs.finished import FinishedRun, ReportError, read_finished, store_of_run
 from pipelines.runs.folder import FolderClaim, RunError
 from pipelines.runs.run_folder import digests_in
@@ -209,7 +210,8 @@ def read_comparison(
     folders: Sequence[Path], out: Path, device: torch.device, data: str | None = None,
     overwrite: bool = False,
 ) -> Comparison:  # fmt: skip
-    """Check that `out` can be written, then read finished runs and compare them.
+    """Check that `out` can be written, then read finished runs and compare them. Runs that were
+    trained but not evaluated are evaluated first.
 
     Runs that differ only by `training.seed` form one variant. But if all runs differ only by the
     seed, each run is its own variant.
@@ -224,6 +226,8 @@ def read_comparison(
         StoreError: If a store is absent.
     """
     _check(folders, out, overwrite)
+    for folder in folders:
+        evaluate_trained(folder, device, data)
     stores = [data or store_of_run(folder) for folder in folders]
     runs = [read_finished(path, url, device) for path, url in zip(folders, stores, strict=True)]
     return compared(dict(zip(folders, runs, strict=True)))

@@ -238,6 +238,31 @@ def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch
     return summary
 
 
+def evaluate_trained(folder: Path, device: torch.device, store: str | None = None) -> bool:
+    """Evaluate a run that was trained but not evaluated, as after `train`. Returns whether it was.
+
+    Nothing happens if the folder has scores.json, or if epochs are missing.
+
+    Args:
+        store: URL of the store; by default that of the training.
+
+    Raises:
+        RunError, SchemaError: If run.json is damaged.
+        ForeignError, DataError: See `evaluate_run`.
+    """
+    if (folder / "scores.json").exists() or not (folder / "run.json").exists():
+        return False
+    declared = declared_in(folder)
+    experiment = Experiment.parse(declared["experiment"], str(folder / "run.json"))
+    url = store or declared.get("store")
+    if url is None or not (folder / "history.jsonl").exists():
+        return False
+    if len(recorded_history(folder)) < experiment.training.epochs:
+        return False
+    evaluate_run(experiment, url, folder, device)
+    return True
+
+
 def provenance(device: torch.device) -> dict[str, Any]:
     """Software versions, machine and device of this process."""
     name = torch.cuda.get_device_name() if device.type == "cuda" else processor()

@@ -160,12 +160,22 @@ def test_runs_on_other_data_are_compared_by_scores_alone(runs, published, tmp_pa
 
 
 @pytest.mark.usefixtures("three")
+def test_a_run_that_is_only_trained_is_evaluated(runs, pdegen, tmp_path):
+    copy = shutil.copytree(runs["deep"], tmp_path / "copy")
+    scores = json.loads((copy / "scores.json").read_text())
+    (copy / "scores.json").unlink()
+    assert pdegen("compare", runs["run"], copy, "--out", tmp_path / "new").status == 0
+    again = json.loads((copy / "scores.json").read_text())
+    assert [r["errors"] for r in again["results"]] == [r["errors"] for r in scores["results"]]
+
+
+@pytest.mark.usefixtures("three")
 def test_wrong_requests_are_refused_before_anything_is_written(runs, refused, tmp_path):
     first, second = runs["run"], runs["deep"]
     (tmp_path / "full").mkdir()
     (tmp_path / "full/x").touch()
     shutil.copytree(second, tmp_path / "copy")
-    (tmp_path / "copy/scores.json").unlink()
+    (tmp_path / "copy/history.jsonl").unlink()
     (tmp_path / "again").symlink_to(first)
     for words, said in (
         ([first, "--out", "new"], "needs two or more runs"),
@@ -174,7 +184,7 @@ def test_wrong_requests_are_refused_before_anything_is_written(runs, refused, tm
         ([first, tmp_path / "full", "--out", "new"], "is not a finished run, run.json is missing"),
         (
             [first, tmp_path / "copy", "--out", "new"],
-            "is not a finished run, scores.json is missing",
+            "is not a finished run, history.jsonl is missing",
         ),
         ([first, second, "--out", "full"], "full exists and is no comparison"),
         ([first, second, "--out", "copy/new"], "copy/new is in the run"),

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -218,15 +217,18 @@ def test_what_has_no_room_is_refused_before_anything(refused, store, tmp_path):
         assert "alloc" not in line
 
 
-def test_the_report_of_a_training_says_what_finishes_it(refused, pdegen, store, tmp_path):
+def test_the_report_of_a_training_evaluates_it_where_it_is_finished(
+    refused, pdegen, store, tmp_path
+):
     small = ["--set", "training.epochs=1", "--set", "training.batch=8", "--set", "model.modes=4",
              "--set", "model.width=8", "--set", "model.depth=1"]  # fmt: skip
     words = ["train", "--model", "fno", "--data", store, "--out", "run", *small]
     assert pdegen(*words).status == 0
-    line = refused("report", "run")
-    start = "pdegen: run is not a finished run, scores.json is missing: pdegen "
-    assert line.startswith(start)
-    assert pdegen(*shlex.split(line.removeprefix(start))).status == 0
+    shutil.copytree(tmp_path / "run", tmp_path / "unfinished")
+    (tmp_path / "unfinished/history.jsonl").unlink()
+    start = "pdegen: unfinished is not a finished run, scores.json is missing: pdegen run "
+    assert refused("report", "unfinished").startswith(start)
+    assert pdegen("report", "run").status == 0
     assert (tmp_path / "run/report.html").exists()
 
 
