@@ -84,9 +84,10 @@ lint: $(TOOLS)
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 
-# packages with changes since this commit are checked by pyright: make check SINCE=main
+# pyright checks the subpackages with changes since this commit: make check SINCE=main
 SINCE := HEAD~1
-CHANGED = $$(git diff --name-only $(SINCE) -- pdegen operators pipelines | cut -d/ -f1 | sort -u)
+CHANGED = $$({ git diff --name-only --diff-filter=d $(SINCE); git ls-files --others \
+	--exclude-standard; } | grep -E "^(pdegen|operators|pipelines)/.*\.py$$" | cut -d/ -f1-2 | sort -u)
 
 check: $(TOOLS)
 	$(BIN)/ruff format --check .

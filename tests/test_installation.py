@@ -375,35 +375,69 @@ def test_an_installed_build_stays(root, environment, tmp_path):
     assert done.stdout == ""
 
 
-def test_settings_of_tools_do_not_install_again(root, tmp_path):
-    """Programs of the environment are stand-ins that write down how they were called."""
+@pytest.fixture
+def stand_ins(root, tmp_path):
+    """A checkout whose programs write into `log` how they were called, and do nothing else."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(root / name, tmp_path)
     shutil.copytree(root / "install", tmp_path / "install")
     (tmp_path / ".venv/bin").mkdir(parents=True)
-    log = tmp_path / "log"
     for name in ("python", "pip", "ruff", "lint-imports", "pyright"):
         program = tmp_path / ".venv/bin" / name
-        program.write_text(f'#!/bin/sh\necho "{name} $*" >> "{log}"\n')
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >> "{tmp_path}/log"\n')
         program.chmod(0o755)
 
-    def installs() -> int:
-        log.write_text("")
-        subprocess.run(
-            ["make", "lint", "PYTHON=true"], cwd=tmp_path, check=True, capture_output=True
-        )
-        return log.read_text().count("pip install")
+    def make(target: str) -> list[str]:
+        (tmp_path / "log").write_text("")
+        command = ["make", target, "PYTHON=true"]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        return (tmp_path / "log").read_text().splitlines()
 
-    assert installs() > 1
-    assert installs() == 0
+    return make
+
+
+def test_settings_of_tools_do_not_install_again(stand_ins, tmp_path):
+    def installs() -> bool:
+        return any("pip install" in line for line in stand_ins("lint"))
+
+    assert installs()
+    assert not installs()
     project = tmp_path / "pyproject.toml"
     later = time.time() + 10
     project.write_text(project.read_text() + "\n[tool.mine]\nkey = 1\n")
     os.utime(project, (later, later))
-    assert installs() == 0
+    assert not installs()
     project.write_text(project.read_text().replace('"zarr>=', '"six", "zarr>='))
     os.utime(project, (later + 10, later + 10))
-    assert installs() > 1
+    assert installs()
+
+
+def test_check_reads_the_types_of_changed_packages_alone(stand_ins, tmp_path):
+    def git(*words: str) -> None:
+        author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", *author, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    def typed() -> list[str]:
+        return [line for line in stand_ins("check") if line.startswith("pyright")]
+
+    files = ("pdegen/store/a.py", "pdegen/top.py", "operators/nn/a.py", "tests/a.py")
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".gitignore").write_text(".venv\nbuild\nlog\n")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "one")
+    git("commit", "--quiet", "--allow-empty", "--message", "two")
+    assert typed() == []
+    (tmp_path / "pdegen/store/a.py").write_text("a = 1\n")
+    (tmp_path / "tests/a.py").write_text("a = 1\n")
+    (tmp_path / "operators/nn/new.py").touch()
+    assert typed() == ["pyright operators/nn pdegen/store"]
+    git("rm", "--quiet", "pdegen/top.py")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "three")
+    assert typed() == ["pyright operators/nn pdegen/store"]
 
 
 def test_every_installed_package_supports_the_oldest_python(root, project):

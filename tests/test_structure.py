@@ -2,9 +2,6 @@
 
 import ast
 import importlib.util
-import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import PurePosixPath
 
@@ -58,29 +55,6 @@ def test_what_is_long_has_a_reason(packages):
 def test_types_are_stated(packages):
     for name, structure in packages.items():
         assert structure.figures.any_per_1000_lines <= ANY[name]
-
-
-STARTED = """
-import json, sys
-import pytest
-
-status = pytest.main(["-q", "tests/pdegen/test_toml.py"])
-first = sorted(sys.modules)
-import tests.operators.conftest, tests.pipelines.conftest
-print("\\n" + json.dumps([status, first, sorted(sys.modules)]))
-"""
-
-
-def test_a_test_file_starts_without_what_others_need(root):
-    done = subprocess.run(
-        [sys.executable, "-c", STARTED], cwd=root, capture_output=True, text=True, check=True
-    )
-    status, alone, others = json.loads(done.stdout.splitlines()[-1])
-    assert status == 0
-    heavy = {"boto3", "dask", "matplotlib", "moto", "numba", "xarray", "zarr", "scipy.fft"}
-    assert not set(alone) & {*heavy, "torch"}
-    assert not [name for name in alone if name.startswith("pdegen.equations.")]
-    assert not set(others) & heavy
 
 
 def test_only_the_room_benchmarks_is_called_after_benches(root, packages):

@@ -1,4 +1,4 @@
-"""How commands start: what they do not need is not imported."""
+"""How commands and test files start: what they do not need is not imported."""
 
 import ast
 import builtins
@@ -88,3 +88,26 @@ def test_the_tab_key_needs_neither_arrays_nor_stores(monkeypatch):
     monkeypatch.setenv("COMP_WORDS", "pdegen benchmark quick --only ")
     monkeypatch.setenv("COMP_CWORD", "4")
     assert not imported() & {*SLOW, "numpy", "scipy", "zarr", "fsspec"}
+
+
+STARTED = """
+import json, sys
+import pytest
+
+status = pytest.main(["-q", "tests/pdegen/test_toml.py"])
+first = sorted(sys.modules)
+import tests.operators.conftest, tests.pipelines.conftest
+print("\\n" + json.dumps([status, first, sorted(sys.modules)]))
+"""
+
+
+def test_a_test_file_starts_without_what_others_need(root):
+    done = subprocess.run(
+        [sys.executable, "-c", STARTED], cwd=root, capture_output=True, text=True, check=True
+    )
+    status, alone, others = json.loads(done.stdout.splitlines()[-1])
+    assert status == 0
+    heavy = {"boto3", "dask", "matplotlib", "moto", "numba", "xarray", "zarr", "scipy.fft"}
+    assert not set(alone) & {*heavy, "torch"}
+    assert not [name for name in alone if name.startswith("pdegen.equations.")]
+    assert not set(others) & heavy
