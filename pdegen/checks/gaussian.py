@@ -8,14 +8,9 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from pdegen.checks.law import Check, Statistic, Values
+from pdegen.checks.law import EPSILON, ROUNDING, Check, Statistic, Values
 from pdegen.checks.modes import Modes
 from pdegen.checks.p_values import Cells, chi_square, normal
-
-EPSILON = 2.0**-24  # largest relative error of rounding to float32
-# Mean square of the error of rounding to float32, relative to the value: an error is uniform on a
-# unit in the last place, whose mean square is (3/8)/log 2 of that of a power of two.
-ROUNDING = EPSILON**2 / 3 * 3 / 8 / np.log(2)
 
 _CLEAR = 1e4  # rounding does not matter for modes of this many times its variance
 _CELLS = 8

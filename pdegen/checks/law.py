@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ from jaxtyping import Float, Int
 # largest probability that the statistics of a sound store give a finding
 SIGNIFICANCE = 1e-9
 
-# smallest relative error that solvers state at times > 0: rounding
-SMALLEST_ERROR = 0.99 * 2.0**-52
+EPSILON = 2.0**-24  # largest relative error of rounding to float32
+# Mean square of the error of rounding to float32, relative to the value: an error is uniform on a
+# unit in the last place, whose mean square is (3/8)/log 2 of that of a power of two.
+ROUNDING = EPSILON**2 / 3 * 3 / 8 / math.log(2)
 
 _BLOCK_VALUES = 2**18  # values of a variable that checks get in one call: 2 MiB in float64
 
@@ -149,6 +152,23 @@ class Bound(Check):
                 f"possible{others}",
                 sample,
             )
+
+
+def error_range(largest: float) -> tuple[float, float]:
+    """The smallest and the largest error that samples may state, up to 1 %.
+
+    A stated error is √(e² + ROUNDING) with the solver's error e <= `largest`.
+    """
+    return 0.99 * math.sqrt(ROUNDING), 1.01 * math.hypot(largest, math.sqrt(ROUNDING))
+
+
+def stated_error(largest: float, variable: str = "error") -> tuple[Bound, Bound]:
+    """Checks that the stated errors of the samples are in `error_range`."""
+    (least, most), subject = error_range(largest), "the solver's error"
+    return (
+        Bound(variable, subject, lambda v: (v[variable], most)),
+        Bound(variable, f"minus {subject}", lambda v: (-v[variable], -least)),
+    )
 
 
 def in_blocks(quantity: Quantity, rows: int = 32) -> Quantity:

@@ -15,7 +15,7 @@ from array_api_compat import array_namespace
 from jaxtyping import Float
 
 from pdegen.checks.family import law_of_family
-from pdegen.checks.law import Law
+from pdegen.checks.law import ROUNDING, Law
 from pdegen.domains import Domain
 from pdegen.equations.guarantee import Guarantee
 from pdegen.equations.parameters import WithLaws
@@ -33,6 +33,8 @@ from pdegen.store.variables import Coordinate, Variable
 
 # A block may fill the memory of a device: one task computes on it while others copy and write.
 _on_device = Lock()
+
+_SMALLEST = 2.0**-126  # root mean square of a label; smallest normal number of float32
 
 
 class SampleError(ArithmeticError):
@@ -341,6 +343,36 @@ def check_error(error: Float[Array, " batch"], tolerance: float, advice: str) ->
             row,
             f"the error of u is {float(error[row]):.2g}, at most {tolerance:g} is allowed: "
             f"{advice}",
+        )
+
+
+def with_rounding(error: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """The relative L² error of a label that is stored in float32.
+
+    It is the root of the sum of the squares of the solver's error and of the expected rounding.
+    Every equation states its errors by this function.
+
+    >>> round(float(with_rounding(np.zeros(1))[0]), 10)
+    2.53e-08
+    """
+    return array_namespace(error).sqrt(error**2 + ROUNDING)
+
+
+def check_size(u: Float[Array, "batch times *shape"]) -> None:
+    """Raise SolveError if u is so small at a time that float32 cannot store it with all digits.
+
+    `with_rounding` holds for normal numbers, which are at least 2⁻¹²⁶ in float32.
+    """
+    xp = array_namespace(u)
+    values = xp.astype(xp.reshape(u, (*u.shape[:2], -1)), xp.float64, copy=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = xp.sqrt(xp.mean(values**2, axis=2))
+    row = first_true(xp.any(size < _SMALLEST, axis=1))
+    if row is not None:
+        raise SolveError(
+            row,
+            f"u is too small for float32 (root mean square {float(xp.min(size[row])):.2g}, at "
+            f"least {_SMALLEST:.2g} is needed): use shorter times, or larger inputs",
         )
 
 

@@ -27,7 +27,7 @@ from pdegen.numerics.device import (
     to_numpy,
 )
 from pdegen.numerics.errors import SolveError
-from pdegen.numerics.estimates import contraction, norms, relative
+from pdegen.numerics.estimates import contraction, grown_rounding, norms, relative, rounding
 from pdegen.numerics.etdrk import Step, Symbol
 from pdegen.numerics.pseudospectral import Pseudospectral, Rates
 from pdegen.numerics.torus import Torus
@@ -75,6 +75,7 @@ class Semilinear:
     # the solver of some of the samples, if L, N or `watched` differ from sample to sample. L then
     # has an axis of samples in front
     of_rows: Callable[[Rows], Semilinear] | None = None
+    mean_free: bool = False  # whether the mean of every state is exactly 0, without rounding
 
     def _of(self, rows: Array | slice, count: int) -> Semilinear:
         """The solver of the rows of a mask or slice; self if it is the solver of all `count`."""
@@ -115,7 +116,7 @@ class Semilinear:
         moments = _checked(times)
         reuse_memory()
         must = constant(np.array(needed or (True,) * len(moments)), v0)
-        frames = _Frames(moments, must, constant(np.array(moments) > 0, v0))
+        frames = _Frames(moments, must)
         rows = np.arange(len(v0))
         parts = [
             self._of(block, len(v0))._solved(
@@ -164,7 +165,8 @@ class Semilinear:
         size, difference = norms(self.torus, solved), norms(self.torus, solved - coarse)
         change = norms(self.torus, coarse - coarsest)
         in_time = difference / (contraction(change, difference) - 1)
-        in_time = relative(in_time, size) + np.finfo(float).eps * frames.begun
+        in_time = relative(in_time, size)
+        lost = self._rounding(detached(v0), size, times)
         in_space = xp.full_like(in_time, math.inf)
         pending = ~self._misses(in_time, frames)
         for refined, states in enumerate((coarse, solved)):
@@ -176,10 +178,11 @@ class Semilinear:
                 in_space[pending] = relative(distance, size[pending])
                 large = xp.any(in_space > _LARGE, axis=1)
                 pending = pending & (large | self._misses(in_space, frames))
-        error = in_time + in_space
+        error = in_time + in_space + lost
         step = xp.full_like(size[:, 0], self.dt / 2**halvings)
         missed = self._misses(error, frames)
         if bool(xp.any(missed)):
+            self._check_decayed(lost, frames, rows)
             failed = missed
             if halvings < _HALVINGS:  # a smaller step does not help if the grid is too coarse
                 computed = frames.must & xp.isfinite(in_space)
@@ -198,6 +201,19 @@ class Semilinear:
         """Whether a sample misses the tolerance at a needed time, or its error is not finite."""
         xp = array_namespace(error)
         return xp.any(~xp.isfinite(error) | (frames.must & (error > self.tolerance)), axis=1)
+
+    def _check_decayed(self, lost: AtTimes, frames: _Frames, rows: np.ndarray) -> None:
+        """Raise SolveError if the error `lost` by rounding alone exceeds the tolerance."""
+        xp = array_namespace(lost)
+        misses = xp.isfinite(lost) & frames.must & (lost > self.tolerance)
+        row = first_true(xp.any(misses, axis=1))
+        if row is not None:
+            raise SolveError(
+                int(rows[row]),
+                "the solution has decayed so far that rounding is an error of "
+                f"{float(xp.max(lost[row])):.2g}, more than {self.tolerance:g}: use a shorter "
+                "time",
+            )
 
     def _failure(
         self, row: int, step: float, in_time: np.ndarray, in_space: np.ndarray, must: np.ndarray
@@ -222,12 +238,16 @@ class Semilinear:
     ) -> tuple[Array, Array, Array, Array]:
         xp, times = array_namespace(v0), frames.times
         v, integrals = self.discrete.evolve(v0, times)
-        solved = detached(v)
-        error = self._rounding(detached(v0), solved, times)
+        start, solved = detached(v0), detached(v)
+        size = norms(self.torus, solved)
+        lost = self._rounding(start, size, times)
+        self._check_decayed(lost, frames, rows)
+        before = norms(self.torus, start[:, None])
+        growing = grown_rounding(self.torus, self.discrete.linear, before, size, times)
+        error = xp.maximum(lost, growing)
         if finer is not None:
             fine = self._finer.evolve(detached(finer), times)[0]
             difference = fine - self.torus.finer.padded(solved)
-            size = norms(self.torus, solved)
             error += relative(norms(self.torus.finer, difference), size)
         row = first_true(xp.any(frames.must & ~(error <= self.tolerance), axis=1))
         if row is not None:
@@ -239,27 +259,14 @@ class Semilinear:
             )
         return v, error, xp.full_like(error[:, 0], math.inf), integrals
 
-    def _rounding(self, v0: Array, v: Array, times: list[float]) -> AtTimes:
-        """Relative error of v due to the rounding of v₀.
-
-        Rounding errors of v₀ occur in all modes, and the error of each mode grows by e^(Lt).
-        """
-        xp, eps, weights = array_namespace(v0), np.finfo(float).eps, self.torus.weights
-        with np.errstate(over="ignore", invalid="ignore"):
-            t = np.reshape(times, (-1, *[1] * weights.ndim))
-
-            def growth(linear: Symbol) -> Float[np.ndarray, " times"]:
-                rates = np.reshape(np.max(np.real(linear), axis=0), (1, *weights.shape))
-                squares = np.sum(weights * np.exp(2 * rates * t), axis=tuple(range(1, rates.ndim)))
-                return np.sqrt(squares / weights.sum())
-
-            linear = self.discrete.linear
-            grown = np.stack([*map(growth, linear)]) if self.discrete.by_sample else growth(linear)
-            size, before = norms(self.torus, v), norms(self.torus, v0[:, None])
-            error = eps * constant(grown, v0) * before / (size + np.finfo(float).tiny)
-            error = xp.where(error > 2 * eps, error, xp.full_like(size, eps))
-            overflow = ~xp.isfinite(error + size)
-        return xp.where(overflow, xp.full_like(error, math.inf), error)
+    def _rounding(self, v0: Array, size: AtTimes, times: list[float]) -> AtTimes:
+        """Relative error of states of norm `size` by rounding that decays."""
+        rates = np.real(self.discrete.linear)
+        if self.mean_free:
+            rates = np.where(self.torus.laplacian == 0, -np.inf, rates)
+        batch = rates.shape[:1] if self.discrete.by_sample else ()
+        slowest = np.minimum(rates.reshape(*batch, -1).max(axis=-1), 0)
+        return rounding(norms(self.torus, v0[:, None])[:, 0], size, times, slowest)
 
 
 @dataclass(frozen=True)
@@ -268,7 +275,6 @@ class _Frames:
 
     times: list[float]
     must: Bool[Array, " times"]  # whether the tolerance must be met
-    begun: Bool[Array, " times"]  # whether the time is after 0
 
 
 @dataclass(frozen=True)

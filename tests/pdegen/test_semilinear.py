@@ -41,8 +41,9 @@ def test_without_a_nonlinear_part_the_solution_is_exact():
     for place, t in enumerate([0.0, 0.5, 3.0]):
         np.testing.assert_allclose(found.v[:, place], np.exp(rate * t) * waves(3), rtol=1e-15)
     assert np.isinf(found.step).all()
-    assert found.error[:, :2].max() < 1e-15
-    assert found.error.max() < 1e-11  # of the rounding of the mean, beside what has decayed
+    # the rounding of the initial value, of which a seventh is left at the time 0.5
+    assert found.error[:, :2].max() < 8 * np.finfo(float).eps
+    assert found.error.max() < 1e-10  # of the rounding of the mean, beside what has decayed
 
 
 def test_the_step_is_halved_where_a_sample_needs_it_alone():

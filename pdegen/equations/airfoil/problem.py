@@ -14,7 +14,7 @@ from pdegen.equations.airfoil.grid import NORMAL_CELLS, PUBLISHED_CELLS
 from pdegen.equations.airfoil.law import airfoil_law
 from pdegen.equations.airfoil.solver import Airfoil
 from pdegen.equations.airfoil.stream import FreeStream
-from pdegen.equations.base import Problem
+from pdegen.equations.base import Problem, with_rounding
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.sampling.uniform import Finite, uniforms
@@ -97,7 +97,7 @@ class AirfoilFlow(Problem):
         solver: Options of the solver.
     """
 
-    algorithm: ClassVar[int] = 3  # 3: the vortex of the lift outside; Richardson's error estimate
+    algorithm: ClassVar[int] = 4  # 4: the error includes rounding to float32
     largest_batch: ClassVar[int] = 1
     compiled: ClassVar[bool] = True
 
@@ -210,7 +210,7 @@ class AirfoilFlow(Problem):
             "design": design,
             "drag": drag,
             "lift": lift,
-            "error": richardson_error(u, coarse_u),
+            "error": with_rounding(np.array(richardson_error(u, coarse_u))),
             "residual": solution.residual,
             "iterations": solution.iterations,
             "status": 0,

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from pdegen.checks.evolution import Evolution
-from pdegen.checks.gaussian import EPSILON, GaussianLaw
-from pdegen.checks.law import SMALLEST_ERROR, Bound, Distinct, Law, Values, worst_time
+from pdegen.checks.gaussian import GaussianLaw
+from pdegen.checks.law import EPSILON, Bound, Distinct, Law, Values, stated_error, worst_time
 from pdegen.checks.modes import periodic_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.etdrk import Symbol
@@ -55,7 +55,6 @@ def burgers_law(
         tolerance=tolerance,
         folded=True,
     )
-    least = SMALLEST_ERROR if times[-1] > 0 else 0.0
     return Law(
         (
             GaussianLaw(
@@ -63,8 +62,7 @@ def burgers_law(
                 np.full(grid.n, field.pointwise_variance), relative=True,
             ),
             Distinct("a"),
-            Bound("error", "the solver's error", lambda v: (v["error"], tolerance)),
-            Bound("error", "minus the solver's error", lambda v: (-v["error"], -least)),
+            *stated_error(tolerance),
             Bound("u", "the mean", physics.mean),
             Bound("u", "the growth of the norm since the time before", physics.growth),
             Bound("u", "the excess over the range of a", physics.excess),

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 from jaxtyping import Bool, Float
 
-from pdegen.checks.gaussian import EPSILON, GaussianLaw
-from pdegen.checks.law import Bound, Check, Distinct, Finding, Law, Statistic, Values
+from pdegen.checks.gaussian import GaussianLaw
+from pdegen.checks.law import EPSILON, Bound, Check, Distinct, Finding, Law, Statistic, Values
 from pdegen.checks.modes import square_modes
 from pdegen.checks.two_phase import TwoPhaseLaw
 from pdegen.domains import CellGrid
@@ -88,14 +88,6 @@ def darcy_law(
     if isinstance(source, RandomSource):
         checks += _of_source(source, grid)
     return Law(tuple(checks))
-
-
-def error_law(largest: float) -> tuple[Check, ...]:
-    """The checks of the estimated errors of a store."""
-    return (
-        Bound("error", "the error", lambda v: (v["error"], largest)),
-        Bound("error", "minus the error", lambda v: (-v["error"], 0.0)),
-    )
 
 
 def _of_each(number: Number, values: Values) -> Float[np.ndarray, "batch 1 1"]:

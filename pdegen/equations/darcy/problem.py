@@ -17,10 +17,9 @@ from pydantic import (
 )
 
 from pdegen.checks.family import ScalarsLaw
-from pdegen.checks.gaussian import ROUNDING
-from pdegen.checks.law import Law
+from pdegen.checks.law import Law, stated_error
 from pdegen.domains import Box, CellGrid
-from pdegen.equations.base import Problem
+from pdegen.equations.base import Problem, with_rounding
 from pdegen.equations.darcy.estimate import compared_refinements, estimated_error
 from pdegen.equations.darcy.inputs import (
     FiniteOrLaw,
@@ -33,7 +32,7 @@ from pdegen.equations.darcy.inputs import (
     printed,
     stored,
 )
-from pdegen.equations.darcy.law import RandomSource, darcy_law, error_law
+from pdegen.equations.darcy.law import RandomSource, darcy_law
 from pdegen.equations.darcy.methods import FiniteElementMethod, FiniteVolumeMethod, PublishedMethod
 from pdegen.equations.darcy.refinement import forward_map, reference_solver, refined, solver_of
 from pdegen.equations.latex import number, with_value
@@ -281,7 +280,7 @@ class Darcy(Problem):
             error = estimated_error([solution.u for solution in solutions], label)
             size = xp.sqrt(xp.sum((v + walls) ** 2, axis=(1, 2)))
             relative = error / xp.where(size > 0, size, xp.ones_like(size))
-            values["error"] = xp.sqrt(relative**2 + ROUNDING)  # u is rounded to float32
+            values["error"] = with_rounding(relative)
         return values
 
     def _source_of(self, values: Mapping[str, Array]) -> Array | float:
@@ -308,7 +307,7 @@ class Darcy(Problem):
             self.field.build(), self.grid, self.coefficient.stored(names), source,
             stored("walls", self.walls, names), self.solver.claims(self.resolution),
         )  # fmt: skip
-        return Law((*law.checks, *error_law(_LARGEST_ERROR))) if self._states_error else law
+        return Law((*law.checks, *stated_error(_LARGEST_ERROR))) if self._states_error else law
 
     def law_of_store(self) -> Law:
         """A new check of the law of a store. All checks use the numbers of each sample."""

@@ -6,8 +6,17 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from pdegen.checks.gaussian import EPSILON, normal_numbers
-from pdegen.checks.law import SMALLEST_ERROR, Bound, Distinct, Law, Quantity, Values, in_blocks
+from pdegen.checks.gaussian import normal_numbers
+from pdegen.checks.law import (
+    EPSILON,
+    Bound,
+    Distinct,
+    Law,
+    Quantity,
+    Values,
+    in_blocks,
+    stated_error,
+)
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy_inclusion.shape import RandomInclusion
 
@@ -33,7 +42,7 @@ def inclusion_law(
         phases: The coefficients outside and inside.
         source: The source.
         angles: Angles of the stored radius.
-        error: Largest accepted value of the variable "error".
+        error: Largest error that the solver accepts.
     """
     outside, inside = phases
 
@@ -66,12 +75,11 @@ def inclusion_law(
         ("a", "the relative distance from the coefficient of z", coefficient),
         ("u", "minus the smallest u", negative),
         ("u", "the relative distance from finite volumes", deviation),
-        ("error", "the solver's error", lambda v: (v["error"], error)),
-        ("error", "minus the solver's error", lambda v: (-v["error"], -SMALLEST_ERROR)),
         ("residual", "the residual", lambda v: (abs(v["residual"]), _RESIDUAL)),
     ]
     checks = (Bound(name, subject, in_blocks(quantity)) for name, subject, quantity in bounds)
-    return Law((normal_numbers("z", np.ones(shape.count)), Distinct("z"), *checks))
+    numbers = normal_numbers("z", np.ones(shape.count))
+    return Law((numbers, Distinct("z"), *stated_error(error), *checks))
 
 
 def finite_volumes(a: Float[np.ndarray, "n n"], source: float) -> Float[np.ndarray, "n n"]:

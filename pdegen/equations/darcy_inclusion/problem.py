@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from pdegen.checks.law import Law
 from pdegen.domains import Box, CellGrid
-from pdegen.equations.base import Problem, check_error
+from pdegen.equations.base import Problem, check_error, with_rounding
 from pdegen.equations.darcy_inclusion.law import inclusion_law
 from pdegen.equations.darcy_inclusion.shape import RandomInclusion
 from pdegen.equations.darcy_inclusion.solver import FittedElement
@@ -95,6 +95,7 @@ class DarcyInclusion(Problem):
         inclusion: Distribution of the shapes.
     """
 
+    algorithm: ClassVar[int] = 2  # 2: the error includes rounding to float32
     discretization: ClassVar[tuple[str, ...]] = ("resolution", "elements")
     largest_batch: ClassVar[int] = 1
 
@@ -192,7 +193,7 @@ class DarcyInclusion(Problem):
             "z": z,
             "centre": shape.centre(z),
             "radius": shape.radius(z, ANGLES),
-            "error": error,
+            "error": with_rounding(error),
             "residual": residual,
         }
 

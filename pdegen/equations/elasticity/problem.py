@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from pdegen.checks.law import Law
 from pdegen.domains import Cloud
-from pdegen.equations.base import Problem, check_error
+from pdegen.equations.base import Problem, check_error, with_rounding
 from pdegen.equations.elasticity.law import elasticity_law
 from pdegen.equations.elasticity.material import Hooke, Material, MooneyRivlin, von_mises
 from pdegen.equations.elasticity.mesh import PointTransfer, Rings
@@ -168,6 +168,7 @@ class Elasticity(Problem):
         material: Material of the sheet.
     """
 
+    algorithm: ClassVar[int] = 2  # 2: the error includes rounding to float32
     discretization: ClassVar[tuple[str, ...]] = (
         "resolution", "refinement", "grading", "stress", "material.steps"
     )  # fmt: skip
@@ -296,7 +297,7 @@ class Elasticity(Problem):
             "weight": coarse.weights.astype(np.float32),
             "theta": theta,
             "radius": void.radius(theta, ANGLES),
-            "error": error,
+            "error": with_rounding(error),
             "residual": solution.residual,
             "iterations": solution.iterations,
             "status": np.zeros(len(theta), np.int64),

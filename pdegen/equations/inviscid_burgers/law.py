@@ -7,8 +7,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.checks.gaussian import EPSILON, GaussianLaw
-from pdegen.checks.law import Bound, Distinct, Law, Values, in_blocks, worst_time
+from pdegen.checks.gaussian import GaussianLaw
+from pdegen.checks.law import (
+    EPSILON,
+    Bound,
+    Distinct,
+    Law,
+    Values,
+    in_blocks,
+    stated_error,
+    worst_time,
+)
 from pdegen.checks.modes import circle_modes
 from pdegen.sampling.squared_exponential import (
     SquaredExponentialField,
@@ -17,7 +26,6 @@ from pdegen.sampling.squared_exponential import (
     values,
 )
 
-_TINY = np.finfo(float).tiny
 _POINTS = 4096  # points at which u(x, 0) and its antiderivative are evaluated
 _INTERVALS = 16  # intervals at whose ends the potential is compared
 
@@ -56,8 +64,7 @@ def inviscid_burgers_law(
             *gaussian,
             Distinct("theta"),
             Bound("a", "the distance from the averages of theta", in_blocks(physics.initial)),
-            Bound("error", "the solver's error", lambda v: (v["error"], tolerance)),
-            Bound("error", "minus the solver's error", lambda v: (-v["error"], -_TINY)),
+            *stated_error(tolerance),
             Bound("u", "the excess over the range of u at t = 0", in_blocks(physics.excess)),
             Bound("u", "the total variation", in_blocks(physics.variation)),
             Bound("u", "t over h times the largest rise of u between cells", physics.rise),

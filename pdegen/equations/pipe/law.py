@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.checks.gaussian import EPSILON
-from pdegen.checks.law import Bound, Distinct, Law, Quantity, Values
+from pdegen.checks.law import EPSILON, Bound, Distinct, Law, Quantity, Values, stated_error
 from pdegen.checks.uniform import UniformLaw
 from pdegen.equations.pipe.centre_line import CentreLine
 from pdegen.equations.pipe.flow import PipeFlow
@@ -34,20 +34,18 @@ def pipe_law(
 
     If `exact` is false, the solution was computed on a finer mesh than that of the points. The
     limits are then larger, because the coarser mesh has a discretisation error. `error` is the
-    largest accepted value of the variable "error".
+    largest error of u that the solver accepts.
     """
     physics, coarse = _Physics(centre, pipe), 16 / pipe.rows
     between = 2 * EPSILON if exact else _BETWEEN_ON_POINTS * coarse**2
     solver = [
-        Bound("error", "the solver's error", lambda v: (v["error"], error)),
-        *(
-            Bound(name, f"minus {subject}", lambda v, name=name: (-v[name], 0.0))
-            for name, subject in [
-                ("error", "the solver's error"), ("error_v", "the solver's error"),
-                ("error_p", "the solver's error"), ("iterations", "the number of linear systems"),
-            ]
+        *stated_error(error),
+        *stated_error(math.inf, "error_v"),
+        *stated_error(math.inf, "error_p"),
+        Bound(
+            "iterations", "minus the number of linear systems", lambda v: (-v["iterations"], 0.0)
         ),
-    ]  # fmt: skip
+    ]
     return Law(
         (
             UniformLaw("knots", names),

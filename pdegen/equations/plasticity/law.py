@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.checks.gaussian import EPSILON
-from pdegen.checks.law import SMALLEST_ERROR, Bound, Distinct, Law, Quantity, Values
+from pdegen.checks.law import EPSILON, Bound, Distinct, Law, Quantity, Values, stated_error
 from pdegen.checks.uniform import UniformLaw
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.solver import Forging
@@ -61,15 +61,8 @@ def plasticity_law(
                 "the relative distance of its plastic work from that stored",
                 physics.strained,
             ),
-            Bound("error", "the solver's error", lambda v: (v["error"], MOST_ERROR)),
-            *(
-                Bound(
-                    name,
-                    "minus the solver's error",
-                    lambda v, name=name: (-v[name], -SMALLEST_ERROR),
-                )
-                for name in ("error", "error_at_rest")
-            ),
+            *stated_error(MOST_ERROR),
+            *stated_error(math.inf, "error_at_rest"),
             Bound("residual", "the residual", lambda v: (abs(v["residual"]), imbalance)),
             Bound("iterations", "minus the number of steps", lambda v: (-v["iterations"], -1.0)),
             Bound("status", "the status", lambda v: (abs(v["status"]), 0.0)),

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.checks.gaussian import EPSILON
-from pdegen.checks.law import Bound, Distinct, Law, Values
+from pdegen.checks.law import EPSILON, Bound, Distinct, Law, Values
 from pdegen.checks.uniform import UniformLaw
 
 # from z to height, width and centre, each of shape (batch,)

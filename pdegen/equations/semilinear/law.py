@@ -12,8 +12,7 @@ from jaxtyping import Float
 from numpy.polynomial import Polynomial
 
 from pdegen.checks.evolution import Evolution
-from pdegen.checks.gaussian import EPSILON
-from pdegen.checks.law import SMALLEST_ERROR, Bound, Check, Distinct, Values
+from pdegen.checks.law import EPSILON, Bound, Check, Distinct, Values, stated_error
 from pdegen.equations.semilinear.solver import Numbers, Terms
 from pdegen.numerics.torus import Torus
 
@@ -26,22 +25,16 @@ _LAST = 0.9  # higher modes than this share of the highest one estimate the unre
 _TRUST = 4.0  # an error is at most this times its estimate: less is observed in 95 % of samples
 
 
-def solved_checks(dt: float | None, tolerance: float, evolved: bool) -> tuple[Check, ...]:
+def solved_checks(dt: float | None, tolerance: float) -> tuple[Check, ...]:
     """The checks of inputs, errors and steps.
 
     Inputs must be distinct, and errors and steps must be in the range that the solver accepts.
 
     Args:
         dt: Largest time step; None for a solver without steps.
-        tolerance: Largest error.
-        evolved: Whether the last time is greater than 0.
+        tolerance: Largest error of the solver.
     """
-    rounding = SMALLEST_ERROR if evolved else 0.0
-    checks = [
-        Distinct("a"),
-        Bound("error", "the solver's error", lambda v: (v["error"], tolerance)),
-        Bound("error", "minus the solver's error", lambda v: (-v["error"], -rounding)),
-    ]
+    checks = [Distinct("a"), *stated_error(tolerance)]
     if dt is not None:
         least = dt / _SMALLEST * (1 - 1e-6)
         checks.append(Bound("step", "the time step", lambda v: (v["step"], dt)))

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from pdegen.checks.gaussian import EPSILON
-from pdegen.checks.law import Bound, Distinct, Law, Values
+from pdegen.checks.law import EPSILON, Bound, Distinct, Law, Values
 from pdegen.checks.uniform import UniformLaw
 from pdegen.domains import CellGrid
 

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from pdegen.checks.evolution import Evolution
-from pdegen.checks.gaussian import EPSILON, GaussianLaw
-from pdegen.checks.law import SMALLEST_ERROR, Bound, Distinct, Law, Values, worst_time
+from pdegen.checks.gaussian import GaussianLaw
+from pdegen.checks.law import EPSILON, Bound, Distinct, Law, Values, error_range, worst_time
 from pdegen.checks.modes import torus_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.torus import Torus
@@ -74,10 +74,10 @@ class _Stored:
 
     def error(self, values: Values) -> tuple[np.ndarray, float]:
         certified = _rows(values["error"])[:, self._solved.certified]
-        return certified.max(axis=1, initial=0.0), self._solved.tolerance
+        return certified.max(axis=1, initial=0.0), error_range(self._solved.tolerance)[1]
 
     def least_error(self, values: Values) -> tuple[np.ndarray, float]:
-        return -_rows(values["error"]).min(axis=1), -SMALLEST_ERROR
+        return -_rows(values["error"]).min(axis=1), -error_range(self._solved.tolerance)[0]
 
     def mean(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
         w = _frames(values)

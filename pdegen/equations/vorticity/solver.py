@@ -98,7 +98,7 @@ class Flow:
 
         return Semilinear(
             self.torus, lambda torus: self.on(torus, like), dt, tolerance, self._rates(),
-            of_rows if self._by_sample else None,
+            of_rows if self._by_sample else None, mean_free=True,
         )  # fmt: skip
 
     def on(self, torus: Torus, like: Array) -> tuple[Symbol, Pseudospectral]:
