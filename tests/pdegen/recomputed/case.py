@@ -64,6 +64,12 @@ class Between(NamedTuple):
         return float(off.max())
 
 
+def stated(low: Any, high: Any) -> Between:
+    """Bounds of a stated error, from those of the solver's: it includes rounding to float32."""
+    rounding = 2.0**-24 / np.sqrt(8 * np.log(2))
+    return Between(0.999 * np.hypot(low, rounding), 1.001 * np.hypot(high, rounding))
+
+
 Expected = Mapping[str, Near | Between]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.pdegen.recomputed.case import Between, Case, Content, Expected, Near, pairs
+from tests.pdegen.recomputed.case import Case, Content, Expected, Near, pairs, stated
 
 _PER_CELL = 4096  # points y of the table, on length 1
 
@@ -48,7 +48,7 @@ def recompute(content: Content, seed: int, samples: range) -> Expected:
         "a": Near(a, 2e-7),
         "theta": Near(theta, 1e-13),
         "u": Near(u, 2e-5),
-        "error": Between(0.95 * np.array(error), 2 * np.array(error)),
+        "error": stated(0.95 * np.array(error), 2 * np.array(error)),
     }
 
 
