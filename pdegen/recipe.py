@@ -146,14 +146,16 @@ class Recipe(Strict):
         return changed.model_copy(update={"remark": ""})
 
 
-def fingerprint_of(content: Mapping[str, Any], problem: Problem) -> str:
+def fingerprint_of(
+    content: Mapping[str, Any], problem: Problem, algorithm: int | None = None
+) -> str:
     """The fingerprint of a recipe as recorded in a store, in JSON. Recipes of older versions may
-    have fewer keys."""
+    have fewer keys. `algorithm` is the number of the code of the equation; None for this one."""
     left_out = {"name", "summary", "remark"}
     if content.get("codec") == "lz4":  # recipes of older versions have no codec
         left_out.add("codec")
     content = {key: value for key, value in content.items() if key not in left_out}
-    content["algorithm"] = problem.algorithm
+    content["algorithm"] = problem.algorithm if algorithm is None else algorithm
     source = plugin_of(type(problem))
     if source is not None:  # a user does not raise `algorithm` at each edit of the file
         content["source"] = source.digest

@@ -151,8 +151,16 @@ class RecipeJob(Job):
 
 def _other_recipe(recipe: Recipe, store: Store) -> str:
     """The reason why a recipe that was read from a store has another fingerprint than the store."""
-    fault = other_equation(recipe.problem, store)
-    return fault or "the recipe does not have the store's fingerprint"
+    problem, recorded = recipe.problem, store.raw_attributes["recipe"]
+    if fault := other_equation(problem, store):
+        return fault
+    for number in range(1, problem.algorithm):
+        if fingerprint_of(recorded, problem, number) == store.metadata.fingerprint:
+            return (
+                f"version {number} of the equation {problem.equation_name} made it, this is "
+                f"version {problem.algorithm}, with other values: generate it again"
+            )
+    return "the recipe does not have the store's fingerprint"
 
 
 def other_equation(problem: Problem, store: Store) -> str | None:

@@ -250,7 +250,7 @@ def test_phases_and_axes_that_do_not_belong_to_u_are_found(darcy):
 @pytest.mark.parametrize(
     ("store", "variable", "value", "said"),
     [
-        ("burgers", "error", 2e-7, "the solver's error is 2e-07, at most 1e-07"),
+        ("burgers", "error", 2e-7, "the solver's error is 2e-07, at most 1.04"),
         ("burgers", "error", -1e-9, "minus the solver's error is 1e-09"),
         ("burgers", "error", np.nan, "is nan"),
         ("darcy", "residual", 2e-8, "the residual is 2e-08, at most 1e-08"),
