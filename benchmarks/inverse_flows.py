@@ -75,7 +75,8 @@ def burgers(levels: list[float], samples: int) -> None:
         begun = time.process_time()
         estimates = [method(row, deviation) for row in data[:samples]]
         seconds = (time.process_time() - begun) / samples
-        centres, spreads = (np.stack([estimate[part] for estimate in estimates]) for part in (0, 1))
+        centres = np.stack([estimate.u0 for estimate in estimates])
+        spreads = np.stack([estimate.deviation for estimate in estimates])
 
         def error(by: Callable, rows: range, data=data, deviation=deviation) -> list[float]:
             return [relative(by(data[i], deviation).u0, a[i]) for i in rows]

@@ -3,9 +3,10 @@
     python -m benchmarks.transforms [--rounds 15] [--only 1024 64x64 ...]
 
 A pair goes from the modes that the 2/3 rule keeps to the points and back. The libraries get modes
-padded with zeros, outside of the time. SciPy and NumPy are compared with MKL through PyTorch, with
-ducc0 where it is installed, and with XLA where jax is (extra `exponax`). Times are processor time
-of one thread for eight samples, and ratios are medians over interleaved rounds.
+padded with zeros, outside of the time. Each library is compared where it is installed: NumPy,
+SciPy (from 1.18 on with the FFT of ducc0; needs Python 3.12), MKL through PyTorch, ducc0,
+rocket-fft (SciPy's functions in code that Numba compiles), and XLA through jax (extra `exponax`).
+Times are processor time of one thread for eight samples, and ratios are medians over interleaved rounds.
 """
 
 from __future__ import annotations
@@ -70,13 +71,14 @@ def libraries(points: tuple[int, ...]) -> dict[str, Callable[[int], object]]:
         "NumPy": lambda: np.fft.rfftn(np.fft.irfftn(half, s=points, axes=axes), axes=axes),
         "SciPy": lambda: scipy.fft.rfftn(scipy.fft.irfftn(half, s=points, axes=axes), axes=axes),
     }
-    import torch
+    if importlib.util.find_spec("torch"):
+        import torch
 
-    torch.set_num_threads(1)
-    tensor = torch.from_numpy(half)
-    pairs["MKL through PyTorch"] = lambda: torch.fft.rfftn(
-        torch.fft.irfftn(tensor, s=points, dim=axes), dim=axes
-    )
+        torch.set_num_threads(1)
+        tensor = torch.from_numpy(half)
+        pairs["MKL through PyTorch"] = lambda: torch.fft.rfftn(
+            torch.fft.irfftn(tensor, s=points, dim=axes), dim=axes
+        )
     if importlib.util.find_spec("ducc0"):
         import ducc0  # pyright: ignore[reportMissingImports]
 
@@ -85,6 +87,17 @@ def libraries(points: tuple[int, ...]) -> dict[str, Callable[[int], object]]:
         pairs["ducc0"] = lambda: fft.r2c(
             fft.c2r(half, axes=axes, lastsize=last, forward=False), axes=axes
         )
+    if importlib.util.find_spec("rocket_fft"):  # which Numba finds by itself
+        import numba
+
+        last_axes = np.array(axes)
+        sizes = np.array(points)
+
+        @numba.njit
+        def compiled(half: np.ndarray) -> np.ndarray:
+            return scipy.fft.rfftn(scipy.fft.irfftn(half, sizes, last_axes), sizes, last_axes)
+
+        pairs["rocket-fft"] = lambda: compiled(half)
     if importlib.util.find_spec("jax"):
         import jax
 

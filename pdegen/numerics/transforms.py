@@ -4,8 +4,9 @@ Time steps take most transforms of a job. On the CPU they run in code of this pr
 compiles (`lane_transforms.py`), eight samples at once, wherever `has_vectors` holds. It needs no
 library beside those of a job, releases the lock of the interpreter, and gives every processor the
 same bits. It is faster than NumPy, SciPy, MKL, ducc0 and XLA at all shapes that
-`python -m benchmarks.transforms` measures. ducc0 has a licence that this project cannot ship, and
-PyTorch, which has MKL, takes a second to import.
+`python -m benchmarks.transforms` measures. The FFT of ducc0 may be shipped (BSD-3-Clause or GPL)
+and is that of later versions of SciPy, which need Python 3.12. PyTorch, which has MKL, takes a
+second to import.
 
 All other transforms, a few for each sample, use SciPy, whose import costs nothing here, or the
 library of the device. A dataset records the first choice as `transforms`, and `verify --deep`

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.cli.common import AsJson, command, print_json, warn_of_few
-from pipelines.cli.stores import in_no_split
+from pipelines.cli.stores import in_no_split, in_words, label_errors, warn_of_label_errors
 from pipelines.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -50,11 +50,14 @@ def info_command(
     for name in ("noise", "parent", "imported"):
         if name in attributes:
             say(f"{name:11} {json.dumps(attributes[name])}")
+    errors = label_errors(opened)
+    say(f"label error {in_words(errors)}")
     say(f"recipe      {json.dumps(attributes['recipe'])}")
     say(f"made by     {json.dumps(attributes['provenance'])}")
     for run in runs(opened.objects):
         say(f"made on     {run}")
     warn_of_few({name: stop - start for name, (start, stop) in held.splits.items()})
+    warn_of_label_errors(errors)
 
 
 def _contents(store: "Store") -> dict[str, object]:
@@ -81,6 +84,7 @@ def _contents(store: "Store") -> dict[str, object]:
         "splits": {name: list(ends) for name, ends in held.splits.items()},
         "skipped": store.skipped,
         "statistics": held.statistics,
+        "label_error": label_errors(store),
         **{
             name: attributes[name]
             for name in ("noise", "parent", "imported", "sampled_inputs")

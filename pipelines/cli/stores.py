@@ -100,7 +100,60 @@ def generate_command(
         return
     store = _generate(chosen, out, options, device)
     warn_of_few(chosen.splits.model_dump())
+    errors = label_errors(store)
+    note(f"label error: {in_words(errors)}")
+    warn_of_label_errors(errors)
     say(store.url)
+
+
+_LARGE = 5e-3  # label errors above it are comparable with errors of operators
+
+
+def label_errors(store: "Store") -> dict[str, object] | None:
+    """The relative L² errors of the labels that a sealed store states; None if it states none.
+
+    They are the solver's estimates for each sample, `error`, or else the differences of the first
+    samples from a reference solution.
+    """
+    import numpy as np
+
+    measured = store.metadata.label_error
+    if store.sealed and "error" in store.variables:
+        values, by = np.asarray(store.values("error")), "the solver's estimates"
+        values = values.reshape(store.samples, -1).max(axis=1)
+        values = values[np.isfinite(values)]
+    elif measured:
+        values, by = np.asarray(measured.relative_l2), f"against {measured.reference}"
+    else:
+        return None
+    if not len(values):
+        return None
+    return {
+        "median": float(np.median(values)),
+        "largest": float(values.max()),
+        "samples": len(values),
+        "above_0.5_percent": int(np.sum(values > _LARGE)),
+        "by": by,
+    }
+
+
+def in_words(errors: "dict[str, object] | None") -> str:
+    """Label errors in one line, for people."""
+    if errors is None:
+        return "none is stated"
+    return (
+        f"median {errors['median']:.2g}, largest {errors['largest']:.2g} in relative L2 of "
+        f"{errors['samples']} samples ({errors['by']})"
+    )
+
+
+def warn_of_label_errors(errors: "dict[str, object] | None") -> None:
+    """Print a warning if errors of operators may be partly those of the labels."""
+    if errors is not None and errors["above_0.5_percent"]:
+        note(
+            f"pdegen: warning: {errors['above_0.5_percent']} of {errors['samples']} label errors "
+            f"exceed {_LARGE:.1%}: an operator with a smaller error has partly learned the solver"
+        )
 
 
 def shown_shards(title: str) -> "Callable[[Progress], None]":

@@ -87,6 +87,31 @@ def test_info_says_what_a_store_holds(pdegen, made):
         assert part in text
 
 
+def test_generate_and_info_state_the_label_error(pdegen, made):
+    generated = pdegen("generate", "burgers-quick", "--samples", 4, "--out", made / "again.zarr")
+    stated = "median 2.5e-08, largest 2.5e-08 in relative L2 of 4 samples (the solver's estimates)"
+    assert f"label error: {stated}" in generated.err
+    shown = pdegen("info", made / "again.zarr")
+    assert f"label error {stated}" in shown.out
+    assert not any("label errors exceed" in line for line in shown.err)
+    held = json.loads("\n".join(pdegen("info", made / "again.zarr", "--json").out))
+    assert held["label_error"]["largest"] == pytest.approx(2.53e-8, rel=1e-3)
+
+
+def test_labels_with_errors_above_half_a_percent_are_warned_of(pdegen, tmp_path):
+    words = ("--samples", 3, "--resolution", 12, "--out", tmp_path / "sheets.zarr")
+    for outcome in (pdegen("generate", "elasticity-quick", *words), pdegen("info", words[-1])):
+        (warning,) = [line for line in outcome.err if "label errors" in line]
+        assert warning.startswith("pdegen: warning: 3 of 3 label errors exceed 0.5%: ")
+
+
+def test_a_store_without_errors_says_so(pdegen, tmp_path):
+    words = ("--samples", 3, "--resolution", 64, "--out", tmp_path / "tubes.zarr")
+    assert "label error: none is stated" in pdegen("generate", "shock-tube-quick", *words).err
+    held = json.loads("\n".join(pdegen("info", words[-1], "--json").out))
+    assert held["label_error"] is None
+
+
 def test_verify_names_every_fault(pdegen, store):
     cut(store)
     (store / "error/c/2").unlink()

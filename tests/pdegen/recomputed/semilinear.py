@@ -194,7 +194,7 @@ CASE = Case(
         "initial.high": ("bounded", {"initial.high": [0.5, 0.9]}),
         "initial.shared": ("bounded", {"initial.shared": True}),
         "solver.dt": ("line", {"solver.dt": 0.0125}),
-                "solver.tolerance": ("coarse", {"solver.tolerance": 1e-10, "solver.resolution": 128}),
+        "solver.tolerance": ("coarse", {"solver.tolerance": 1e-10, "solver.resolution": 128}),
     },
     frozenset({"equation", "solver.resolution"}),
 )  # fmt: skip
