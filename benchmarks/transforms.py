@@ -6,7 +6,8 @@ A pair goes from the modes that the 2/3 rule keeps to the points and back. The l
 padded with zeros, outside of the time. Each library is compared where it is installed: NumPy,
 SciPy (from 1.18 on with the FFT of ducc0; needs Python 3.12), MKL through PyTorch, ducc0,
 rocket-fft (SciPy's functions in code that Numba compiles), and XLA through jax (extra `exponax`).
-Times are processor time of one thread for eight samples, and ratios are medians over interleaved rounds.
+Times are processor time of one thread for eight samples, and ratios are medians over interleaved
+rounds.
 """
 
 from __future__ import annotations

@@ -121,6 +121,7 @@ def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) 
         },
         "left_out": sorted(names - taken),
         "source": plan.source,
+        **({"warning": plan.warning} if plan.warning else {}),
     }
 
 

@@ -234,6 +234,7 @@ class Plan:
     # facts on the equation
     physics: Physics = Physics()  # noqa: RUF009, it is frozen
     attributes: Mapping[str, Any] = field(default_factory=dict)  # further attributes of the store
+    warning: str = ""  # what is wrong with the published values, in one line
     # reason for each sample without values, by number
     skipped: Mapping[int, str] = field(default_factory=dict)
 

@@ -88,6 +88,7 @@ class Published:
     # facts on the equation
     physics: Physics = Physics()  # noqa: RUF009, it is frozen
     domain: Domain | None = None  # domain, if the points are not a grid
+    warning: str = ""  # what is wrong with the published values, in one line
 
     def of(self, contents: Contents) -> Published | None:
         """A copy of this description with the facts of a file added. None if the file is not of
@@ -160,6 +161,7 @@ def plan(
         splits=_splits(first, fields[0], import_options),
         domain=domain,
         physics=first.physics,
+        warning=first.warning,
     )
 
 

@@ -134,6 +134,12 @@ _FNO = (
 # PDEBench, HDF5
 
 
+_WRONG_REACTION = (
+    "the labels of PDEBench's reaction-diffusion files are wrong: time steps of about 1e-7 in "
+    "float32 round the reaction away (mean of u at t = 0.5 for Nu0.5_Rho1.0: 0.5625, exact 0.6217)"
+)
+
+
 def _first_tenth(counts: list[int]) -> dict[str, tuple[int, int]]:
     samples = sum(counts)
     tenth = samples // 10
@@ -152,8 +158,16 @@ def _on_a_line(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
     ):  # fmt: skip
         return None
     nu, beta = (_named(contents, rf"{key}([0-9.]*[0-9])") for key in ("Burgers.*Nu", "beta"))
+    reaction = [_named(contents, rf"ReacDiff.*{key}([0-9.]*[0-9])") for key in ("Nu", "Rho")]
     facts: Facts = {"equation": "not known from the file's name"}
-    if nu is not None:
+    if reaction[0] is not None and reaction[1] is not None:
+        diffusion, growth = map(float, reaction)
+        facts = {
+            "equation": "u_t = diffusion u_xx + growth u (1 - u), on a circle",
+            "parameters": {"diffusion": diffusion, "growth": growth},
+            "warning": _WRONG_REACTION,
+        }
+    elif nu is not None:
         facts = {
             "equation": "u_t + u u_x = viscosity u_xx, on a circle",
             "parameters": {

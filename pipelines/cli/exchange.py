@@ -9,7 +9,7 @@ from pdegen.overrides import parse_override
 from pdegen.schema import SchemaError
 from pipelines.cli.common import Overwrite, Plugin, Resume, SkipFailed, TakeOver, Workers, command
 from pipelines.cli.stores import SKIP, check_options, kept, shown_shards, stem
-from pipelines.cli.terminal import say
+from pipelines.cli.terminal import note, say
 
 
 @command(
@@ -72,7 +72,10 @@ def import_command(
     )
     url = f"data/{files[0].stem}.zarr" if out is None else out
     with kept(url, f"{SKIP}, or correct the file"):
-        say(import_files(files, url, declaration, **vars(options)).url)
+        store = import_files(files, url, declaration, **vars(options))
+    if warning := store.raw_attributes["imported"].get("warning"):
+        note(f"pdegen: warning: {warning}")
+    say(store.url)
 
 
 def _word(option: str, word: str | None, allowed: tuple[str, ...]) -> Any:

@@ -14,6 +14,7 @@ from pdegen.formats.arrays import FormatError
 from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.opening import merged, open_file
 from pdegen.formats.recognised import recognised_plan
+from pdegen.store.reading import Store
 from tests.pdegen.formats.files import (
     MATLAB,
     hdf5,
@@ -26,6 +27,7 @@ from tests.pdegen.formats.files import (
     trains,
     value,
 )
+from tests.pipelines.command import quietly
 from tests.stores import faults
 
 FEW = ImportOptions(splits={"train": 3, "validation": 1, "test": 2})
@@ -133,6 +135,21 @@ def test_pdebench_trajectories_begin_with_the_input(tmp_path, name, key, expecte
     (axis,) = store.raw_attributes["domain"]["axes"]
     assert (axis["length"], axis["start"]) == pytest.approx((1, 1 / 32))
     trains(store)
+
+
+def test_files_of_reaction_and_diffusion_are_called_wrong(tmp_path, capsys):
+    x, t = (np.arange(16, dtype="f4") + 0.5) / 16, np.linspace(0, 1, 6, dtype="f4")
+    arrays = {"tensor": random(20, 5, 16, dtype="float32"), "x-coordinate": x, "t-coordinate": t}
+    file = hdf5(tmp_path / "ReacDiff_Nu0.5_Rho1.0.hdf5", arrays)
+    quietly("import", file, "--out", tmp_path / "s.zarr")
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert "labels of PDEBench's reaction-diffusion files are wrong" in line
+    store = Store(str(tmp_path / "s.zarr"))
+    assert line.endswith(store.raw_attributes["imported"]["warning"])
+    assert store.raw_attributes_of("u")["diffusion"] == 0.5
+    assert store.raw_attributes_of("u")["growth"] == 1.0
+    other = imported(tmp_path, hdf5(tmp_path / "1D_Burgers_Sols_Nu0.5.hdf5", arrays))
+    assert "warning" not in other.raw_attributes["imported"]
 
 
 def test_pdebench_darcy(tmp_path):
