@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
-from pdegen.schema import SchemaError, brief, near, read_toml
+from pdegen.schema import Positive, SchemaError, Strict, brief, near, read_toml
 
 Kind = Literal["experiment", "benchmark"]
 
@@ -27,6 +27,38 @@ def file_of(kind: Kind, name: str) -> Path:
         hint = near(name, names(kind), lists=f"pdegen {kind}s")
         raise SchemaError(f"unknown {kind} {brief(name)}: {hint}")
     return Path(__file__).parent / f"{kind}s" / f"{name}.toml"
+
+
+class PublishedRecord(Strict):
+    """The smallest published mean error on a data set, in relative L².
+
+    Args:
+        error: The mean error over the test samples of the published file. [1]
+        model: Name of the operator.
+        venue: Conference or journal, and year.
+        source: Where the figure was read.
+    """
+
+    error: Positive
+    model: str
+    venue: str
+    source: str
+
+    @property
+    def sentence(self) -> str:
+        """The record in words, for example "3.9e-3 (LaMO, ICML 2025)"."""
+        digits, exponent = f"{self.error:.1e}".split("e")
+        return f"{digits}e{int(exponent)} ({self.model}, {self.venue})"
+
+
+def records() -> dict[str, PublishedRecord]:
+    """The published records, by the name of the recipe.
+
+    >>> records()["darcy-85"].sentence
+    '3.9e-3 (LaMO, ICML 2025)'
+    """
+    content = read_toml(Path(__file__).parent / "records.toml")
+    return {name: PublishedRecord.model_validate(record) for name, record in content.items()}
 
 
 def summary(file: Path) -> str:

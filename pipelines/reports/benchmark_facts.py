@@ -1,6 +1,7 @@
 """Facts in the report of a benchmark: the protocol of a dataset, and the costs of its solver."""
 
 from pdegen.store.reading import open_sealed
+from pipelines.config.shipped import records
 from pipelines.reports.studies import Facts, of_data
 from pipelines.reports.wording import (
     duration,
@@ -38,10 +39,20 @@ def protocol_facts(run: BenchmarkRun, dataset: str) -> Facts:
             if searched
             else "nothing: all operators have the same settings",
         ),
+        *_record(run, dataset),
         *_budget(run, dataset),
         ("Seeds", str(benchmark.seeds_on(dataset))),
         *_solver(run, dataset),
     ]
+
+
+def _record(run: BenchmarkRun, dataset: str) -> Facts:
+    """The smallest published error on the dataset, in benchmarks that have published figures."""
+    experiment = run.benchmark.datasets[dataset].load()
+    recipe, forward = experiment.data.recipe, experiment.variables[1] == "u"
+    published = any(entry.published for entry in run.benchmark.operators.values())
+    if published and forward and recipe in records():
+        yield "Smallest published error", records()[recipe].sentence
 
 
 def _budget(run: BenchmarkRun, dataset: str) -> Facts:
