@@ -64,7 +64,8 @@ DECAYED = {
     "vorticity, float32": ("ns-quick", {
         "problem.viscosity": 20.0, "problem.force.amplitude": 0.0, "problem.times": [0.15],
     }),
-    "drag": ("heat", {"problem.linear.drag": 100.0, "problem.times": [1.0]}),
+    "drag": ("advection", {"problem.linear.drag": 1e3}),
+    "drag, float32": ("advection", {"problem.linear.drag": 95.0}),
 }  # fmt: skip
 
 
