@@ -3,7 +3,7 @@
 Time steps take most transforms of a job. On the CPU they run in code of this project that Numba
 compiles (`lane_transforms.py`), eight samples at once, wherever `has_vectors` holds. It needs no
 library beside those of a job, releases the lock of the interpreter, and gives every processor the
-same bits. It is faster than NumPy, SciPy, MKL, ducc0 and XLA at all shapes that
+same bits. It is faster than NumPy, SciPy, MKL, ducc0, rocket-fft and XLA at all shapes that
 `python -m benchmarks.transforms` measures. The FFT of ducc0 may be shipped (BSD-3-Clause or GPL)
 and is that of later versions of SciPy, which need Python 3.12. PyTorch, which has MKL, takes a
 second to import.
