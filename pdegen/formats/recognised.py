@@ -158,13 +158,14 @@ def _on_a_line(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
     ):  # fmt: skip
         return None
     nu, beta = (_named(contents, rf"{key}([0-9.]*[0-9])") for key in ("Burgers.*Nu", "beta"))
-    reaction = [_named(contents, rf"ReacDiff.*{key}([0-9.]*[0-9])") for key in ("Nu", "Rho")]
+    diffusion, growth = (
+        _named(contents, rf"ReacDiff.*{key}([0-9.]*[0-9])") for key in ("Nu", "Rho")
+    )
     facts: Facts = {"equation": "not known from the file's name"}
-    if reaction[0] is not None and reaction[1] is not None:
-        diffusion, growth = map(float, reaction)
+    if diffusion is not None and growth is not None:
         facts = {
             "equation": "u_t = diffusion u_xx + growth u (1 - u), on a circle",
-            "parameters": {"diffusion": diffusion, "growth": growth},
+            "parameters": {"diffusion": float(diffusion), "growth": float(growth)},
             "warning": _WRONG_REACTION,
         }
     elif nu is not None:
