@@ -99,9 +99,9 @@ def generate_command(
         _dry_run(chosen, out, options)
         return
     store = _generate(chosen, out, options, device)
-    warn_of_few(chosen.splits.model_dump())
     errors = label_errors(store)
     note(f"label error: {in_words(errors)}")
+    warn_of_few(chosen.splits.model_dump())
     warn_of_label_errors(errors)
     say(store.url)
 

@@ -56,7 +56,7 @@ def cut(store):
 def test_generate_prints_the_store_alone(pdegen, tmp_path):
     outcome = pdegen("generate", "burgers-quick", *SMALL, "--out", "s.zarr", "--workers", "1")
     assert (outcome.status, outcome.out) == (0, ["s.zarr"]), outcome.err
-    assert "shards: 3/3" in outcome.err[-2]
+    assert "shards: 3/3" in outcome.err[-3]
     assert faults("s.zarr") == []
 
 
