@@ -36,6 +36,13 @@ class NoiseModel(ABC):
     level: float  # strength ε >= 0 of the noise; 0 gives u itself, bit for bit
     uses_deviation: ClassVar[bool] = False  # whether calls need σ(x)
     lost: ClassVar[str] = ""  # properties of the noise that `equivalent` ignores, in words
+    latex: ClassVar[str]  # the noisy field ũ(x) of a field u(x), in LaTeX
+    unit: ClassVar[str] = "σ(x)"  # unit of the level
+    # symbols of the formula, as the ends of sentences
+    meaning: ClassVar[str] = (
+        "ξ(x) ~ N(0, 1), independent at all points; σ(x): the standard deviation of u(x) over the "
+        "training samples"
+    )
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.level) and self.level >= 0):
@@ -150,6 +157,7 @@ class EnsembleNoise(NoiseModel):
     """
 
     uses_deviation: ClassVar[bool] = True
+    latex: ClassVar[str] = r"\tilde u(x) = u(x) + \varepsilon\,\sigma(x)\,\xi(x)"
 
     def _noise(self, level, u, stream, numbers, sigma):
         return level * sigma * _normals(stream, numbers, u.shape[1:])
@@ -166,6 +174,7 @@ class PublishedNoise(NoiseModel):
     """
 
     uses_deviation: ClassVar[bool] = True
+    latex: ClassVar[str] = r"\tilde u(x) = u(x) + \varepsilon\,(\sigma(x) + 10^{-5})\,\xi(x)"
 
     def numbers(self, samples: Sequence[int]) -> Sequence[int]:
         return range(len(samples))
@@ -188,6 +197,13 @@ class RelativeNoise(NoiseModel):
     [1.8, 1.8]
     """
 
+    latex: ClassVar[str] = r"\tilde u(x) = u(x) + \varepsilon\,\mathrm{rms}(u)\,\xi(x)"
+    unit: ClassVar[str] = "rms(u)"
+    meaning: ClassVar[str] = (
+        "ξ(x) ~ N(0, 1), independent at all points; rms(u): the root mean square of u over the "
+        "points of the sample"
+    )
+
     def equivalent(self, data, known, deviation):
         return _share_of(data, self.level)
 
@@ -205,6 +221,14 @@ class SNRNoise(NoiseModel):
         level: Any finite number. At 0 dB the noise is as strong as the field; a higher level means
             less noise.
     """
+
+    latex: ClassVar[str] = r"\tilde u(x) = u(x) + 10^{-\varepsilon/20}\,\mathrm{rms}(u)\,\xi(x)"
+    unit: ClassVar[str] = "dB"
+    meaning: ClassVar[str] = (
+        "the level ε is the signal-to-noise ratio 10 log₁₀(rms(u)²/s²) of noise with the standard "
+        "deviation s; ξ(x) ~ N(0, 1), independent at all points; rms(u): the root mean square of u "
+        "over the points of the sample"
+    )
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.level):
@@ -225,6 +249,9 @@ class SNRNoise(NoiseModel):
 class MultiplicativeNoise(NoiseModel):
     """u(x) (1 + ε ξ(x))."""
 
+    latex: ClassVar[str] = r"\tilde u(x) = u(x)\,(1 + \varepsilon\,\xi(x))"
+    unit: ClassVar[str] = "u(x)"
+    meaning: ClassVar[str] = "ξ(x) ~ N(0, 1), independent at all points"
     lost: ClassVar[str] = (
         "its deviation depends on u; methods get its root mean square over samples"
     )
@@ -251,6 +278,14 @@ class CorrelatedNoise(NoiseModel):
     length: float = 0.1  # correlation length l > 0, as a fraction of the domain
     uses_deviation: ClassVar[bool] = True
     lost: ClassVar[str] = "its values at different points are correlated"
+    latex: ClassVar[str] = (
+        r"\tilde u(x) = u(x) + \varepsilon\,\sigma(x)\,\eta(x),\quad "
+        r"\mathrm{corr}(\eta(x), \eta(y)) = e^{-|x - y|^2/(2 l^2)}"
+    )
+    meaning: ClassVar[str] = (
+        "η: a Gaussian field of variance 1; l: the correlation length; σ(x): the standard "
+        "deviation of u(x) over the training samples"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -287,9 +322,12 @@ class SensorNoise(EnsembleNoise):
     fraction adds sensors to those of a smaller one.
     """
 
-    fraction: float = (
-        0.1  # share of the points with a sensor, in (0, 1]; at least one point has one
+    latex: ClassVar[str] = (
+        r"\tilde u(x) = u(x) + \varepsilon\,\sigma(x)\,\xi(x) \text{ at sensors, } "
+        r"\tilde u(x) = 0 \text{ elsewhere}"
     )
+    # share of the points with a sensor, in (0, 1]; at least one point has one
+    fraction: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -38,7 +38,7 @@ from pipelines.reports.benchmark_table import (
 from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.figures import picture
 from pipelines.reports.pictures import Tested, functions_of
-from pipelines.reports.studies import Facts, error, reproduction, write_tables
+from pipelines.reports.studies import Facts, data_section, error, reproduction, write_tables
 from pipelines.reports.wording import (
     scientific,
     settings,
@@ -104,6 +104,7 @@ def write_benchmark_report(
         sections=[
             *overview,
             *(section for part in parts for section in part.sections()),
+            *(part.protocol() for part in parts),
             reproduction(rows, text, command, declared),
         ],
     )
@@ -199,14 +200,17 @@ class _DatasetReport:
         return f"smallest error on {self.dataset} ({name})", scientific(smallest)
 
     def sections(self) -> list[Section]:
-        facts = Table(protocol_facts(self.run, self.dataset))
-        protocol = Section(f"{self.dataset}: protocol", tables=(facts,))
         if not self.finished:
-            return [protocol, self._errors()]
+            return [self._errors()]
         others = [self._other_grids()] if len(self.experiment.resolutions) > 1 else []
         pictures = (*self._curves(), *self._sample())
         last = Section(f"{self.dataset}: pictures", pictures=pictures)
-        return [protocol, self._errors(), *others, last]
+        return [self._errors(), last, *others]
+
+    def protocol(self) -> Section:
+        """Section about the data and the settings that all operators share."""
+        facts = protocol_facts(self.run, self.dataset)
+        return data_section(f"{self.dataset}: protocol", self.run.stores[self.dataset], facts)
 
     def _picture(self, figure: Any, name: str, caption: str) -> Picture:
         return picture(figure, f"{slug(self.dataset)}-{name}", caption)
@@ -218,7 +222,7 @@ class _DatasetReport:
             for name, rows in self.finished.items()
         ]
         errors += [
-            (name, "", scientific(value), *[""] * (len(ERRORS) - 3))
+            (name, scientific(value), *[""] * (len(ERRORS) - 2))
             for name, value in self.references.items()
         ]
         costs: Facts = [costs_of(run, self.case(n), rows) for n, rows in self.finished.items()]

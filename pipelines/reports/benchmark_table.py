@@ -16,7 +16,7 @@ from pipelines.config.benchmark import Case
 from pipelines.config.entries import Entry, TrainingFact
 from pipelines.reports.document import Table
 from pipelines.reports.studies import Facts, error
-from pipelines.reports.wording import duration, scientific
+from pipelines.reports.wording import duration, plus_minus, scientific
 from pipelines.runs.measures import NORMS, PARTS
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.choice import EPOCHS
@@ -32,8 +32,8 @@ _COLUMNS: tuple[str, ...] = (
 )  # fmt: skip
 OUT_OF_TIME = "time spent"  # in the table of a budget whose validation error was not flat
 ERRORS = (
-    "operator", "parameters", "mean error", "median", "95 %", "worst", "epoch", "budget",
-    "published protocol", "best on test", "published",
+    "operator", "mean error", "median", "95 %", "worst", "published protocol", "best on test",
+    "published", "parameters", "epoch", "budget",
 )  # fmt: skip
 COSTS = (
     "operator", "parameters", "s / step", "MiB / step", "GFLOP / step", "ms / sample", "training",
@@ -126,14 +126,14 @@ def errors_of(
         published = f"{scientific(line['published'])} (x {other['ratio to published']:.2f})"
     return (
         case.operator,
-        f"{line['parameters']:,}",
         error(rows),
         *(scientific(line[name]) for name in ("median", "p95", "worst")),
-        line["epoch"],
-        budget_of(rows[0]),
         error(watched) if watched else "",
         best,
         published,
+        f"{line['parameters']:,}",
+        line["epoch"],
+        budget_of(rows[0]),
     )
 
 
@@ -233,7 +233,7 @@ def _lines(
 def _mean_and_spread(values: Sequence[float]) -> str:
     """The mean over the seeds as text, with the standard deviation if there are several."""
     words = scientific(mean(values))
-    return f"{words} ± {stdev(values):.1e}" if len(values) > 1 else words
+    return plus_minus(words, stdev(values)) if len(values) > 1 else words
 
 
 def further_tables(

@@ -17,7 +17,14 @@ from pipelines.reports.live import sample_slides, with_slides
 from pipelines.reports.pictures import functions_of
 from pipelines.reports.report import NOTICE
 from pipelines.reports.study_charts import curves
-from pipelines.reports.wording import duration, in_words, points, scientific, settings
+from pipelines.reports.wording import (
+    duration,
+    in_words,
+    plus_minus,
+    points,
+    scientific,
+    settings,
+)
 from pipelines.runs.baselines import TRIVIAL
 from pipelines.runs.comparison import COMPARISON, DIGEST, Comparison, Variant, mean_interval
 from pipelines.runs.finished import FinishedRun
@@ -50,12 +57,12 @@ def _report(comparison: Comparison) -> Report:
             for variant in comparison.variants
         ],
         sections=[
-            _difference_section(comparison),
             _score_section(comparison),
-            _learning_section(comparison),
             _error_section(comparison),
             *_prediction_sections(comparison),
+            _learning_section(comparison),
             _cost_section(comparison),
+            _difference_section(comparison),
             _provenance_section(comparison),
         ],
     )
@@ -107,23 +114,22 @@ def _score_section(comparison: Comparison) -> Section:
     reference, run = comparison.reference, comparison.reference.first
     grid = points(reference.scores[0].resolution, run.pairs.domain)
     text = [
-        f"Relative L² error of the test samples on {grid} points. The 95 % interval of the mean is "
-        "Student's; spread is the standard deviation. Both are over the samples."
+        f"Relative L² error of the test samples on {grid} points. ± is half of Student's 95 % "
+        "interval of the mean; spread is the standard deviation. Both are over the samples."
     ]
     several = any(len(variant.runs) > 1 for variant in comparison.variants)
     if several:
         text.append(
             "Runs that differ only in their seed share a row. The errors of a sample are averaged "
-            "over the seeds; the last column has the mean error ± its standard deviation over the "
-            "seeds."
+            "over the seeds; seeds is the standard deviation, over the seeds, of the mean error."
         )
     if reference.left_out:
         text.append(left_out(reference.left_out))
     if list(comparison.differing()) == ["training.seed"]:
         means = [variant.mean for variant in comparison.variants]
         text.append(
-            f"The runs differ only in their seed: mean error {scientific(mean(means))} ± "
-            f"{scientific(stdev(means))}, the standard deviation over the seeds."
+            f"The runs differ only in their seed: the mean error is {scientific(mean(means))}, its "
+            f"standard deviation over the seeds {scientific(stdev(means))}."
         )
     rows = [_score(variant, several) for variant in comparison.variants]
     for name, score in run.trivial.items():
@@ -131,9 +137,9 @@ def _score_section(comparison: Comparison) -> Section:
             numbers = map(scientific, (score.mean, score.median, score.worst, score.std))
             alike = len(comparison.comparable) == len(comparison.variants)
             name = TRIVIAL[name] if alike else f"{TRIVIAL[name]}, data of {reference.name}"
-            rows.append((name, str(len(score.samples)), *numbers, "", *[""] * several))
-    header = ("prediction", "samples", "mean", "median", "worst", "spread", "95 % interval")
-    tables = [Table(rows, (*header, *["over the seeds"] * several), name="errors")]
+            rows.append((name, *numbers, *[""] * several, str(len(score.samples))))
+    header = ("prediction", "mean", "median", "worst", "spread", *["seeds"] * several, "samples")
+    tables = [Table(rows, header, name="errors")]
     others = [variant.name for variant in comparison.variants if not variant.comparable]
     if others:
         text.append(
@@ -156,13 +162,13 @@ def _score(variant: Variant, several: bool) -> tuple[str, ...]:
     errors = defined(variant.errors)
     middle, half = mean_interval(errors)
     means = [score.mean for score in variant.scores]
-    row = (
-        variant.name, str(len(errors)),
-        *map(scientific, (middle, median(errors), max(errors), deviation(errors))),
-        f"± {scientific(half)}" if np.isfinite(half) else ABSENT,
+    return (
+        variant.name,
+        plus_minus(scientific(middle), half) if np.isfinite(half) else scientific(middle),
+        *map(scientific, (median(errors), max(errors), deviation(errors))),
+        *([scientific(stdev(means)) if len(means) > 1 else ABSENT] if several else []),
+        str(len(errors)),
     )  # fmt: skip
-    seeds = f"{scientific(mean(means))} ± {scientific(stdev(means))}" if len(means) > 1 else ABSENT
-    return (*row, seeds) if several else row
 
 
 def _paired(comparison: Comparison) -> Table:

@@ -125,7 +125,7 @@ class Formula:
 @dataclass(frozen=True)
 class Section:
     """A section of a report. Its parts appear in this order: title, paragraphs, formulas, tables,
-    pictures, commands and named listings."""
+    pictures, commands and named listings. With `pictures_first`, pictures precede tables."""
 
     title: str
     text: tuple[str, ...] = ()
@@ -134,6 +134,7 @@ class Section:
     code: tuple[str, ...] = ()
     formulas: tuple[Formula, ...] = ()
     listings: tuple[tuple[str, str], ...] = ()
+    pictures_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -246,11 +247,14 @@ def markdown(report: Report) -> str:
         section = placed.section
         parts += [f"## {escaped(section.title)}", *map(escaped, section.text)]
         parts += [f"{escaped(formula.what)}: {formula.markdown}" for formula in section.formulas]
+        tables, pictures = list[str](), list[str]()
         for number, caption, _, table in placed.tables:
-            parts += [f"*Table {number}. {escaped(caption)}*", _table(table)]
+            tables += [f"*Table {number}. {escaped(caption)}*", _table(table)]
         for number, picture in placed.pictures:
             caption = escaped(picture.caption)
-            parts += [f"![{caption}](pictures/{picture.name}.svg)", f"*Figure {number}. {caption}*"]
+            pictures += [f"![{caption}](pictures/{picture.name}.svg)"]
+            pictures += [f"*Figure {number}. {caption}*"]
+        parts += pictures + tables if section.pictures_first else tables + pictures
         parts += map(_indented, section.code)
         for name, text in section.listings:
             parts += [f"{escaped(name)}:", _indented(text)]

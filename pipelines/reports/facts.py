@@ -53,14 +53,13 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
     parts = {key: value for key, value in problem.items() if isinstance(value, dict)}
     constants = {k: v for k, v in problem.items() if k not in parts and k not in TAGS}
     return [
-        ("Equation", metadata.equation),
         ("Data", f"{metadata.recipe.name}: {metadata.title}"),
         *([("Constants", settings(constants))] if constants else []),
         *((key.capitalize(), sentences.get(key) or _part(part)) for key, part in parts.items()),
         ("Samples", f"{run.store.samples:,}; {settings(splits)}{seed}"),
         *_stream(run),
         *quality(run.store),
-        ("Learned", _learned(run)),
+        ("Learned", learned(run)),
         *_noise(run),
         ("Normalisation", settings(experiment.normalization.model_dump(exclude_none=True))),
         ("Model", f"{model.pop('name')}, {run.scores.parameters:,} parameters"),
@@ -132,14 +131,14 @@ def quality(store: Store) -> list[tuple[str, ...]]:
             )
             meaning = metadata.long_name or name
             rows.append(
-                ("Error of the data", f"{text} (the solver's own estimate)")
+                ("Label error", f"{text} (the solver's own estimate)")
                 if of_error else ("Quality of the data", f"{text} ({meaning})")
             )  # fmt: skip
     measured = store.metadata.label_error
     if measured:
         errors = np.asarray(measured.relative_l2)
         rows.append((
-            "Error of the data",
+            "Label error",
             f"relative L², median {scientific(float(np.median(errors)))}, worst "
             f"{scientific(errors.max())} of {len(errors)} samples, against "
             f"{measured.reference}",
@@ -147,7 +146,7 @@ def quality(store: Store) -> list[tuple[str, ...]]:
     return rows
 
 
-def _learned(run: FinishedRun) -> str:
+def learned(run: FinishedRun) -> str:
     """Description of the learned map, such as "a on 43 x 43 points → u on the same points"."""
     data, task = run.experiment.data, run.experiment.learned
     grid = trained_points(data.training_resolutions, run.pairs.domain)

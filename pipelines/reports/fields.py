@@ -10,13 +10,14 @@ from jaxtyping import Float, Int
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Colormap, LinearSegmentedColormap, LogNorm, Normalize
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 from matplotlib.tri import Triangulation
 
 from pdegen.domains import Box, Cloud, Curvilinear, Domain
 from pdegen.store.format import SurfaceCurve
-from pipelines.reports.figures import TIMES
+from pipelines.reports.figures import TIMES, colour_bar
 
 # Light sand to dark blue: the phases differ in print and for colour-blind readers.
 MEDIUM: Colormap = LinearSegmentedColormap.from_list("medium", ["#F3E7CB", "#8FB3B0", "#173F5F"])
@@ -67,7 +68,7 @@ class Look:
         on `field`."""
         low, high = float(field.min()), float(field.max())
         if self.log and 0 < 30 * low < high:
-            return LogNorm(low, high)
+            return LogNorm(low, high, clip=True)  # predictions may be negative
         low = min(low, *[float(f.min()) for f in others], low)
         high = max(high, *[float(f.max()) for f in others], high)
         if self.colours == "diverging":
@@ -224,21 +225,20 @@ def bar(image: ScalarMappable, axes: Axes, look: Look, label: str = "") -> None:
     inset = axes.inset_axes((1.04, 0.0, 0.055, 1.0))
     figure = axes.get_figure(root=True)
     assert figure is not None
-    drawn = figure.colorbar(image, cax=inset)
+    drawn = colour_bar(figure, image, cax=inset)
     drawn.set_label(label, labelpad=4)
-    scale = image.norm
     if look.phases is not None:
-        drawn.set_ticks(list(look.phases), labels=[f"{value:.4g}" for value in look.phases])
-    elif isinstance(scale, LogNorm):  # three ticks for any range
-        low, high = float(scale.vmin or 1), float(scale.vmax or 1)
-        drawn.set_ticks([low, (low * high) ** 0.5, high])
-        inset.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2g}"))
-        inset.yaxis.set_minor_formatter(NullFormatter())
-    else:
+        mark_phases(drawn, look.phases)
+    elif not isinstance(image.norm, LogNorm):
         inset.yaxis.set_major_locator(MaxNLocator(4))
-    drawn.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
     inset.tick_params(labelsize=7, length=2)
     inset.yaxis.get_offset_text().set(size=7, horizontalalignment="left")
+
+
+def mark_phases(bar: Colorbar, phases: tuple[float, float]) -> None:
+    """Make the values of two phases the ticks of a colour bar."""
+    bar.set_ticks(list(phases), labels=[f"{value:.4g}" for value in phases])
+    bar.minorticks_off()
 
 
 Loop = Int[np.ndarray, " n"]  # numbers of points of a closed curve, in order

@@ -14,7 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Colormap, ListedColormap, Normalize
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -64,9 +65,10 @@ def panels(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]
 
 def time_bar(figure: Figure, axes: np.ndarray, colour: Normalize) -> None:
     """Add a colour bar for curves whose colour shows the time."""
-    figure.colorbar(
-        ScalarMappable(colour, TIMES), ax=axes.ravel().tolist(), label="time t", aspect=30, pad=0.02
-    )
+    colour_bar(
+        figure, ScalarMappable(colour, TIMES), ax=axes.ravel().tolist(), label="time t",
+        aspect=30, pad=0.02,
+    )  # fmt: skip
 
 
 def legend(figure: Figure, *axes: Axes, below: bool = False) -> None:
@@ -126,6 +128,19 @@ def logarithmic(axes: Axes, direction: str, values: np.ndarray) -> None:
         )
         axis.set_major_formatter(FuncFormatter(_decimal))
     axis.set_minor_formatter(NullFormatter())
+
+
+def colour_bar(figure: Figure, image: ScalarMappable, **words: Any) -> Colorbar:
+    """Add a colour bar without an outline. On a logarithmic scale it has three ticks with plain
+    numbers. Other arguments are those of `Figure.colorbar`."""
+    bar = figure.colorbar(image, **words)
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    if isinstance(image.norm, LogNorm):
+        low, high = float(image.norm.vmin or 1.0), float(image.norm.vmax or 1.0)
+        places = [low, (low * high) ** 0.5, high]
+        bar.set_ticks(places, labels=[_decimal(float(f"{place:.3g}")) for place in places])
+        bar.minorticks_off()
+    return bar
 
 
 def save(figure: Figure, out: Path) -> None:

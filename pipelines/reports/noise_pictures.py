@@ -17,8 +17,8 @@ from pdegen.inverse.classical import Estimate
 from pdegen.store.reading import open_sealed
 from pipelines.config.shipped import slug
 from pipelines.reports.document import Picture
-from pipelines.reports.fields import Look, line, show
-from pipelines.reports.figures import WIDE, picture, styled
+from pipelines.reports.fields import Look, line, mark_phases, show
+from pipelines.reports.figures import WIDE, colour_bar, picture, styled
 from pipelines.reports.noise_curves import styles_of
 from pipelines.reports.palette import INPUT, QUIET, TRUTH
 from pipelines.reports.pictures import Tested, functions_of
@@ -120,7 +120,9 @@ class Reconstructions:
         return values[..., 0] if self.study.truth.ndim > self.study.fields_ndim else values
 
     def _noise(self, level: float) -> str:
-        return "inputs without noise" if self.study.on_targets else f"noise level {level:g}"
+        if self.study.on_targets:
+            return "inputs without noise"
+        return f"noise level {self.study.word(level)}"
 
     def _uncertainty(self, answers: dict[float, list[Answer]]) -> Picture:
         """Images of the estimated standard deviations, with a row for each level and a column for
@@ -146,7 +148,7 @@ class Reconstructions:
             if panels:
                 panels[-1] = replace(panels[-1], label="deviation")
                 rows.append([replace(panel, title="") for panel in panels] if rows else panels)
-                names.append(f"noise {level:g}")
+                names.append(f"noise {self.study.word(level)}")
         caption = f"Estimated standard deviation for test sample {number}.{note}"
         return picture(sheet(rows, names), "uncertainty", caption)
 
@@ -225,12 +227,13 @@ def _image_sheet(
     for cell in axes[len(images) :]:
         cell.set_axis_off()
     below = axes[-_IMAGES:].tolist()
-    for image, ax, label in (
-        (drawn[0], below[:2], labels[0]),
-        (drawn[1], below[2:], labels[1]),
+    for image, ax, label, look in (
+        (drawn[0], below[:2], labels[0], images[0].functions.look),
+        (drawn[1], below[2:], labels[1], images[1].functions.look),
     ):
-        bar = figure.colorbar(image, ax=ax, location="bottom", label=label, aspect=30)
-        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+        bar = colour_bar(figure, image, ax=ax, location="bottom", label=label, aspect=30)
+        if look.phases is not None:
+            mark_phases(bar, look.phases)
         bar.ax.tick_params(labelsize=7.5, length=2)
     return figure
 

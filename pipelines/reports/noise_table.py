@@ -1,90 +1,259 @@
-"""The table of a noise study: a line for each method and test level, a column for each measure."""
+"""Results of a noise study: errors of its methods on the same test samples, failures and tables."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from csv import writer
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from io import StringIO
+from statistics import mean
 
 import numpy as np
 
-from operators.norms import defined
+from operators.norms import defined, over_defined
 from pipelines.reports.benchmark_table import without_empty
 from pipelines.reports.document import Table
-from pipelines.runs.comparison import mean_interval
+from pipelines.reports.wording import plus_minus, significant
+from pipelines.runs.comparison import Difference, mean_interval
 from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import Cell
+from pipelines.studies.noise_cells import CONSTANT, Cell
 from pipelines.studies.noise_measures import MEASURES
 from pipelines.studies.row import Row, mean_and_spread
 from pipelines.studies.runner import Execution
 
 Rows = Mapping[Cell, Sequence[Sequence[Row]]]  # of a method: at each test level, one for each seed
 
+UNEXPLAINED = 3.0  # misfit from which on an inversion has failed; the noise explains 1
 _ROUNDING = 1e-6  # relative; an interval below it is rounding
 
 
-def results(study: NoiseStudy, rows: Rows, how: Execution) -> Table:
-    """Table of measures, averaged over samples and seeds. Columns without any value are omitted."""
-    names = [name for name, of in MEASURES.items() if of.column and _is_measured(rows, name)]
-    columns = [MEASURES[name].column for name in names]
-    header = ("method", "level", *columns, "seconds", "solves", "pays after")
-    return without_empty(list(_lines(study, rows, names, how)), header)
+@dataclass(frozen=True)
+class Group:
+    """Methods of a study and the number of test samples, the first ones, on which all are tested.
+
+    Args:
+        whole: Whether these are all test samples.
+    """
+
+    methods: Sequence[Cell]
+    samples: int
+    whole: bool
 
 
-def meanings(rows: Rows) -> list[str]:
-    """Paragraphs that explain the measures: one for each measure with a column in the table, and
-    one for all other measures."""
-    measures = [of for name, of in MEASURES.items() if _is_measured(rows, name)]
-    others = " ".join(f"{of.title}: {of.meaning}" for of in measures if not of.column)
-    return [
-        *(f"{of.column}: {of.title}. {of.meaning}" for of in measures if of.column),
-        f"measures.csv has these and further measures, with deviations over the seeds. {others}",
-    ]
+@dataclass(frozen=True)
+class Results:
+    """The rows of a finished noise study. Test levels are given by their positions."""
 
+    study: NoiseStudy
+    rows: Rows
 
-def _is_measured(rows: Rows, measure: str) -> bool:
-    every = (seeds for levels in rows.values() for seeds in levels)
-    return any(math.isfinite(mean_and_spread(seeds, measure)[0]) for seeds in every)
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The methods that are tested on all test samples, then all methods on the samples that
+        they share. There is one group if all methods are tested on all samples."""
+        every, count = list(self.rows), len(self.study.truth)
+        whole = [method for method in every if self.samples(method) == count]
+        fewest = min(map(self.samples, every))
+        groups = [Group(whole, count, True)]
+        return groups if fewest == count else [*groups, Group(every, fewest, False)]
 
+    def samples(self, method: Cell) -> int:
+        """Number of test samples on which a method is tested."""
+        return min(len(row.errors) for seeds in self.rows[method] for row in seeds)
 
-def _lines(
-    study: NoiseStudy, rows: Rows, measures: Sequence[str], how: Execution
-) -> Iterator[tuple[str, ...]]:
-    for method, levels in rows.items():
-        for level, seeds in zip(study.test_levels, levels, strict=True):
-            means = {name: mean_and_spread(seeds, name)[0] for name in measures}
-            words = ["" if math.isnan(mean) else f"{mean:.3g}" for mean in means.values()]
-            half = half_interval(seeds)
-            words[0] += f" ± {half:.1g}" if half > _ROUNDING * means["errors"] else ""
-            cost = seeds[0]
-            seconds = f"{cost.inference_seconds:.2g}" if cost.inference_seconds else ""
-            solves = f"{cost.solves:.0f}" if cost.solves else ""
+    def errors(self, method: Cell, at: int, samples: int | None = None) -> np.ndarray:
+        """Errors of the first test samples at a level, averaged over the seeds."""
+        return np.mean([row.errors[:samples] for row in self.rows[method][at]], axis=0)
+
+    def mean(self, method: Cell, at: int, samples: int | None = None) -> float:
+        """Mean error of the first test samples at a level."""
+        return over_defined(mean, self.errors(method, at, samples).tolist())
+
+    def half(self, method: Cell, at: int, samples: int | None = None) -> float:
+        """Half the width of the 95 % confidence interval of `mean` over the samples. 0 if there is
+        none: for a single sample, infinite errors, or errors that differ by rounding alone."""
+        middle, half = mean_interval(defined(self.errors(method, at, samples).tolist()))
+        return half if math.isfinite(half) and half > _ROUNDING * middle else 0.0
+
+    def printed(self, method: Cell, at: int, samples: int | None = None) -> str:
+        """Mean error as text, with half of its interval."""
+        words, half = significant(self.mean(method, at, samples)), self.half(method, at, samples)
+        return plus_minus(words, half) if half else words
+
+    def best(self, group: Group, at: int) -> Cell:
+        """The method of a group with the smallest mean error at a level."""
+        return min(group.methods, key=lambda method: self.mean(method, at, group.samples))
+
+    def failure(self, method: Cell, at: int, samples: int | None = None) -> str:
+        """Why a method failed at a level on the first samples; empty if it did not.
+
+        A method fails if its mean error is larger than that of the constant on the same samples. An
+        inversion also fails if the misfit of its reconstructions is `UNEXPLAINED` or larger.
+        """
+        if method.method == CONSTANT:
+            return ""
+        samples = samples or self.samples(method)
+        error, constant = (self.mean(m, at, samples) for m in (method, Cell(CONSTANT)))
+        if not error <= constant:
+            return f"error {significant(error)} > {significant(constant)} of the constant"
+        misfit = mean_and_spread(self.rows[method][at], "misfit")[0]
+        inverted = isinstance(method.method, str) or method.corrected
+        return f"misfit {misfit:.3g}" if inverted and misfit >= UNEXPLAINED else ""
+
+    def weight(self, method: Cell, at: int) -> str:
+        """The weight of a classical method as text, with its place if it is an end of the weights
+        from which it was chosen; empty for other methods."""
+        weight = self.rows[method][at][0].weight
+        if weight is None or not isinstance(method.method, str):
+            return ""
+        weights = self.study.inversions.methods[method.method].weights
+        ends = {min(weights): "smallest", max(weights): "largest"}
+        place = f" ({ends[weight]})" if weight in ends and len(weights) > 1 else ""
+        return f"{weight:g}{place}"
+
+    @property
+    def level(self) -> str:
+        """Header of a column of levels."""
+        return f"level, {self.study.noise(self.study.test_levels[0]).build().unit}"
+
+    # tables
+
+    def error_table(self, group: Group) -> Table:
+        """Errors of the methods of a group, by level and error, and paired differences from the
+        smallest mean error at the level."""
+        several = self.study.seeds > 1
+        lines = list[tuple[str, ...]]()
+        for at, level in enumerate(self.study.test_levels):
+            best = self.best(group, at)
+            ordered = sorted(group.methods, key=lambda m, at=at: self.mean(m, at, group.samples))
+            for method in ordered:
+                spread = _spread(self.rows[method][at], group.samples) if several else ""
+                lines.append(
+                    (
+                        self.study.label(method), f"{level:g}", str(group.samples),
+                        self.printed(method, at, group.samples),
+                        self._difference(method, best, at, group.samples), spread,
+                        self.failure(method, at, group.samples),
+                    )
+                )  # fmt: skip
+        header = (
+            "method", self.level, "n", "L² error", "difference from the smallest", "seeds",
+            "failed",
+        )  # fmt: skip
+        return without_empty(lines, header, f"n = {group.samples}")
+
+    def _difference(self, method: Cell, best: Cell, at: int, samples: int) -> str:
+        """Mean difference from the errors of the best method on the same samples, as text."""
+        if method == best:
+            return "smallest"
+        errors = [self.errors(one, at, samples).tolist() for one in (method, best)]
+        pair = Difference.of(*errors)
+        if not math.isfinite(pair.mean):
+            return ""
+        words = significant(pair.mean)
+        return plus_minus(words, pair.half) if math.isfinite(pair.half) else words
+
+    def measure_table(self) -> Table:
+        """All measures except the error, averaged over the samples and seeds of each row."""
+        names = [name for name in self.measured if MEASURES[name].column and name != "errors"]
+        lines = [
+            (
+                self.study.label(method), f"{level:g}", str(self.samples(method)),
+                *("" if math.isnan(value) else significant(value) for value in
+                  (mean_and_spread(seeds, name)[0] for name in names)),
+            )
+            for method, level, seeds in self._tests()
+        ]  # fmt: skip
+        header = ("method", self.level, "n", *(MEASURES[name].column for name in names))
+        return without_empty(lines, header, "other measures")
+
+    def cost_table(self, how: Execution) -> Table:
+        """Weights and costs of classical methods and of corrected models."""
+        lines = list[tuple[str, ...]]()
+        for method, level, (first, *_) in self._tests():
+            if first.weight is None and not method.corrected:
+                continue
             paid = ""
             if method.corrected:
-                number = study.pays_after(replace(method, at=level), how)
+                number = self.study.pays_after(replace(method, at=level), how)
                 paid = f"{number:,.0f}" if math.isfinite(number) else "never"
-            yield study.label(method), f"{level:g}", *words, seconds, solves, paid
+            at = self.study.test_levels.index(level)
+            lines.append(
+                (
+                    self.study.label(method), f"{level:g}", str(self.samples(method)),
+                    self.weight(method, at), f"{first.inference_seconds:.2g}",
+                    f"{first.solves:.0f}", paid,
+                )
+            )  # fmt: skip
+        header = ("method", self.level, "n", "weight", "seconds", "solves", "pays after")
+        return without_empty(lines, header, "weights and costs")
 
+    def failure_table(self) -> Table | None:
+        """The methods that failed, with their weights; None if none did."""
+        lines = [
+            (self.study.label(method), f"{level:g}", str(self.samples(method)), reason,
+             self.weight(method, at))
+            for at, level in enumerate(self.study.test_levels)
+            for method in self.rows
+            if (reason := self.failure(method, at))
+        ]  # fmt: skip
+        if not lines:
+            return None
+        table = without_empty(lines, ("method", self.level, "n", "failed", "weight"), "failed")
+        return replace(table, words=True)
 
-def half_interval(seeds: Sequence[Row]) -> float:
-    """Half the width of the 95 % confidence interval of the mean error over the test samples, whose
-    errors are means over the seeds. 0 if there is none: for a single sample or infinite errors."""
-    half = mean_interval(defined(np.mean([row.errors for row in seeds], axis=0).tolist()))[1]
-    return half if math.isfinite(half) else 0.0
+    @cached_property
+    def measured(self) -> list[str]:
+        """Names of the measures that a row has."""
+        every = [seeds for levels in self.rows.values() for seeds in levels]
+        return [
+            name
+            for name in MEASURES
+            if any(math.isfinite(mean_and_spread(seeds, name)[0]) for seeds in every)
+        ]
 
+    def _tests(self) -> Iterator[tuple[Cell, float, Sequence[Row]]]:
+        for method, levels in self.rows.items():
+            for level, seeds in zip(self.study.test_levels, levels, strict=True):
+                yield method, level, seeds
 
-def csv(study: NoiseStudy, rows: Rows) -> str:
-    """Text of measures.csv. It has the mean and the standard deviation over the seeds of each
-    measure, for each method and test level."""
-    lines = [("method", "level", "measure", "mean", "deviation over seeds")]
-    for measure in MEASURES:
-        for method, levels in rows.items():
-            for level, seeds in zip(study.test_levels, levels, strict=True):
-                mean, spread = mean_and_spread(seeds, measure)
-                if math.isfinite(mean):
-                    lines.append(
-                        (study.label(method), f"{level:g}", measure, f"{mean:.6g}", f"{spread:.6g}")
+    @property
+    def meanings(self) -> list[str]:
+        """Paragraphs that explain the measures: one for each measure with a column in a table, and
+        one for all other measures."""
+        measures = [MEASURES[name] for name in self.measured if name != "errors"]
+        others = " ".join(f"{of.title}: {of.meaning}" for of in measures if not of.column)
+        return [
+            *(f"{of.column}: {of.title}. {of.meaning}" for of in measures if of.column),
+            f"measures.csv has all measures, with deviations over the seeds. {others}".rstrip(),
+        ]
+
+    @property
+    def csv(self) -> str:
+        """Text of measures.csv: each measure of each method at each test level, with the number of
+        samples and the standard deviation over the seeds."""
+        lines = [("method", "level", "measure", "mean", "deviation over seeds", "n")]
+        for measure in MEASURES:
+            for method, level, seeds in self._tests():
+                middle, spread = mean_and_spread(seeds, measure)
+                if math.isfinite(middle):
+                    count = min(
+                        len(row.errors if measure == "errors" else row.scores[measure])
+                        for row in seeds
                     )
-    text = StringIO()
-    writer(text, lineterminator="\n").writerows(lines)
-    return text.getvalue()
+                    lines.append(
+                        (
+                            self.study.label(method), f"{level:g}", measure,
+                            f"{middle:.6g}", f"{spread:.6g}", str(count),
+                        )
+                    )  # fmt: skip
+        text = StringIO()
+        writer(text, lineterminator="\n").writerows(lines)
+        return text.getvalue()
+
+
+def _spread(seeds: Sequence[Row], samples: int) -> str:
+    """Standard deviation over the seeds of the mean error of the first samples, as text."""
+    rows = [row.model_copy(update={"errors": row.errors[:samples]}) for row in seeds]
+    spread = mean_and_spread(rows)[1]
+    return significant(spread) if spread else ""

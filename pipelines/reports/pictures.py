@@ -22,7 +22,7 @@ from pipelines.config.experiment import Experiment
 from pipelines.config.physics import domain_of, functions_in, physics_of
 from pipelines.reports.bodies import curves_along
 from pipelines.reports.fields import Ends, Look, line
-from pipelines.reports.figures import TIMES, WIDE, legend, save, styled, time_bar
+from pipelines.reports.figures import TIMES, WIDE, colour_bar, legend, save, styled, time_bar
 from pipelines.reports.palette import INPUT, MODEL, QUIET
 from pipelines.reports.sheets import Above, Functions, Panel, in_columns, sheet, wrapped
 from pipelines.runs.finished import FinishedRun
@@ -341,4 +341,4 @@ def _against_time(figure: Figure, axes: Axes, variable: Functions, name: str) ->
     )  # fmt: skip
     axes.set(ylabel="time t")
     axes.grid(False)
-    figure.colorbar(mesh, ax=axes, label=name)
+    colour_bar(figure, mesh, ax=axes, label=name)

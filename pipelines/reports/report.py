@@ -7,7 +7,7 @@ import torch
 from pdegen.generation.log import runs
 from pipelines.reports import charts, formulas, predictions, scores
 from pipelines.reports.document import Report, Section, Table
-from pipelines.reports.facts import distinct, facts
+from pipelines.reports.facts import distinct, facts, learned
 from pipelines.reports.figures import picture
 from pipelines.reports.wording import duration, points, scientific, settings
 from pipelines.runs.finished import FinishedRun, read_finished
@@ -37,7 +37,7 @@ def _report(run: FinishedRun) -> Report:
     grid = points(main.resolution, run.pairs.domain)
     return Report(
         title=experiment.name,
-        summary=described(experiment),
+        summary=described(experiment, learned(run)),
         notice=NOTICE if run.published else "",
         headline=[
             (f"mean relative L² error, {where}, n = {grid}", scientific(main.mean)),
@@ -46,11 +46,11 @@ def _report(run: FinishedRun) -> Report:
             ("training samples", f"{distinct(run):,}"),
         ],
         sections=[
-            Section("What was run", tables=(Table(facts(run)),), formulas=formulas.of_run(run)),
             scores.section(run),
-            _learning_section(run),
             predictions.section(run),
+            _learning_section(run),
             _cost_section(run),
+            Section("What was run", tables=(Table(facts(run)),), formulas=formulas.of_run(run)),
             _provenance_section(run),
             _reproduction_section(run),
         ],

@@ -9,15 +9,22 @@ import torch
 
 from operators.norms import defined
 from pdegen.store.reading import open_sealed
-from pipelines.config.experiment import Experiment
+from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.reports import study_charts as charts
 from pipelines.reports.benchmark_pictures import learning
 from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.figures import picture
-from pipelines.reports.studies import Facts, error, of_data, reproduction, write_tables
+from pipelines.reports.studies import (
+    Facts,
+    data_section,
+    error,
+    of_data,
+    reproduction,
+    write_tables,
+)
 from pipelines.reports.wording import duration, listed, points, scientific, settings
 from pipelines.runs.baselines import MEAN
-from pipelines.runs.reproduction import toml
+from pipelines.runs.reproduction import described, toml
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.row import Row, by_case, mean_and_spread
 
@@ -33,12 +40,12 @@ def write_samples_report(run: BenchmarkRun, device: torch.device, command: str) 
     text = "This command repeats the study; its declaration is below."
     report = Report(
         title=f"Study {run.benchmark.name}",
-        summary=run.benchmark.summary,
+        summary=f"{part.described}: error against the number of training samples",
         notice=f"{missing} trainings failed or are not finished." if missing else "",
         headline=[
             (f"mean relative L² error, {name}", scientific(e)) for name, e in part.errors.items()
         ],
-        sections=[part.what(), part.main(), reproduction(rows, text, command, declared)],
+        sections=[part.main(), part.what(), reproduction(rows, text, command, declared)],
     )
     write_tables(report, run.folder, _TITLE)
     return report.write(run.folder)
@@ -68,6 +75,25 @@ class _Part:
         return {name: mean_and_spread(rows)[0] for name, rows in self.rows.items()}
 
     @property
+    def described(self) -> str:
+        """Summary of the experiment, or what all datasets change in it."""
+        (first, *others), grid = self.run.benchmark.datasets.values(), self._map
+        same = {
+            key: value
+            for key, value in first.overrides.items()
+            if all(key in other.overrides and other.overrides[key] == value for other in others)
+        }
+        return described(load_experiment(first.experiment).with_overrides(same), grid)
+
+    @property
+    def _map(self) -> str:
+        """The learned map, such as "a → u on 128 points"."""
+        inputs, targets = map(listed, self.experiment.variables)
+        samples = self.run.source(next(iter(self.run.stores))).samples("test", noise=None)
+        resolution = self.experiment.data.finest_resolution
+        return f"{inputs} → {targets} on {points(resolution, samples.domain)} points"
+
+    @property
     def steps(self) -> int:
         epoch, training = self.experiment.data.epoch_samples, self.experiment.training
         assert epoch is not None
@@ -89,20 +115,14 @@ class _Part:
         return next((self.errors[name] for name, n in self.numbers.items() if n is None), None)
 
     def what(self) -> Section:
-        name, store = next(iter(self.run.stores.items()))
-        data, training, model = (
-            self.experiment.data,
-            self.experiment.training,
-            self.experiment.model,
-        )
+        store = next(iter(self.run.stores.values()))
+        training, model = self.experiment.training, self.experiment.model
         validation, test = map(open_sealed(store).samples_in, ("validation", "test"))
         changed = model.model_dump(mode="json", exclude_defaults=True)
-        grid = points(data.finest_resolution, self.run.source(name).samples("test", noise=None).dim)
         steps = f"{training.batch} samples per step, evaluated {training.epochs} times"
-        inputs, targets = map(listed, self.experiment.variables)
         same = f"{validation:,} validation and {test:,} test samples of one store"
         facts: Facts = [
-            *of_data(store, f"{inputs} → {targets} on {grid} points"),
+            *of_data(store, self._map),
             ("Model", settings({"name": model.name, **changed})),
             ("Steps", f"{self.steps:,} with each number of samples, {steps}"),
             ("Training", settings(training.model_dump(mode="json", exclude={"seed"}))),
@@ -114,20 +134,21 @@ class _Part:
             ("Unlimited", "solved during training, disjoint from the store; each used once"),
             ("Seeds", str(self.run.benchmark.seeds)),
         ]
-        return Section("What was studied", tables=(Table(facts),))
+        return data_section("What was studied", store, facts)
 
     def main(self) -> Section:
         table: Facts = []
         for name, rows in self.rows.items():
             n, middle = self.numbers[name], median(e for row in rows for e in defined(row.errors))
-            which = (f"{n:,}", f"{self.seen / n:.3g}") if n else (f"unlimited ({self.seen:,})", "1")
+            which = f"{n:,}" if n else f"unlimited ({self.seen:,})"
+            passes = f"{self.seen / n:.3g}" if n else "1"
             loss = scientific(mean(self.run.history(row)[-1].loss for row in rows))
             seconds = duration(mean(row.training_seconds for row in rows))
-            table.append((*which, error(rows), scientific(middle), loss, seconds))
+            table.append((which, error(rows), scientific(middle), loss, passes, seconds))
         if self.rows:
             reference = scientific(self.run.trivial(next(iter(self.rows)))[MEAN])
-            table.append(("mean of the targets", "", reference, "", "", ""))
-        header = ("distinct samples", "passes", "mean error", "median", "last training loss")
+            table.append(("mean of the targets", reference, "", "", "", ""))
+        header = ("distinct samples", "mean error", "median", "last training loss", "passes")
         seeds = ", mean ± deviation over the seeds" if self.run.benchmark.seeds > 1 else ""
         text = (
             "Relative L² error of the test samples, of the checkpoint that the protocol reports"

@@ -30,12 +30,12 @@ def section(run: FinishedRun) -> Section:
     rows: list[tuple[str, ...]] = [
         (
             checkpoints[r.checkpoint] if run.published else r.checkpoint,
-            str(r.epoch), points(r.resolution, run.pairs.domain), f"{len(r.samples):,}",
             *map(scientific, (r.mean, r.median, r.worst, r.std)),
+            str(r.epoch), points(r.resolution, run.pairs.domain), f"{len(r.samples):,}",
         )
         for r in run.scores.results
     ]  # fmt: skip
-    header = ("checkpoint", "epoch", "points", "samples", "mean", "median", "worst", "spread")
+    header = ("checkpoint", "mean", "median", "worst", "spread", "epoch", "points", "samples")
     targets = names_of(run.experiment.variables[1])
     u = targets[0] if len(targets) == 1 else f"({', '.join(targets)})"
     meaning = (

@@ -4,10 +4,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from operators.training.files import write
+from pdegen.store.croissant import citation
 from pdegen.store.reading import open_sealed
 from pipelines.config.entries import Profile, StepCost
-from pipelines.reports.document import Report, Section, Table, markdown
-from pipelines.reports.wording import scientific, settings
+from pipelines.reports.document import Formula, Report, Section, Table, markdown
+from pipelines.reports.facts import quality
+from pipelines.reports.formulas import equation
+from pipelines.reports.wording import plus_minus, scientific, settings
 from pipelines.runs.reproduction import toml
 from pipelines.studies.profile import ProfileRun
 from pipelines.studies.row import Row, mean_and_spread
@@ -19,25 +22,41 @@ def error(rows: Sequence[Row]) -> str:
     """Mean error over the seeds as text. With several rows, the standard deviation is added.
 
     >>> error([Row(errors=[0.1, 0.3]), Row(errors=[0.2])])
-    '2.00e-1 ± 0.00'
+    '2.00e-1 ± 0.00e-1'
     """
     mean, spread = mean_and_spread(rows)
-    return f"{scientific(mean)} ± {scientific(spread)}" if len(rows) > 1 else scientific(mean)
+    return plus_minus(scientific(mean), spread) if len(rows) > 1 else scientific(mean)
 
 
 def of_data(store: str, learned: str) -> Facts:
     """Facts about the data of a study. `learned` is a description of the learned map."""
     metadata = open_sealed(store).metadata
     problem = metadata.recipe.problem
-    numbers = {k: v for k, v in problem.items() if isinstance(v, int | float | str)}
+    numbers = {
+        k: v for k, v in problem.items() if isinstance(v, int | float | str) and k != "equation"
+    }
     sizes = {name: stop - start for name, (start, stop) in metadata.splits.items()}
     return [
         ("Data", f"{metadata.recipe.name}: {metadata.title}"),
         *([("Problem", settings(numbers))] if numbers else []),
+        *quality(open_sealed(store)),
         ("Fingerprint", metadata.fingerprint),
+        ("Content digest", metadata.content),
         ("Samples of the store", settings(sizes)),
         ("Map", learned),
     ]
+
+
+def data_section(title: str, store: str, facts: Facts) -> Section:
+    """Section of facts about a study on a store, with the equation and the citation of the data."""
+    opened = open_sealed(store)
+    cited = opened.metadata.imported is None
+    return Section(
+        title,
+        tables=(Table(facts),),
+        formulas=(Formula("Equation", equation(opened)),),
+        listings=(("Citation of the data", citation(opened.metadata)),) if cited else (),
+    )
 
 
 def reproduction(rows: Sequence[Row], text: str, command: str, declared: str) -> Section:

@@ -1,6 +1,7 @@
 """Charts of the errors in a study: curves, matrices, and errors plotted against costs."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,15 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from pipelines.reports.figures import WIDE, logarithmic, panels, styled
+from pipelines.reports.figures import WIDE, colour_bar, logarithmic, panels, styled
 from pipelines.reports.method_styles import Style, styles
 from pipelines.reports.palette import MODEL, QUIET
+from pipelines.reports.wording import plus_minus, significant
 
 MEAN_ERROR = "mean relative L² error"
+_NAME = 30  # letters of a line of a name beside a matrix
 _LETTER, _LINE = 0.066, 0.165  # inches of a letter and of a line in a legend
+_MARGIN = 1.15  # ratio of the ends of an axis to the smallest and largest values
 _CLOSE = 0.06  # of the range: levels that are closer have no room for their labels
 
 
@@ -52,6 +56,7 @@ def curves(
     looks: Mapping[str, Style] | None = None,
     ticks: Mapping[float, str] | None = None,
     spreads: Sequence[Sequence[float]] | None = None,
+    crossed: Sequence[Sequence[bool]] | None = None,
     bands: Mapping[str, tuple[Sequence[float], Sequence[float]]] | None = None,
     band: str = "",
     markers: bool = True,
@@ -66,7 +71,9 @@ def curves(
     Args:
         looks: Style of each name; by default `styles` of the names.
         ticks: Labels of the ticks, keyed by position; by default matplotlib chooses the ticks.
-        spreads: For each curve, half the length of the error bar at each position.
+        spreads: For each curve, half the length of the error bar at each position. On the
+            logarithmic axis, a bar that contains 0 ends at the lower end of the axis.
+        crossed: For each curve, whether a cross marks the point at each position.
         bands: Lower and upper ends of a shaded band around a curve, keyed by the curve's name.
         band: Meaning of the bands, for the legend.
         trained: Position of the training grid, which a dotted line marks.
@@ -78,14 +85,19 @@ def curves(
     figure = Figure(figsize=(width, _height(names, width=width)))
     axes = figure.subplots()
     looks = styles(list(series)) if looks is None else looks
+    if spreads is not None and not ends:
+        ends = ends_of(*(np.concatenate(of) for of in ([v for _, v in series.values()], spreads)))
     for i, (name, (positions, values)) in enumerate(series.items()):
         look = looks[name]
         marker = look.marker if markers else ""
-        error = None if spreads is None or not any(spreads[i]) else spreads[i]
+        error = None if spreads is None or not any(spreads[i]) else _bars(values, spreads[i], ends)
         axes.errorbar(
             positions, values, error, color=look.colour, ls=look.dashes, marker=marker, label=name,
             lw=1.1, ms=4, capsize=2,
         )  # fmt: skip
+        if crossed is not None and any(crossed[i]):
+            points = np.transpose([positions, values])[np.array(crossed[i])]
+            axes.plot(*points.T, ls="", marker="x", color="black", ms=6, mew=1.0, zorder=5)
         if bands and name in bands:
             axes.fill_between(positions, *bands[name], color=look.colour, alpha=0.18, lw=0)
     axes.set(xlabel=x, ylabel=y)
@@ -106,6 +118,21 @@ def curves(
     return figure
 
 
+def ends_of(means: np.ndarray, halves: np.ndarray) -> list[float]:
+    """Ends of a logarithmic axis that contains all positive means and the ends of their intervals,
+    as far as they are positive. Empty if there is no positive mean."""
+    drawn = np.ravel([means, means - halves, means + halves])
+    drawn = drawn[np.isfinite(drawn) & (drawn > 0)]
+    return [float(drawn.min()) / _MARGIN, float(drawn.max()) * _MARGIN] if drawn.size else []
+
+
+def _bars(values: Sequence[float], halves: Sequence[float], ends: Sequence[float]) -> np.ndarray:
+    """Lengths of the lower and upper parts of error bars, shape (2, n), on a logarithmic axis."""
+    middle, half = np.array(values, dtype=float), np.array(halves, dtype=float)
+    room = middle - (min(ends) if ends else 0.0)
+    return np.stack([np.where(middle > half, half, np.maximum(room, 0.0)), half])
+
+
 def positions_of(levels: Sequence[float]) -> tuple[list[float], str]:
     """Positions of noise levels on an axis, and a note for the label of the axis.
 
@@ -124,8 +151,11 @@ def positions_of(levels: Sequence[float]) -> tuple[list[float], str]:
 
 
 @styled
-def dots(means: Mapping[str, float], spreads: Sequence[float]) -> Figure:
-    """Mean error and its spread for each name, with the smallest error at the top."""
+def dots(
+    means: Mapping[str, float], spreads: Sequence[float], crossed: Sequence[bool] = ()
+) -> Figure:
+    """Mean error and its spread for each name, with the smallest error at the top. Crosses mark the
+    names for which `crossed` is true."""
     order = np.argsort(list(means.values()))[::-1]
     names, values = list(means), np.array(list(means.values()))
     figure = Figure(figsize=(WIDE, 0.9 + 0.3 * len(names)))
@@ -133,14 +163,20 @@ def dots(means: Mapping[str, float], spreads: Sequence[float]) -> Figure:
     for line, i in enumerate(order):
         spread = spreads[i] or None
         axes.errorbar(values[i], line, xerr=spread, fmt="o", color=MODEL, ms=6, capsize=3)
+        if crossed and crossed[i]:
+            axes.plot(values[i], line, marker="x", color="black", ms=9, mew=1.2, zorder=5)
         axes.annotate(
-            f"{values[i]:.3g}", (values[i], line), (8, 5), textcoords="offset points", fontsize=8
+            significant(float(values[i])),
+            (values[i], line),
+            (8, 5),
+            textcoords="offset points",
+            fontsize=8,
         )
     axes.set_yticks(range(len(names)), [names[i] for i in order])
-    ends = values + np.nan_to_num(spreads)
-    axes.set(
-        xlabel=MEAN_ERROR, xlim=(0, 1.12 * float(max(ends[np.isfinite(ends)], default=0.0)) or 1.0)
-    )
+    low, high = (values + sign * np.nan_to_num(spreads) for sign in (-1, 1))
+    first = 1.12 * min(0.0, float(min(low[np.isfinite(low)], default=0.0)))
+    last = 1.12 * float(max(high[np.isfinite(high)], default=0.0)) or 1.0
+    axes.set(xlabel=MEAN_ERROR, xlim=(first, last))
     return figure
 
 
@@ -200,28 +236,49 @@ def error_by_samples(
 
 @styled
 def heat_map(
-    means: np.ndarray, spreads: np.ndarray, rows: Sequence[str], columns: Sequence[str], x: str
+    means: np.ndarray,
+    spreads: np.ndarray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    x: str,
+    crossed: np.ndarray | None = None,
 ) -> Figure:
-    """Mean and spread of an error for each method (rows) and condition (columns)."""
-    figure = Figure(figsize=(WIDE, 0.9 + 0.36 * len(rows)))
+    """Mean and spread of an error for each method (rows) and condition (columns). Crosses mark the
+    cells for which `crossed` is true."""
+    names = [fill(name, _NAME) for name in rows]
+    letters = max(len(line) for name in names for line in name.splitlines())
+    room = (WIDE - _LETTER * letters - 1.0) / len(columns)  # inches of a cell
+    marks = np.zeros(means.shape, dtype=bool) if crossed is None else crossed
+    words = [[_in_cell(*cell) for cell in zip(*of, strict=True)]
+             for of in zip(means, spreads, marks, strict=True)]  # fmt: skip
+    longest = max(len(word) for row in words for word in row)
+    if longest * _LETTER > room:  # the spread has a line of its own
+        words = [[word.replace(" ± ", "\n± ") for word in row] for row in words]
+        longest = max(len(line) for row in words for word in row for line in word.splitlines())
+    size = min(8.0, 8.0 * room / (_LETTER * longest))
+    lines = max(text.count("\n") for text in [*names, *(word for row in words for word in row)])
+    figure = Figure(figsize=(WIDE, 0.9 + (0.36 + 0.12 * lines) * len(rows)))
     axes = figure.subplots()
     drawn = means[(means > 0) & np.isfinite(means)]
     scale = LogNorm(drawn.min(), drawn.max() * 1.001) if drawn.size else Normalize(0.0, 1.0)
     image = axes.imshow(means, cmap="cividis_r", norm=scale, aspect="auto")
     axes.set_xticks(range(len(columns)), columns)
-    axes.set_yticks(range(len(rows)), rows)
+    axes.set_yticks(range(len(rows)), names)
     axes.set(xlabel=x)
     axes.grid(False)
     axes.spines[:].set_visible(False)
     for (i, j), mean in np.ndenumerate(means):
-        spread = f" ± {spreads[i, j]:.2g}" if spreads[i, j] > 0 else ""
         red, green, blue, _ = image.cmap(image.norm(mean))
         colour = "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else "black"
-        axes.text(j, i, f"{mean:.3g}{spread}", ha="center", va="center", color=colour)
-    bar = figure.colorbar(image, ax=axes, pad=0.01, label=MEAN_ERROR)
-    bar.ax.minorticks_off()
-    logarithmic(bar.ax, "y", means)
+        axes.text(j, i, words[i][j], ha="center", va="center", color=colour, fontsize=size)
+    colour_bar(figure, image, ax=axes, pad=0.01, label=MEAN_ERROR)
     return figure
+
+
+def _in_cell(mean: float, spread: float, crossed: bool) -> str:
+    """Mean and spread as text for a cell of a matrix, which may begin with a cross."""
+    words = significant(mean)
+    return ("× " if crossed else "") + (plus_minus(words, spread) if spread > 0 else words)
 
 
 @styled
@@ -237,5 +294,5 @@ def couplings(matrices: Mapping[str, np.ndarray]) -> Figure:
         axis.set_title(name, fontsize=7.5, loc="center")
         axis.set(xticks=[], yticks=[])
         axis.grid(False)
-    figure.colorbar(image, ax=axes, label="log₁₀ |∂u(y)/∂a(x)| / largest", aspect=40, pad=0.01)
+    colour_bar(figure, image, ax=axes, label="log₁₀ |∂u(y)/∂a(x)| / largest", aspect=40, pad=0.01)
     return figure

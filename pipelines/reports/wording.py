@@ -1,6 +1,7 @@
 """Text for numbers and settings in reports."""
 
 from collections.abc import Mapping, Sequence
+from math import floor, isfinite, log10
 from typing import Self
 
 from pdegen.domains import Domain
@@ -51,6 +52,32 @@ def scientific(value: float) -> Number:
     """
     printed = f"{value:.2e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
     return Number(printed.removesuffix("e0"), value)
+
+
+def significant(value: float) -> Number:
+    """A number with three significant digits, zeros at the end included.
+
+    >>> [significant(x) for x in (0.08, 1.0, 123.4, 2.2e-5, 0.0)]
+    ['0.0800', '1.00', '123', '2.20e-5', '0']
+    """
+    if value == 0 or not isfinite(value):
+        return Number(f"{value:g}", value)
+    return Number(f"{value:#.3g}".replace("e-0", "e-").replace("e+0", "e").removesuffix("."), value)
+
+
+def plus_minus(mean: str, half: float) -> str:
+    """A printed mean ± a number, which has the exponent and the decimals of the mean. It has more
+    decimals if it would be printed as 0 otherwise.
+
+    >>> plus_minus("0.0805", 0.01234), plus_minus("2.00e-1", 0.0104), plus_minus("0.25", 0.0002)
+    ('0.0805 ± 0.0123', '2.00e-1 ± 0.10e-1', '0.25 ± 0.0002')
+    """
+    mantissa, e, exponent = mean.partition("e")
+    size, decimals = half / 10.0 ** int(exponent or 0), len(mantissa.partition(".")[2])
+    printed = f"{size:.{decimals}f}"
+    if size > 0 and float(printed) == 0:
+        printed = f"{size:.{decimals - floor(log10(size * 10**decimals))}f}"
+    return f"{mean} ± {printed}{e}{exponent}"
 
 
 def duration(seconds: float) -> str:

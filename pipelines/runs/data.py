@@ -174,7 +174,7 @@ class Source:
         train = self._whole("train", pairs.source["resolution"])
         return pointwise_deviation(block[..., 0].numpy() for block in train.inputs)
 
-    def _target_deviation(self, pairs: Samples) -> np.ndarray:
+    def target_deviation(self, pairs: Samples) -> np.ndarray:
         """Standard deviation σ(x) of each channel of the targets over the training split."""
         train = self._whole("train", pairs.source["resolution"])
         return pointwise_deviation(block.numpy() for block in train.targets)
@@ -258,7 +258,7 @@ class Source:
                 )
             )
         if noise.on_targets and purpose == "training":
-            targets = NoisyTargets(noise, self._target_deviation(pairs), numbers)
+            targets = NoisyTargets(noise, self.target_deviation(pairs), numbers)
             noisy = noisy.with_target_noise(targets)
         return noisy
 

@@ -33,11 +33,15 @@ def reproduction(experiment: Experiment, store: Store) -> str:
     return shlex.join([*words, *options])
 
 
-def described(experiment: Experiment) -> str:
-    """Summary of an experiment, followed by the values that differ from the shipped experiment.
+def described(experiment: Experiment, learned: str = "") -> str:
+    """Summary of an experiment. If its values differ from those of the shipped experiment, which
+    its summary is about, the differences follow the learned map and the operator instead.
 
-    >>> described(load_experiment("burgers-quick").with_overrides({"training.lr": 0.5}))[-31:]
-    'two cores; with training.lr=0.5'
+    >>> quick = load_experiment("burgers-quick")
+    >>> described(quick)
+    'A small Galerkin Transformer on Burgers for a first run: minutes on two cores'
+    >>> described(quick.with_overrides({"training.lr": 0.5}), "a on 128 points → u")
+    'galerkin-transformer, a on 128 points → u: burgers-quick with training.lr=0.5'
     """
     words = overriding(experiment) or [experiment.name]
     changes = [
@@ -45,7 +49,10 @@ def described(experiment: Experiment) -> str:
         for option, value in zip(words[1::2], words[2::2], strict=True)
         if not value.startswith("summary=")
     ]
-    return experiment.summary + (f"; with {', '.join(changes)}" if changes else "")
+    if not changes:
+        return experiment.summary
+    what = ", ".join(filter(None, (experiment.model.name, learned)))
+    return f"{what}: {experiment.name} with {', '.join(changes)}"
 
 
 def toml(content: Mapping[str, Any], path: str = "") -> str:

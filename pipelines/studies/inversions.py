@@ -96,9 +96,9 @@ class Inversions:
         training = self._on_cells({"data.samples": count}).samples("train", noise=None).resident()
         x = training.points.flatten(1, -2)[:, 0, 0] if training.dim > 1 else training.points[:, 0]
         a, u = (values[..., 0].double().numpy() for values in (training.u, training.a))
-        return InverseProblem(x.double().numpy(), a, u, self._seen(u.shape[1:]))
+        return InverseProblem(x.double().numpy(), a, u, self.seen(u.shape[1:]))
 
-    def _seen(self, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."] | None:
+    def seen(self, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."] | None:
         """Mask of the points that have a sensor; None if all points have a sensor."""
         noise = self.source.experiment.noise
         model = None if noise is None else noise.build()

@@ -169,10 +169,10 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             super().keep(part, row)
 
     def progress_line(self, part: Cell, row: Row) -> str:
+        at = "" if part.at is None else self.word(part.at)
         if isinstance(part.method, str):
-            return f"{part.name} at {part.at:g}"
-        tested = "" if part.at is None else f", tested at {part.at:g}"
-        return f"{self.label(part)}, seed {part.seed}{tested}"
+            return f"{part.name} at {at}"
+        return f"{self.label(part)}, seed {part.seed}{at and f', tested at {at}'}"
 
     def make(self, part: Cell, how: Execution) -> Row:
         if part.at is None:

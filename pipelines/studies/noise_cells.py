@@ -37,8 +37,13 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Name of the method in reports, without its operator."""
-        name = self.method if isinstance(self.method, str) else f"trained at {word(self.method)}"
+        """Name of the method, without its operator and the unit of levels."""
+        return self.named()
+
+    def named(self, unit: str = "") -> str:
+        """Name of the method in reports, without its operator. `unit` is that of noise levels."""
+        level = self.method
+        name = level if isinstance(level, str) else f"trained at {word(level, unit)}"
         name += ", corrected" if self.corrected else ""
         factor = f", assuming {self.assumed_level:g} times the level"
         return name if self.assumed_level == 1 else f"{name}{factor}"
@@ -49,9 +54,13 @@ def key(level: Trained) -> str:
     return f"{level[0]:g}-to-{level[1]:g}" if isinstance(level, tuple) else f"{level:g}"
 
 
-def word(level: Trained) -> str:
-    """Text for a level in reports. A study has at most one range, which is called "all levels"."""
-    return "all levels" if isinstance(level, tuple) else f"{level:g}"
+def word(level: Trained, unit: str = "") -> str:
+    """Text for a level in reports. A study has at most one range, which is called "all levels".
+
+    >>> word(0.1), word(40.0, "dB"), word((0.0, 0.1))
+    ('0.1', '40 dB', 'all levels')
+    """
+    return "all levels" if isinstance(level, tuple) else f"{level:g} {unit}".strip()
 
 
 def parse_trained(text: str, tested: tuple[float, ...]) -> tuple[Trained, ...]:

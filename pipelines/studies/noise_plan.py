@@ -14,6 +14,7 @@ from pipelines.studies.noise_cells import (
     check_kinds,
     check_levels,
     key,
+    word,
 )
 from pipelines.studies.noise_operators import check_operators
 from pipelines.studies.runner import StudyTraining
@@ -143,9 +144,20 @@ class NoisePlan:
 
     def label(self, part: Cell) -> str:
         """Name of a method in reports, with its operator if the study has several."""
+        name = part.named(self.unit)
         if isinstance(part.method, str) or len(self.experiments) == 1:
-            return part.name
-        return f"{self.operator(part)} {part.name}"
+            return name
+        return f"{self.operator(part)} {name}"
+
+    @property
+    def unit(self) -> str:
+        """Unit that is written after a level: "dB", or nothing for levels that are shares."""
+        unit = self.noise(self.test_levels[0]).build().unit
+        return unit if unit == "dB" else ""
+
+    def word(self, level: Trained) -> str:
+        """Text for a level in reports, with its unit."""
+        return word(level, self.unit)
 
     @cached_property
     def models(self) -> list[Cell]:

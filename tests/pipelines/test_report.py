@@ -48,19 +48,19 @@ def test_scores_are_those_of_the_file(kind, request):
     run, _ = request.getfixturevalue(kind)
     results = json.loads((run / "scores.json").read_text("utf-8"))["results"]
     read = page(run)
-    header = ["checkpoint", "epoch", "points", "samples", "mean", "median", "worst", "spread"]
+    header = ["checkpoint", "mean", "median", "worst", "spread", "epoch", "points", "samples"]
     at = read.rows.index(header)
     rows = read.rows[at + 1 : at + 1 + len(results)]
     assert len(results) == (4 if kind == "published" else 2)
     times = 1 if kind in ("finished", "published") else 2
     for row, result in zip(rows, results, strict=True):
         assert row[0].split()[0] == result["checkpoint"]
-        assert [int(row[1]), int(row[3])] == [result[key] for key in ("epoch", "samples")]
-        assert row[2] == " x ".join([str(result["resolution"])] * times)
+        assert [int(row[5]), int(row[7])] == [result[key] for key in ("epoch", "samples")]
+        assert row[6] == " x ".join([str(result["resolution"])] * times)
         expected = [result[key] for key in ("mean", "median", "worst", "std")]
         # three digits are written
-        assert [float(word) for word in row[4:]] == pytest.approx(expected, rel=5.1e-3)
-        assert all(re.fullmatch(r"\d\.\d\d(e-?\d+)?", word) for word in row[4:])
+        assert [float(word) for word in row[1:5]] == pytest.approx(expected, rel=5.1e-3)
+        assert all(re.fullmatch(r"\d\.\d\d(e-?\d+)?", word) for word in row[1:5])
     markdown = (run / "report.md").read_text("utf-8")
     assert all(f"| {' | '.join(row[1:])} |" in markdown for row in rows)
 
@@ -127,9 +127,9 @@ def test_the_facts_of_the_data_and_of_what_is_learned_are_told(finished, darcy, 
         sizes = [f"{name} {stop - start}" for name, (start, stop) in said.splits.items()]
         assert rows["Samples"] == f"{said.samples}; {', '.join(sizes)}; seed 0"
     worst = open_sealed(finished[1]).values("error").max()
-    assert f"worst {scientific(worst)} (the solver's own estimate)" in quick["Error of the data"]
+    assert f"worst {scientific(worst)} (the solver's own estimate)" in quick["Label error"]
     measured = open_sealed(darcy[1]).raw_attributes["label_error"]["relative_l2"]
-    assert f"worst {scientific(max(measured))} of 4 samples" in forward["Error of the data"]
+    assert f"worst {scientific(max(measured))} of 4 samples" in forward["Label error"]
     assert forward["Coefficient"] == "two phases: a = 12 where the field is ≥ 0, a = 3 elsewhere"
     assert forward["Learned"] == "a on 13 x 13 points → u on the same points"
     assert forward["Trained on"] == "n = 13 x 13 points, all 16 samples, all in memory"

@@ -69,9 +69,13 @@ def made(tmp_path_factory):
 
 def test_the_report_says_what_each_number_gave(made):
     text, table = ((made / "study" / name).read_text("utf-8") for name in ("report.md", "table.md"))
-    for row in ("| 8 | 3 |", "| 16 | 1.5 |", "| unlimited (24) | 1 |", "| mean of the targets |"):
-        assert row in table
-        assert row in text
+    for page in (table, text):
+        passes = {
+            cells[1].strip(): cells[5].strip()
+            for cells in (line.split("|") for line in page.splitlines() if line.count("|") == 7)
+        }
+        assert {"8": "3", "16": "1.5", "unlimited (24)": "1"}.items() <= passes.items()
+        assert "mean of the targets" in passes
     assert "±" in table
     assert "6 with each number of samples, 4 samples per step, evaluated 2 times" in text
     assert "4 validation and 4 test samples of one store" in text

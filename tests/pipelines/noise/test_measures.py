@@ -2,12 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from pdegen.inverse.classical import Estimate
-from pipelines.reports.noise_table import half_interval
 from pipelines.studies.noise_measures import MEASURES, Reconstructed, measured
-from pipelines.studies.row import Row
 
 TRUTH = np.array([[[3.0, 12.0], [12.0, 12.0]]])
 FOUND = np.array([[[3.0, 9.0], [6.0, 12.0]]])
@@ -48,11 +45,3 @@ def test_reconstructions_that_failed_have_infinite_errors():
     found = np.stack([np.full((2, 2), np.nan), FOUND[0], FOUND[0]])
     errors = measured(Reconstructed(found, truth, (3.0, 12.0)))["errors"]
     assert errors == pytest.approx([np.inf, np.sqrt(45 / 441), np.nan], nan_ok=True)
-
-
-def test_the_interval_of_a_mean_is_students():
-    seeds = [Row(errors=[0.1, 0.12, 0.16, np.nan]), Row(errors=[0.1, 0.12, 0.14, np.nan])]
-    found = stats.ttest_1samp([0.1, 0.12, 0.15], 0).confidence_interval()
-    assert half_interval(seeds) == pytest.approx((found.high - found.low) / 2)
-    for errors in ([0.1], [0.1, np.inf, 0.2], [0.1, np.nan]):
-        assert half_interval([Row(errors=errors)]) == 0

@@ -1,0 +1,197 @@
+"""The report of a noise study compares methods on the same samples, marks failures, and defines the
+noise."""
+
+import csv
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pdegen.sampling.noise_kinds import KINDS
+from pipelines.reports.noise_setting import noise_section
+from pipelines.reports.noise_table import UNEXPLAINED, Results
+from pipelines.reports.wording import significant
+from pipelines.studies.noise_cells import CONSTANT, Cell
+from pipelines.studies.row import Row
+from pipelines.studies.runner import Execution
+from tests.pipelines.noise.conftest import CPU, a_study
+from tests.pipelines.page import Page
+
+HOW = Execution(CPU)
+MODEL, TV, MEAN = Cell(0.1), Cell("total variation"), Cell(CONSTANT)
+
+
+def results(rows, samples, levels=(0.1,), weights=(0.1, 0.3, 1.0)):
+    """Results with errors of each method at each level, from one seed."""
+    method = SimpleNamespace(weights=weights)
+    study = SimpleNamespace(
+        truth=np.zeros((samples, 2)), test_levels=levels, seeds=1,
+        label=lambda method: method.name,
+        noise=lambda level: SimpleNamespace(build=lambda: KINDS["ensemble"](level)),
+        inversions=SimpleNamespace(methods={"total variation": method}),
+    )  # fmt: skip
+    return Results(study, {method: [[row] for row in of] for method, of in rows.items()})
+
+
+def test_methods_of_fewer_samples_are_apart_and_compared_on_their_samples():
+    """On its own two samples the inversion has the larger error: 0.25 against 0.15, with 0.6 for
+    the samples that it does not have."""
+    rows = {
+        MODEL: [Row(errors=[0.1, 0.2, 0.9, 0.3])],
+        MEAN: [Row(errors=[0.8, 0.8, 0.95, 0.95])],
+        TV: [Row(errors=[0.2, 0.3], weight=0.3)],
+    }
+    found = results(rows, samples=4)
+    whole, few = found.groups
+    assert (whole.methods, whole.samples) == ([MODEL, MEAN], 4)
+    assert (few.methods, few.samples) == ([MODEL, MEAN, TV], 2)
+    first, second = map(found.error_table, found.groups)
+    column = first.header.index("n")
+    assert {row[column] for row in first.rows} == {"4"}
+    assert {row[column] for row in second.rows} == {"2"}
+    means = [row[second.header.index("L² error")].split(" ±")[0] for row in second.rows]
+    assert [row[0] for row in second.rows] == ["trained at 0.1", "total variation", "constant"]
+    assert means == ["0.150", "0.250", "0.800"]
+    assert results({k: v for k, v in rows.items() if k != TV}, 4).groups == [whole]
+
+
+def test_the_interval_of_a_mean_is_students():
+    errors = [0.1, 0.12, 0.15]
+    half = np.ptp(stats.ttest_1samp(errors, 0).confidence_interval()) / 2
+    found = results({MEAN: [Row(errors=[*errors, np.nan])]}, 4)
+    assert found.half(MEAN, 0) == pytest.approx(half)
+    assert found.printed(MEAN, 0) == f"0.123 ± {half:.3f}"
+    for of in ([0.1], [0.1, np.inf, 0.2], [0.1, np.nan]):
+        assert results({MEAN: [Row(errors=of)]}, len(of)).half(MEAN, 0) == 0
+
+
+def test_differences_are_those_of_pairs():
+    """The errors vary by 0.4, their differences by 0.01."""
+    model, inversion = [0.1, 0.3, 0.5], [0.12, 0.31, 0.52]
+    found = results({MODEL: [Row(errors=model)], TV: [Row(errors=inversion)],
+                     MEAN: [Row(errors=[0.9] * 3)]}, 3)  # fmt: skip
+    table = found.error_table(found.groups[0])
+    line = next(row for row in table.rows if row[0] == "total variation")
+    paired = np.subtract(inversion, model)
+    half = np.ptp(stats.ttest_1samp(paired, 0).confidence_interval()) / 2
+    assert line[table.header.index("difference from the smallest")] == (
+        f"{paired.mean():.4f} ± {half:.4f}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("weight", "place"), [(0.1, "0.1 (smallest)"), (0.3, "0.3"), (1.0, "1 (largest)")]
+)
+def test_failed_inversions_are_named_with_their_weight_and_its_place(weight, place):
+    constant = Row(errors=[0.5, 0.7])
+    worse = results({MEAN: [constant], TV: [Row(errors=[0.6, 0.7], weight=weight)]}, 2)
+    assert worse.failure(TV, 0) == "error 0.650 > 0.600 of the constant"
+    scores = {"misfit": [51.0, 51.0]}
+    far = results({MEAN: [constant], TV: [Row(errors=[0.1] * 2, weight=weight, scores=scores)]}, 2)
+    assert far.failure(TV, 0) == "misfit 51"
+    (line,) = far.failure_table().rows
+    assert line == ("total variation", "0.1", "2", "misfit 51", place)
+    assert far.failure(MEAN, 0) == ""
+    near = Row(errors=[0.1] * 2, scores={"misfit": [0.9 * UNEXPLAINED] * 2}, weight=weight)
+    assert results({MEAN: [constant], TV: [near]}, 2).failure_table() is None
+    # a model does not know the data
+    model = results({MEAN: [constant], MODEL: [Row(errors=[0.1] * 2, scores=scores)]}, 2)
+    assert model.failure(MODEL, 0) == ""
+    assert results({MEAN: [constant], MODEL: [Row(errors=[0.9] * 2)]}, 2).failure(MODEL, 0)
+
+
+def test_an_error_that_is_not_finite_is_a_failure():
+    found = results({MEAN: [Row(errors=[0.5])], TV: [Row(errors=[np.inf], weight=0.3)]}, 1)
+    assert found.failure(TV, 0)
+
+
+# the page of a finished study
+
+
+def test_the_report_leads_with_the_results(finished):
+    page = (finished.folder / "report.html").read_text()
+    titles = re.findall(r"<h2>([^<]*)</h2>", page)
+    assert titles[:2] == ["Errors", "Other measures and costs"]
+    assert titles.index("Reconstructions") < titles.index("Noise") < titles.index("Setting")
+    errors = page[page.index('<section id="errors">') : page.index('<section id="other-')]
+    assert errors.index("<figure>") < errors.index("<table")
+
+
+def test_every_row_of_a_method_has_its_number_of_samples(finished):
+    tables = [*(finished.folder / "tables").glob("errors-*.csv")]
+    tables += [*(finished.folder / "tables").glob("other-measures-*.csv")]
+    assert len(tables) >= 4
+    for file in tables:
+        for row in csv.DictReader(file.read_text().splitlines()):
+            assert int(row["n"]) in (2, 4)
+            assert int(row["n"]) == 2 or row["method"] not in {c.name for c in finished.classical}
+    kept = csv.DictReader((finished.folder / "measures.csv").read_text().splitlines())
+    assert {(row["method"] == "total variation", row["n"]) for row in kept
+            if row["measure"] == "errors" and row["method"] in ("total variation", "constant")
+            } == {(True, "2"), (False, "4")}  # fmt: skip
+
+
+def test_plus_minus_has_one_meaning_and_the_digits_of_its_mean(finished):
+    page = Page((finished.folder / "report.html").read_text())
+    found = re.findall(r"(\d[\d.]*) ± (\d[\d.]*)", " ".join(c for row in page.rows for c in row))
+    assert len(found) > 10
+    for mean, half in found:
+        assert len(mean.partition(".")[2]) == len(half.partition(".")[2])
+    svg = (finished.folder / "pictures" / "matrix.svg").read_text()
+    errors = np.mean([finished.row(Cell(0.0, seed, 0.1), HOW).errors for seed in (0, 1)], axis=0)
+    half = np.ptp(stats.ttest_1samp(errors, 0).confidence_interval()) / 2
+    decimals = len(significant(errors.mean()).partition(".")[2])
+    assert f"± {half:.{decimals}f}" in svg  # the figure has the intervals of the table
+    assert f"{significant(errors.mean())} ± {half:.{decimals}f}" in " ".join(
+        c for row in page.rows for c in row
+    )
+
+
+def test_the_data_are_identified_and_cited(finished):
+    from pdegen.store.reading import open_sealed
+
+    page = (finished.folder / "report.html").read_text()
+    metadata = open_sealed(finished.store).metadata
+    for words in (metadata.content, "@misc{pdegen-", "Label error", metadata.fingerprint):
+        assert words in page
+    assert page.count("<mtext>on the boundary</mtext>") <= page.count("<math") >= 2
+
+
+# the noise
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "published"])
+def test_noise_has_a_formula_a_unit_and_sizes(experiment, store, tmp_path, kind):
+    """A level of 20 dB is a tenth of the root mean square, whatever the kind calls it."""
+    level = 20.0 if kind == "snr" else 0.1
+    study = a_study(
+        experiment.with_overrides({"noise.kind": kind, "noise.level": level}), store,
+        tmp_path / "s", (level,), (level,),
+    )  # fmt: skip
+    section = noise_section(study)
+    (table,) = section.tables
+    (line,) = table.rows
+    model = KINDS[kind](level)
+    assert table.header[0] == f"level, {model.unit}"
+    assert (model.unit == "dB") == (kind == "snr")
+    clean = study.source.samples("test", noise=None).resident().a[..., 0].double().numpy()
+    noisy = study.test_pairs(level).a[..., 0].double().numpy()
+    seen = study.inversions.seen(clean.shape[1:])
+    if seen is not None:
+        clean, noisy = clean[:, seen], noisy[:, seen]
+    size = np.sqrt(np.mean((noisy - clean) ** 2))
+    assert line[1] == significant(size)
+    ratio = 20 * np.log10(np.sqrt(np.mean(clean**2)) / size)
+    assert line[3] == f"{ratio:.1f}"
+    if kind in ("snr", "relative", "multiplicative"):
+        assert float(line[3]) == pytest.approx(20, abs=1)  # 4 samples of 169 values
+    assert section.formulas[0].latex == model.latex
+    assert model.unit in section.text[0]
+
+
+def test_levels_without_noise_have_an_infinite_ratio(finished):
+    (table,) = noise_section(finished).tables
+    assert table.rows[0] == ("0", "0", "0", "∞")
+    assert [row[0] for row in table.rows] == ["0", "0.1"]
