@@ -62,14 +62,13 @@ def _tables(here: Path) -> dict[str, list[list[str]]]:
 
 def _tile(here: Path, name: str, what: str) -> str:
     drawn = pictures.of_operator(name)
-    dim = coupling.experiment_of(name).data.load_recipe().problem.domain.dim
     alt = f"How {name} couples points"
-    return tile(here, "operators", name, alt, what, drawn, pictures.OPERATOR[dim])
+    return tile(here, "operators", name, alt, what, drawn, pictures.OPERATOR)
 
 
 def tile(
     here: Path, kind: str, name: str, alt: str, text: str, picture: Path | None,
-    panels: tuple[pictures.Panel, ...],
+    panels: tuple[int, ...],
 ) -> str:  # fmt: skip
     """A tile of the wall of `datasets` or `operators`: a text below the picture if it is drawn."""
     image = ""

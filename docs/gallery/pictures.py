@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
+from scipy import ndimage
 
 from pdegen.recipe import load_recipe, recipe_names
 
@@ -22,25 +24,27 @@ COARSER = {
     },
 }
 
-# Panels that a thumbnail shows side by side: left, top, right and lower end, as shares of the
-# picture. Key: the equation of the recipe, or how fields of other equations are drawn.
-Panel = tuple[float, float, float, float]
-PANELS: dict[str, tuple[Panel, ...]] = {
-    "line": ((0.053, 0.125, 0.337, 0.455),),
-    "plane": ((0.035, 0.17, 0.187, 0.49), (0.515, 0.6, 0.675, 0.925)),
-    "waves": ((0.55, 0.125, 0.873, 0.808),),
-    "darcy": ((0.275, 0.2, 0.441, 0.525), (0.275, 0.605, 0.441, 0.93)),
-    "darcy-inclusion": ((0.036, 0.122, 0.215, 0.372), (0.036, 0.703, 0.215, 0.952)),
-    "elasticity": ((0.3, 0.115, 0.455, 0.355),),
-    "airfoil": ((0.492, 0.105, 0.647, 0.46),),
-    "pipe": ((0.045, 0.19, 0.245, 0.385),),
-    "plasticity": ((0.045, 0.325, 0.235, 0.49),),
-    "shock-tube": ((0.05, 0.495, 0.345, 0.652),),
+# Numbers of the panels that a thumbnail shows side by side, from left to right and from top to
+# bottom. Key: the recipe, its equation, or how fields of other equations are drawn.
+PANELS: dict[str, tuple[int, ...]] = {
+    "line": (0,),
+    "plane": (0, -1),
+    "waves": (-1,),
+    "darcy": (1, 5),
+    "darcy-contrast": (0, -1),
+    "darcy-source": (0, -1),
+    "darcy-inclusion": (0, 8),
+    "elasticity": (1,),
+    "airfoil": (2,),
+    "pipe": (0,),
+    "plasticity": (4,),
+    "shock-tube": (9,),
 }
-OPERATOR: dict[int, tuple[Panel, ...]] = {  # by the number of space dimensions
-    1: ((0.55, 0.205, 0.828, 0.752),),
-    2: ((0.675, 0.15, 0.88, 0.83),),
-}
+OPERATOR: tuple[int, ...] = (-1,)
+_SOLID = 24  # pixels: letters and colour bars are narrower
+_LINE = 60, 100  # pixels of the left and of the lower line of a panel of curves, at least
+_NEAR = 12  # pixels between the ends of these lines
+Box = tuple[int, int, int, int]  # left, top, right and lower end in pixels
 HEIGHT = 240  # pixels of a thumbnail
 
 
@@ -73,23 +77,67 @@ def small(name: str) -> bool:
     return name.endswith(SMALL) and name.removesuffix(SMALL) in recipe_names()
 
 
-def panels(name: str) -> tuple[Panel, ...]:
-    """The panels in the thumbnail of a recipe."""
+def panels(name: str) -> tuple[int, ...]:
+    """Numbers of the panels in the thumbnail of a recipe."""
     problem = load_recipe(name).problem
-    if problem.equation_name in PANELS:
-        return PANELS[problem.equation_name]
+    for key in (name, problem.equation_name):
+        if key in PANELS:
+            return PANELS[key]
     drawn = "line" if problem.domain.dim == 1 else "plane"
     return PANELS["waves" if name in WAVES else drawn]
 
 
-def write_thumbnail(picture: Path, shown: tuple[Panel, ...], out: Path) -> None:
+def panels_in(picture: Image.Image) -> list[Box]:
+    """The panels of a picture, row by row: areas that are filled with colour, and panels of curves,
+    which have a line on the left and one below. Ticks, letters and colour bars are outside."""
+    values = np.asarray(picture.convert("RGB")).astype(int)
+    filled = ndimage.binary_closing(np.pad(values.min(axis=2) < 250, 3), np.ones((5, 5)))
+    solid = ndimage.binary_opening(filled[3:-3, 3:-3], np.ones((_SOLID, _SOLID)))
+    areas = [  # without the pixels of their edges, which are mixed with white
+        (left + 1, top + 1, right - 1, lower - 1)
+        for left, top, right, lower in _boxes(solid)
+        if right - left > 0.1 * picture.width
+    ]
+    dark = values.max(axis=2) < 160
+    upright, level = (
+        _boxes(ndimage.binary_opening(dark, np.ones(shape)))
+        for shape in ((_LINE[0], 1), (1, _LINE[1]))
+    )
+    curves = [
+        (left, top, right, lower)
+        for left, top, _, end in upright
+        for start, _, right, lower in level
+        if abs(left - start) < _NEAR and abs(end - lower) < _NEAR
+    ]
+    boxes = list[Box]()
+    for box in sorted([*areas, *curves], key=_size, reverse=True):
+        if not _within(box, boxes):
+            boxes.append(box)
+    return sorted(boxes, key=lambda box: (round(box[1] / _SOLID), box[0]))
+
+
+def _boxes(mask: np.ndarray) -> list[Box]:
+    """The bounding boxes of the connected parts of a mask."""
+    parts = ndimage.find_objects(ndimage.label(mask, np.ones((3, 3)))[0])
+    return [(x.start, y.start, x.stop, y.stop) for y, x in parts]
+
+
+def _size(box: Box) -> int:
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def _within(box: Box, others: list[Box]) -> bool:
+    """Whether the centre of a box is in another one."""
+    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    return any(left < x < right and top < y < lower for left, top, right, lower in others)
+
+
+def write_thumbnail(picture: Path, shown: tuple[int, ...], out: Path) -> None:
     """Cut panels out of a picture and put them side by side, `HEIGHT` pixels high."""
     with Image.open(picture) as image:
         full = image.convert("RGB")
-    width, height = full.size
-    cut = [
-        full.crop((x0 * width, y0 * height, x1 * width, y1 * height)) for x0, y0, x1, y1 in shown
-    ]
+    found = panels_in(full)
+    cut = [full.crop(found[number]) for number in shown]
     cut = [one.resize((round(one.width * HEIGHT / one.height), HEIGHT)) for one in cut]
     gap = 8
     total = sum(one.width for one in cut) + gap * (len(cut) - 1)
@@ -98,4 +146,4 @@ def write_thumbnail(picture: Path, shown: tuple[Panel, ...], out: Path) -> None:
         thumbnail.paste(one, (left, 0))
         left += one.width + gap
     out.parent.mkdir(parents=True, exist_ok=True)
-    thumbnail.quantize(64, dither=Image.Dither.NONE).save(out, optimize=True)
+    thumbnail.quantize(64, kmeans=3, dither=Image.Dither.NONE).save(out, optimize=True)

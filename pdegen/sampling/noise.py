@@ -283,8 +283,7 @@ class CorrelatedNoise(NoiseModel):
         r"\mathrm{corr}(\eta(x), \eta(y)) = e^{-|x - y|^2/(2 l^2)}"
     )
     meaning: ClassVar[str] = (
-        "η: a Gaussian field of variance 1; l: the correlation length; σ(x): the standard "
-        "deviation of u(x) over the training samples"
+        "η: a Gaussian field of variance 1; l: the correlation length; σ(x): the deviation of u(x)"
     )
 
     def __post_init__(self) -> None:

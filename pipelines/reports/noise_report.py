@@ -22,7 +22,7 @@ from pipelines.reports.studies import reproduction
 from pipelines.runs import reproduction as again
 from pipelines.runs.evaluation import provenance
 from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import CONSTANT, Cell, word
+from pipelines.studies.noise_cells import ALL, CONSTANT, Cell
 from pipelines.studies.noise_measures import MEASURES
 from pipelines.studies.row import Row
 from pipelines.studies.runner import Execution
@@ -244,7 +244,9 @@ class _NoiseReport:
         if study.operators:
             run += f" {shlex.join(self._operators())}"
         options = {
-            "--train-levels": ",".join(map(word, study.train_levels)),
+            "--train-levels": ",".join(
+                ALL if isinstance(level, tuple) else f"{level:g}" for level in study.train_levels
+            ),
             "--test-levels": _listed(study.test_levels, ","),
             "--seeds": str(study.seeds),
             "--inversion-samples": str(study.inversion_samples),

@@ -1,8 +1,11 @@
 """The gallery shows every recipe and every operator, with its picture once it is drawn."""
 
+import io
 import sys
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from pdegen.recipe import load_recipe, recipe_names
@@ -75,15 +78,52 @@ def test_an_operator_without_picture_or_benchmark_has_a_card(
         assert "| property | value |" in card
 
 
-def test_every_picture_has_panels_for_its_thumbnail(pictures, tmp_path):
-    out = tmp_path / "thumbnail.png"
-    shown = [name for name in pictures.recipes() if pictures.of_recipe(name)]
-    assert len(shown) > 20
-    for name in shown:
-        pictures.write_thumbnail(pictures.of_recipe(name), pictures.panels(name), out)
+def white_bands(picture):
+    """Ends of the bands of white columns of a picture, and its width."""
+    white = np.asarray(picture.convert("RGB")).min(axis=(0, 2)) > 250
+    ends = np.flatnonzero(np.diff(np.concatenate([[0], white, [0]])))
+    return list(zip(ends[::2], ends[1::2], strict=True)), white.size
+
+
+def test_a_thumbnail_shows_whole_panels_without_colour_bars_ticks_and_letters(pictures, tmp_path):
+    """White columns separate all of these from a panel. In a thumbnail only panels are apart."""
+    out, shown = (
+        tmp_path / "thumbnail.png",
+        {name: pictures.panels(name) for name in recipe_names()},
+    )
+    places = {name: pictures.of_recipe(name) for name in shown}
+    places |= {name: pictures.of_operator(name) for name in completion.operators()}
+    places = {name: place for name, place in places.items() if place}
+    assert len(places) > 50
+    for name, picture in places.items():
+        panels = shown.get(name, pictures.OPERATOR)
+        pictures.write_thumbnail(picture, panels, out)
         with Image.open(out) as image:
             assert image.height == pictures.HEIGHT
-            assert len(image.convert("RGB").getcolors()) > 1  # not an empty corner
+            bands, width = white_bands(image)
+        assert len(bands) == len(panels) - 1, name
+        assert all(start > 0 and stop < width for start, stop in bands), name
+
+
+def test_panels_are_the_axes_of_a_figure(pictures):
+    figure = Figure(figsize=(9, 4), dpi=100)
+    axes = figure.subplots(2, 2)
+    x = np.linspace(0, 1, 50)
+    for cell in axes[0]:
+        figure.colorbar(cell.imshow(np.outer(x, 1 - x), aspect="auto"), ax=cell)
+    for cell in axes[1]:
+        cell.spines[["top", "right"]].set_visible(False)
+        cell.plot(x, x)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=100)
+    with Image.open(buffer) as image:
+        found, height = pictures.panels_in(image), image.height
+    expected = [cell.get_window_extent() for cell in axes.ravel()]
+    assert len(found) == 4
+    for (left, top, right, lower), box in zip(found, expected, strict=True):
+        ends = box.x0, height - box.y1, box.x1, height - box.y0
+        # ticks of a panel of curves are up to 5 pixels long
+        np.testing.assert_allclose((left, top, right, lower), ends, atol=7)
 
 
 def test_nothing_else_is_drawn(pictures):

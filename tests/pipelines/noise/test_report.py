@@ -135,9 +135,11 @@ def test_every_row_of_a_method_has_its_number_of_samples(finished):
 
 def test_plus_minus_has_one_meaning_and_the_digits_of_its_mean(finished):
     page = Page((finished.folder / "report.html").read_text())
-    found = re.findall(r"(\d[\d.]*) ± (\d[\d.]*)", " ".join(c for row in page.rows for c in row))
+    printed = r"([\d.]+)(e-?\d+)? ± ([\d.]+)(e-?\d+)?"
+    found = re.findall(printed, " ".join(c for row in page.rows for c in row))
     assert len(found) > 10
-    for mean, half in found:
+    for mean, exponent, half, same in found:
+        assert exponent == same
         assert len(mean.partition(".")[2]) == len(half.partition(".")[2])
     svg = (finished.folder / "pictures" / "matrix.svg").read_text()
     errors = np.mean([finished.row(Cell(0.0, seed, 0.1), HOW).errors for seed in (0, 1)], axis=0)

@@ -265,7 +265,7 @@ def test_the_report_shows_matrix_measures_and_reconstructions(finished):
         assert words in page
     chosen = {finished.row(Cell("total variation", at=at), HOW).weight for at in (0.0, 0.1)}
     weights = ", ".join(f"{weight:g}" for weight in sorted(chosen))
-    assert f"eight {weights}, chosen on 1 validation samples from " in page
+    assert f"eight {weights}, chosen on " in page
     text = (finished.folder / "report.md").read_text()
     best = re.findall(r"smallest mean error at test level [^(]*\(([^)]*)", text)
     assert len(best) == 2
