@@ -257,7 +257,8 @@ def heat_map(
         longest = max(len(line) for row in words for word in row for line in word.splitlines())
     size = min(8.0, 8.0 * room / (_LETTER * longest))
     lines = max(text.count("\n") for text in [*names, *(word for row in words for word in row)])
-    figure = Figure(figsize=(WIDE, 0.9 + (0.36 + 0.12 * lines) * len(rows)))
+    height = 0.9 + (0.36 + 0.12 * lines) * len(rows)
+    figure = Figure(figsize=(WIDE, max(height, 1.8)))  # room for the label of the colour bar
     axes = figure.subplots()
     drawn = means[(means > 0) & np.isfinite(means)]
     scale = LogNorm(drawn.min(), drawn.max() * 1.001) if drawn.size else Normalize(0.0, 1.0)

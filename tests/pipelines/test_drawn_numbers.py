@@ -116,7 +116,7 @@ def test_dots_have_values_and_spreads():
         text.get_text(): line.get_xdata()[0]
         for text, line in zip(axes.texts, axes.lines, strict=False)
     }
-    assert found["0.4"] == 0.4
+    assert found["0.400"] == 0.4
     assert [label.get_text() for label in axes.get_yticklabels()] == ["worse", "better"]
     (bar,) = [s for c in axes.containers for g in c.lines[2] for s in g.get_segments()]
     np.testing.assert_allclose(bar[:, 0], [0.05, 0.15])
@@ -127,7 +127,7 @@ def test_a_heat_map_says_mean_and_spread_in_its_cells():
     axes = study_charts.heat_map(means, spreads, ["p", "q"], ["0", "1"], "level").axes[0]
     cells = {text.get_position(): text.get_text() for text in axes.texts}
     assert cells == {
-        (0, 0): "0.1 ± 0.01", (1, 0): "0.25", (0, 1): "0.4", (1, 1): "0.03 ± 0.002",
+        (0, 0): "0.100 ± 0.010", (1, 0): "0.250", (0, 1): "0.400", (1, 1): "0.0300 ± 0.0020",
     }  # fmt: skip
     assert np.asarray(axes.images[0].get_array()).tolist() == means.tolist()
 
