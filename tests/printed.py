@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import os
 import re
 import shutil
@@ -36,6 +38,32 @@ def too_wide(tables: Path, folder: Path) -> list[float]:
     assert done.returncode == 0, done.stdout[-2000:]
     found = re.findall(r"Overfull \\hbox \(([\d.]+)pt too wide\)", done.stdout)
     return [points for points in map(float, found) if points > 10]
+
+
+_PHONE = """<iframe style="width: {width}px; height: 800px; border: 0" srcdoc="{page}"></iframe>
+<pre id="ends"></pre><script>addEventListener("load", () => {{
+  const tables = document.querySelector("iframe").contentDocument.querySelectorAll(".numbers");
+  document.getElementById("ends").textContent = JSON.stringify([...tables].map((table) => [
+    table.rows[0].cells[1].textContent,
+    ...[...table.rows].map((row) => Math.round(row.cells[1].getBoundingClientRect().right)),
+  ]));
+}});</script>"""
+
+
+def second_columns(page: Path, folder: Path, width: int) -> dict[str, int]:
+    """Header of the second column of each table of numbers, and its right end in pixels on a screen
+    of this width."""
+    chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+    if not os.path.exists(chromium):
+        absent("looking at reports needs Chromium: make browser")
+    wrapper = folder / "phone.html"
+    report = re.sub(r"<meta http-equiv[^>]*>", "", page.read_text("utf-8"))
+    wrapper.write_text(_PHONE.format(width=width, page=html.escape(report)), "utf-8")
+    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+               f"--user-data-dir={folder / 'chromium'}", wrapper.resolve().as_uri()]  # fmt: skip
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    ends = json.loads(html.unescape(done.stdout.split('<pre id="ends">')[1].split("</pre>")[0]))
+    return {str(name): max(places) for name, *places in ends}
 
 
 def printed(page: Path, folder: Path) -> str:

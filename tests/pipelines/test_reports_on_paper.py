@@ -1,4 +1,5 @@
-"""LaTeX sets the tables of reports, and printed reports say all that pages on a screen say."""
+"""LaTeX sets the tables of reports, printed reports say all that pages on a screen say, and a phone
+shows the errors."""
 
 import html
 import re
@@ -6,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.printed import printed, too_wide
+from tests.printed import printed, second_columns, too_wide
 
 pytestmark = pytest.mark.slow
 
@@ -20,6 +21,13 @@ def folder(request):
 
 def test_latex_sets_every_table_within_the_text(folder, tmp_path):
     assert too_wide(folder / "tables", tmp_path) == []
+
+
+def test_a_phone_shows_the_first_number_of_every_row(folder, tmp_path):
+    """Without scrolling; in tables of scores it is the mean error."""
+    ends = second_columns(folder / "report.html", tmp_path, 390)
+    assert next(iter(ends)) == "mean"
+    assert {name: end for name, end in ends.items() if end > 390} == {}
 
 
 def test_a_printed_report_says_what_the_page_says(folder, tmp_path):
