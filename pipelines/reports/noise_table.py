@@ -133,7 +133,7 @@ class Results:
                         self.study.label(method), f"{level:g}", str(group.samples),
                         self.printed(method, at, group.samples),
                         self._difference(method, best, at, group.samples), spread,
-                        self.failure(method, at, group.samples),
+                        "yes" if self.failure(method, at, group.samples) else "",
                     )
                 )  # fmt: skip
         header = (
