@@ -10,7 +10,7 @@ from pipelines.config.registry import InputNoise
 from pipelines.reports.document import Formula, Section, Table
 from pipelines.reports.noise_table import Results
 from pipelines.reports.studies import Facts, data_section, of_data
-from pipelines.reports.wording import part_of, settings, significant
+from pipelines.reports.wording import number_of, part_of, settings, significant
 from pipelines.runs.noise import InOrder, NoisyTargets
 from pipelines.studies.inversions import TUNED_ON
 from pipelines.studies.noise import NoiseStudy
@@ -83,9 +83,10 @@ def _values(study: NoiseStudy, noise: InputNoise) -> tuple[np.ndarray, np.ndarra
 def setting(results: Results) -> Section:
     """Data, methods and trainings."""
     study, experiment = results.study, results.study.experiment
-    seeds = f"{study.seeds} seed{'s' if study.seeds > 1 else ''} each"
+    seeds = f"{number_of(study.seeds, 'seed')} each"
     stored = open_sealed(study.store).samples_in("train")
-    samples = f"{part_of(experiment.data.samples, stored)}, {experiment.training.epochs} epochs"
+    epochs = number_of(experiment.training.epochs, "epoch")
+    samples = f"{part_of(experiment.data.samples, stored)}, {epochs}"
     assert experiment.noise is not None
     facts: Facts = [
         *of_data(study.store, learned(study)),

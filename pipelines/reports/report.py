@@ -9,7 +9,7 @@ from pipelines.reports import charts, formulas, predictions, scores
 from pipelines.reports.document import Report, Section, Table
 from pipelines.reports.facts import distinct, facts, learned
 from pipelines.reports.figures import picture
-from pipelines.reports.wording import duration, points, scientific, settings
+from pipelines.reports.wording import duration, number_of, points, scientific, settings
 from pipelines.runs.finished import FinishedRun, read_finished
 from pipelines.runs.reproduction import described, reproduction, toml
 
@@ -42,7 +42,10 @@ def _report(run: FinishedRun) -> Report:
         headline=[
             (f"mean relative L² error, {where}, n = {grid}", scientific(main.mean)),
             ("parameters of the model", f"{run.scores.parameters:,}"),
-            (f"training, {len(run.history)} epochs", duration(run.scores.training_seconds)),
+            (
+                f"training, {number_of(len(run.history), 'epoch')}",
+                duration(run.scores.training_seconds),
+            ),
             ("training samples", f"{distinct(run):,}"),
         ],
         sections=[
@@ -75,7 +78,7 @@ def _cost_section(run: FinishedRun) -> Section:
     seconds = run.scores.training_seconds
     device, threads = (run.scores.provenance[key] for key in ("device", "threads"))
     costs: list[tuple[str, ...]] = [
-        ("Training", f"{duration(seconds)} for {len(run.history)} epochs"),
+        ("Training", f"{duration(seconds)} for {number_of(len(run.history), 'epoch')}"),
         ("Each epoch", duration(seconds / len(run.history))),
         ("Parameters", f"{run.scores.parameters:,}"),
         ("Evaluated on", f"{device}, threads {threads}"),

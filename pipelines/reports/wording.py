@@ -44,6 +44,15 @@ def part_of(samples: int | None, split: int) -> str:
     )
 
 
+def number_of(count: int, noun: str) -> str:
+    """A number with a noun, which is plural unless the number is 1.
+
+    >>> number_of(1, "epoch"), number_of(1200, "epoch")
+    ('1 epoch', '1,200 epochs')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def scientific(value: float) -> Number:
     """A number with three digits and a power of ten. The power is left out if it is 1.
 
