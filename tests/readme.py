@@ -1,4 +1,4 @@
-"""The blocks of README.md that run on a plain installation."""
+"""The blocks of README.md that run on a plain installation, after the run of `make demo`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL = {
 }
 # files that the commands leave in the folder in which they run
 RESULTS = (
-    "burgers.png", "runs/first/report.html", "runs/first/report.md", "runs/compared/report.html",
+    "burgers.png", "runs/demo/report.html", "runs/demo/report.md", "runs/compared/report.html",
     "runs/noise/report.html",
 )  # fmt: skip
 
@@ -29,10 +29,19 @@ def blocks(root: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
 
 
+def demo(root: Path) -> str:
+    """The command that `make demo` runs, whose files the commands of the README read."""
+    text = (root / "Makefile").read_text("utf-8")
+    (command,) = re.findall(r"^demo:.*\n\t\$\(BIN\)/(pdegen .*)\n\n", text, re.M)
+    return command
+
+
 def commands(root: Path, small: bool = False) -> list[str]:
-    """The commands of the shell blocks in order, as written or with the options of `SMALL`."""
+    """The command of `make demo`, then those of the shell blocks in order, as written or with the
+    options of `SMALL`."""
     text = "".join(blocks(root, "sh"))
     lines = [" ".join(line.split()) for line in text.replace("\\\n", " ").splitlines()]
+    lines = [demo(root), *lines]
     if not small:
         return lines
     unused = [start for start in SMALL if not any(line.startswith(start) for line in lines)]
