@@ -37,14 +37,15 @@ def relative_error(
     prediction: Float[Tensor, "batch *grid c"],
     target: Float[Tensor, "batch *grid c"],
     weight: Tensor | None = None,
-    order: int = 2,
+    order: float = 2,
     parts: int = 1,
 ) -> Float[Tensor, "batch parts"]:
-    """‖p - u‖ / ‖u‖ in L¹ or L² for each of `parts` equal groups of consecutive channels.
+    """‖p - u‖ / ‖u‖ in Lᵖ, p = `order`, for each of `parts` equal groups of consecutive channels.
 
     With one group, the error is that of all channels together. With as many groups as channels, it
     is the error of each channel. With as many groups as times, it is the error at each time,
-    because channels are ordered by time. The error is nan if the target of a group is 0.
+    because channels are ordered by time. The error is nan if the target of a group is 0. With
+    p = ∞, points of weight 0 are left out.
 
     >>> u = torch.tensor([[[3.0, 0.0, 1.0, 1.0], [0.0, 4.0, 1.0, 1.0]]])  # two points, 4 channels
     >>> relative_error(u + torch.tensor([1.0, 0, 0, 0]), u, parts=2)
@@ -57,8 +58,9 @@ def relative_error(
         return error.where(target.flatten(1).any(dim=1), math.nan)[:, None]
 
     def norm(v: Tensor) -> Tensor:
-        if weight is not None:
-            v = v * (weight if order == 1 else weight.sqrt())[..., None]
+        if weight is not None:  # (Σ w |v|ᵖ)^(1/p)
+            root = weight.sqrt() if order == 2 else weight ** (1 / order)
+            v = v * (weight > 0 if math.isinf(order) else root)[..., None]
         groups = v.reshape(len(v), -1, parts, v.shape[-1] // parts)
         return torch.linalg.vector_norm(groups, ord=order, dim=(1, 3))
 
@@ -268,16 +270,36 @@ def rising(errors: Iterable[float]) -> list[int]:
     return order[: len(defined(values))]
 
 
-def left_out(samples: Sequence[int]) -> str:
-    """A sentence about samples without a relative error; empty if there are none.
+def remarks(samples: Sequence[int], errors: Sequence[float]) -> list[str]:
+    """Sentences about samples without a relative error, and about a sample that has most of the
+    sum of all errors, because its target is almost 0 or it is predicted badly.
 
-    >>> left_out([21])
-    'Sample 21 has no relative error, because its target is 0. Means leave it out.'
-    >>> left_out(range(8))
+    >>> remarks([20, 21, 22], [0.1, float("nan"), 0.3])
+    ['Sample 21 has no relative error, because its target is 0. Means leave it out.']
+    >>> remarks(range(4), [0.1, 0.2, 8e22, 0.1])[0][:60]
+    'Sample 2 has 100 % of the sum of the errors of 4 samples: it'
+    """
+    missing = undefined(samples, errors)
+    sentences = [_left_out(missing)] if missing else []
+    known = defined(errors)
+    total, largest = math.fsum(known), max(known, default=0.0)
+    if len(known) >= 4 and math.isfinite(total) and largest > total / 2:
+        sample = next(n for n, e in zip(samples, errors, strict=True) if e == largest)
+        sentences.append(
+            f"Sample {sample} has {100 * largest / total:.3g} % of the sum of the errors of "
+            f"{len(known)} samples: its error is {largest:.3g}, the median is "
+            f"{float(np.median(known)):.3g}. The mean describes this sample alone; a target close "
+            "to 0 makes a relative error large."
+        )
+    return sentences
+
+
+def _left_out(samples: Sequence[int]) -> str:
+    """A sentence about samples without a relative error.
+
+    >>> _left_out(range(8))
     '8 samples have no relative error, because their target is 0. Means leave out 0, 1, 2, ...'
     """
-    if not samples:
-        return ""
     if len(samples) == 1:
         (sample,) = samples
         return (

@@ -80,6 +80,11 @@ def enclosing_store(path: Path | str) -> Path | None:
     return next((p for p in above if all((p / name).is_file() for name in _STORE)), None)
 
 
+def is_url(path: Path) -> bool:
+    """Whether a path is a URL such as `s3://bucket/run`, of which paths keep a single slash."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)) is not None
+
+
 def _above(path: Path) -> Path | None:
     """The nearest folder above a path that has a manifest."""
     return next((p for p in path.parents[:_DEPTH] if (p / MANIFEST).is_file()), None)

@@ -337,14 +337,20 @@ def _is_finite(predictor: nn.Module) -> bool:
 
 def _not_finite(quantity: str, epoch: int, train: Samples) -> TrainingError:
     """The error to raise for a non-finite loss or gradient; the message names a likely cause."""
-    zero = list[int]()
+    zero, constant = list[int](), list[int]()
     if isinstance(train.reader, Resident) and train.examples is None:
         errors = errors_of(torch.zeros_like(train.u), train.all, train)[:, 0]
         zero = undefined(train.samples.tolist(), errors.tolist())
+        values = train.u.flatten(1, -2)
+        constant = train.samples[(values == values[:, :1]).all(dim=(1, 2)).cpu()].tolist()
     why = "use a smaller lr; if targets are 0 at the first times, leave these out with task.skip"
-    if zero:
-        named = ", ".join(map(str, zero[:3])) + (", ..." if len(zero) > 3 else "")
-        why = f"the target is 0 in training samples, for which no relative loss exists: {named}"
+    if zero or constant:
+        numbers = zero or constant
+        named = ", ".join(map(str, numbers[:3])) + (", ..." if len(numbers) > 3 else "")
+        why = "the target is 0 in training samples, for which no relative loss exists"
+        if not zero:
+            why = "the target is constant in training samples; a loss of derivatives divides by 0"
+        why += f": {named}"
     return TrainingError(f"the {quantity} is not finite in epoch {epoch}: {why}")
 
 

@@ -21,7 +21,7 @@ from pdegen.formats.opening import open_file, unpacked
 from pdegen.formats.replacing import check_replaceable, replacing
 from pdegen.formats.writers import ArraySpec, Sink
 from pdegen.generation.generate import Progress
-from pdegen.ownership import MANIFEST, enclosing_store, note_all, start_manifest
+from pdegen.ownership import MANIFEST, enclosing_store, is_url, note_all, start_manifest
 from pdegen.schema import near
 from pdegen.store.reading import Store, open_sealed
 
@@ -134,6 +134,11 @@ def _metadata_spec(store: Store) -> dict[str, ArraySpec]:
 
 
 def _check_free(path: Path, format: str, overwrite: bool) -> None:
+    if is_url(path):
+        raise FormatError(
+            f"{path}: an export is written to a local path, not to a URL: write it there, then "
+            "copy it"
+        )
     if around := enclosing_store(path):
         raise FormatError(f"{around} is a store and takes no other files: choose another --out")
     if not os.path.lexists(path):

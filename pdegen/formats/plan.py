@@ -298,6 +298,8 @@ def box(grid: str, sizes: Mapping[str, int], points: Mapping[str, np.ndarray]) -
 def _grid(dim: str, kind: type[Grid], n: int, x: np.ndarray | None) -> Grid:
     """Make the grid of an axis from the given points. These may be rounded, and so differ from the
     points of the grid by a small part of the spacing."""
+    if n < 2:
+        raise FormatError(f"the axis {dim} has {n} point: an axis of space has at least 2")
     try:
         unit = kind(n)
         if x is None or _near(unit, x):

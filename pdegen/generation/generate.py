@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -288,6 +289,12 @@ def _existing(job: Job, objects: Objects, options: Options) -> Store | None:
         return None
     damage = existing.damage_of(store)
     if options.overwrite:
+        if objects.is_local and os.path.islink(objects.root):
+            target = os.path.realpath(objects.root)
+            raise StoreError(
+                f"{objects.url} is a symbolic link to {target}, whose store --overwrite would "
+                "replace: give the path of the store"
+            )
         existing.check_no_unexpected(objects, None if damage else store)
     elif not options.resume:
         finished = damage is None and store.sealed

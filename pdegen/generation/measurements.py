@@ -69,7 +69,7 @@ def table() -> Json:
 def _of_sample(problem: Problem, seed: int, sample: int) -> float | None:
     try:
         return float(f"{problem.of_sample(seed, sample).label_error(seed, sample):.4g}")
-    except SampleError:
+    except (SampleError, SolveError):
         return None
 
 

@@ -318,10 +318,12 @@ def _print_score(summary: dict[str, Any]) -> None:
         f"{number(summary['mean'])}, median {number(summary['median'])}, worst "
         f"{number(summary['worst'])}, std {number(summary['std'])}"
     )
-    if missing := summary.get("left_out"):
-        from operators.norms import left_out
+    from operators.norms import remarks
+    from pipelines.runs.score import Score
 
-        say(left_out(missing))
+    score = Score.of(summary)
+    for sentence in remarks(score.samples, score.errors):
+        say(sentence)
 
 
 @command(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from operators.data import Samples
-from operators.norms import defined, left_out, rising, undefined
+from operators.norms import remarks, rising
 from operators.training.files import write
 from operators.transforms import Predictor
 from pdegen.store.reading import open_sealed
@@ -254,7 +254,7 @@ class _DatasetReport:
     def _notes(self) -> list[str]:
         """Sentences about omitted samples, failed trainings and unstable trainings."""
         rows = [row for row in self.rows if row.dataset == self.dataset]
-        notes = [left_out(self._left_out())] if self._left_out() else []
+        notes = self._remarks()
         notes += [f"{_named(row)}: {row.failed}" for row in rows if row.failed]
         for row in (row for row in rows if not row.failed):
             losses = [epoch.loss for epoch in self.run.history(row)]
@@ -266,13 +266,13 @@ class _DatasetReport:
                 )
         return notes
 
-    def _left_out(self) -> list[int]:
-        """Numbers of the test samples without a relative error, because their target is 0."""
+    def _remarks(self) -> list[str]:
+        """Sentences about test samples without a relative error, or with most of all errors."""
         first = next((rows[0] for rows in self.finished.values()), None)
-        if first is None or len(defined(first.errors)) == len(first.errors):
+        if first is None or not remarks(range(len(first.errors)), first.errors):
             return []
         numbers = self.run.source(self.dataset).stored("test").samples.tolist()
-        return undefined(numbers, first.errors)
+        return remarks(numbers, first.errors)
 
     def _differences(self) -> Table:
         """Table with the model of each operator, its settings, and their differences from

@@ -7,7 +7,7 @@ from statistics import mean, median, stdev
 
 import numpy as np
 
-from operators.norms import defined, left_out, over_defined
+from operators.norms import defined, over_defined, remarks
 from operators.training.files import write_json
 from pdegen.store.arrays import Json
 from pipelines.reports import charts, samples
@@ -123,8 +123,7 @@ def _score_section(comparison: Comparison) -> Section:
             "Runs that differ only in their seed share a row. The errors of a sample are averaged "
             "over the seeds; seeds is the standard deviation, over the seeds, of the mean error."
         )
-    if reference.left_out:
-        text.append(left_out(reference.left_out))
+    text += remarks(reference.scores[0].samples, reference.errors.tolist())
     if list(comparison.differing()) == ["training.seed"]:
         means = [variant.mean for variant in comparison.variants]
         text.append(

@@ -6,7 +6,7 @@ from statistics import mean, median
 import numpy as np
 
 from operators.data.variables import names_of
-from operators.norms import defined, left_out, over_defined
+from operators.norms import defined, over_defined, remarks
 from pdegen.domains import Domain
 from pipelines.reports import charts
 from pipelines.reports.document import Picture, Section, Table
@@ -45,7 +45,7 @@ def section(run: FinishedRun) -> Section:
     )
     data, evaluated = run.experiment.data, {r.resolution for r in run.scores.results}
     comparison, table = _comparison(run)
-    missing = (left_out(run.main.left_out),) if run.main.left_out else ()
+    remarked = remarks(run.main.samples, run.main.errors)
     sizes = grids(data.training_resolutions, evaluated, run.pairs.domain)
     further, grid = (*_further(run), *_by_part(run)), run.main.resolution
     if further and grid != data.finest_resolution:
@@ -53,7 +53,7 @@ def section(run: FinishedRun) -> Section:
         comparison += (f"Further tables are for the model alone, at n = {n}.",)
     return Section(
         "Scores",
-        (meaning, *missing, sizes, *comparison),
+        (meaning, *remarked, sizes, *comparison),
         (Table(rows, header, name="of each checkpoint on each grid"), table, *further),
         _on_grids(run),
     )

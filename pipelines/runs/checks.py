@@ -120,9 +120,13 @@ def _check_finite(loss: Tensor, prediction: Tensor, u: Tensor, name: str) -> Non
     Relative losses of channels that are 0 are not finite. Trainings name the samples with such
     channels.
     """
-    defined = bool(u.flatten(1, -2).any(dim=1).all())
+    values = u.flatten(1, -2)
+    defined = bool(values.any(dim=1).all())
     if defined and prediction.isfinite().all() and not loss.isfinite().all():
-        raise ValueError(f"the loss {name} is {float(loss)} before the training: change its values")
+        remedy = "change its values"
+        if bool((values == values[:, :1]).all()):
+            remedy = "the target is constant and its derivative 0: use a loss without derivatives"
+        raise ValueError(f"the loss {name} is {float(loss)} before the training: {remedy}")
 
 
 def _check_output(operator: Operator, output: object, a: Tensor, u: Tensor) -> None:

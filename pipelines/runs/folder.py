@@ -1,7 +1,6 @@
 """Result folders: what a folder contains, and whether its contents may be resumed or replaced."""
 
 import json
-import re
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pdegen.ownership import (
     PARTIAL,
     enclosing_store,
     foreign_files,
+    is_url,
     remove,
     start_manifest,
 )
@@ -73,6 +73,11 @@ class FolderClaim:
             raise RunError(f"{folder} holds a {self.word}: {self.advice}")
         if contents and not exists:
             raise RunError(f"{folder} exists and is no {self.folder_kind or self.word}")
+        if exists and overwrite and folder.is_symlink():
+            raise RunError(
+                f"{folder} is a symbolic link to {folder.resolve()}, whose {self.word} --overwrite "
+                "would replace: give the path of the folder"
+            )
         if exists and overwrite:
             check_ours(folder)
         return exists
@@ -127,11 +132,6 @@ def check_ours(folder: Path) -> None:
             f"{folder} holds files that pdegen did not write, or that were edited since: "
             f"{', '.join(foreign[:3])}{more}; nothing was deleted: move them away"
         )
-
-
-def is_url(path: Path) -> bool:
-    """Whether a path is a URL such as `s3://bucket/run`, of which paths keep a single slash."""
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)) is not None
 
 
 def check_folder(folder: Path) -> None:

@@ -29,12 +29,12 @@ from pdegen.domains import GRIDS, Box, Domain
 from pdegen.formats.arrays import FormatError
 from pdegen.formats.opening import open_file, unpacked
 from pdegen.formats.replacing import replacing
-from pdegen.ownership import note_all
+from pdegen.ownership import is_url, note_all
 from pdegen.schema import SchemaError
 from pdegen.store.arrays import Json
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import check_beside, evaluated, opened, provenance
-from pipelines.runs.folder import RunError, check_folder, is_url
+from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.guaranteed import Guaranteed
 
 FORMAT = "pdegen-predictions"

@@ -146,6 +146,27 @@ def test_gradient_of_the_weighted_h1_loss_is_finite(plane, published, offset):
     assert offset == 0 or prediction.grad.all(dim=0).any()
 
 
+@pytest.mark.parametrize("order", [1, 2, 3, 4, math.inf])
+def test_an_error_of_any_order_weights_the_points_by_their_quadrature(order):
+    """Points of weight 0 are padding; doubled points of half the weight change nothing."""
+    random = np.random.default_rng(0)
+    p, u, w = random.normal(size=(3, 7, 2)), random.normal(size=(3, 7, 2)), random.random(7)
+    w[5:] = 0
+
+    def norm(v):
+        if order == math.inf:
+            return abs(v[:, w > 0]).max(axis=(1, 2))
+        return (w[:, None] * abs(v) ** order).sum(axis=(1, 2)) ** (1 / order)
+
+    tensors = [torch.from_numpy(v) for v in (p, u, w)]
+    found = relative_error(*tensors, order=order)[:, 0]
+    np.testing.assert_allclose(found, norm(p - u) / norm(u), rtol=1e-12)
+    doubled = [torch.from_numpy(np.repeat(v, 2, axis=v.ndim - 2)) for v in (p, u)]
+    half = torch.from_numpy(np.repeat(w, 2) / 2)
+    again = relative_error(*doubled, half, order=order)[:, 0]
+    np.testing.assert_allclose(again, found, rtol=1e-12)
+
+
 def test_losses_of_derivatives_refuse_domains_without_their_differences():
     RelativeH1().check(Box.periodic(8))
     WeightedH1().check(Box((CellGrid(85), CellGrid(43, length=0.50589))))  # rounded coordinates

@@ -8,11 +8,13 @@ import pytest
 
 from operators.data import read_pairs
 from pdegen.domains import CellGrid
+from pdegen.equations.base import SampleError
 from pdegen.equations.darcy.error_bound import PressureGuarantee
 from pdegen.equations.darcy.estimate import compared_refinements, estimated_error
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.generation.generate import generate
 from pdegen.generation.repair import repair
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.pdegen.test_law import findings
@@ -317,7 +319,7 @@ REFUSED = [
     ("darcy-quick", {"problem.source": {**FIELD, "sigma": -1.0}}, "greater than 0, got -1.0"),
     ("darcy-quick", {"problem.source": {"law": "neumann-gaussian"}}, "sigma: is missing"),
     ("darcy-quick", {"problem.walls": float("inf")}, "must be a finite number"),
-    ("darcy-quick", {"problem.field.sigma": WALLS}, "must be a number"),
+    ("darcy-quick", {"problem.field.sigma": WALLS}, "sigma cannot have a law"),
     ("darcy-421-published", {"problem.coefficient.above": WALLS}, "published problem only"),
     ("darcy-421-published", {"problem.source": FIELD}, "published problem only"),
     ("darcy-421-published", {"problem.walls": 1.0}, "published problem only"),
@@ -329,6 +331,37 @@ def test_impossible_inputs_are_refused_in_one_line(name, changes, message):
     with pytest.raises(SchemaError, match=message) as refusal:
         load_recipe(name).with_overrides(changes)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("walls", [1e8, -1e8])
+def test_walls_beside_which_float32_keeps_no_solution_are_refused(walls, tmp_path):
+    recipe = darcy(problem__walls=walls)
+    with pytest.raises(SampleError, match=r"sample 0: u in float32 keeps .*: \|walls\| must be at"):
+        generate(recipe, str(tmp_path / "s.zarr"), workers=1)
+    most = 100.0  # 1e-2 of u - walls, which is 1e-3 or more, is above the spacing of float32 there
+    store = generate(darcy(problem__walls=most), str(tmp_path / "most.zarr"), workers=1)
+    assert faults(store) == []
+    without_source = recipe.with_overrides({"problem.source": 0.0})
+    assert faults(generate(without_source, str(tmp_path / "flat.zarr"), workers=1)) == []
+
+
+def test_a_contrast_that_rounding_forbids_is_said(tmp_path):
+    recipe = darcy(problem__coefficient__above=3e8, problem__coefficient__below=3.0)
+    message = "after [0-9] iterations.*: rounding stops it, because a varies by a factor of 1.0e+08"
+    with pytest.raises(SampleError, match=message.replace("+", r"\+")):
+        generate(recipe, str(tmp_path / "s.zarr"), workers=1)
+
+
+def test_a_label_error_that_has_no_reference_solution_is_left_out(tmp_path, monkeypatch):
+    def fail(self, seed, sample):
+        raise SolveError(0, "the residual is 1e-3")
+
+    recipe = darcy(problem__coefficient__above=11.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(recipe.problem), "label_error", fail)
+        store = generate(recipe, str(tmp_path / "s.zarr"), workers=1, scheduler="threads")
+    assert "label_error" not in store.raw_attributes
+    assert faults(store) == []
 
 
 @pytest.mark.usefixtures("dolfinx")

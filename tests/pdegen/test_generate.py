@@ -171,6 +171,16 @@ def test_a_store_is_overwritten_when_asked(small, store):
     assert faults(replaced) == []
 
 
+def test_a_store_behind_a_link_is_not_overwritten(small, store, tmp_path):
+    link = tmp_path / "link.zarr"
+    link.symlink_to(store.url)
+    before = everything(tmp_path)
+    with pytest.raises(StoreError, match=r"link\.zarr is a symbolic link to .*: give the path"):
+        generate(small.with_overrides({"seed": 1}), str(link), overwrite=True)
+    assert everything(tmp_path) == before
+    assert generate(small, str(link), resume=True).sealed
+
+
 @pytest.mark.parametrize("flags", [{}, {"resume": True}, {"overwrite": True}])
 def test_what_is_no_store_is_never_touched(small, tmp_path, flags):
     folder, file, group = tmp_path / "folder", tmp_path / "file", tmp_path / "group"

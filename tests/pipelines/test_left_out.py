@@ -49,6 +49,28 @@ def store_with(folder, *zero):
     return import_files(files, str(folder / "store.zarr"), declared).url
 
 
+def store_of(folder, change):
+    """The samples of `store_with`, of which `change` changes the targets (16, 16) in place."""
+    store_with(folder)
+    u = np.load(folder / "u.npy")
+    change(u)
+    np.save(folder / "u.npy", u)
+    options = ImportOptions(input="a", target="u", grid="periodic", splits=SPLITS)
+    files = [folder / "a.npy", folder / "u.npy"]
+    return import_files(files, str(folder / "changed.zarr"), options).url
+
+
+def make_tiny(u):
+    u[13] *= 1e-25
+
+
+def make_constant(*samples):
+    def change(u):
+        u[list(samples)] = 1.5
+
+    return change
+
+
 def declared(**changes):
     dataset = {"experiment": "benchmark-burgers-quick", "overrides": BURGERS}
     return Benchmark.parse({
@@ -118,6 +140,39 @@ def test_a_run_says_what_it_leaves_out_and_its_pictures_are_drawn(with_zeros, tm
     assert all(math.isfinite(one["mean"]) for one in kept["variants"])
     assert all(one["samples"] == 3 for one in kept["differences"].values())
     assert "Sample 13 has no relative error" in (tmp_path / "out" / "report.md").read_text("utf-8")
+
+
+def test_a_sample_that_dominates_the_mean_is_named_with_its_share(tmp_path, pdegen):
+    """By every command that prints the mean."""
+    store = store_of(tmp_path / "tiny", make_tiny)
+    sets = [f"--set={key}={json.dumps(value)}" for key, value in {**SMALL, "epochs": 1}.items()]
+    experiment = ["benchmark-burgers-quick", "--data", store, *sets]
+    runs = ["one", "two"]
+    for seed, out in enumerate(runs):
+        outcome = pdegen("train", *experiment, f"--set=training.seed={seed}", "--out", out)
+        assert outcome.status == 0, outcome.err
+        outcome = pdegen("evaluate", f"{out}/best.safetensors", "--data", store)
+        remark = [line for line in outcome.out if line.startswith("Sample 13 has 100 % of the sum")]
+        assert len(remark) == 1
+        assert "of the errors of 4 samples: its error is" in remark[0]
+    run = BenchmarkRun(declared(), {"burgers": store}, tmp_path / "b")
+    run.run(CPU)
+    page = write_benchmark_report(run, CPU).with_suffix(".md").read_text("utf-8")
+    assert "Sample 13 has 100 % of the sum of the errors of 4 samples" in page
+
+
+@pytest.mark.parametrize("samples", [range(16), [3, 5]])
+def test_constant_targets_are_named_as_what_a_loss_of_derivatives_lacks(tmp_path, pdegen, samples):
+    store = store_of(tmp_path, make_constant(*samples))
+    words = [f"--set={key}={json.dumps(value)}" for key, value in SMALL.items()]
+    words += ["--set=training.loss.name=h1", "--set=normalization.target=none"]
+    outcome = pdegen("train", "benchmark-burgers-quick", "--data", store, "--out", "run", *words)
+    assert outcome.status != 0
+    expected = "the target is constant and its derivative 0: use a loss without derivatives"
+    if len(samples) == 2:
+        expected = "the target is constant in training samples; a loss of derivatives divides by 0"
+        expected += ": 3, 5"
+    assert expected in outcome.err[-1]
 
 
 @pytest.mark.parametrize(("split", "zero"), [("validation", range(8, 12)), ("test", range(12, 16))])

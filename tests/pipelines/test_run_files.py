@@ -307,6 +307,15 @@ def test_the_lock_of_a_folder_follows_no_link(copy, store, tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_a_run_behind_a_link_is_not_overwritten(copy, store, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(copy)
+    before = files_in(copy)
+    with pytest.raises(RunError, match=r"is a symbolic link to .* --overwrite would replace"):
+        train(experiment(2), store, link, CPU, overwrite=True)
+    assert files_in(copy) == before
+
+
 def test_a_rise_within_one_step_is_refused(refused, store, tmp_path):
     """PyTorch's schedule divides by the steps of the rise, less one."""
     rise = {"training.batch": 8, "training.epochs": 8, "training.warmup": 1 / 16}  # 16 samples

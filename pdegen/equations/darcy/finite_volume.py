@@ -130,7 +130,7 @@ class FiniteVolume:
         b = operator.right_hand_side(f, walls)
         on_device = not is_numpy_namespace(array_namespace(a))
         inverse = self._inverse_on_device(operator) if on_device else self._inverses(operator)
-        return self._checked(inverse(b))
+        return self._checked(inverse(b), a)
 
     def linearise(self, a: Float[np.ndarray, "batch n n"], f: Array | float = 1.0) -> Linearised:
         """The solution u(a) with u = 0 on the walls, and its adjoint derivative.
@@ -142,7 +142,7 @@ class FiniteVolume:
         solve = self._inverses(operator)
 
         def inverse(b: np.ndarray) -> np.ndarray:
-            return self._checked(solve(b)).u
+            return self._checked(solve(b), a).u
 
         return Linearised(operator, inverse(operator.right_hand_side(f)), inverse)
 
@@ -153,15 +153,23 @@ class FiniteVolume:
         check_positive(a)
         return Diffusion(a, self.faces)
 
-    def _checked(self, solution: Solution) -> Solution:
-        """Returns the solution unchanged. Raises SolveError if a residual is above `rtol`."""
+    def _checked(self, solution: Solution, a: Array) -> Solution:
+        """Returns the solution for `a` unchanged. Raises SolveError if a residual is above
+        `rtol`."""
         row = first_true(~(solution.residual <= self.rtol))
         if row is not None:
+            iterations = int(solution.iterations[row])
+            remedy = "use a larger limit or rtol"
+            if iterations < self.limit:
+                contrast = float(a[row].max()) / float(a[row].min())
+                remedy = (
+                    f"rounding stops it, because a varies by a factor of {contrast:.1e}: use a "
+                    "smaller contrast or a larger rtol"
+                )
             raise SolveError(
                 row,
-                f"the residual is {float(solution.residual[row]):.1e} after "
-                f"{int(solution.iterations[row])} iterations, above rtol = {self.rtol:g}: "
-                "use a larger limit or rtol",
+                f"the residual is {float(solution.residual[row]):.1e} after {iterations} "
+                f"iterations, above rtol = {self.rtol:g}: {remedy}",
             )
         return solution
 

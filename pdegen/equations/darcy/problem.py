@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # solvers are imported only when they are built, since compil
 # largest numbers of float64 arrays of n² and of modes² values in device memory for one sample
 _ARRAYS, _SAMPLING = 20, 12
 _LARGEST_ERROR = 0.5  # largest estimate of a relative error that a store may have
+_LOST = 1e-2  # relative rounding of u - walls that is refused
 _REFERENCE = 3  # refinement of the reference solution; odd, so that centres coincide
 
 
@@ -275,6 +276,8 @@ class Darcy(Problem):
         row = first_true(~xp.isfinite(xp.sum(values["u"], axis=(1, 2))))
         if row is not None:
             raise SolveError(row, "u is not finite")
+        if walls:
+            self._check_digits(v)
         values["residual"] = solutions[label].residual
         if self._states_error:
             error = estimated_error([solution.u for solution in solutions], label)
@@ -282,6 +285,20 @@ class Darcy(Problem):
             relative = error / xp.where(size > 0, size, xp.ones_like(size))
             values["error"] = with_rounding(relative)
         return values
+
+    def _check_digits(self, v: Array) -> None:
+        """Raise SolveError if u = walls + v in float32 has no two digits of a solution v ≠ 0."""
+        xp, size = array_namespace(v), abs(number_of(self.walls))
+        largest = xp.max(xp.abs(v), axis=(1, 2))
+        spacing = float(np.finfo(np.float32).eps)
+        row = first_true((largest > 0) & (_LOST * largest < spacing * size))
+        if row is not None:
+            most = _LOST * float(largest[row]) / spacing
+            raise SolveError(
+                row,
+                f"u in float32 keeps no two digits of u - walls beside walls = "
+                f"{printed(self.walls)}: |walls| must be at most {most:.2g} here",
+            )
 
     def _source_of(self, values: Mapping[str, Array]) -> Array | float:
         """The source of samples with these stored values: a number, or values on the cells."""

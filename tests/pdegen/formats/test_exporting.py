@@ -272,3 +272,10 @@ def test_a_disk_without_room_is_reported_before_anything_is_written(mixed, tmp_p
     with pytest.raises(OSError, match="no room"):
         export(mixed.url, "npy", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("format", [*FORMATS, "huggingface"])
+@pytest.mark.parametrize("url", ["s3://bucket/x", "memory://x", "file:///tmp/x"])
+def test_an_export_to_a_url_is_refused_with_what_to_do(finished, format, url):
+    with pytest.raises(FormatError, match=r"written to a local path, not to a URL: write it there"):
+        export(finished.url, format, url)
