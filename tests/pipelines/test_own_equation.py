@@ -184,10 +184,11 @@ def test_an_edited_file_takes_the_place_of_its_earlier_version(own, root, tmp_pa
         library.load_plugin(own[1])
 
 
-def test_a_training_on_its_store_is_reported_by_the_command_that_is_named(own, pdegen, tmp_path):
+def test_a_training_on_its_store_is_finished_by_the_command_that_is_named(own, pdegen, tmp_path):
     quietly("generate", "my_heat.toml", *own, "--out", "s.zarr", "--workers", 1)
     short = ("--set", "training.epochs=1", "--set", "model.width=8", "--set", "model.modes=4")
     quietly("train", "--data", "s.zarr", "--model", "fno", *short, "--out", "run", *own)
+    (tmp_path / "run/history.jsonl").unlink()
     refused = pdegen("report", "run", *own)
     assert refused.status == 2
     said, command = refused.err[-1].split(" is missing: pdegen ")
