@@ -79,7 +79,7 @@ def test_the_command_writes_a_report(study, tmp_path):
         ),
         (
             ["--test-kind", "sensors"],
-            "methods that assume ensemble noise cannot be tested with sensors noise",
+            "methods that assume ensemble noise cannot be tested with it, because sensors noise",
         ),
         (["--test-kind", "salt"], "test kind: .*unknown kind 'salt'"),
         (["--cells", "3"], "cells must be at least 4, got 3"),
