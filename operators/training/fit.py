@@ -281,12 +281,8 @@ def _checkpoints(
     Selection samples whose target is 0 have no relative error. The header lists these samples.
     """
     last, excluded = state.history[-1], undefined(selection.samples.tolist(), errors.tolist())
-    header = {
-        **description,
-        "grids": state.grids,
-        "epoch": last.epoch,
-        "selection_score": last.score,
-    }
+    selected = {"epoch": last.epoch, "selection_score": last.score}
+    header = {**description, "grids": state.grids, **selected}
     if excluded:
         header["selection_left_out"] = excluded
     return [
@@ -344,8 +340,7 @@ def _not_finite(quantity: str, epoch: int, train: Samples) -> TrainingError:
         values = train.u.flatten(1, -2)
         constant = train.samples[(values == values[:, :1]).all(dim=(1, 2)).cpu()].tolist()
     why = "use a smaller lr; if targets are 0 at the first times, leave these out with task.skip"
-    if zero or constant:
-        numbers = zero or constant
+    if numbers := zero or constant:
         named = ", ".join(map(str, numbers[:3])) + (", ..." if len(numbers) > 3 else "")
         why = "the target is 0 in training samples, for which no relative loss exists"
         if not zero:

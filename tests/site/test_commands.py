@@ -221,10 +221,10 @@ def test_a_command_runs_at_its_smallest_size(command, monkeypatch, tmp_path, cap
     store = str(tmp_path / "store.zarr")
     if run.store:
         quietly("generate", run.store, *SMALL[run.store].options(), "--out", store)
+    name, source = program(module)  # imports it, with the folder that it reads
     monkeypatch.setattr(history, "RESULTS", tmp_path)
     words = run.words.replace("TMP", str(tmp_path)).replace("STORE", store)
     monkeypatch.setattr(sys, "argv", [module, *words.split()])
-    name, source = program(module)
     try:
         if re.search(r"^def main\(", source, re.M):
             assert not importlib.import_module(name).main()
