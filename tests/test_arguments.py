@@ -30,6 +30,7 @@ OTHERS = {
     ("pipelines/runs/recipe_text.py", "recipe_text", "RecipeText", "recipe"): "a name, not a text",
     ("pipelines/studies/inversions.py", "mean_error", "relative_error", "weight"):
         "of a method, not of the points",
+    ("pipelines/reports/noise_table.py", "failure", "Cell", "at"): "the constant is of all levels",
     **{("pdegen/generation/" + file, caller, "Verification", "law"): "whether it was checked is set"
        for file, caller in (("repair.py", "repair"), ("verify.py", "verify"))},
 }  # fmt: skip

@@ -68,7 +68,7 @@ def quoted(words: str) -> str:
 
 
 def written(formula: str, write: Callable[[str], str]) -> str:
-    """A formula in which a function of the plain text replaces each text that is `quoted`.
+    r"""A formula in which a function of the plain text replaces each text that is `quoted`.
 
     >>> written(rf"{quoted('k_x')} = 1", lambda words: rf"\text{{{text(words)}}}")
     '\\text{k\\_x} = 1'

@@ -180,7 +180,7 @@ def test_an_unconverged_batch_on_a_device_names_its_sample():
 def test_an_unsolved_right_hand_side_names_its_sample(row):
     found = Solution(np.zeros((3, 4, 4)), 1.0 * (np.arange(3) == row), np.full(3, 7))
     with pytest.raises(SolveError, match=r"is 1\.0e\+00 after 7 iterations") as caught:
-        FiniteVolume(CellGrid(4))._checked(found)
+        FiniteVolume(CellGrid(4))._checked(found, np.ones((3, 4, 4)))
     assert caught.value.row == row
 
 

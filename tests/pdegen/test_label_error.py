@@ -74,14 +74,13 @@ def test_samples_that_cannot_be_solved_are_left_out(tmp_path, monkeypatch):
     assert len(store.raw_attributes["label_error"]["relative_l2"]) == 3
 
 
-def test_a_reference_that_cannot_be_solved_is_an_error(workers, monkeypatch):
+def test_a_sample_whose_reference_cannot_be_solved_is_left_out(workers, monkeypatch):
     class Failing:
         def solve(self, a, f):
             raise SolveError(0, "the residual is 1e-3")
 
     monkeypatch.setattr("pdegen.equations.darcy.problem.reference_solver", lambda n: Failing())
-    with pytest.raises(SolveError, match="residual is 1e-3"):
-        label_error(tiny(), workers)
+    assert label_error(tiny(), workers) == {}
 
 
 def test_the_table_is_of_the_recipes():

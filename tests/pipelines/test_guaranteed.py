@@ -11,7 +11,7 @@ from pdegen.equations.darcy.error_bound import ErrorBound
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import Store
-from pipelines.runs import predict
+from pipelines.runs import guaranteed
 from tests.pipelines.command import quietly
 from tests.pipelines.conftest import DARCY_DATA
 from tests.stores import resealed, with_attributes
@@ -58,7 +58,7 @@ def test_bounds_are_above_the_errors_of_the_labels(darcy, predicted):
 
 def test_median_and_worst_are_printed(darcy, predicted, pdegen, monkeypatch):
     """Blocks of one sample give what one block gives."""
-    monkeypatch.setattr(predict, "_BLOCK", 1)
+    monkeypatch.setattr(guaranteed, "_BLOCK", 1)
     run, store = darcy
     outcome = pdegen("predict", run / "best.safetensors", "--data", store, "--out", "p.zarr",
                      "--bound")  # fmt: skip
