@@ -10,24 +10,25 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.forcing import ForcingInversion
+from benchmarks.forcing import Forcing, ForcingInversion
 from benchmarks.posterior.calibration import coverage
 from benchmarks.viscosity import ViscosityInversion
 from pdegen.domains import PeriodicGrid
-from pdegen.equations.burgers.inversion import InitialValueInversion
+from pdegen.equations.burgers.inversion import InitialValue, InitialValueInversion
 from pdegen.equations.burgers.problem import Burgers
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.equations.vorticity.problem import Vorticity
+from pdegen.inverse.classical import half_decades
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import NormalStream
 
 POINTS = 128  # points at which u(T) is observed
-TUNED_ON = 8  # samples after the test samples, on which the Tikhonov weight is chosen
-WEIGHTS = (0.01, 0.1, 1.0, 10.0)
+TUNED_ON = 16  # samples after the test samples, on which the Tikhonov weight is chosen
+WEIGHTS = half_decades(-2, 1)
 NINETY = 1.6448536269514722  # a normal variable is within ± this many deviations with 90 %
 NOISE_SEED, LAW_SEED = 1, 2
 SPREAD = 0.5  # standard deviation of log ν
@@ -49,6 +50,11 @@ def print_row(**row: object) -> None:
 
 def rounded(value: float, digits: int = 4) -> float:
     return float(f"{value:.{digits}g}")
+
+
+def converged(estimates: Sequence[InitialValue] | Sequence[Forcing]) -> int:
+    """Number of samples on which the steps ended by their criterion."""
+    return sum(estimate.estimate.converged for estimate in estimates)
 
 
 def quick() -> Burgers:
@@ -78,17 +84,25 @@ def burgers(levels: list[float], samples: int) -> None:
         centres = np.stack([estimate.u0 for estimate in estimates])
         spreads = np.stack([estimate.deviation for estimate in estimates])
 
-        def error(by: Callable, rows: range, data=data, deviation=deviation) -> list[float]:
-            return [relative(by(data[i], deviation).u0, a[i]) for i in rows]
+        def inverted(
+            weight: float, rows: range, data=data, deviation=deviation
+        ) -> list[InitialValue]:
+            return [smooth[weight](data[i], deviation) for i in rows]
+
+        def error(found: list[InitialValue], rows: range) -> float:
+            pairs = zip(found, rows, strict=True)
+            return float(np.mean([relative(one.u0, a[i]) for one, i in pairs]))
 
         tuned = range(samples, samples + TUNED_ON)
-        weight = min(WEIGHTS, key=lambda w: float(np.mean(error(smooth[w], tuned))))
+        weight = min(WEIGHTS, key=lambda w: error(inverted(w, tuned), tuned))
+        tikhonov = inverted(weight, range(samples))
         errors = [relative(estimate, truth) for estimate, truth in zip(centres, a, strict=False)]
         low, high = centres - NINETY * spreads, centres + NINETY * spreads
         print_row(
             problem="initial value", noise=level, samples=samples, error=rounded(np.mean(errors)),
             interval=rounded(1.96 * np.std(errors, ddof=1) / samples**0.5, 2),
-            tikhonov=rounded(np.mean(error(smooth[weight], range(samples)))), weight=weight,
+            tikhonov=rounded(error(tikhonov, range(samples))), weight=weight,
+            converged=[converged(estimates), converged(tikhonov)],
             coverage=round(coverage(low, high, a[:samples]), 4),
             deviation=rounded(float(spreads.mean())),
             misfit=rounded(np.mean([estimate.estimate.misfit for estimate in estimates])),
@@ -128,6 +142,7 @@ def viscosity(levels: list[float], samples: int) -> None:
                 error=rounded(float(np.sqrt(np.mean(off**2)))), before=SPREAD,
                 deviation=rounded(float(spreads.mean())),
                 coverage=round(coverage(-NINETY * spreads, NINETY * spreads, off), 3),
+                converged=sum(estimate.converged for estimate in estimates),
                 ms=rounded(1e3 * seconds, 3),
             )  # fmt: skip
 
@@ -159,6 +174,7 @@ def vorticity(levels: list[float], samples: int) -> None:
             problem="force", noise=level, samples=samples, error=rounded(np.mean(errors)),
             largest=rounded(max(errors)), initial=rounded(np.mean(starts)),
             misfit=rounded(np.mean([estimate.estimate.misfit for estimate in estimates])),
+            converged=converged(estimates),
             solves=round(float(np.mean([estimate.estimate.solves for estimate in estimates]))),
             seconds=rounded(seconds, 3),
         )  # fmt: skip

@@ -30,10 +30,12 @@ class Viscosity(NamedTuple):
 
     log: The estimate of log ν.
     deviation: Posterior standard deviation of log ν.
+    converged: Whether all iterations ended by their criterion.
     """
 
     log: float
     deviation: float
+    converged: bool
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class ViscosityInversion:
         return Viscosity(
             np.log(self.typical) + self.spread * float(estimate.coefficients[0]),
             self.spread * float(np.sqrt(estimate.covariance[0, 0])),
+            estimate.converged,
         )
 
     def from_solution(
@@ -73,7 +76,7 @@ class ViscosityInversion:
         typical = InitialValueInversion.of_law(field, self.typical, self.time, self.points)
         sigma = rounded(data, deviation)
         estimate = GaussianInversion(typical)(data, sigma, typical.start)
-        density = {0.0: evidence(estimate)}
+        density, converged = {0.0: evidence(estimate)}, estimate.converged
         for sign in (1, -1):
             xi = estimate.coefficients
             for z in sign * _STEP * np.arange(1, _STEPS + 1):
@@ -84,12 +87,15 @@ class ViscosityInversion:
                 except SolveError:  # the viscosity is too small for double precision
                     break
                 density[float(z)], xi = evidence(conditional) - 0.5 * z**2, conditional.coefficients
+                converged = converged and conditional.converged
         z, logs = np.array(list(density)), np.array(list(density.values()))
         weights = np.exp(logs - logs.max())
         mean = float(np.average(z, weights=weights))
         variance = float(np.average((z - mean) ** 2, weights=weights))
         return Viscosity(
-            np.log(self.typical) + self.spread * mean, self.spread * float(np.sqrt(variance))
+            np.log(self.typical) + self.spread * mean,
+            self.spread * float(np.sqrt(variance)),
+            converged,
         )
 
 

@@ -12,6 +12,16 @@ from jaxtyping import Bool, Float
 KNOWN_PRIOR = "the best one if noise level and distribution are known; states its uncertainty"
 
 
+def half_decades(first: int, last: int) -> tuple[float, ...]:
+    """Weights 10^k and 3·10^k from 10^first to 10^last.
+
+    >>> half_decades(-1, 1)
+    (0.1, 0.3, 1.0, 3.0, 10.0)
+    """
+    both = (float(f"{digit}e{k}") for k in range(first, last + 1) for digit in (1, 3))
+    return tuple(both)[:-1]
+
+
 @dataclass(frozen=True)
 class InverseProblem:
     """An inverse problem: estimate the coefficient a of an equation from data on the solution u."""
@@ -37,6 +47,10 @@ class Estimate:
 
     a: Float[np.ndarray, " *cells"]  # the coefficient on the cells or points
     solves: int  # number of linear systems solved
+    iterations: int  # number of steps
+    # whether the steps ended by the method's criterion; if not, at a limit, or because no step
+    # length decreased the objective
+    converged: bool
     # standard deviation of the posterior, if the method states one, shape of a. For two phases
     # α < β it is (β - α)(p (1 - p))^½, where p = (a - α)/(β - α) is the stated probability of the
     # upper phase
@@ -60,7 +74,8 @@ class ClassicalMethod:
     """A classical inversion method. Its regularisation weight is chosen on validation samples."""
 
     reason: str  # why somebody would choose this method, as the end of a sentence
-    weights: tuple[float, ...]  # the weights to choose from
+    # the weights to choose from, in increasing order; the search starts at the middle one
+    weights: tuple[float, ...]
     with_weight: Callable[[float], Inversion]  # the inversion with a given weight
     # the inversion started from the prediction of an operator; None if it cannot start there
     correction: Correction | None = None

@@ -1,12 +1,28 @@
-"""The linear system of a Gauss-Newton step."""
+"""The linear system of a Gauss-Newton step, and the criterion that ends the steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 _LEAST = 8  # iterations before the tolerance is tested
+_WINDOW = 3  # steps whose common decrease of the objective is tested; a single step can be short
+
+
+def settled(values: Sequence[float], rtol: float) -> bool:
+    """Whether the last three steps together decreased the objective by at most `rtol` of it.
+
+    Args:
+        values: Values of the objective, from the start to the last step.
+
+    >>> settled([8.0, 4.0, 2.0, 1.0], 0.1), settled([2.0, 1.02, 1.0, 1.0, 1.0], 0.1)
+    (False, True)
+    """
+    if len(values) <= _WINDOW:
+        return False
+    before, now = values[-1 - _WINDOW], values[-1]
+    return before - now <= rtol * abs(before)
 
 
 def newton_step(

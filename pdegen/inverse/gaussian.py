@@ -55,6 +55,10 @@ class GaussianEstimate:
     data: Data  # d
     deviation: Data  # σ
     solves: int  # number of solves, those of tangent and adjoint equations included
+    iterations: int = 0  # number of steps
+    # whether a further step is worth less than the tolerance; if not, the steps ended at their
+    # limit, or because no step length increased the density
+    converged: bool = False
 
     @property
     def misfit(self) -> float:
@@ -99,7 +103,7 @@ class GaussianInversion:
     # deviations that are added to σ, one after another, over the root mean square of the data;
     # those below σ are left out
     added_noise: tuple[float, ...] = (0.1, 1e-2, 1e-3, 1e-4)
-    steps: int = 30  # largest number of steps for each of these deviations
+    steps: int = 300  # largest number of steps for each of these deviations
     limit: int = 200  # largest number of iterations for the linear system of a step
     rtol: float = 1e-4  # relative tolerance of the linear systems
 
@@ -116,7 +120,7 @@ class GaussianInversion:
         estimate = GaussianEstimate(start, linearised, data, deviation, solves)
         for share in (*(s for s in self.added_noise if s * size > noise), 0.0):
             sigma = np.sqrt(deviation**2 + (share * size) ** 2)
-            estimate = self._maximised(replace(estimate, deviation=sigma))
+            estimate = self._maximised(replace(estimate, deviation=sigma, converged=False))
         return estimate
 
     def _maximised(self, estimate: GaussianEstimate) -> GaussianEstimate:
@@ -136,10 +140,11 @@ class GaussianInversion:
             step = newton_step(hessian, downhill, self.limit, self.rtol)
             estimate = replace(estimate, solves=estimate.solves + used + 1)
             if float(step @ downhill) < _CONVERGED:
-                break
+                return replace(estimate, converged=True)
             estimate = self._line_search(estimate, step)
             if estimate.coefficients is xi:
                 break
+            estimate = replace(estimate, iterations=estimate.iterations + 1)
         return estimate
 
     def _line_search(self, estimate: GaussianEstimate, step: Unknowns) -> GaussianEstimate:

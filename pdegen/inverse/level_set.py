@@ -12,12 +12,14 @@ from jaxtyping import Float
 
 from pdegen.domains import CellGrid
 from pdegen.inverse.covariance import LowRankCovariance
+from pdegen.inverse.gauss_newton import settled
 from pdegen.inverse.observation import interpolation
 from pdegen.inverse.phases import Field, GridModel
 
 _fft: Any = scipy.fft  # not in its stubs
 _FITS = 1.02  # misfit that ends the steps (the discrepancy principle)
-_COARSE_STEPS, _FINE_STEPS = 3, 20  # largest numbers of steps on coarse cells and on the finest
+_SETTLED = 1e-3  # relative decrease of the misfit over three steps that ends them
+_COARSE_STEPS = 3  # largest number of steps on coarse cells
 _RESIDUAL_LEFT = 0.7  # share of the residual at which the iterations of a step stop
 _ITERATIONS = 10  # largest number of iterations of a step
 _SHORTEST = 0.1  # smallest step length of the line search
@@ -31,6 +33,10 @@ class ShapeEstimate:
     level_set: Field  # φ
     misfit: float  # rᵀ R⁻¹ r/m for m data: near 1 if the covariance R is right
     solves: int  # number of linear systems solved
+    steps: int
+    # whether the steps on the finest cells ended by their criterion; if not, at their limit, or
+    # because no step length decreased the misfit
+    converged: bool
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,7 @@ class LevelSet:
 
     models: tuple[GridModel, ...]  # from coarse to fine; only the grids of their priors are used
     smoothing: float = 0.1  # ℓ > 0, for a square of side 1
+    limit: int = 200  # largest number of steps on the finest cells
 
     def __post_init__(self) -> None:
         if not self.smoothing > 0:
@@ -82,15 +89,16 @@ class LevelSet:
 
         `deviation` is the standard deviation of the noise, 0 if the data are exact.
         """
-        phi, solves = np.zeros((self.models[0].prior.grid.n,) * 2), 0
+        phi, solves, steps = np.zeros((self.models[0].prior.grid.n,) * 2), 0, 0
         for model in self.models[:-1]:
             motion = _Motion(model, self.smoothing, data, deviation)
             phi = motion.run(_interpolated(phi, model.prior.grid), _COARSE_STEPS)
-            solves += motion.solves
+            solves, steps = solves + motion.solves, steps + motion.steps
         motion = _Motion(self.models[-1], self.smoothing, data, deviation)
-        phi = motion.run(_interpolated(phi, self.models[-1].prior.grid), _FINE_STEPS)
+        phi = motion.run(_interpolated(phi, self.models[-1].prior.grid), self.limit)
         misfit, (fraction, _) = motion.misfit(motion.residual(phi)), motion.fraction(phi)
-        return ShapeEstimate(fraction, phi, misfit, solves + motion.solves)
+        solves, steps = solves + motion.solves, steps + motion.steps
+        return ShapeEstimate(fraction, phi, misfit, solves, steps, motion.converged)
 
 
 class _Motion:
@@ -99,21 +107,25 @@ class _Motion:
     def __init__(
         self, model: GridModel, smoothing: float, data: np.ndarray, deviation: np.ndarray
     ) -> None:
-        self.model, self.solves, n = model, 0, model.prior.grid.n
+        self.model, self.solves, self.steps = model, 0, 0
+        self.converged, n = False, model.prior.grid.n
         self.data = data - model.error.mean
         size = float(np.sqrt(np.mean(data**2)))
         self.covariance: LowRankCovariance = model.error.with_noise(deviation, size)
         eigenvalues = (2 * n * np.sin(np.pi * np.arange(n) / (2 * n))) ** 2  # of -Δ on cells
         self.damping = (1 + smoothing**2 * (eigenvalues[:, None] + eigenvalues)) ** -0.5
 
-    def run(self, phi: Field, steps: int) -> Field:
-        for _ in range(steps):
+    def run(self, phi: Field, limit: int) -> Field:
+        misfits = list[float]()
+        for _ in range(limit):
             fraction, delta = self.fraction(phi)
             at = self.model.forward.linearise(fraction)
             self.solves += 1
             r = self.data - self.model.observation(at.u)
             misfit = self.misfit(r)
-            if misfit <= _FITS:
+            misfits.append(misfit)
+            self.converged = misfit <= _FITS or settled(misfits, _SETTLED)
+            if self.converged:
                 break
             change = self.step(r, lambda v, at=at, delta=delta: at.jvp(delta * v),
                                lambda w, at=at, delta=delta: delta * at.vjp(w))  # fmt: skip
@@ -122,7 +134,7 @@ class _Motion:
                 length /= 2
                 if length < _SHORTEST:
                     return phi
-            phi = phi + length * change
+            phi, self.steps = phi + length * change, self.steps + 1
         return phi
 
     def step(

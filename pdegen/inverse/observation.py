@@ -139,6 +139,11 @@ class Misfit:
         weighted = self.residual(u) / self.deviation
         return self.observation.transposed(weighted) / self._count
 
+    def curvature(self, v: Float[np.ndarray, "*batch n1 n2"]) -> Float[np.ndarray, "*batch n1 n2"]:
+        """The product Hᵀ (H v/σ²)/m of v with the Hessian of the misfit with respect to u."""
+        weighted = self.observation(v) / self.deviation**2
+        return self.observation.transposed(weighted) / self._count
+
 
 def interpolation(grid: CellGrid, x: Float[np.ndarray, " m"]) -> Float[np.ndarray, "m n"]:
     """The matrix that interpolates linearly from cell centres to the points x of [0, 1].

@@ -10,15 +10,16 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Float
 
 from pdegen.inverse.covariance import LowRankCovariance, ModelError
-from pdegen.inverse.gauss_newton import newton_step
+from pdegen.inverse.gauss_newton import newton_step, settled
 from pdegen.inverse.observation import Observation
 from pdegen.inverse.prior import Coefficients, Prior
 
 Field = Float[np.ndarray, "n n"]
 _FITS = 1.02  # misfit that ends the steps: further steps fit noise, and the error grows again
+_SETTLED = 1e-3  # relative decrease of the objective over three steps that ends them
 _CLIPPED = 0.02  # fractions nearer to 0 or 1 are clipped
 _EDGE, _BLUR = 0.2, 0.1  # width δ of such fractions, and the error of g from them, in deviations
-_SHORTEST = 0.1  # smallest step length of the line search
+_SHORTEST = 1e-3  # smallest step length of the line search
 
 
 class Differentiated(Protocol):
@@ -48,7 +49,7 @@ class GridModel:
     error: ModelError  # the law of the model's error
     widths: tuple[float, ...]  # widths δ of the steps, in deviations of g
     # largest number of further steps of the last width, which end where the misfit is that of the
-    # noise (the discrepancy principle)
+    # noise (the discrepancy principle), or where the objective hardly decreases
     extra_steps: int = 0
 
 
@@ -58,6 +59,7 @@ class Work:
 
     linearised: int = 0  # solves that prepare derivatives
     derivatives: int = 0  # tangent and adjoint solves
+    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,9 @@ class PhaseEstimate:
     width: float  # δ of the last step
     misfit: float  # rᵀ R⁻¹ r/m for m data: near 1 if the covariance R is right
     work: Work
+    # whether the steps on the finest cells ended by their criterion; if not, at their limit, or
+    # because no step length decreased the objective
+    converged: bool
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,9 @@ class PhaseInversion:
 
     in the Gauss-Newton approximation, where the coefficients ξ of g are independent N(0, 1)
     variables in the prior, and λ is the weight of the prior. The width δ decreases from step to
-    step, first on coarse cells and then on finer ones. The iteration stops when the misfit is as
-    large as the noise explains; further steps would fit the noise.
+    step, first on coarse cells and then on finer ones. With the last width the iteration goes on
+    until the misfit is as large as the noise explains, because further steps would fit the noise,
+    or until three steps together decrease the objective by less than 0.1 %.
 
     References: M. Iglesias, Y. Lu and A. Stuart, A Bayesian level set method for geometric inverse
     problems, Interfaces Free Bound. 18 (2016); T. Bui-Thanh et al., A computational framework for
@@ -144,19 +150,25 @@ class _Descent:
         self.covariance: LowRankCovariance = model.error.with_noise(deviation, size)
         self.scale = float(np.sqrt(np.mean(model.prior.deviation**2)))
         self.width = self.scale
+        self.converged = False
 
     def run(self, xi: Coefficients) -> Coefficients:
-        model = self.model
+        model, costs = self.model, list[float]()
         for width in model.widths:
             self.width = width * self.scale
             xi = self.step(xi)
         for _ in range(model.extra_steps):
-            if self.misfit(self.residual(xi)) <= _FITS:
+            r = self.residual(xi)
+            costs.append(self.cost(r, self.covariance.inverse(r), xi))
+            self.converged = self.misfit(r) <= _FITS or settled(costs, _SETTLED)
+            moved = xi if self.converged else self.step(xi)
+            if moved is xi:
                 break
-            xi = self.step(xi)
+            xi = moved
         return xi
 
     def step(self, xi: Coefficients) -> Coefficients:
+        self.work.steps += 1
         model, prior = self.model, self.model.prior
         p, slope = self.phase(xi)
         at = self.linearised(p)
@@ -201,7 +213,8 @@ class _Descent:
 
     def estimate(self, xi: Coefficients) -> PhaseEstimate:
         p, _ = self.phase(xi)
-        return PhaseEstimate(p, xi, self.width, self.misfit(self.residual(xi)), self.work)
+        misfit = self.misfit(self.residual(xi))
+        return PhaseEstimate(p, xi, self.width, misfit, self.work, self.converged)
 
     def cost(self, r: np.ndarray, weighted: np.ndarray, xi: Coefficients) -> float:
         return 0.5 * float(np.sum(r * weighted) + self.method.weight * np.sum(xi**2))

@@ -8,15 +8,23 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float
 
-from pdegen.inverse.classical import ClassicalMethod, Estimate, Forward, InverseProblem, Inversion
+from pdegen.inverse.classical import (
+    ClassicalMethod,
+    Estimate,
+    Forward,
+    InverseProblem,
+    Inversion,
+    half_decades,
+)
 from pdegen.numerics.errors import SolveError
 from pdegen.schema import SchemaError
 
 MOST = 1024  # unknowns: the matrices are dense, and a derivative takes two solves for each unknown
-_WEIGHTS = (1e-3, 0.01, 0.1, 1.0, 10.0)
+_WEIGHTS = half_decades(-3, 1)
 _STEP = 1e-3  # of a central difference, over the deviation of a
 _LINEAR = 1e-6  # relative error of the linearised map, below which its derivative is kept
-_STEPS, _HALVINGS, _CONVERGED = 20, 10, 1e-8
+_HALVINGS = 10
+_CONVERGED = 1e-8  # decrease over the objective that a further step is not worth
 _FLOOR = 1e-6  # deviation of the rounding to float32, over the root mean square of the data
 
 Unknowns = Float[np.ndarray, " p"]
@@ -30,8 +38,9 @@ class TikhonovInversion:
 
     Here m and s are the mean and the deviation of a over the training samples, points and cells.
     The integral is a mean over the points, and ∇b is a forward
-    difference. The steps are those of Gauss and Newton. The derivative of F is a central
-    difference; it is computed once if F is linear, and anew at each step otherwise.
+    difference. The steps are those of Gauss and Newton; they end when the next one would decrease
+    the objective by less than 1e-8 of it. The derivative of F is a central difference; it is
+    computed once if F is linear, and anew at each step otherwise.
 
     References: H. Engl, M. Hanke and A. Neubauer, Regularization of Inverse Problems (1996),
     chapters 5 and 10.
@@ -44,6 +53,7 @@ class TikhonovInversion:
     weight: float  # λ > 0
     sensors: Bool[np.ndarray, " *points"] | None = None  # True at the points with data
     shared: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray], compare=False)
+    steps: int = 30  # largest number of steps
 
     @cached_property
     def penalty(self) -> Float[np.ndarray, "p p"]:
@@ -84,24 +94,28 @@ class TikhonovInversion:
         d = data.ravel()
         sigma = np.sqrt(deviation.ravel() ** 2 + _FLOOR**2 * np.mean(d**2))
         b, j = np.zeros(int(np.prod(self.shape))), self._first
-        values, solves = self.data_of(b), 1
-        for _ in range(_STEPS):
+        values, solves, taken, converged = self.data_of(b), 1, 0, False
+        for _ in range(self.steps):
             white = j / sigma[:, None]
-            gradient = white.T @ ((d - values) / sigma) - self.penalty @ b
+            r = (d - values) / sigma
+            gradient = white.T @ r - self.penalty @ b
             step = np.linalg.solve(white.T @ white + self.penalty, gradient)
+            objective = 0.5 * float(r @ r + b @ self.penalty @ b)
+            if converged := 0.5 * float(step @ gradient) <= _CONVERGED * objective:
+                break
             moved = self._line_search(b, step, d, sigma, values)
             if moved is None:
                 break
             length, reached, tried = moved
-            solves += tried
+            solves, taken = solves + tried, taken + 1
             predicted = values + length * (j @ step)
             error = np.linalg.norm(reached - predicted)
-            linear = error <= _LINEAR * np.linalg.norm(reached - values)
+            linear = length == 1 and error <= _LINEAR * np.linalg.norm(reached - values)
             b, values = b + length * step, reached
-            if linear or float(step @ gradient) < _CONVERGED:
+            if converged := bool(linear):
                 break
             j, solves = self.derivative(b), solves + 2 * b.size
-        return Estimate(self.coefficient(b), solves)
+        return Estimate(self.coefficient(b), solves, taken, converged)
 
     def _line_search(
         self, b: Unknowns, step: Unknowns, d: np.ndarray, sigma: np.ndarray, values: np.ndarray

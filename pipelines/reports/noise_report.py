@@ -87,7 +87,8 @@ class _NoiseReport:
 
     def headline(self) -> list[tuple[str, str]]:
         """The smallest error at each of a few test levels, or levels of noise on training targets,
-        among the methods that are tested on all test samples and have not failed."""
+        among the methods that are tested on all test samples, have not failed, and converged on
+        all samples."""
         study, results = self.study, self.results
         if study.on_targets:
             places = [
@@ -105,7 +106,7 @@ class _NoiseReport:
         among *= len(results.groups) > 1
         lines = list[tuple[str, str]]()
         for where, at, methods in places:
-            sound = [method for method in methods if not results.failure(method, at)]
+            sound = [method for method in methods if results.sound(method, at)]
             best = min(sound or methods, key=lambda method, at=at: results.mean(method, at))
             name = study.label(best)
             lines.append(
@@ -128,6 +129,12 @@ class _NoiseReport:
         if study.seeds > 1:
             text.append(
                 "seeds: standard deviation, over the seeds, of the mean error over the samples."
+            )
+        if study.classical or study.corrected:
+            text.append(
+                "converged: number of samples on which the steps of a method ended by its "
+                "criterion; others ended at a limit, or where no step length decreased the "
+                "objective."
             )
         if len(groups) > 1:
             text.append(

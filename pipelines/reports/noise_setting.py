@@ -12,9 +12,9 @@ from pipelines.reports.noise_table import Results
 from pipelines.reports.studies import Facts, data_section, of_data
 from pipelines.reports.wording import number_of, part_of, settings, significant
 from pipelines.runs.noise import InOrder, NoisyTargets
-from pipelines.studies.inversions import TUNED_ON
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import CONSTANT, Cell
+from pipelines.studies.row import Row
 
 
 def noise_section(study: NoiseStudy) -> Section:
@@ -191,11 +191,19 @@ def _classical(results: Results, part: Cell) -> str:
     if part.assumed_level == 1:
         sentences.append(method.reason)
     if len(method.weights) > 1:
-        chosen = {row.weight for row, *_ in results.rows[part] if row.weight is not None}
-        words = ", ".join(f"{weight:g}" for weight in sorted(chosen))
-        grid = ", ".join(f"{weight:g}" for weight in sorted(method.weights))
-        sentences.append(f"weight {words}, chosen on {TUNED_ON} validation samples from {grid}")
+        sentences.append(_weights([row for row, *_ in results.rows[part]], method.weights))
     if method.model_error is not None and part.assumed_level == 1:
         share = f"{method.model_error():.2g}"
         sentences.append(f"its model differs from noise-free data by {share} of their deviation")
     return ". ".join(f"{words[0].upper()}{words[1:]}" for words in sentences)
+
+
+def _weights(rows: Sequence[Row], grid: Sequence[float]) -> str:
+    """Text about the weights that a classical method has at the test levels."""
+    chosen = sorted({row.weight for row in rows if row.weight is not None})
+    (samples,) = {row.weight_samples for row in rows}
+    words, of = (", ".join(f"{weight:g}" for weight in sorted(w)) for w in (chosen, grid))
+    text = f"weight {words}, chosen on {samples} validation samples from {of}"
+    unconverged = sum(row.weight_unconverged for row in rows)
+    note = f"; {unconverged} inversions for this choice did not converge"
+    return text + note * bool(unconverged)

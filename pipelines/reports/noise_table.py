@@ -100,6 +100,17 @@ class Results:
         inverted = isinstance(method.method, str) or method.corrected
         return f"misfit {misfit:.3g}" if inverted and misfit >= UNEXPLAINED else ""
 
+    def converged(self, method: Cell, at: int) -> str:
+        """Number of samples on which an inversion converged, as text; empty for other methods."""
+        count = self.rows[method][at][0].converged
+        return "" if count is None else f"{count} of {self.samples(method)}"
+
+    def sound(self, method: Cell, at: int) -> bool:
+        """Whether a method has not failed at a level, and has converged on all samples."""
+        counts = [row.converged for row in self.rows[method][at]]
+        whole = all(count in (None, self.samples(method)) for count in counts)
+        return whole and not self.failure(method, at)
+
     def weight(self, method: Cell, at: int) -> str:
         """The weight of a classical method as text, with its place if it is an end of the weights
         from which it was chosen; empty for other methods."""
@@ -133,12 +144,13 @@ class Results:
                         self.study.label(method), f"{level:g}", str(group.samples),
                         self.printed(method, at, group.samples),
                         self._difference(method, best, at, group.samples), spread,
+                        self.converged(method, at),
                         "yes" if self.failure(method, at, group.samples) else "",
                     )
                 )  # fmt: skip
         header = (
             "method", self.level, "n", "L² error", "difference from the smallest", "seeds",
-            "failed",
+            "converged", "failed",
         )  # fmt: skip
         return without_empty(lines, header, f"n = {group.samples}")
 
@@ -182,10 +194,12 @@ class Results:
                 (
                     self.study.label(method), f"{level:g}", str(self.samples(method)),
                     self.weight(method, at), f"{first.inference_seconds:.2g}",
-                    f"{first.solves:.0f}", paid,
+                    f"{first.solves:.0f}", f"{first.iterations:.0f}", paid,
                 )
             )  # fmt: skip
-        header = ("method", self.level, "n", "weight", "seconds", "solves", "pays after")
+        header = (
+            "method", self.level, "n", "weight", "seconds", "solves", "steps", "pays after",
+        )  # fmt: skip
         return without_empty(lines, header, "weights and costs")
 
     def failure_table(self) -> Table | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from time import process_time
 
 import numpy as np
@@ -30,7 +30,7 @@ from pipelines.config.registry import InputNoise
 from pipelines.runs.data import Source
 from pipelines.studies.noise_cells import NONE
 
-TUNED_ON = 2  # validation samples that choose the weight of a classical inversion
+TUNED_ON = 16  # validation samples that choose the weight of a classical inversion
 KNOWN = 200  # largest number of training samples that a classical inversion uses
 _INVERSE = [["u"], ["a"]]  # inputs and targets of an inverse problem
 _TIMED = 5  # solves whose time is measured
@@ -55,9 +55,36 @@ class Inverted:
         """Mean number of systems of equations that the method solved per sample."""
         return float(np.mean([estimate.solves for estimate in self.estimates]))
 
+    @property
+    def iterations(self) -> float:
+        """Mean number of steps per sample."""
+        return float(np.mean([estimate.iterations for estimate in self.estimates]))
+
+    @property
+    def converged(self) -> int:
+        """Number of samples whose steps ended by the method's criterion."""
+        return sum(estimate.converged for estimate in self.estimates)
+
     def fields(self, cells: int) -> Float[np.ndarray, " samples *cells"]:
         """The estimates, averaged on `cells` cells along each axis."""
         return np.stack([on_cells(estimate.a, cells) for estimate in self.estimates])
+
+
+@dataclass(frozen=True)
+class ChosenWeight:
+    """The choice of a method's regularisation weight.
+
+    Args:
+        samples: Number of validation samples; 0 if the method has only one weight.
+        at_end: Whether the weight is the smallest or the largest of several.
+        unconverged: Number of inversions for this choice, over all weights tried, that did not end
+            by the method's criterion.
+    """
+
+    weight: float
+    samples: int = 0
+    at_end: bool = False
+    unconverged: int = 0
 
 
 @dataclass(frozen=True)
@@ -213,24 +240,36 @@ class Inversions:
         assert correction is not None
         return _timed(correction, data.values, data.deviation, answers)
 
-    def weight(self, name: str, data: Observed, known: Float[np.ndarray, "samples m m"]) -> float:
-        """The regularisation weight of a method that has the smallest mean error on samples with
-        known targets.
+    def choice(
+        self, name: str, data: Observed, known: Float[np.ndarray, " samples *m"]
+    ) -> ChosenWeight:
+        """The regularisation weight of a method with the smallest mean error on samples with known
+        targets.
 
-        If the method has only one weight, the samples are not used.
+        The search starts in the middle of the weights and goes on to the neighbour with the smaller
+        error until none has a smaller one. If the method has only one weight, the samples are not
+        used.
         """
-        weights = self.methods[name].weights
+        weights, unconverged = self.methods[name].weights, 0
         if len(weights) == 1:
-            return weights[0]
+            return ChosenWeight(weights[0])
 
-        def mean_error(weight: float) -> float:
-            fields = self.invert(name, weight, data).fields(known.shape[1])
-            found, true = torch.from_numpy(fields), torch.from_numpy(known)
+        @cache
+        def mean_error(at: int) -> float:
+            nonlocal unconverged
+            inverted = self.invert(name, weights[at], data)
+            unconverged += len(inverted) - inverted.converged
+            found, true = map(torch.from_numpy, (inverted.fields(known.shape[1]), known))
             errors = relative_error(found, true)[:, 0]
             failed = errors.isnan() & true.flatten(1).any(dim=1)
             return mean_defined(errors.masked_fill(failed, math.inf))
 
-        return min(weights, key=mean_error)
+        best, at = -1, len(weights) // 2
+        while at != best:
+            best = at
+            at = min((best, max(best - 1, 0), min(best + 1, len(weights) - 1)), key=mean_error)
+        at_end = best in (0, len(weights) - 1)
+        return ChosenWeight(weights[best], len(known), at_end, unconverged)
 
     def misfits(
         self, data: Observed, fields: Sequence[Float[np.ndarray, "n n"]]

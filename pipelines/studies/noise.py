@@ -21,7 +21,7 @@ from pipelines.runs.data import Source
 from pipelines.runs.folder import FolderClaim, RunError
 from pipelines.runs.predictions import experiment_key, kept_mean, weights_of
 from pipelines.runs.run_folder import recorded_experiment
-from pipelines.studies.inversions import KNOWN, TUNED_ON, Inversions, Observed
+from pipelines.studies.inversions import KNOWN, TUNED_ON, ChosenWeight, Inversions, Observed
 from pipelines.studies.noise_cells import CONSTANT, Cell, key
 from pipelines.studies.noise_measures import MEASURES, Reconstructed, measured
 from pipelines.studies.noise_operators import recorded_study
@@ -252,7 +252,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         pairs, noise = self.test_pairs(part.at), self.noise(part.at)
         return self.inversions.data(pairs, noise, part.assumed_level, self.inversion_samples)
 
-    def weight(self, part: Cell) -> float:
+    def choice(self, part: Cell) -> ChosenWeight:
         """Regularisation weight of a classical method, chosen on validation samples with the noise
         that the method assumes.
         """
@@ -262,7 +262,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         validation = self.source.samples("validation", noise=noise).resident()
         data = self.inversions.data(validation, noise, part.assumed_level, TUNED_ON)
         targets = validation.u[:TUNED_ON, ..., 0].double().numpy()
-        return self.inversions.weight(part.method, data, targets)
+        return self.inversions.choice(part.method, data, targets)
 
     def model_answers(self, part: Cell, device: torch.device) -> np.ndarray:
         """Predictions of a model that a classical method corrects, for the first test samples."""
@@ -273,16 +273,20 @@ class NoiseStudy(NoisePlan, Study[Cell]):
 
         The method runs alone or starts from the predictions of a model.
         """
-        data, weight, seconds = self.data(part), None, 0.0
+        data, choice, seconds = self.data(part), None, 0.0
         if isinstance(part.method, str):
-            weight = self.weight(part)
-            inverted = self.inversions.invert(part.method, weight, data)
+            choice = self.choice(part)
+            inverted = self.inversions.invert(part.method, choice.weight, data)
         else:
             answers = self.model_answers(part, device)
             inverted = self.inversions.correct(data, answers)
             seconds = self.training(part).seconds(self.test_pairs_of(part), device)
         row = self._scored(part, inverted.fields(self.truth.shape[1]), inverted.estimates)
-        row.weight, row.solves = weight, inverted.solves
+        if choice is not None:
+            row.weight, row.weight_samples = choice.weight, choice.samples
+            row.weight_at_end, row.weight_unconverged = choice.at_end, choice.unconverged
+        row.solves, row.iterations = inverted.solves, inverted.iterations
+        row.converged = inverted.converged
         row.inference_seconds = seconds + inverted.seconds
         row.solve_seconds = self.inversions.solve_seconds
         return row

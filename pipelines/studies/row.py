@@ -34,6 +34,11 @@ class Row(BaseModel):
         measures: Means over the test samples of other error measures, keyed by measure.
         refused: Reason why the operator cannot be evaluated on a grid, keyed by resolution.
         weight: Regularisation weight of a classical inversion; None for other methods.
+        weight_samples, weight_at_end, weight_unconverged: Its choice; see
+            `pipelines.studies.inversions.ChosenWeight`.
+        converged: Number of test samples on which the iteration of a classical inversion ended by
+            its criterion, of as many as have an error; None for other methods.
+        iterations: Mean number of steps of a classical inversion per sample.
         solves: Mean number of systems of equations that a classical inversion solves per sample.
         solve_seconds: Processor time of the recipe's solver per sample.
         training_seconds: Time of the training, including evaluations on the selection samples.
@@ -66,6 +71,11 @@ class Row(BaseModel):
     measures: dict[str, float] = {}
     refused: dict[int, str] = {}
     weight: float | None = None
+    weight_samples: int = 0
+    weight_at_end: bool = False
+    weight_unconverged: int = 0
+    converged: int | None = None
+    iterations: float = 0.0
     solves: float = 0.0
     solve_seconds: float = 0.0
     training_seconds: float = 0.0

@@ -19,6 +19,7 @@ from pdegen.inverse.classical import (
     Estimate,
     InverseProblem,
     Inversion,
+    half_decades,
 )
 from pdegen.inverse.gaussian import CircleModes, GaussianEstimate, GaussianInversion
 from pdegen.sampling.gaussian import PeriodicGaussianField
@@ -26,7 +27,7 @@ from pdegen.sampling.gaussian import PeriodicGaussianField
 _REFINEMENT, _LEAST_POINTS = 4, 256  # points of the solving grid: for each data point, least number
 _FLOOR = 1e-6  # deviation of rounding to float32, relative to the root mean square of the data
 TOLERANCE = 1e-4  # of the solver in the steps of an inversion
-_TIKHONOV = (0.01, 0.1, 1.0, 10.0)  # weights
+_TIKHONOV = half_decades(-2, 1)  # weights
 
 Values = Float[np.ndarray, " n"]
 
@@ -157,9 +158,10 @@ def inversions(
         method = replace(method, sensors=setting.sensors)
 
         def inversion(data: Values, deviation: Values) -> Estimate:
-            initial = method(data, deviation)
-            tangents = initial.estimate.coefficients.size  # solves of the covariance
-            return Estimate(initial.u0, initial.estimate.solves + tangents, initial.deviation)
+            u0, estimate, _ = initial = method(data, deviation)
+            solves = estimate.solves + estimate.coefficients.size  # tangents of the covariance
+            status = estimate.iterations, estimate.converged
+            return Estimate(u0, solves, *status, initial.deviation)
 
         return inversion
 
@@ -169,8 +171,8 @@ def inversions(
         method = replace(method, sensors=setting.sensors)
 
         def inversion(data: Values, deviation: Values) -> Estimate:
-            initial = method(data, deviation)
-            return Estimate(initial.u0, initial.estimate.solves)
+            u0, estimate, _ = method(data, deviation)
+            return Estimate(u0, estimate.solves, estimate.iterations, estimate.converged)
 
         return inversion
 

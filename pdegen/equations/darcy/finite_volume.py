@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
@@ -270,16 +270,20 @@ def check_positive(a: Array) -> None:
 
 
 def direct_solve(operator: Diffusion, b: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """Solves A u = b for the first sample by sparse LU.
+    """Solves A u = b for the first sample by sparse LU."""
+    return factorised(operator.matrix()).solve(b.ravel()).reshape(b.shape)
+
+
+def factorised(matrix: Any) -> Any:
+    """Sparse LU factors of a symmetric positive definite matrix with few entries in each column.
 
     Symmetric mode, minimum degree ordering and panels of one column are the fastest options of
-    SuperLU, because each column of the matrix has few entries.
+    SuperLU for such matrices.
     """
-    factors = scipy.sparse.linalg.splu(
-        operator.matrix(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, panel_size=1,
+    return scipy.sparse.linalg.splu(
+        matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, panel_size=1,
         options={"SymmetricMode": True},
     )  # fmt: skip
-    return factors.solve(b.ravel()).reshape(b.shape)
 
 
 def _relative_residual(a: np.ndarray, harmonic: bool, b: np.ndarray, u: np.ndarray) -> float:

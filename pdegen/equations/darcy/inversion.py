@@ -17,6 +17,7 @@ from pdegen.inverse.classical import (
     Estimate,
     InverseProblem,
     Inversion,
+    half_decades,
 )
 from pdegen.inverse.covariance import ModelError
 from pdegen.inverse.level_set import LevelSet
@@ -35,7 +36,7 @@ from pdegen.sampling.gaussian import SquareGaussianField
 # Widths of the steps, chosen by trials on 43 x 43 and 85 x 85 points; coarse cells cost little
 _FIRST, _SECOND, _THIRD = (1.0, 0.7, 0.5, 0.35, 0.25), (0.25, 0.2), (0.15, 0.1, 0.07)
 _LAST = (0.12, 0.08, 0.05, 0.04)
-_EXTRA_STEPS = 6  # largest number of further steps on the finest cells
+_EXTRA_STEPS = 200  # largest number of further steps on the finest cells
 _FEWEST, _MANY = 15, 40  # cells along an axis: of the coarsest grid, and of one with narrow steps
 _FLOOR = 1e-3  # smallest deviation of the noise in total variation, relative to that of u
 _DIFFERENCE = np.array([1.0, -2.0, 1.0])
@@ -54,32 +55,32 @@ def inversions(
     methods = {
         "total variation": ClassicalMethod(
             "the usual baseline, which knows the two values of the coefficient but no distribution",
-            (0.03, 0.3, 3.0),
+            half_decades(-3, 1),
             partial(problem.penalised, TotalVariation),
             model_error=problem.model_error,
         ),
         "Tikhonov": ClassicalMethod(
             "the plainest baseline, and the usual one for coefficients without jumps",
-            (0.003, 0.03, 0.3),
+            half_decades(-4, 0),
             partial(problem.penalised, Tikhonov),
             model_error=problem.model_error,
         ),
         "level set": ClassicalMethod(
             "the best one if the distribution of the coefficient is unknown",
-            (0.1, 0.2),
+            (0.01, 0.03, 0.1, 0.3),
             problem.moved,
             model_error=problem.model_error,
         ),
         "maximum a posteriori": ClassicalMethod(
             KNOWN_PRIOR,
-            (1.0, 0.3),
+            (0.1, 0.3, 1.0, 3.0),
             problem.largest_density,
             problem.corrected,
             problem.model_error,
         ),
         "maximum a posteriori, level estimated": ClassicalMethod(
             "the same if the noise level is not known, which the data then tell",
-            (1.0, 0.3),
+            (0.1, 0.3, 1.0, 3.0),
             problem.level_estimated,
             model_error=problem.model_error,
             takes_level=False,
@@ -122,7 +123,8 @@ class _TwoPhases:
 
         def inversion(data: np.ndarray, deviation: np.ndarray) -> Estimate:
             shape = method(data, deviation)
-            return Estimate(self.coefficient(shape.fraction), shape.solves)
+            status = shape.solves, shape.steps, shape.converged
+            return Estimate(self.coefficient(shape.fraction), *status)
 
         return inversion
 
@@ -152,9 +154,9 @@ class _TwoPhases:
 
     def stated(self, estimate: PhaseEstimate) -> Estimate:
         """The estimate of the coefficient, with its deviation, from an estimate of the phase."""
-        p, (low, high) = estimate.probability, self.phases
-        solves = estimate.work.linearised + estimate.work.derivatives
-        return Estimate(self.coefficient(p), solves, (high - low) * np.sqrt(p * (1 - p)))
+        p, work, (low, high) = estimate.probability, estimate.work, self.phases
+        solves, deviation = work.linearised + work.derivatives, (high - low) * np.sqrt(p * (1 - p))
+        return Estimate(self.coefficient(p), solves, work.steps, estimate.converged, deviation)
 
 
 def grid_models(

@@ -16,6 +16,7 @@ from pdegen.inverse.classical import (
     Estimate,
     InverseProblem,
     Inversion,
+    half_decades,
 )
 from pdegen.inverse.gaussian import GaussianInversion
 from pdegen.inverse.observation import (
@@ -33,7 +34,7 @@ _MODES = 20  # modes along each axis; data of u hold next to no information abou
 _ERROR_SAMPLES = 80  # training samples that give the error of the model
 _FLOOR = 1e-6  # deviation of the rounding to float32, over the root mean square of the data
 _LARGEST = 50.0  # of |log a|, beyond which the equations cannot be solved in float64
-_WEIGHTS = (0.1, 1.0, 10.0, 100.0, 1000.0)  # of Tikhonov's penalty
+_WEIGHTS = half_decades(-1, 3)  # of Tikhonov's penalty
 
 Field = Float[np.ndarray, "n n"]
 Unknowns = Float[np.ndarray, " p"]
@@ -189,15 +190,16 @@ class LogInversion:
         """The estimate for one sample, from data and the deviation of their noise."""
         d, noise = data.ravel() - self.mean.ravel(), deviation.ravel()
         sigma = np.sqrt(noise**2 + self.variance + _FLOOR**2 * np.mean(d**2))
-        inversion = GaussianInversion(self.flow, steps=12, limit=60, rtol=1e-2)
+        inversion = GaussianInversion(self.flow, limit=60, rtol=1e-2)
         estimate = inversion(d, sigma, np.zeros(self.flow.modes.deviations.size))
         a = self.flow.median * np.exp(self.flow.modes.field_of(estimate.coefficients))
         if self.omitted is None:
-            return Estimate(a, estimate.solves)
+            return Estimate(a, estimate.solves, estimate.iterations, estimate.converged)
         matrix = self.flow.modes.matrix
         variance = np.sum((matrix @ estimate.covariance) * matrix, axis=1).reshape(a.shape)
         solves = estimate.solves + estimate.coefficients.size  # tangents of the covariance
-        return Estimate(a, solves, a * np.sqrt(variance + self.omitted))
+        deviation = a * np.sqrt(variance + self.omitted)
+        return Estimate(a, solves, estimate.iterations, estimate.converged, deviation)
 
 
 def log_inversions(

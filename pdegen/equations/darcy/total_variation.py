@@ -3,37 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Bool, Float
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.finite_volume import FiniteVolume
+from pdegen.equations.darcy.finite_volume import factorised
+from pdegen.equations.darcy.phase_flow import PhaseFlow, PhaseFlowAt
 from pdegen.inverse.classical import Estimate
+from pdegen.inverse.gauss_newton import settled
 from pdegen.inverse.observation import (
     Composition,
     Misfit,
     Observation,
     Sensors,
     Separable,
+    averages,
     interpolation,
 )
+from pdegen.numerics.conjugate_gradients import conjugate_gradients
+
+_sparse: Any = scipy.sparse  # not in its stubs
 
 Field = Float[np.ndarray, "n n"]
-
-# from a field on the cells of the unit square to a value and its gradient
-Penalty = Callable[[Field], tuple[float, Field]]
-_SMOOTHED = 1e-2  # ε in √(|∇p|² h² + ε²), which replaces |∇p| h
-
 Data = Float[np.ndarray, " *data"]
 
+_SMOOTHED = 1e-2  # ε in √(|∇p|² h² + ε²), which replaces |∇p| h
+_FEW = 40  # cells along an axis, below which the iteration starts from a constant
+_COARSE = 30  # factor of the tolerance on coarse cells
+_LINEAR_LIMIT, _LINEAR_RTOL = 200, 0.5  # of the linear system of a step
+_SHIFT = 1e-3  # of the preconditioner, over the mean of its diagonal
+_ARMIJO, _SHORTEST = 1e-4, 1e-4  # share of the predicted decrease, and the smallest step length
 
-def total_variation(p: Field) -> tuple[float, Field]:
-    """Returns ∫ (√(|∇p|² + ε²) - ε), where ε = 0.01/h, and the gradient of this integral.
+
+class Penalised(NamedTuple):
+    """A penalty of a field p, with its derivatives."""
+
+    value: float
+    gradient: Field
+    # xx, xy and yy of W: the Hessian is Dᵀ W D, where D p are the forward differences of p
+    tensor: Float[np.ndarray, "3 n n"]
+
+
+def total_variation(p: Field) -> Penalised:
+    """∫ (√(|∇p|² + ε²) - ε), where ε = 0.01/h, with its derivatives.
 
     Forward differences approximate ∇p. If p has the values 0 and 1 only, the integral is near the
     length of the interface.
@@ -42,56 +59,78 @@ def total_variation(p: Field) -> tuple[float, Field]:
     algorithms, Physica D 60 (1992).
 
     >>> half = np.where(np.arange(50) < 25, 0.0, 1.0)[:, None] + np.zeros(50)
-    >>> round(total_variation(half)[0], 2)
+    >>> round(total_variation(half).value, 2)
     0.99
     """
-    h = 1 / len(p)
-    x, y = np.zeros_like(p), np.zeros_like(p)
-    x[:-1], y[:, :-1] = np.diff(p, axis=0), np.diff(p, axis=1)
+    h, (x, y) = 1 / len(p), _differences(p)
     size = np.sqrt(x**2 + y**2 + _SMOOTHED**2)
     x, y = x / size, y / size
-    gradient = -x - y
-    gradient[1:] += x[:-1]
-    gradient[:, 1:] += y[:, :-1]
-    return float(h * (size - _SMOOTHED).sum()), h * gradient
+    tensor = h * np.stack([1 - x**2, -x * y, 1 - y**2]) / size
+    return Penalised(float(h * (size - _SMOOTHED).sum()), h * _transposed(x, y), tensor)
 
 
-def dirichlet_energy(p: Field) -> tuple[float, Field]:
-    """Returns ∫ ½ |∇p|², computed by forward differences, and the gradient of this integral.
+def dirichlet_energy(p: Field) -> Penalised:
+    """∫ ½ |∇p|², computed by forward differences, with its derivatives.
 
     The integral is Tikhonov's penalty in H¹, which smooths jumps.
 
     >>> ramp = (np.arange(50) + 0.5)[:, None] / 50 + np.zeros(50)
-    >>> round(dirichlet_energy(ramp)[0], 2)
+    >>> round(dirichlet_energy(ramp).value, 2)
     0.49
     """
-    x, y = np.diff(p, axis=0), np.diff(p, axis=1)
-    gradient = np.zeros_like(p)
-    gradient[1:] += x
-    gradient[:-1] -= x
-    gradient[:, 1:] += y
-    gradient[:, :-1] -= y
-    return float(0.5 * (np.sum(x**2) + np.sum(y**2))), gradient
+    x, y = _differences(p)
+    tensor = np.stack([np.ones_like(p), np.zeros_like(p), np.ones_like(p)])
+    return Penalised(float(0.5 * np.sum(x**2 + y**2)), _transposed(x, y), tensor)
+
+
+def _differences(p: Field) -> tuple[Field, Field]:
+    """D p: forward differences along both axes, 0 at the last cells."""
+    x, y = np.zeros_like(p), np.zeros_like(p)
+    x[:-1], y[:, :-1] = np.diff(p, axis=0), np.diff(p, axis=1)
+    return x, y
+
+
+def _transposed(x: Field, y: Field) -> Field:
+    """Dᵀ (x, y). Values at the last cells along an axis do not count."""
+    gradient = np.zeros_like(x)
+    gradient[1:] += x[:-1]
+    gradient[:-1] -= x[:-1]
+    gradient[:, 1:] += y[:, :-1]
+    gradient[:, :-1] -= y[:, :-1]
+    return gradient
+
+
+@cache
+def _difference_matrices(n: int) -> tuple[Any, Any]:
+    """The rows x and y of D as sparse matrices."""
+    along = _sparse.diags_array([np.r_[-np.ones(n - 1), 0.0], np.ones(n - 1)], offsets=[0, 1])
+    one = _sparse.eye_array(n)
+    return _sparse.kron(along, one, format="csr"), _sparse.kron(one, along, format="csr")
 
 
 @dataclass(frozen=True)
 class TotalVariation:
-    """Finds a with α <= a <= β that minimises
+    """Finds p with 0 <= p <= 1 that minimises
 
-        ½ mean ((u(a) - d)/σ)² + λ ∫ |∇a| / (β - α),
+        ½ mean ((u(a) - d)/σ)² + λ ∫ |∇p|,   a = α + (β - α) p,
 
     where u(a) solves -div(a grad u) = f with u = 0 on the walls. The data d are values of u(a) with
-    noise of the known deviation σ. One adjoint solve gives the exact gradient of the discrete
-    objective. L-BFGS-B minimises the objective, starting from the constant (α + β)/2. |∇a| is
-    smoothed as √(|∇a|² + ε²) with ε = 0.01 (β - α)/h.
+    noise of the known deviation σ. |∇p| is smoothed as √(|∇p|² + ε²) with ε = 0.01/h.
+
+    The steps are projected Newton steps, with the Gauss-Newton matrix of the misfit and the
+    Hessian of the penalty. Cells at a bound whose gradient points outwards are left out of a step.
+    Conjugate gradients solve for the others, preconditioned by the Hessian of the penalty. The
+    iteration ends when three steps together decrease the objective by less than `rtol`. It starts
+    from the minimiser on cells of twice the size, and on the coarsest cells from p = ½.
 
     References: T. Chan and X.-C. Tai, Level set and total variation regularization for elliptic
-    inverse problems with discontinuous coefficients, J. Comput. Phys. 193 (2003).
+    inverse problems with discontinuous coefficients, J. Comput. Phys. 193 (2003); D. Bertsekas,
+    Projected Newton methods for optimization problems with simple constraints, SIAM J. Control
+    Optim. 20 (1982).
 
-    >>> from pdegen.equations.darcy.finite_volume import FiniteVolume
     >>> grid = CellGrid(16)
     >>> a = np.where(grid.x[:, None] + 0 * grid.x < 0.5, 3.0, 12.0)
-    >>> d = FiniteVolume(grid)(a[None])[0]
+    >>> d = PhaseFlow(grid, (3.0, 12.0))((a - 3) / 9)
     >>> inversion = TotalVariation(grid, grid.x, (3.0, 12.0), weight=1e-3)
     >>> bool(abs(inversion(d, np.full_like(d, 1e-4)) - a).mean() < 1)
     True
@@ -102,12 +141,13 @@ class TotalVariation:
     x: Float[np.ndarray, " m"]
     bounds: tuple[float, float]  # α and β, the values of the phases
     weight: float  # λ > 0
-    iterations: int = 150  # largest number of steps
+    iterations: int = 300  # largest number of steps on each grid
     source: float = 1.0  # f
     # True at the points with data; data then have values at these points only. None if all points
     # have data
     sensors: Bool[np.ndarray, "m m"] | None = None
-    _penalty: ClassVar[Penalty] = staticmethod(total_variation)
+    rtol: float = 1e-4  # relative decrease of the objective over three steps that ends them
+    _penalty: ClassVar[Callable[[Field], Penalised]] = staticmethod(total_variation)
 
     @cached_property
     def _observation(self) -> Observation:
@@ -118,8 +158,15 @@ class TotalVariation:
         )
 
     @cached_property
-    def _solver(self) -> FiniteVolume:
-        return FiniteVolume(self.grid, rtol=1e-7)
+    def _flow(self) -> PhaseFlow:
+        return PhaseFlow(self.grid, self.bounds, self.source)
+
+    @cached_property
+    def _coarser(self) -> TotalVariation | None:
+        """The method on cells of twice the size; None if the cells are few."""
+        if self.grid.n < _FEW:
+            return None
+        return replace(self, grid=CellGrid(-(-self.grid.n // 2)), rtol=_COARSE * self.rtol)
 
     def __call__(self, d: Data, deviation: Data) -> Field:
         """The estimated coefficient of one sample.
@@ -131,41 +178,114 @@ class TotalVariation:
         return self.estimate(d, deviation).a
 
     def estimate(self, d: Data, deviation: Data) -> Estimate:
-        """The estimated coefficient of one sample, with the number of solves.
+        """The estimated coefficient of one sample, with the cost and the status of the iteration.
 
         Arguments are those of a call.
         """
         n, (low, high) = self.grid.n, self.bounds
-        start = np.full(n * n, (low + high) / 2)
+        p, solves, taken = np.full((n, n), 0.5), 0, 0
+        if self._coarser is not None:
+            coarse = self._coarser.estimate(d, deviation)
+            to_fine = averages(self._coarser.grid.n, n)
+            p = to_fine @ ((coarse.a - low) / (high - low)) @ to_fine.T
+            solves, taken = coarse.solves, coarse.iterations
+        at = self.at(p, d, deviation)
+        values, solves, converged = [at.value], solves + 1, False
+        for _ in range(self.iterations):
+            moved, used = self._moved(at, d, deviation)
+            solves, taken = solves + used, taken + 1
+            if moved is None:
+                break
+            at = moved
+            values.append(at.value)
+            if converged := settled(values, self.rtol):
+                break
+        return Estimate(low + (high - low) * at.p, solves, taken, converged)
 
-        def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = self.objective(flat.reshape(n, n), d, deviation)
-            return value, gradient.ravel()
-
-        result = scipy.optimize.minimize(
-            objective, start, jac=True, method="L-BFGS-B", bounds=[(low, high)] * n**2,
-            options={"maxiter": self.iterations, "maxcor": 20, "ftol": 1e-9},
-        )  # fmt: skip
-        return Estimate(result.x.reshape(n, n), 2 * int(result.nfev))
-
-    def objective(self, a: Field, d: Data, deviation: Data) -> tuple[float, Field]:
-        """The value of the objective, and its gradient with respect to the cell values of a."""
-        solution = self._solver.linearise(a[None], self.source)
+    def at(self, p: Field, d: Data, deviation: Data) -> ObjectiveAt:
+        """The objective at p, with its derivatives."""
         misfit = Misfit(self._observation, d, deviation, axes=d.ndim)
-        gradient = solution.vjp(misfit.gradient(solution.u))[0]
-        variation, slope = self._variation(a)
-        value = float(misfit(solution.u)[0]) + self.weight * variation
-        return value, gradient + self.weight * slope
+        return ObjectiveAt(p, self._flow.linearise(p), misfit, self._penalty(p), self.weight)
 
-    def _variation(self, a: Field) -> tuple[float, Field]:
-        """The penalty of a/(β - α), and its gradient with respect to a."""
-        height = self.bounds[1] - self.bounds[0]
-        value, gradient = self._penalty(a / height)
-        return value, gradient / height
+    def _moved(self, at: ObjectiveAt, d: Data, deviation: Data) -> tuple[ObjectiveAt | None, int]:
+        """The objective after a step, and the number of solves. The objective is None if no step
+        length decreases it."""
+        step, iterations = at.step
+        solves, length = 1 + 2 * iterations, 1.0
+        while length >= _SHORTEST:
+            p, solves = np.clip(at.p + length * step, 0, 1), solves + 1
+            moved = self.at(p, d, deviation)
+            if moved.value < at.value + _ARMIJO * float(np.sum(at.gradient * (p - at.p))):
+                return moved, solves
+            length /= 2
+        return None, solves
+
+
+@dataclass(frozen=True)
+class ObjectiveAt:
+    """The objective at p, with its gradient and the projected Newton step."""
+
+    p: Field
+    flow: PhaseFlowAt  # u at p
+    misfit: Misfit
+    penalty: Penalised
+    weight: float  # λ
+
+    @cached_property
+    def value(self) -> float:
+        return float(self.misfit(self.flow.u)) + self.weight * self.penalty.value
+
+    @cached_property
+    def gradient(self) -> Field:
+        """The gradient with respect to p; takes one solve."""
+        of_misfit = self.flow.vjp(self.misfit.gradient(self.flow.u))
+        return of_misfit + self.weight * self.penalty.gradient
+
+    @cached_property
+    def step(self) -> tuple[Field, int]:
+        """The change of p, and the number of iterations, which take two solves each."""
+        outwards = np.where(self.gradient > 0, self.p <= 0, self.p >= 1)
+        free = ~outwards
+        inverse = self._preconditioner(free)
+
+        def hessian(v: np.ndarray) -> np.ndarray:
+            change = free * v[0]
+            return (free * (self._of_misfit(change) + self._of_penalty(change)))[None]
+
+        downhill = -(free * self.gradient)[None]
+        step, iterations = conjugate_gradients(
+            hessian, inverse, downhill, _LINEAR_RTOL, _LINEAR_LIMIT
+        )
+        return step[0], int(iterations[0])
+
+    def _of_misfit(self, v: Field) -> Field:
+        """The product of v with the Gauss-Newton matrix; takes two solves."""
+        return self.flow.vjp(self.misfit.curvature(self.flow.jvp(v)))
+
+    def _of_penalty(self, v: Field) -> Field:
+        (x, y), (xx, xy, yy) = _differences(v), self.penalty.tensor
+        return self.weight * _transposed(xx * x + xy * y, xy * x + yy * y)
+
+    def _preconditioner(self, free: Bool[np.ndarray, "n n"]) -> Callable[[np.ndarray], np.ndarray]:
+        """The inverse of the penalty's Hessian on free cells, with a small shift."""
+        dx, dy = _difference_matrices(len(self.p))
+        xx, xy, yy = (_sparse.diags_array(w.ravel()) for w in self.weight * self.penalty.tensor)
+        matrix = dx.T @ xx @ dx + dx.T @ xy @ dy + dy.T @ xy @ dx + dy.T @ yy @ dy
+        cells = np.flatnonzero(free)
+        matrix = matrix.tocsr()[cells][:, cells]
+        shift = _SHIFT * float(matrix.diagonal().mean())
+        factors = factorised(matrix + shift * _sparse.eye_array(len(cells)))
+
+        def inverse(r: np.ndarray) -> np.ndarray:
+            z = np.zeros(r.size)
+            z[cells] = factors.solve(r.ravel()[cells])
+            return z.reshape(r.shape)
+
+        return inverse
 
 
 @dataclass(frozen=True)
 class Tikhonov(TotalVariation):
-    """`TotalVariation` with the penalty λ ∫ ½ |∇a|² / (β - α)², which smooths jumps of a."""
+    """`TotalVariation` with the penalty λ ∫ ½ |∇p|², which smooths jumps of a."""
 
-    _penalty: ClassVar[Penalty] = staticmethod(dirichlet_energy)
+    _penalty: ClassVar[Callable[[Field], Penalised]] = staticmethod(dirichlet_energy)

@@ -102,6 +102,20 @@ def test_failed_inversions_are_named_with_their_weight_and_its_place(weight, pla
     assert results({MEAN: [constant], MODEL: [Row(errors=[0.9] * 2)]}, 2).failure(MODEL, 0)
 
 
+def test_an_inversion_that_did_not_converge_is_no_headline():
+    rows = {MEAN: [Row(errors=[0.5] * 2)], TV: [Row(errors=[0.1] * 2, weight=0.3, converged=1)]}
+    found = results(rows, 2)
+    table = found.error_table(found.groups[0])
+    column = table.header.index("converged")
+    assert {row[0]: row[column] for row in table.rows} == {
+        "total variation": "1 of 2", "constant": "",
+    }  # fmt: skip
+    assert not found.sound(TV, 0)
+    assert found.failure(TV, 0) == ""
+    rows[TV] = [Row(errors=[0.1] * 2, weight=0.3, converged=2)]
+    assert results(rows, 2).sound(TV, 0)
+
+
 def test_an_error_that_is_not_finite_is_a_failure():
     found = results({MEAN: [Row(errors=[0.5])], TV: [Row(errors=[np.inf], weight=0.3)]}, 1)
     assert found.failure(TV, 0)

@@ -11,12 +11,14 @@ import pytest
 import torch
 
 from pdegen.generation.generate import generate
+from pdegen.inverse.classical import ClassicalMethod, Estimate, half_decades
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import open_sealed
 from pipelines.reports.noise_pictures import file_name
 from pipelines.reports.noise_report import times, write_noise_report
 from pipelines.reports.noise_setting import reported_epoch
 from pipelines.reports.wording import significant
+from pipelines.studies.inversions import ChosenWeight, Inversions, Inverted, Observed
 from pipelines.studies.noise_cells import Cell
 from pipelines.studies.noise_measures import MEASURES
 from pipelines.studies.row import Row, mean_and_spread
@@ -92,7 +94,7 @@ def test_mean_and_spread():
 def test_total_variation_beats_the_constant(finished):
     classical = finished.row(Cell("total variation", at=0.0), HOW)
     constant = finished.row(Cell("constant", at=0.0), HOW)
-    assert classical.weight in (0.03, 0.3, 3.0)
+    assert classical.weight in finished.inversions.methods["total variation"].weights
     assert (len(classical.errors), constant.weight) == (2, None)
     assert np.mean(classical.errors) < 0.5 * np.mean(constant.errors[:2])
 
@@ -115,13 +117,49 @@ def test_classical_methods_assume_a_level(finished):
 
 def test_weights_are_chosen_on_validation_samples_with_the_assumed_noise(finished, monkeypatch):
     used = []
-    monkeypatch.setattr(type(finished.inversions), "weight", lambda *words: used.append(words[2:]))
-    finished.weight(Cell("total variation", at=0.1))
+    monkeypatch.setattr(type(finished.inversions), "choice", lambda *words: used.append(words[2:]))
+    finished.choice(Cell("total variation", at=0.1))
     ((data, known),) = used
     pairs = finished.source.samples("validation", noise=finished.noise(0.1)).resident()
     for values, expected in ((data.values, pairs.a), (known, pairs.u)):
         assert len(values) > 0
         assert np.array_equal(values, expected[: len(values), ..., 0].double().numpy())
+
+
+def test_rows_count_the_samples_on_which_a_method_converged(finished):
+    """Of the steps of total variation there are 12, which are too few."""
+    rows = {cell.method: finished.row(replace(cell, at=0.0), HOW) for cell in finished.classical}
+    limited = [rows[name] for name in ("total variation", "Tikhonov")]
+    assert [row.converged for row in limited] == [0, 0]
+    assert all(row.iterations == 12 and row.weight_unconverged >= 3 for row in limited)
+    assert rows["level set"].converged == len(rows["level set"].errors) == 2
+    assert finished.row(Cell("constant", at=0.0), HOW).converged is None
+    page = (finished.folder / "report.md").read_text()
+    assert re.search(r"\| total variation \|.*\| 0 of 2 \|", page)
+    assert "inversions for this choice did not converge" in page
+
+
+class StatedErrors(Inversions):
+    """Estimates of error |w - best| for each weight w, of which each third does not converge."""
+
+    best = 0.0
+
+    def invert(self, name, weight, data):
+        a = 1 + abs(weight - self.best) * np.ones_like(data.values)
+        return Inverted(tuple(Estimate(v, 1, 1, i % 3 > 0) for i, v in enumerate(a)), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("best", "weight", "at_end", "tried"),
+    [(0.3, 0.3, False, 3), (0.1, 0.1, False, 4), (7.0, 10.0, True, 4), (0.0, 0.01, True, 4)],
+)
+def test_a_weight_is_chosen_among_its_neighbours(finished, best, weight, at_end, tried):
+    stated = StatedErrors(finished.source)
+    stated.__dict__["methods"] = {"m": ClassicalMethod("", half_decades(-2, 1), None)}
+    stated.__dict__["best"] = best
+    known = np.ones((3, 5))
+    choice = stated.choice("m", Observed(known, known), known)
+    assert choice == ChosenWeight(weight, 3, at_end, tried)
 
 
 def test_uncertainty_is_scored_where_it_is_stated(finished):
@@ -231,7 +269,8 @@ def test_every_kind_of_noise_is_inverted(experiment, store, tmp_path, kind):
     found = np.sqrt(np.mean(((data.values - clean) / data.deviation) ** 2))
     assert found == pytest.approx(1, abs=0.3)  # the deviation of noise that follows u is a mean
     for name, share in (("Tikhonov", 0.7), (MAP, 0.5)):  # of the first, few steps
-        weight = study.inversions.methods[name].weights[0]
+        weights = study.inversions.methods[name].weights
+        weight = weights[len(weights) // 2]
         error = study.inversions.invert(name, weight, data).fields(5) - study.truth[:2]
         assert np.linalg.norm(error) < share * np.linalg.norm(constant - study.truth[:2])
 
