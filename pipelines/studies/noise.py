@@ -146,7 +146,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         parts: dict[str, Any] = {
             "noise": [noise.model_dump(mode="json") for noise in noises],
             "measures": list(MEASURES),
-            "solved": [TUNED_ON, KNOWN, self.inversion_samples, self.cells],
+            "solved": [self.tuned_on, KNOWN, self.inversion_samples, self.cells],
             "assumed_level": part.assumed_level,
             "method": part.name,
         }
@@ -252,6 +252,11 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         pairs, noise = self.test_pairs(part.at), self.noise(part.at)
         return self.inversions.data(pairs, noise, part.assumed_level, self.inversion_samples)
 
+    @property
+    def tuned_on(self) -> int:
+        """Number of validation samples that choose the weight of a classical method."""
+        return min(TUNED_ON, self.inversion_samples)
+
     def choice(self, part: Cell) -> ChosenWeight:
         """Regularisation weight of a classical method, chosen on validation samples with the noise
         that the method assumes.
@@ -260,8 +265,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         assert part.at is not None
         noise = self.noise(part.at)
         validation = self.source.samples("validation", noise=noise).resident()
-        data = self.inversions.data(validation, noise, part.assumed_level, TUNED_ON)
-        targets = validation.u[:TUNED_ON, ..., 0].double().numpy()
+        data = self.inversions.data(validation, noise, part.assumed_level, self.tuned_on)
+        targets = validation.u[: self.tuned_on, ..., 0].double().numpy()
         return self.inversions.choice(part.method, data, targets)
 
     def model_answers(self, part: Cell, device: torch.device) -> np.ndarray:
