@@ -28,8 +28,6 @@ OTHERS = {
     ("pipelines/reports/figures.py", "_decimal", "_power_of_ten", "position"):
         "a formatter of Matplotlib, whose position is not used",
     ("pipelines/runs/recipe_text.py", "recipe_text", "RecipeText", "recipe"): "a name, not a text",
-    ("pipelines/studies/inversions.py", "mean_error", "relative_error", "weight"):
-        "of a method, not of the points",
     ("pipelines/reports/noise_table.py", "failure", "Cell", "at"): "the constant is of all levels",
     **{("pdegen/generation/" + file, caller, "Verification", "law"): "whether it was checked is set"
        for file, caller in (("repair.py", "repair"), ("verify.py", "verify"))},

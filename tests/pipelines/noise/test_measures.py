@@ -24,7 +24,7 @@ def test_errors_and_areas():
 
 def test_measures_that_a_method_does_not_have_are_left_out():
     assert of().keys() == MEASURES.keys() - {"misfit", "brier", "coverage", "miscalibration"}
-    plain = (Estimate(TRUTH[0], 1),)
+    plain = (Estimate(TRUTH[0], 1, 1, converged=True),)
     assert "brier" not in of(estimates=plain, cells=TRUTH)
     assert of(misfits=np.array([1.5]))["misfit"] == [1.5]
 
@@ -32,11 +32,11 @@ def test_measures_that_a_method_does_not_have_are_left_out():
 def test_stated_probabilities_are_scored_in_the_cells_of_the_method():
     """p = 1/9 where the upper phase is wrong, 2/3 and 1/3 where it is true, and 1."""
     a = np.array([[4.0, 9.0], [6.0, 12.0]])
-    found = of(estimates=(Estimate(a, 1, np.ones((2, 2))),), cells=TRUTH)
+    found = of(estimates=(Estimate(a, 1, 1, True, np.ones((2, 2))),), cells=TRUTH)
     assert found["brier"] == pytest.approx([(1 / 81 + 1 / 9 + 4 / 9) / 4])
     assert found["coverage"] == [1]
     assert found["miscalibration"] == pytest.approx([(1 / 9 + 1 / 3 + 2 / 3) / 4])
-    wrong = (Estimate(15 - TRUTH[0], 1, np.ones((2, 2))),)
+    wrong = (Estimate(15 - TRUTH[0], 1, 1, True, np.ones((2, 2))),)
     assert of(estimates=wrong, cells=TRUTH)["coverage"] == [0]
 
 

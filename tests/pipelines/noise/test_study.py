@@ -151,7 +151,7 @@ class StatedErrors(Inversions):
 
 @pytest.mark.parametrize(
     ("best", "weight", "at_end", "tried"),
-    [(0.3, 0.3, False, 3), (0.1, 0.1, False, 4), (7.0, 10.0, True, 4), (0.0, 0.01, True, 4)],
+    [(0.3, 0.3, False, 3), (0.1, 0.1, False, 4), (7.0, 10.0, True, 5), (0.0, 0.01, True, 5)],
 )
 def test_a_weight_is_chosen_among_its_neighbours(finished, best, weight, at_end, tried):
     stated = StatedErrors(finished.source)
